@@ -69,11 +69,13 @@ def read_run(checkpoint: Path) -> pdes.SavedState:
     state = read_part(checkpoint, RUN)
     values = state.values if isinstance(state.values, dict) else {}
     given = values.get("arguments")
+    overrides = given.get("overrides", []) if isinstance(given, dict) else None
     is_ours = (
-        all(isinstance(values.get(name), dict) for name in ("identity", "arguments", "parts"))
+        all(isinstance(values.get(name), dict) for name in ("identity", "parts"))
+        and isinstance(given, dict)
         and isinstance(given.get("file"), str | None)
-        and isinstance(given.get("overrides", []), list)
-        and all(isinstance(each, str) for each in given.get("overrides", []))
+        and isinstance(overrides, list)
+        and all(isinstance(each, str) for each in overrides)
     )
     if not is_ours:
         raise ConfigError(
@@ -183,14 +185,26 @@ class CheckpointFolder(pdes.Checkpoints):
     def read(self, name: str) -> pdes.SavedState:
         """As Checkpoints.read."""
         assert self._resumed_from is not None, "only a run that continues reads"  # noqa: S101 - for mypy
-        part = read_part(self._resumed_from, name)
-        path = self._resumed_from / f"{name}{_ENDING}"
-        if self._seals.get(name) != seal_of(path):
-            raise ConfigError(
-                f"{path}: found a file of another checkpoint, by its size and checksum; expected the one that "
-                f"{RUN}{_ENDING} names; remove {self._resumed_from} to continue from the checkpoint before"
+        self._check_seal(name)
+        return read_part(self._resumed_from, name)
+
+    def check_parts(self) -> None:
+        """Check that all parts of the checkpoint from which the run continues are its own; one process calls this."""
+        for name in self._seals:
+            self._check_seal(name)
+
+    def _check_seal(self, name: str) -> None:
+        """Raise ConfigError if a part is not the file that the run part names, by its size and checksum."""
+        path = (self._resumed_from or Path()) / f"{name}{_ENDING}"
+        try:
+            if self._seals.get(name) == seal_of(path):
+                return
+            reason = (
+                f"found other size or checksum than {RUN}{_ENDING} names: it is truncated, or of another checkpoint"
             )
-        return part
+        except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+            reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{path}: {reason}; remove {self._resumed_from} to continue from the checkpoint before")
 
     def listen(self) -> None:
         """As Checkpoints.listen."""

@@ -1,7 +1,7 @@
 """Checks of restored state: what kernels take as numbers of rows, links, nodes and packets lies in their tables.
 
-A file of a checkpoint with a valid checksum may still hold what no run has written. Kernels check no index, so that such
-a number would make them read and write other memory.
+A file of a checkpoint with a valid checksum may still hold what no run has written. Kernels check no index, so that
+such a number would make them read and write other memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,15 +39,17 @@ _POOLS = (
     "qps.msg_free qps.msg",
     "qps.qp qps.qp_key qps.qp_val qps.cc qps.resends qps.sel_tx qps.arrived",
     "qps.rxqp qps.sel_rx qps.begun",
-    "insts.inst_free insts.inst insts.lane insts.phase insts.called insts.asked insts.taken insts.inst_key "
-    "insts.inst_val",
+    (
+        "insts.inst_free insts.inst_key insts.inst_val insts.inst insts.lane insts.phase insts.called insts.asked "
+        "insts.taken"
+    ),
     "qps.flow_out",
     "qps.flow_in",
     "net.sample_log",
 )
 _POOL_OF = {name: pool.split()[0] for pool in _POOLS for name in pool.split()}
 # words that the building of a world sets, and that no run changes
-_BUILT_NPU = "heap ports number trace_base row_base slot_base trace_number place job_begin_ps".split()
+_BUILT_NPU = ["heap", "ports", "number", "trace_base", "row_base", "slot_base", "trace_number", "place", "job_begin_ps"]
 MARKS = 4  # negative numbers that stand for no index; below them, lists mark their ends by number
 NEXT_MESSAGE = 4  # word of all kinds of rows of `msg` that names the next of a list (pdes.core.rows.nic)
 
@@ -63,7 +65,15 @@ def readable(part: str) -> Iterator[None]:
     """Raise DamagedStateError with the name of a part where the block meets values that no run has written."""
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, AssertionError, StopIteration) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AssertionError,
+        StopIteration,
+    ) as error:
         if hasattr(error, "exit_code"):
             raise
         raise DamagedStateError(
@@ -85,7 +95,7 @@ def check_owner(run: SavedState, nodes: int) -> Int64:
         if not isinstance(values.get(name), int) or not 0 <= values[name] <= largest:
             _refuse(name, repr(values.get(name)), f"0 to {largest}")
     _check("owner", owner, values["lps"] - 1, smallest=0)
-    return owner
+    return np.asarray(owner)
 
 
 def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
@@ -211,7 +221,7 @@ def _check(name: str, values: Any, largest: int, smallest: int | None = None) ->
 def _check_events(lp: LogicalProcess) -> None:
     """Check the numbers of NPUs' own events, and the ports, lanes and timers to which they belong."""
     npus = lp.world.npus
-    npu = npus.npu[: lp.part.npus]
+    npu: Rows = npus.npu[: lp.part.npus]
     ends = np.append(npu.heap[1:], len(npus.heap) // 2)
     if ((npu.heap_size < 0) | (npu.heap_size > ends - npu.heap)).any():
         _refuse("npus.npu.heap_size", "more events", "as many as there is room for")

@@ -165,9 +165,7 @@ class Saver(Cuts):
             state = self._checkpoints.read(f"records-{number}")
             with readable(f"records-{number}"):
                 has_same_plans = state.values["program"] == self._program  # else records name other schedules
-                load_records(
-                    self._records, state.values, array_list(state), counts=self._is_first, kept=has_same_plans
-                )
+                load_records(self._records, state.values, array_list(state), counts=self._is_first, kept=has_same_plans)
 
     def _is_divided_as(self, owner: Int64) -> bool:
         """Return whether this process has the LPs of the checkpoint, and its program the same numbers."""
