@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.features.values import ALWAYS, FACTORS, choices
+from tests.features.values import ALWAYS, OPTIONAL, choices
 
 REFUSED = "refused"
 ENOUGH = 3
@@ -30,6 +30,8 @@ class Matrix:
         is_valid: Function from a run (a dictionary of choices) to whether its run file is valid.
         outcome_of: Function from a run to "" (it ran), REFUSED with the reason behind it, or what is wrong.
         seed: Seed of the order in which pairs and choices are tried.
+        always: Factors of which every run chooses a value, with their values; the first value of each is plain.
+        optional: Factors that a run may leave out, with their values.
         conflicts: Sets of choices that Nadi refuses together.
         reasons: Why it refuses each of these.
         defects: Runs that neither ran nor were refused, and what they did.
@@ -40,6 +42,8 @@ class Matrix:
     is_valid: Any
     outcome_of: Any
     seed: int = 0
+    always: dict = field(default_factory=lambda: ALWAYS)
+    optional: dict = field(default_factory=lambda: OPTIONAL)
     conflicts: list = field(default_factory=list)
     reasons: list = field(default_factory=list)
     defects: list = field(default_factory=list)
@@ -48,7 +52,9 @@ class Matrix:
 
     def __post_init__(self):
         self._random = np.random.default_rng(self.seed)
-        pairs = [pair for pair in itertools.combinations(choices(), 2) if pair[0][0] != pair[1][0]]
+        self._plain = dict.fromkeys(self.always, 0)
+        all_choices = choices(self.always | self.optional)
+        pairs = [pair for pair in itertools.combinations(all_choices, 2) if pair[0][0] != pair[1][0]]
         self._left = dict.fromkeys(frozenset(pair) for pair in self._shuffled(pairs))
 
     @property
@@ -76,13 +82,13 @@ class Matrix:
 
     def _run_for(self, pair):
         """Return a run that has a pair and more that fits; None if there is none, also with one choice more."""
-        optional = [choice for choice in choices() if choice[0] not in ALWAYS]
+        optional = choices(self.optional)
         companies = [{}, *({factor: number} for factor, number in self._shuffled(optional))]
         run = next(filter(None, (self._completed(company | dict(pair)) for company in companies)), None)
         if run is None:
             return None
         gains = {choice: self._gain(choice, run.items()) for choice in self._shuffled(optional) if choice[0] not in run}
-        while len(run) < len(ALWAYS) + MOST_ADDED and any(gains.values()):
+        while len(run) < len(self.always) + MOST_ADDED and any(gains.values()):
             best = max(gains, key=gains.__getitem__)
             del gains[best]
             if self._fits(run | dict([best])):
@@ -96,14 +102,18 @@ class Matrix:
         """Return the number of pairs that a choice makes with others and that are left."""
         return sum(frozenset((choice, other)) in self._left for other in others)
 
-    def _completed(self, run, factors=tuple(ALWAYS)):
-        """Return a run with a value of each factor that every run has; None if nothing fits."""
+    def _completed(self, run, factors=None):
+        """Return a run with a value of each factor that every run has; None if nothing fits.
+
+        factors: Factors that may still lack a value; None = all.
+        """
+        factors = list(self.always) if factors is None else factors
         if not factors:
             return run
         first, *others = factors
         for number in [run[first]] if first in run else self._by_need(run, first):
             more = run | {first: number}
-            if self._fits(PLAIN | more):
+            if self._fits(self._plain | more):
                 found = self._completed(more, others)
                 if found is not None:
                     return found
@@ -114,7 +124,7 @@ class Matrix:
 
     def _by_need(self, run, factor):
         """Return the numbers of a factor's values, those first that make most pairs that are left."""
-        need = [self._gain((factor, number), run.items()) for number in range(len(FACTORS[factor]))]
+        need = [self._gain((factor, number), run.items()) for number in range(len((self.always | self.optional)[factor]))]
         return [int(number) for number in np.argsort(-np.array(need) + self._random.random(len(need)) / 2)]
 
     def _shuffled(self, items):
@@ -141,21 +151,21 @@ class Matrix:
         Choices are left out many at a time, then fewer (delta debugging: Zeller and Hildebrandt, IEEE Transactions on
         Software Engineering 28, 2002).
         """
-        kept = sorted((factor for factor in run if run[factor] != PLAIN.get(factor)), key=ALWAYS.__contains__)
+        kept = sorted((factor for factor in run if run[factor] != self._plain.get(factor)), key=self.always.__contains__)
         size = (len(kept) + 1) // 2
         while size > 0:
             for begin in range(0, len(kept), size)[::-1]:
                 fewer = kept[:begin] + kept[begin + size :]
-                if self._is_refused(PLAIN | {factor: run[factor] for factor in fewer}, reason):
+                if self._is_refused(self._plain | {factor: run[factor] for factor in fewer}, reason):
                     kept = fewer
             size = min(size // 2, len(kept))
-        return PLAIN | {factor: run[factor] for factor in kept}
+        return self._plain | {factor: run[factor] for factor in kept}
 
     def _matter(self, needed, reason):
         """Return the factors of a refused run whose other values are not refused, too."""
         found = set(needed)
-        for factor in ALWAYS:
-            others = [number for number in range(len(FACTORS[factor])) if number != needed[factor]]
+        for factor, values in self.always.items():
+            others = [number for number in range(len(values)) if number != needed[factor]]
             others = self._shuffled(others)[:ENOUGH]
             if all(self._is_refused(needed | {factor: number}, reason) for number in others):
                 found.remove(factor)

@@ -123,8 +123,13 @@ def described(run):
 
 def run_file(run, folder):
     """Return the text of a run file."""
+    return toml_of(sections(run, folder))
+
+
+def toml_of(run_sections):
+    """Return the text of a run file; run_sections: keys by section, of [[jobs]] and [[faults]] a list of these."""
     lines = []
-    for section, found in sections(run, folder).items():
+    for section, found in run_sections.items():
         for keys in found if isinstance(found, list) else [found]:
             lines += [f"[[{section}]]" if isinstance(found, list) else f"[{section}]"]
             lines += [f"{key} = {_toml(given)}" for key, given in keys.items()]
@@ -157,23 +162,34 @@ def outcome(run, folder, action=run_quietly):
     """Do a run; return "" if it ran, REFUSED and why, or what is wrong. action: function of its file to exit code."""
     path = folder / "run.toml"
     path.write_text(run_file(run, folder))
+    found = outcome_of_file(path, action)
+    return _reason(found, run) if found.startswith(REFUSED) else found
+
+
+def outcome_of_file(path, action):
+    """Act on a run file in a child process; return "" if it ran, REFUSED and why, or what is wrong.
+
+    Args:
+        path: Path of the run file; what the action prints goes to the files stdout and stderr beside it.
+        action: Function of the path to an exit code.
+    """
     began = time.monotonic()
     code = _forked(path, action)
     took_s = time.monotonic() - began
-    said = (folder / "stderr").read_text(errors="replace")
+    said = path.with_name("stderr").read_text(errors="replace")
     if code == HUNG:
         return f"it takes more than {LONGEST_S} s: {said}"
     if code < 0:
         return f"ended by {signal.Signals(-code).name} after {took_s:.1f} s: {said}"
     if code == 2:
-        return f"{REFUSED}: {_reason(said, run)}" if REFUSAL.fullmatch(said) else f"exit code 2 with {said!r}"
+        return f"{REFUSED}: {said}" if REFUSAL.fullmatch(said) else f"exit code 2 with {said!r}"
     if code == 0 and not COMPLAINT.search(said):
         return ""
     return f"exit code {code}: {said}"
 
 
 def _reason(said, run):
-    """Return why a run is refused, alike for all fabrics, collectives and numbers."""
+    """Return a refusal, alike for all fabrics, collectives and numbers."""
     kind, algorithm = FACTORS[COLLECTIVE][run[COLLECTIVE]].split()
     fabric = FACTORS[FABRIC][run[FABRIC]]
     for text, name in ((fabric, "FABRIC"), (kind, "KIND"), (algorithm, "ALGORITHM")):

@@ -145,6 +145,6 @@ def keys_with_values(section):
     return set(_VALUES[section]) | {key for own, key in CHOSEN_BY_THE_RUN if own == section}
 
 
-def choices():
-    """Return all choices: (factor, number of its value)."""
-    return [(factor, number) for factor, values in FACTORS.items() for number in range(len(values))]
+def choices(factors=FACTORS):
+    """Return all choices of factors with their values: (factor, number of its value)."""
+    return [(factor, number) for factor, values in factors.items() for number in range(len(values))]

@@ -1,0 +1,90 @@
+"""Situations: named machines and clusters, the work on them, what fails there, and the ways in which Nadi runs it.
+
+A factor is one of the names in capitals. Each situation has one value of every factor; the first value is the plain one.
+"""
+
+import itertools
+
+from topologies.clusters import clusters
+from topologies.machines import machines
+
+PLACE, GPUS, UNITS, WORK = "place", "gpus", "units", "work"
+FIDELITY, FAULT, LINK = "fidelity", "fault", "link"
+COMPANY, REUSE, RESTART, WORKERS = "company", "reuse", "restart", "workers"
+
+FACTORS = {
+    PLACE: ["cluster dgx-h100-superpod"]
+    + [f"cluster {name}" for name in clusters() if name != "dgx-h100-superpod"]
+    + [f"machine {name}" for name in machines()],
+    GPUS: [16, 8, 64],
+    UNITS: ["as published", "of one server"],  # of the latter, several servers need spines
+    WORK: ["dense", "experts", "fsdp", "serving", "collectives"],
+    FIDELITY: [
+        "packets",
+        "flows",
+        "coupled flows",
+        "mixed",
+        "NVLink closed forms",
+        "closed forms",
+        "whole messages",
+        "whole messages, unaware",
+    ],
+    FAULT: [
+        "none",
+        "link down",
+        "link back",
+        "cable down",
+        "switch down",
+        "switch back",
+        "slow GPU",
+        "slow link",
+        "slow link for the whole run",
+        "late link",
+        "lossy link",
+    ],
+    LINK: ["NIC", "NVLink", "uplink"],
+    COMPANY: ["alone", "the same work", "serving", "traffic"],
+    REUSE: ["exact", "off"],
+    RESTART: [False, True],
+    WORKERS: ["alone", "threads", "processes"],
+}
+_FAULTS = FACTORS[FAULT][1:]
+LIMITS = {
+    "tori have no way around": {
+        PLACE: ["cluster tpu-v4"],
+        FAULT: ["link down", "link back", "cable down"],
+    },
+    "tori have no switches": {PLACE: ["cluster tpu-v4"], FAULT: ["switch down", "switch back"]},
+    "a torus of so many": {PLACE: ["cluster tpu-v4"], GPUS: [16]},
+    "whole messages have no faults": {FIDELITY: ["whole messages", "whole messages, unaware"], FAULT: _FAULTS},
+    "closed forms: slow GPUs, and links that are slow for the whole run": {
+        FIDELITY: ["closed forms"],
+        FAULT: [name for name in _FAULTS if name not in {"slow GPU", "slow link for the whole run"}],
+    },
+    "flows lose nothing": {FIDELITY: ["flows", "coupled flows"], FAULT: ["lossy link"]},
+    "closed forms of NVLinks: links that are slow for the whole run": {
+        FIDELITY: ["NVLink closed forms"],
+        FAULT: [name for name in _FAULTS if name not in {"slow GPU", "slow link for the whole run"}],
+        LINK: ["NVLink"],
+    },
+    "flows beside packets have no faults": {FIDELITY: ["mixed"], FAULT: _FAULTS},
+}
+"""What Nadi refuses, as its documentation says: the choices of each limit, all of whose combinations are refused."""
+PLAIN_WAY = {REUSE: 0, RESTART: 0, WORKERS: 0}
+"""Factors that must not change results."""
+
+
+def conflicts():
+    """Return the choices that are refused together (LIMITS): sets of (factor, number of its value)."""
+    return [
+        frozenset(choice)
+        for limit in LIMITS.values()
+        for choice in itertools.product(
+            *([(factor, FACTORS[factor].index(value)) for value in values] for factor, values in limit.items())
+        )
+    ]
+
+
+def described(situation):
+    """Return a situation as factors with their values instead of the numbers of these."""
+    return {factor: FACTORS[factor][number] for factor, number in situation.items()}
