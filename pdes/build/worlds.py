@@ -51,7 +51,6 @@ from pdes.nic.rendezvous import MAX_TAG
 from pdes.npu.trace import KIND_SEND
 
 FLOW_ROWS = 1 << 16  # flow records that a world holds before the host takes them out
-TERABIT = 10**12  # bits per terabit
 
 
 def _net(
