@@ -11,6 +11,7 @@ PYTEST ?= --durations=25
 SECONDS ?= 600
 FILES ?= 10000
 RESULTS ?= 10000
+CHECKPOINTS ?= 300
 # Tests of pairwise samples, of which `make fuzz` runs every case.
 PRODUCTS = $(shell grep -rl --include='test_*.py' 'from tests.samples import' tests)
 # Recorded runs that take seconds as plain Python.
@@ -19,7 +20,7 @@ SMALL_RUNS := (matrix or flows) and not (driven or nvls or sprayed or symbolic o
 unexport PYTHONDONTWRITEBYTECODE
 BOUNDS_CACHE ?= $(HOME)/.cache/nadi/configuration/bounds-check
 
-.PHONY: help setup demo test coverage fuzz fuzz-bounds fuzz-files fuzz-results kernels lint bench docs clean
+.PHONY: help setup demo test coverage fuzz fuzz-bounds fuzz-files fuzz-results fuzz-checkpoints kernels lint bench docs clean
 
 help:
 	@echo "make demo    install, make traces, simulate them, print the report"
@@ -29,6 +30,7 @@ help:
 	@echo "make fuzz-bounds  all pairs of features with kernels that check each index"
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
 	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, traces and files of other simulators, read by every command"
+	@echo "make fuzz-checkpoints  CHECKPOINTS=300 exchanged, truncated and forged checkpoints, from which runs continue"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   packet-hops per second on this machine"
 	@echo "make docs    the pages of docs/ as a site in site/, without the network"
@@ -77,6 +79,9 @@ fuzz-files: $(STAMP)
 
 fuzz-results: $(STAMP)
 	$(BIN)/python -m tests.damaged.fuzz_results --files $(RESULTS)
+
+fuzz-checkpoints: $(STAMP)
+	$(BIN)/python -m tests.faults.fuzz_checkpoints --files $(CHECKPOINTS)
 
 kernels: $(STAMP)
 	$(BIN)/python -m tests.kernels

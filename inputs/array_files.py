@@ -87,6 +87,14 @@ def _blocks(words: int, width: int) -> Iterator[tuple[int, int]]:
         yield begin, min(begin + step, words)
 
 
+def seal_of(path: str | os.PathLike[str]) -> list[int]:
+    """Return the size of a file in bytes and the checksum at its end, which distinguish it from others; OSError."""
+    with open(path, "rb") as file:  # noqa: PTH123 - a path or a name
+        size_bytes = file.seek(0, os.SEEK_END)
+        file.seek(max(size_bytes - CHECKSUM_BYTES, 0))
+        return [size_bytes, int.from_bytes(file.read(), "little")]
+
+
 def read_arrays(path: str | os.PathLike[str]) -> tuple[Any, dict[str, NDArray[Any]]]:
     """Return the values and arrays of a file; OSError, or DamagedFileError: the file is not as it was written."""
     content = memoryview(mapped(path))
@@ -97,8 +105,12 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[Any, dict[str, NDArray[An
         raise DamagedFileError(f"{path}: its content does not match its checksum; it is truncated or was altered")
     begin = len(MAGIC) + _LENGTH_BYTES
     end = begin + int.from_bytes(body[len(MAGIC) : begin], "little")
-    header = json.loads(bytes(body[begin:end]))
-    return header["values"], dict(_arrays(body, end, header["arrays"]))
+    try:
+        header = json.loads(bytes(body[begin:end]))
+        return header["values"], dict(_arrays(body, end, header["arrays"]))
+    except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
+        reason = error if isinstance(error, DamagedFileError) else "found a header that does not describe its content"
+        raise DamagedFileError(f"{path}: {reason}") from None
 
 
 def _arrays(body: memoryview, at: int, columns: list[list[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -107,6 +119,9 @@ def _arrays(body: memoryview, at: int, columns: list[list[Any]]) -> Iterator[tup
         if kind not in TYPES:
             raise DamagedFileError(f"array {name}: found type {kind}; expected one of {', '.join(TYPES)}")
         size_bytes = length * np.dtype(kind).itemsize
+        # each word has a bit in the file, so that no header can ask for more memory than 64 times the file
+        if not 0 <= size_bytes <= 8 * _WORD_BYTES * (len(body) - at) or not 0 < width <= BLOCK_WORDS:
+            raise DamagedFileError(f"array {name}: found {length} items in rows of {width}; expected fewer")
         words = np.zeros(-(-size_bytes // _WORD_BYTES), np.int64)
         before = np.zeros(width, np.int64)
         for begin, end in _blocks(len(words), width):

@@ -77,6 +77,7 @@ def simulate_and_report(
                 checkpoints = _checkpoints(config, folder, resumed_from, arguments or {}, shown.say)
                 if checkpoints is not None and is_first:
                     checkpoints.clear()
+                    checkpoints.check_parts()
             partial = PartialResults(checkpoints, shown.say) if checkpoints is not None else None
             simulation = simulate(
                 config,

@@ -114,7 +114,7 @@ _WALL_TIME = re.compile(r"(\d{1,9})\s*(s|min|h)")
 
 def _parse_wall_time(value: object) -> int:
     """Return a wall time in seconds, 0 for "off"."""
-    if value in {"off", 0}:
+    if value in ("off", 0):
         return 0
     match = _WALL_TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
@@ -134,7 +134,7 @@ _MOST_PERCENT = 10
 
 def _parse_percentage(value: object) -> float:
     """Return the share that a percentage is, 0 for "off"."""
-    if value in {"off", 0}:
+    if value in ("off", 0):
         return 0.0
     match = _PERCENTAGE.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 0 < float(match[1]) <= _MOST_PERCENT:

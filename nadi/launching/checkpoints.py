@@ -16,13 +16,13 @@ from types import FrameType
 from typing import Any
 
 import pdes
-from inputs.array_files import DamagedFileError, read_arrays, write_arrays
+from inputs.array_files import DamagedFileError, read_arrays, seal_of, write_arrays
 from nadi.errors import ConfigError
 from topologies.units import format_bytes
 
 CHECKPOINTS = "checkpoints"  # folder in the folder of results
 KEPT = 2  # checkpoints
-FORMAT = 2  # number of the format of checkpoints
+FORMAT = 3  # number of the format of checkpoints
 RUN = "run"  # name of the part about the whole run
 PARTIAL = f"{CHECKPOINTS}/partial"  # folder of the results at the newest checkpoint, in the folder of results
 _WRITING = ".writing"  # folder of the checkpoint that is being written
@@ -64,6 +64,27 @@ def read_part(checkpoint: Path, name: str) -> pdes.SavedState:
     return pdes.SavedState(values, arrays)
 
 
+def read_run(checkpoint: Path) -> pdes.SavedState:
+    """Return the part of a checkpoint about the whole run; ConfigError: it is damaged, or of another version."""
+    state = read_part(checkpoint, RUN)
+    values = state.values if isinstance(state.values, dict) else {}
+    given = values.get("arguments")
+    overrides = given.get("overrides", []) if isinstance(given, dict) else None
+    is_ours = (
+        all(isinstance(values.get(name), dict) for name in ("identity", "parts"))
+        and isinstance(given, dict)
+        and isinstance(given.get("file"), str | None)
+        and isinstance(overrides, list)
+        and all(isinstance(each, str) for each in overrides)
+    )
+    if not is_ours:
+        raise ConfigError(
+            f"{checkpoint / (RUN + _ENDING)}: found other content than this version writes; remove {checkpoint} to "
+            "continue from the checkpoint before"
+        )
+    return state
+
+
 class CheckpointFolder(pdes.Checkpoints):
     """The checkpoints of a run in its folder of results; every process of the run has one."""
 
@@ -85,8 +106,10 @@ class CheckpointFolder(pdes.Checkpoints):
         self._resumed_from, self._arguments, self._say = resumed_from, arguments, say
         self._identity: dict[str, Any] = {}
         self._begun_s = 0.0
+        self._seals: dict[str, Any] = {}  # size and checksum of each part of the checkpoint, as its run part has them
         if resumed_from is not None:
-            self.resumed = read_part(resumed_from, RUN)
+            self.resumed = read_run(resumed_from)
+            self._seals = self.resumed.values["parts"]
 
     def identify(self, identity: Mapping[str, Any]) -> None:
         """Set what must be equal where the run continues; ConfigError: it is not, and this run continues another."""
@@ -134,9 +157,10 @@ class CheckpointFolder(pdes.Checkpoints):
 
     def commit(self, state: pdes.SavedState) -> None:
         """As Checkpoints.commit."""
-        values = state.values | {"identity": self._identity, "arguments": self._arguments}
-        self.write(RUN, pdes.SavedState(values, state.arrays))
         writing = self._folder / _WRITING
+        parts = {path.stem: seal_of(path) for path in sorted(writing.iterdir())}
+        values = state.values | {"identity": self._identity, "arguments": self._arguments, "parts": parts}
+        self.write(RUN, pdes.SavedState(values, state.arrays))
         size_bytes = sum(path.stat().st_size for path in writing.iterdir())
         numbers = _numbers(self._folder)
         number = numbers[-1] + 1 if numbers else 1
@@ -156,12 +180,31 @@ class CheckpointFolder(pdes.Checkpoints):
 
     def has(self, name: str) -> bool:
         """As Checkpoints.has."""
-        return self._resumed_from is not None and (self._resumed_from / f"{name}{_ENDING}").exists()
+        return name in self._seals
 
     def read(self, name: str) -> pdes.SavedState:
         """As Checkpoints.read."""
         assert self._resumed_from is not None, "only a run that continues reads"  # noqa: S101 - for mypy
+        self._check_seal(name)
         return read_part(self._resumed_from, name)
+
+    def check_parts(self) -> None:
+        """Check that all parts of the checkpoint from which the run continues are its own; one process calls this."""
+        for name in self._seals:
+            self._check_seal(name)
+
+    def _check_seal(self, name: str) -> None:
+        """Raise ConfigError if a part is not the file that the run part names, by its size and checksum."""
+        path = (self._resumed_from or Path()) / f"{name}{_ENDING}"
+        try:
+            if self._seals.get(name) == seal_of(path):
+                return
+            reason = (
+                f"found other size or checksum than {RUN}{_ENDING} names: it is truncated, or of another checkpoint"
+            )
+        except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+            reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{path}: {reason}; remove {self._resumed_from} to continue from the checkpoint before")
 
     def listen(self) -> None:
         """As Checkpoints.listen."""

@@ -10,7 +10,7 @@ import numpy as np
 from pdes.build.fabric import Fabric
 from pdes.build.layout import Part
 from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
-from pdes.core.errors import RunError
+from pdes.core.errors import ImpossibleRunError
 from pdes.core.inputs import Graph, Int64, Record
 from pdes.core.memory import rows_of, zeros
 from pdes.core.rows.network import Gate, LinkSample, SampleEntry, SwitchBuffer
@@ -46,7 +46,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     """Return arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP; {} without shared buffers.
 
     The log has room for twice the pauses that are kept, so that no more are lost in the cell during which it fills up.
-    Raises RunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
+    Raises ImpossibleRunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
     """
     if settings.switch is None:
         return {}
@@ -64,14 +64,14 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     if len(too_small):
         node = int(part.nodes[too_small[0]])
         need = settings.switch.buffer_bytes - int(pool.shared_bytes[too_small[0]])
-        raise RunError(
+        raise ImpossibleRunError(
             f"switch {node}: a buffer of {settings.switch.buffer_bytes} bytes, but the headrooms of its ports take "
             f"{need}; expected a larger buffer or smaller headrooms"
         )
     packet = settings.mtu_bytes + settings.header_bytes
     max_queue_bytes = min(1024, round(1024 * settings.switch.pfc_alpha)) * settings.switch.buffer_bytes >> 10
     if len(switches) and not settings.switch.pfc and max_queue_bytes < packet:
-        raise RunError(
+        raise ImpossibleRunError(
             f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
             f"lets {max_queue_bytes} bytes wait in a queue; expected at least a packet of {packet}"
         )

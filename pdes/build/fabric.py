@@ -9,7 +9,7 @@ from pdes.build.schedule import fastest_psb, link_changes, slowest
 from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
 from pdes.core import packet
 from pdes.core import state as s
-from pdes.core.errors import RunError
+from pdes.core.errors import ImpossibleRunError
 from pdes.core.inputs import Bools, Graph, Int64, Rows
 from pdes.core.memory import rows_of
 from pdes.core.rows.network import LinkClass, Telemetry
@@ -67,7 +67,7 @@ class Fabric:
         max_cell_ps = self.longest_cell_ps(np.ones(graph.links, bool))
         self.cell_ps = int(min(self.reach_ps.min(), max_cell_ps, MAX_CELL_PS))  # length of a cell
         if max_cell_ps < 1 and not settings.fidelity.hooks.act:
-            raise RunError(
+            raise ImpossibleRunError(
                 f"a node of {degree.max()} links receives {packets_per_ps.max():,.0f} packets a picosecond; at most "
                 f"{MAX_BATCH} packets may arrive at a time"
             )
@@ -80,7 +80,7 @@ class Fabric:
         self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)
         kinds = graph.links if settings.flow_groups is not None else len(self.classes)
         if kinds > s.MAX_CLASSES:
-            raise RunError(f"the fabric has {kinds} kinds of links; at most {s.MAX_CLASSES} are possible")
+            raise ImpossibleRunError(f"the fabric has {kinds} kinds of links; at most {s.MAX_CLASSES} are possible")
 
     def most_packets_per_ps(self, links: Bools) -> float:
         """Return the most packets per picosecond that may arrive at a node over some links; links: bool[links]."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pdes.core import state as s
-from pdes.core.errors import RunError
+from pdes.core.errors import ImpossibleRunError
 from pdes.core.inputs import Array, Graph, Int8, Int32, Int64, Rows
 from pdes.core.memory import aligned, rows_of
 from pdes.core.rows.network import Forwarding
@@ -26,7 +26,7 @@ def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
     routing: Any = graph.routing
     count = np.diff(routing.set_ptr).astype(np.int64)
     if len(count) and count.max() > s.MAX_SET:
-        raise RunError(f"{count.max()} equal-cost links: at most {s.MAX_SET} are possible")
+        raise ImpossibleRunError(f"{count.max()} equal-cost links: at most {s.MAX_SET} are possible")
     own = np.full(graph.links, -1, np.int64)
     own[part.links] = np.arange(len(part.links)) - np.repeat(part.out_ptr[:-1], np.diff(part.out_ptr))
     member = own[routing.set_link].astype(np.int32)
@@ -200,6 +200,6 @@ def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own_column: Arr
     row = np.cumsum(r.row[entries] >= 0) - 1
     twice = np.where(hops < UNREACHABLE, 2 * hops.astype(np.int64), UNREACHABLE)
     if twice[hops < UNREACHABLE].max(initial=0) >= UNREACHABLE:
-        raise RunError(f"{graph.name}: a path of more than {UNREACHABLE // 2} links between switches")
+        raise ImpossibleRunError(f"{graph.name}: a path of more than {UNREACHABLE // 2} links between switches")
     twice[row[later], own_column[later]] = 1
     return twice.astype(np.int8), np.where(later, -1, own_column).astype(np.int32)

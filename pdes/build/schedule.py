@@ -8,7 +8,7 @@ import numpy as np
 
 from pdes.build.routes import routing_tables
 from pdes.core import state as s
-from pdes.core.errors import RunError
+from pdes.core.errors import ImpossibleRunError
 from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
 from pdes.core.memory import aligned, row_of, rows_of, unused
 from pdes.core.packet import link_meta
@@ -269,7 +269,7 @@ def _epochs(
     all_routes = [routes]
     for down in down_of_epoch[1:]:
         if down not in settings.faults.routings:
-            raise RunError(f"no routing is given without the {len(down)} links that are down")
+            raise ImpossibleRunError(f"no routing is given without the {len(down)} links that are down")
         other = replace(graph, routing=settings.faults.routings[down])
         tables, *_ = routing_tables(other, fabric, part, settings)
         all_routes.append(_without_ports(tables, part, down))

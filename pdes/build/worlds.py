@@ -21,7 +21,7 @@ from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.build.tables import idle_npus, npu_rows, plan_tables, row_states, trace_tables
 from pdes.core import packet
 from pdes.core import state as s
-from pdes.core.errors import RunError
+from pdes.core.errors import ImpossibleRunError
 from pdes.core.inputs import Graph, Int64, Program, Record, Rows, Schedules
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
 from pdes.core.rows.flows import (
@@ -242,11 +242,11 @@ def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: S
 
 
 def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -> None:
-    """Raise RunError if the words of packets and rows cannot hold a run, or settings contradict each other."""
+    """Raise ImpossibleRunError if words of packets and rows cannot hold a run, or settings contradict each other."""
     if program.in_network:
-        raise RunError("the program needs switches that reduce: expected it with their aggregators")
+        raise ImpossibleRunError("the program needs switches that reduce: expected it with their aggregators")
     if program.npus > graph.npus:
-        raise RunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}")
+        raise ImpossibleRunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}")
     window = window_packets(graph, settings) if settings.selective_repeat else 0
     for size, unit, maximum in (
         (graph.npus, "NPUs", packet.MAX_NPUS - 1),
@@ -258,30 +258,30 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
         (settings.mtu_bytes + settings.header_bytes, "bytes of a packet", packet.MAX_WIRE_BYTES),
     ):
         if size > maximum:
-            raise RunError(f"{size} {unit}: at most {maximum} are possible")
+            raise ImpossibleRunError(f"{size} {unit}: at most {maximum} are possible")
     if settings.load_balancing.reorders and not (settings.selective_repeat or settings.fidelity.hooks.act):
-        raise RunError(
+        raise ImpossibleRunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
-        raise RunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
+        raise ImpossibleRunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
     most_bps = settings.max_link_rate_bps
     if most_bps and (fastest_bps := graph.link_rate_bps[~is_ample(graph)].max(initial=0)) > most_bps:
-        raise RunError(f"a link of {fastest_bps} bit/s: flows support at most {most_bps}")
+        raise ImpossibleRunError(f"a link of {fastest_bps} bit/s: flows support at most {most_bps}")
     if settings.flow_groups is not None and (settings.beyond_mixed() or lps > 1):
-        raise RunError(
+        raise ImpossibleRunError(
             f"flows beside packets with {settings.beyond_mixed() or 'several LPs'}; expected one or the other"
         )
     if settings.fidelity.hooks.act and settings.beyond_messages():
-        raise RunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
+        raise ImpossibleRunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
 
 
 def build_world(graph: Graph, program: Program, settings: Settings, owner: ArrayLike | None = None) -> Simulation:
     """Return a Simulation with worlds of all LPs that run `program` on `graph`, ready for the driver.
 
-    owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP. Raises RunError if the packet format
-    cannot hold the run.
+    owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP. Raises ImpossibleRunError if the
+    packet format cannot hold the run.
     """
     settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)

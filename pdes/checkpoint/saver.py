@@ -10,6 +10,7 @@ import numpy as np
 
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
+from pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
 from pdes.checkpoint.contract import Checkpoints, SavedState
 from pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
 from pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
@@ -141,16 +142,19 @@ class Saver(Cuts):
         """Restore the part of this process from the checkpoint that the run continues."""
         resumed = self._checkpoints.resumed
         assert resumed is not None, "the caller has asked"  # noqa: S101 - for mypy
-        saved = resumed.arrays["owner"]
+        saved = check_owner(resumed, len(self._sim.layout.owner))
         is_same = self._mailbox.sum(int(not self._is_divided_as(saved))) == 0
-        division = None if is_same else Redivision(self._checkpoints, self._sim, saved, resumed.values["begin_ps"])
+        with readable("the division of the fabric"):
+            division = None if is_same else Redivision(self._checkpoints, self._sim, saved, resumed.values["begin_ps"])
         sent: dict[int, Int64] = {}
         for lp in self._sim.lps:
             rows_left = int(lp.world.net.ctl.rows_left)
-            if division is None:
-                self._restore_lp(lp, sent)
-            else:
-                division.restore(lp)
+            with readable(f"lp-{lp.part.number}"):
+                if division is None:
+                    self._restore_lp(lp, sent)
+                else:
+                    division.restore(lp)
+                check_world(lp)
             own_worker = team.workers[self._place.first]
             own_worker.hops += lp.world.net.count.hops
             own_worker.events += lp.world.net.count.events
@@ -159,15 +163,16 @@ class Saver(Cuts):
         workers.begin_ps = resumed.values["begin_ps"]
         for number in self._numbers_of_records(resumed.values["lps"]):
             state = self._checkpoints.read(f"records-{number}")
-            has_same_plans = state.values["program"] == self._program  # else records name other schedules
-            load_records(self._records, state.values, array_list(state), counts=self._is_first, kept=has_same_plans)
+            with readable(f"records-{number}"):
+                has_same_plans = state.values["program"] == self._program  # else records name other schedules
+                load_records(self._records, state.values, array_list(state), counts=self._is_first, kept=has_same_plans)
 
     def _is_divided_as(self, owner: Int64) -> bool:
         """Return whether this process has the LPs of the checkpoint, and its program the same numbers."""
         layout, settings = self._sim.layout, self._sim.settings
         own = len(owner) == len(layout.owner) and not np.any(owner != layout.owner)
         for lp in self._sim.lps if own else ():
-            own = own and self._checkpoints.read(f"names-{lp.part.number}").values["program"] == self._program
+            own = own and self._checkpoints.read(f"names-{lp.part.number}").values.get("program") == self._program
         if not own and (settings.fidelity.hooks.act is not None or settings.flow_groups is not None):
             raise OtherDivisionError(
                 "--resume: found another program or fabric than in the checkpoint; expected the same"
@@ -181,6 +186,8 @@ class Saver(Cuts):
     def _restore_lp(self, lp: LogicalProcess, sent: dict[int, Int64]) -> None:
         """Restore an LP; sent: what each LP has sent to others, as far as it was read."""
         state = self._checkpoints.read(f"lp-{lp.part.number}")
+        check_shapes(lp.world, state.arrays)
+        check_built(lp.world, state.arrays)
         lp.world = with_arrays(lp.world, dict(state.arrays))
         load_routes(lp.world)
         for name, kind in ROW_LISTS.items():

@@ -23,7 +23,7 @@ def saved_fields(record: Any) -> tuple[tuple[str, bool], ...]:
     return tuple(fields)
 
 
-def _flat(array: Any) -> Any:
+def flat(array: Any) -> Any:
     """Return an array, or a row in its array, as plain numbers in the same memory."""
     array = np.asarray(array.base if isinstance(array, np.record) else array).view(np.ndarray).reshape(-1)
     return (
@@ -31,12 +31,12 @@ def _flat(array: Any) -> Any:
     )
 
 
-def _arrays_of(record: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+def arrays_of(record: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield the name and the array or row of each saved field of a NamedTuple of a world."""
     for name, is_nested in saved_fields(type(record)):
         value = getattr(record, name)
         if is_nested:
-            yield from _arrays_of(value, f"{prefix}{name}.")
+            yield from arrays_of(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 
@@ -46,7 +46,7 @@ def saved_arrays(world: s.World) -> dict[str, np.ndarray]:
 
     Those of rows have two dimensions, int64[rows, words].
     """
-    return {name: in_rows(_flat(array), array.dtype) for name, array in _arrays_of(world, "")}
+    return {name: in_rows(flat(array), array.dtype) for name, array in arrays_of(world, "")}
 
 
 def in_rows(numbers: np.ndarray, kind: np.dtype) -> np.ndarray:
@@ -64,12 +64,12 @@ def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> 
         if is_nested:
             replaced[name] = with_arrays(value, arrays, f"{prefix}{name}.")
             continue
-        saved, flat = arrays[prefix + name], _flat(value)
-        if not isinstance(value, np.record) and len(saved) != len(flat):
+        saved, numbers = arrays[prefix + name], flat(value)
+        if not isinstance(value, np.record) and len(saved) != len(numbers):
             items = len(saved) * saved.itemsize // value.itemsize
             value = zeros(items, np.asarray(value).view(np.ndarray).dtype)
-            flat, replaced[name] = _flat(value), value
-        flat[:] = saved
+            numbers, replaced[name] = flat(value), value
+        numbers[:] = saved
     return world._replace(**replaced)
 
 

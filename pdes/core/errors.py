@@ -7,6 +7,12 @@ class RunError(RuntimeError):
     exit_code = 1
 
 
+class ImpossibleRunError(RunError):
+    """Settings, fabric and program of a run do not go together: wrong input."""
+
+    exit_code = 2
+
+
 class MemoryDamageError(RunError):
     """A kernel wrote past an end of an array: a defect of the engine, whose results must not be used."""
 

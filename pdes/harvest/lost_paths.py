@@ -20,11 +20,15 @@ class LostPaths:
         """Keep the inputs; faults: of the run; now_ps: the moment, in picoseconds."""
         self._graph, self._now_ps = graph, now_ps
         self._faults = [fault for fault in faults.links if fault.down or fault.error_rate == 1]
+        self._lossy = [fault for fault in faults.links if 0 < fault.error_rate < 1]
 
     def clause(self) -> str:
-        """Return a clause that lists the switches and links that are down, by name; "" if none is."""
-        names = self._names(self._down_at(self._now_ps))
-        return f"; down by faults: {listed(names, ', ')}" if names else ""
+        """Return a clause that lists the switches and links that are down or lose packets, by name; "" without any."""
+        down = self._names(self._down_at(self._now_ps))
+        held = [fault for fault in self._lossy if fault.at_ps <= self._now_ps < fault.until_ps]
+        lossy = [f"{name} (error_rate {fault.error_rate:g})" for fault in held for name in self._names(fault.links)]
+        places = {"down by faults": down, "lossy by faults": lossy}
+        return "".join(f"; {what}: {listed(names, ', ')}" for what, names in places.items() if names)
 
     def between(self, src: int, dst: int) -> str:
         """Return a clause that says since when NPU src has no path to NPU dst, and why; "" if faults left one."""
@@ -88,11 +92,11 @@ class LostPaths:
         leaves, enters = graph.link_dst[out[is_up[out]]], graph.link_dst[back[is_up[back ^ 1]]]
         return dst not in leaves and not np.intersect1d(part[leaves], part[enters]).size
 
-    def _names(self, links: Int64) -> list[str]:
+    def _names(self, links: Int64 | Sequence[int]) -> list[str]:
         """Return names of links, int64[k], as [[faults]] takes them; a switch without another link is named instead."""
         graph = self._graph
         is_down = np.zeros(graph.links, np.bool_)
-        is_down[links] = is_down[links ^ 1] = True
+        is_down[np.asarray(links, np.int64)] = is_down[np.asarray(links, np.int64) ^ 1] = True
         alive = graph.link_src[~is_down & (graph.node_kind[graph.link_dst] != AGGREGATOR_KIND)]
         is_dead = (np.arange(graph.nodes) >= graph.npus) & (np.bincount(alive, minlength=graph.nodes) == 0)
         is_dead &= np.bincount(graph.link_src, minlength=graph.nodes) > 0

@@ -49,7 +49,10 @@ def test_with_a_path_that_is_left_it_lists_what_is_down():
     lossy = LinkFault(cable(GRAPH, 0, 4), 0, error_rate=0.999)
     line = fails([lossy, down(cable(GRAPH, 4, 6))])
     assert "npu 2: packet" in line or "npu 0: packet" in line
-    assert line.endswith("an rto that is too short; down by faults: link leaf 0 - spine 0")
+    assert line.endswith(
+        "an rto that is too short; down by faults: link leaf 0 - spine 0; "
+        "lossy by faults: link npu 0 - leaf 0 (error_rate 0.999)"
+    )
 
 
 def test_nothing_is_down():

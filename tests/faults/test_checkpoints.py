@@ -12,6 +12,7 @@ import et
 from inputs.array_files import read_arrays, write_arrays
 from nadi.cli.main import main
 from nadi.launching.checkpoints import CheckpointFolder, newest
+from tests.faults.fuzz_checkpoints import examples
 from tests.features.restarting import after
 
 ENDS_S = 60
@@ -133,12 +134,12 @@ def refused(capsys, folder, *more):
 def test_damaged(copied, capsys):
     part = newest(copied / "out") / "lp-0.nadi"
     content = part.read_bytes()
-    wrong = f"{part}: its content does not match its checksum; it is truncated or was altered"
-    for damaged in (content[:-1], content[:5000], content[:5000] + bytes([content[5000] ^ 1]) + content[5001:]):
+    wrong = f"{part}: found other size or checksum than run.nadi names: it is truncated, or of another checkpoint"
+    for damaged in (content[:-1], content[:5000], b""):
         part.write_bytes(damaged)
         assert wrong in refused(capsys, copied)
-    part.write_bytes(b"")
-    assert "expected a file of arrays" in refused(capsys, copied)
+    part.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
+    assert f"{part}: its content does not match its checksum; it is truncated or was altered" in refused(capsys, copied)
     part.unlink()
     assert "No such file" in refused(capsys, copied)
 
@@ -165,3 +166,10 @@ def test_without_checkpoint(copied, capsys):
     assert "found no checkpoint" in refused(capsys, copied)
     assert main(["run", str(copied / "run.toml"), "--quiet", *EVERY]) == 2
     assert "[engine] checkpoint: found no folder of results" in capsys.readouterr().err
+
+
+def test_exchanged_truncated_and_forged(tmp_path):
+    """A sample of `make fuzz-checkpoints`."""
+    seen = [(kind, made, wrong) for _, kind, made, wrong in examples(range(27), tmp_path)]
+    assert {kind for kind, _, _ in seen} == {"exchanged", "truncated", "forged"}
+    assert [f"{made}: {wrong}" for _, made, wrong in seen if wrong] == []

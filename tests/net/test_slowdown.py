@@ -63,6 +63,13 @@ def test_all_runs_are_one_group_without_a_key(nadi, folders, tmp_path):  # noqa:
     assert "slow-down, p99" in (tmp_path / "page.html").read_text()
 
 
+def test_other_settings_than_seeds_within_a_group_are_named(nadi, folders):  # noqa: F811
+    """The means over both controls say nothing about chance; with a key for each, the groups differ in nothing else."""
+    mixed = nadi("net", "slowdown", *folders)
+    assert "runs of one group differ in network.congestion_control, not only in seeds; --by KEY" in mixed.err
+    assert nadi("net", "slowdown", *folders, "--by", "network.congestion_control").err == ""
+
+
 def test_intervals_end_at_the_minimum():
     assert confidence_interval([1.0], 1) is None
     assert confidence_interval([1.0, 1.0, 1.0], 1) == (1.0, 1.0)

@@ -328,11 +328,11 @@ def test_a_domain_cut_in_two_sends_packets():
     assert both(graph, program, SETTINGS, where={"owner": owner}).reuse["episodes_replayed"] == 0
 
 
-@pytest.mark.parametrize(("nvswitches", "replayed"), [(1, 6), (2, 0)])
-def test_a_domain_of_several_nvswitches_sends_packets(tmp_path, nvswitches, replayed):
-    """Messages then have several paths between two NPUs."""
+@pytest.mark.parametrize(("nvswitches", "fewer", "replayed"), [(1, 0, 6), (2, 0, 6), (2, 1, 0)])
+def test_a_domain_of_several_nvswitches_sends_packets(tmp_path, nvswitches, fewer, replayed):
+    """Messages then have several paths between two NPUs, unless all NVSwitches join the same ones and are one."""
     switches = "".join(f'[[switches]]\nname = "nvs {i}"\nkind = "nvswitch"\n' for i in range(nvswitches))
-    cables = [[f"npu {npu}", f"nvs {i}"] for i in range(nvswitches) for npu in range(8)]
+    cables = [[f"npu {npu}", f"nvs {i}"] for i in range(nvswitches) for npu in range(8 - i * fewer)]
     file = tmp_path / "host.toml"
     links = f'[[links]]\nrate = "1200Gbps"\ndelay = "25ns"\ncables = {cables}\n'
     file.write_text(f'npus = 8\nhost = {[0] * 8}\naccelerator = "a100"\n{switches}{links}')

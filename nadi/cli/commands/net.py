@@ -1,5 +1,6 @@
 """`nadi net`: network analysis of a run, and the lists of congestion controls and network models."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,7 +68,32 @@ def slowdown(
 
     check_outputs(out, figures)
     rows = slowdown_by_size(folders, by, job)
+    _note_other_settings(folders, by)
     print_with_page(rows, slowdown_table, lambda: page(rows), out, figures, as_json=as_json)
+
+
+def _note_other_settings(folders: Sequence[Path], by: str) -> None:
+    """Print which settings other than seeds differ between runs of a group, whose intervals then show more than chance.
+
+    Traces may differ, as those of `nadi workload traffic --seed` have a folder for each seed; the engine's workers and
+    the kept tables do not change results.
+    """
+    from nadi.insight.analysis.slowdown import group_of
+    from nadi.insight.comparison.document import differing_settings
+    from nadi.insight.runs import Run
+
+    groups: dict[str, list[Run]] = {}
+    for folder in folders:
+        run = Run(folder)
+        groups.setdefault(group_of(run, by), []).append(run)
+    rows = [row for runs in groups.values() for row in differing_settings(runs) if not row["is_derived"]]
+    keys = dict.fromkeys(row["key"] for row in rows if not row["key"].endswith((".seed", ".traces")))
+    others = [key for key in keys if not key.startswith(("sha256 of ", "engine.", "output."))]
+    if others:
+        say(
+            f"nadi: runs of one group differ in {', '.join(others)}, not only in seeds; --by KEY separates them",
+            err=True,
+        )
 
 
 def fidelities(as_json: AsJson = False) -> None:

@@ -57,7 +57,7 @@ def run(
     from nadi.configuration.run_file import load_config
     from nadi.configuration.sections import WEIGHT_SOURCES
     from nadi.insight.runs import Run
-    from nadi.launching.checkpoints import RUN, newest, read_part
+    from nadi.launching.checkpoints import newest, read_run
     from nadi.launching.world import together
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.pages.report import report as report_page
@@ -81,7 +81,7 @@ def run(
     with together(ranks):
         resumed_from = newest(resume) if resume is not None else None
         if resumed_from is not None and file is None and not model:
-            given = read_part(resumed_from, RUN).values["arguments"]
+            given = read_run(resumed_from).values["arguments"]
             file = Path(given["file"]) if given.get("file") else None  # other commands give none
             overrides = [*given.get("overrides", ()), *overrides]
         if file is None and not model and not overrides:

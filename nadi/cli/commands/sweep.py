@@ -70,5 +70,7 @@ def sweep(
             figure = ranking_figure(table, found.rank)
             print_table(points_table(settings_of(table, figure), figure, MAX_PRINTED))
         say(f"results: {out}", err=as_json)
+        if figures:
+            say(f"figures: {figures}, as SVG, PDF and CSV", err=as_json)
     if failed:
         raise ConfigError(f"{len(failed)} of {len(own)} points failed; point {failed[0].point}: {failed[0].error}")

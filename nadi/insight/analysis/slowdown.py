@@ -38,7 +38,7 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> l
     groups: dict[str, _Samples] = {}
     for folder in folders:
         run = Run(folder)
-        samples = groups.setdefault(_value(run, key), {})
+        samples = groups.setdefault(group_of(run, key), {})
         if job:
             run.check_job(job)
         columns = (*_COLUMNS, "job") if job else _COLUMNS
@@ -60,8 +60,8 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> l
     ]
 
 
-def _value(run: Run, key: str) -> str:
-    """Return the value of a key of a run's settled configuration as text, "" without a key."""
+def group_of(run: Run, key: str) -> str:
+    """Return the value of a key of a run's settled configuration as text, which is its group; "" without a key."""
     value: Any = run.summary.get("config", {})
     for part in key.split(".") if key else ():
         entries = dict(enumerate(value)) if isinstance(value, list) else value

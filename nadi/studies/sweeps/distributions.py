@@ -82,9 +82,7 @@ def _cdf(
         return None
     unit = time_unit(float(np.median(own)) for own in quantiles.values())
     scale = 1 / unit.ps if is_time else 1.0
-    chart = charts.figure(
-        f"{title}, {unit.name if is_time else 'relative to an idle network'}", f"cumulative share of {population}, %"
-    )
+    chart = charts.figure(f"{title}, {unit.name}" if is_time else title, f"cumulative share of {population}, %")
     for setting, own in quantiles.items():
         chart.add_scatter(
             x=own * scale, y=100 * _QUANTILES, mode="lines", name=in_page(setting.name), line=setting.look.line()

@@ -20,8 +20,13 @@ def keys_of(table: pa.Table) -> list[str]:
 
 
 def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
-    """Return the values of the setting in a row as text: "rate = 100Gbps, mtu = 4KiB"."""
-    return ", ".join(f"{key} = {table[key][row].as_py()}" for key in keys)
+    """Return the values of the setting in a row as text: "rate = 100Gbps, mtu = 4KiB".
+
+    The last part of a key names it, unless several end in the same one: charts have little room for names.
+    """
+    ends = [key.rpartition(".")[2] for key in keys]
+    names = [end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)]
+    return ", ".join(f"{name} = {table[key][row].as_py()}" for key, name in zip(keys, names, strict=True))
 
 
 def settings_of(points: pa.Table, ranking_figure: Figure | None) -> pa.Table:

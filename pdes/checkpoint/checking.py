@@ -1,0 +1,242 @@
+"""Checks of restored state: what kernels take as numbers of rows, links, nodes and packets lies in their tables.
+
+A file of a checkpoint with a valid checksum may still hold what no run has written. Kernels check no index, so that
+such a number would make them read and write other memory.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from pdes.build.simulation import LogicalProcess
+from pdes.checkpoint.contract import SavedState
+from pdes.checkpoint.declared import ALONE, ARRAYS
+from pdes.checkpoint.worlds import arrays_of, flat
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.core.hashing import FREE
+from pdes.core.inputs import Int64, Rows
+from pdes.core.packet import (
+    FLAG_ACK,
+    PAUSE_FRAME,
+    class_of,
+    destination,
+    end_of,
+    flags,
+    instance_node,
+    number_of,
+    sender_pair,
+    source,
+)
+from pdes.core.rows.nic import Port
+from pdes.core.rows.row import Row, WordKind, kinds_of_rows
+
+# arrays that grow together, by their rows; the first sets the number
+_POOLS = (
+    "net.block_free net.block_next net.record net.telemetry net.ordered net.held_block",
+    "qps.msg_free qps.msg",
+    "qps.qp qps.qp_key qps.qp_val qps.cc qps.resends qps.sel_tx qps.arrived",
+    "qps.rxqp qps.sel_rx qps.begun",
+    (
+        "insts.inst_free insts.inst_key insts.inst_val insts.inst insts.lane insts.phase insts.called insts.asked "
+        "insts.taken"
+    ),
+    "qps.flow_out",
+    "qps.flow_in",
+    "net.sample_log",
+)
+_POOL_OF = {name: pool.split()[0] for pool in _POOLS for name in pool.split()}
+# words that the building of a world sets, and that no run changes
+_BUILT_NPU = ["heap", "ports", "number", "trace_base", "row_base", "slot_base", "trace_number", "place", "job_begin_ps"]
+MARKS = 4  # negative numbers that stand for no index; below them, lists mark their ends by number
+NEXT_MESSAGE = 4  # word of all kinds of rows of `msg` that names the next of a list (pdes.core.rows.nic)
+
+
+class DamagedStateError(RunError):
+    """A checkpoint holds what no run has written."""
+
+    exit_code = 2
+
+
+@contextmanager
+def readable(part: str) -> Iterator[None]:
+    """Raise DamagedStateError with the name of a part where the block meets values that no run has written."""
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AssertionError,
+        StopIteration,
+    ) as error:
+        if hasattr(error, "exit_code"):
+            raise
+        raise DamagedStateError(
+            f"--resume: {part} of the checkpoint does not fit the run ({type(error).__name__}: {error}); expected the "
+            "files that the run has written"
+        ) from None
+
+
+def _refuse(name: str, found: Any, expected: str) -> None:
+    raise DamagedStateError(f"--resume: found {found} in {name} of the checkpoint; expected {expected}")
+
+
+def check_owner(run: SavedState, nodes: int) -> Int64:
+    """Return the LP of each node in a checkpoint, int64[nodes], from its part about the whole run, and check that."""
+    owner, values = run.arrays.get("owner"), run.values
+    if owner is None or owner.dtype != np.int64 or len(owner) != nodes:
+        _refuse("owner", "no LP of each node", f"those of {nodes} nodes")
+    for name, largest in (("begin_ps", s.LONGEST_RUN_PS), ("lps", nodes), ("reuse", 1)):
+        if not isinstance(values.get(name), int) or not 0 <= values[name] <= largest:
+            _refuse(name, repr(values.get(name)), f"0 to {largest}")
+    _check("owner", owner, values["lps"] - 1, smallest=0)
+    return np.asarray(owner)
+
+
+def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
+    """Check that saved arrays have the types of the LP's, and their lengths, or longer ones where pools grow."""
+    own = {name: flat(array) for name, array in arrays_of(world, "")}
+    for name, array in own.items():
+        saved = arrays.get(name)
+        if saved is None or saved.dtype != array.dtype:
+            _refuse(name, "nothing" if saved is None else f"numbers of type {saved.dtype}", f"type {array.dtype}")
+            continue
+        pool = _POOL_OF.get(name)
+        rows = len(own[pool]) if pool else 1
+        grown = len(arrays[pool]) if pool else 1
+        if ARRAYS[name] == ALONE and pool is None:
+            fits = len(saved) >= len(array)
+        else:
+            fits = grown >= rows and (len(saved) == len(array) or len(saved) * rows == len(array) * grown)
+        if not fits:
+            _refuse(name, f"{len(saved)} numbers", f"{len(array) * grown // rows}")
+
+
+def check_built(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
+    """Check the words of saved arrays that follow from fabric and program alone; the LP was just built."""
+    npu = _rows(arrays, "npus.npu", world.npus.npu)
+    for word in _BUILT_NPU:
+        if (npu[word] != world.npus.npu[word]).any():
+            _refuse(f"npus.npu.{word}", "another value", "that of the fabric and the traces")
+    meta, own = _rows(arrays, "net.tx", world.net.tx).meta, world.net.tx.meta
+    if (end_of(meta) != end_of(own)).any() or (number_of(meta) != number_of(own)).any():
+        _refuse("net.tx.meta", "another fabric", "that of the run")
+
+
+def _rows(arrays: Mapping[str, np.ndarray], name: str, like: Rows) -> Rows:
+    return arrays[name].view(like.dtype).view(np.recarray)
+
+
+def check_world(lp: LogicalProcess) -> None:
+    """Check what kernels take as an index in the restored state of an LP."""
+    world = lp.world
+    net, qps, insts, npus = world.net, world.qps, world.insts, world.npus
+    limits = {
+        WordKind.LINK: len(net.tx),
+        WordKind.NODE: len(net.inbox) // (2 * s.SIDES) + int(net.const.lists),
+        WordKind.LIST: int(net.const.lists),
+        WordKind.QUEUE_PAIR: len(qps.qp),
+        WordKind.RECEIVER: len(qps.rxqp),
+        WordKind.RECORD: len(net.record),
+        WordKind.MESSAGE: len(qps.msg),
+        WordKind.INSTANCE: len(insts.inst),
+        WordKind.PHASE: len(insts.phase),
+        WordKind.ROW: int(np.diff(lp.row_ptr).max(initial=0)),
+    }
+    kinds = {kind.dtype: kind for kind in kinds_of_rows() if kind.declared}
+    by_message = net.hooks.act != 0
+    for name, array in arrays_of(world, ""):
+        kind: type[Row] | None = kinds.get(array.dtype)
+        if kind is None or name == "qps.msg" or (by_message and name.startswith(("messages.", "flows."))):
+            continue
+        for word, declared in kind.declared.items():
+            if declared.kind in limits and kind is not Port:
+                _check(f"{name}.{word}", array[word], limits[declared.kind])
+    blocks = len(net.block_free)
+    plain = {
+        "net.inbox": (net.inbox, len(net.record)),
+        "net.wait_head": (net.wait_head, len(net.record)),
+        "net.wait_tail": (net.wait_tail, len(net.record)),
+        "net.block_next": (net.block_next, blocks - 1),
+        "net.block_free": (net.block_free, blocks - 1),
+        "net.backlog": (net.backlog, len(net.tx) - 1),
+        "net.tx.meta": (class_of(net.tx.meta), len(net.link_class) - 1),
+        "qps.msg_free": (qps.msg_free, len(qps.msg) - 1),
+        "qps.qp_val": (qps.qp_val, len(qps.qp) - 1),
+        "insts.inst_free": (insts.inst_free, len(insts.inst) - 1),
+        "insts.inst_val": (insts.inst_val, len(insts.inst) - 1),
+        "insts.inst.key": (instance_node(insts.inst.key), max(int(net.const.npus) - 1, 0)),
+        "insts.lane.later": (insts.lane.later, len(insts.lane) - 1),
+        "npus.npu.agenda_head": (npus.npu.agenda_head, len(insts.lane) - 1),
+        "rows.state": (world.rows.state, len(world.rows.state)),
+        "rows.slot_next": (world.rows.slot_next, len(world.trace.coll_node)),
+        "net.ctl.free_blocks": (net.ctl.free_blocks, blocks),
+        "net.ctl.free_messages": (net.ctl.free_messages, len(qps.msg_free)),
+        "net.ctl.free_instances": (net.ctl.free_instances, len(insts.inst_free)),
+        "net.ctl.free_samples": (net.ctl.free_samples, len(net.sample_log)),
+        "net.ctl.queue_pairs": (net.ctl.queue_pairs, len(qps.qp)),
+        "net.ctl.receivers": (net.ctl.receivers, len(qps.rxqp)),
+        "net.ctl.flows_out": (net.ctl.flows_out, len(qps.flow_out)),
+        "net.ctl.flows_in": (net.ctl.flows_in, len(qps.flow_in)),
+        "net.ctl.side": (net.ctl.side, s.SIDES - 1),
+        "net.ctl.parity": (net.ctl.parity, 1),
+        "net.ctl.fault_at": (net.ctl.fault_at, len(world.schedule.change)),
+    }
+    for name, (values, largest) in plain.items():
+        _check(name, values, largest)
+    for name, keys in {"qps.qp_key": qps.qp_key, "qps.rxqp": qps.rxqp.key, "insts.inst_key": insts.inst_key}.items():
+        if len(keys) > 1 and (keys != FREE).all():
+            _refuse(name, "no free place", "one, where searches end")
+    if not by_message:
+        rows = flat(qps.msg).reshape(len(qps.msg), -1)
+        _check("qps.msg", rows[:, NEXT_MESSAGE], len(qps.msg))
+    _check_ports(npus.port, limits)
+    _check_events(lp)
+    _check_packets(lp)
+
+
+def _check_ports(port: Rows, limits: Mapping[WordKind, int]) -> None:
+    """Check the ports of NPUs; the ends of an empty queue are old numbers."""
+    for word, declared in Port.declared.items():
+        if declared.kind in limits:
+            queue = word.split("_")[0]
+            used = port[f"{queue}_packets"] > 0 if declared.kind is WordKind.RECORD else np.ones(len(port), bool)
+            _check(f"npus.port.{word}", port[word][used], limits[declared.kind])
+
+
+def _check(name: str, values: Any, largest: int, smallest: int | None = None) -> None:
+    """Check numbers that kernels take as an index; negative ones are marks, down to -2 less the largest."""
+    values = np.asarray(values)
+    smallest = -largest - MARKS if smallest is None else smallest
+    wrong = values[(values < smallest) | (values > largest)]
+    if wrong.size:
+        _refuse(name, wrong.reshape(-1)[0], f"{smallest} to {largest}")
+
+
+def _check_events(lp: LogicalProcess) -> None:
+    """Check the numbers of NPUs' own events, and the ports, lanes and timers to which they belong."""
+    npus = lp.world.npus
+    npu: Rows = npus.npu[: lp.part.npus]
+    ends = np.append(npu.heap[1:], len(npus.heap) // 2)
+    if ((npu.heap_size < 0) | (npu.heap_size > ends - npu.heap)).any():
+        _refuse("npus.npu.heap_size", "more events", "as many as there is room for")
+    for own in npu:
+        begin = 2 * int(own.heap)
+        slots = npus.heap[begin + 1 : begin + 2 * int(own.heap_size) : 2]
+        _check("npus.heap", slots, 2 * int(own.ports) + s.LANES + 4, smallest=0)
+
+
+def _check_packets(lp: LogicalProcess) -> None:
+    """Check the destinations of packets, and the queue pairs that acknowledgements name."""
+    npus, record = len(lp.world.net.jobs.who), lp.world.net.record
+    goes_to = destination(record.w1)
+    if ((goes_to < 0) | ((goes_to >= npus) & (goes_to != PAUSE_FRAME)) | (source(record.w1) >= npus)).any():
+        _refuse("net.record.w1", "an unknown NPU", f"numbers below {npus}")
+    local = lp.part.local[np.minimum(goes_to, npus - 1)]
+    is_own = (flags(record.w1) & FLAG_ACK != 0) & (goes_to < npus) & (local >= 0)
+    _check("net.record.w2", sender_pair(record.w2[is_own]), len(lp.world.qps.qp) - 1)
