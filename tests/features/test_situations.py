@@ -22,8 +22,8 @@ from topologies.clusters import clusters
 from topologies.machines import machines
 from workload import algorithms_of
 
-RUNS = 10
-PAIRS = 5
+RUNS = 8
+PAIRS = 4
 PLAIN = dict.fromkeys(FACTORS, 0)
 SYMMETRIC = {
     "bruck",
