@@ -92,7 +92,7 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[s
     drawn.update_xaxes(rangemode="tozero")
     drawn.update_yaxes(rangemode="tozero")
     caption = "Each point is a plan; the fastest are labelled. Plans to the right of the dashed line do not fit; plans "
-    caption += "whose computation alone takes longer than the best ones have no point."
+    caption += "whose lower bound is longer than the best ones take have no point."
     return Plot("step time over memory", drawn, caption, 480)
 
 
