@@ -26,7 +26,7 @@ help:
 	@echo "make demo    install, make traces, simulate them, print the report"
 	@echo "make test    install, lint, run all tests (WORKERS=2 beside each other)"
 	@echo "make coverage  lines that the tests execute, kernels included"
-	@echo "make fuzz    all pairs of features, all cases of sampled products, then fresh random examples for SECONDS=600"
+	@echo "make fuzz    all pairs of features, of situations of named machines, all cases of sampled products, then fresh random examples for SECONDS=600"
 	@echo "make fuzz-bounds  all pairs of features with kernels that check each index"
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
 	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, traces and files of other simulators, read by every command"
@@ -67,6 +67,8 @@ coverage: $(STAMP)
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.features
+	$(BIN)/python -m tests.features.situations
+	$(BIN)/python -m tests.features.situations.changes
 	NADI_FULL_PRODUCTS=1 $(BIN)/python -m pytest -q $(PRODUCTS)
 	$(BIN)/python -m tests.features --seconds $(SECONDS) --restart
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)

@@ -124,7 +124,7 @@ class Matrix:
 
     def _by_need(self, run, factor):
         """Return the numbers of a factor's values, those first that make most pairs that are left."""
-        need = [self._gain((factor, number), run.items()) for number in range(len((self.always | self.optional)[factor]))]
+        need = [self._gain((factor, number), run.items()) for number in range(len(self.always[factor]))]
         return [int(number) for number in np.argsort(-np.array(need) + self._random.random(len(need)) / 2)]
 
     def _shuffled(self, items):
@@ -151,7 +151,8 @@ class Matrix:
         Choices are left out many at a time, then fewer (delta debugging: Zeller and Hildebrandt, IEEE Transactions on
         Software Engineering 28, 2002).
         """
-        kept = sorted((factor for factor in run if run[factor] != self._plain.get(factor)), key=self.always.__contains__)
+        kept = [factor for factor in run if run[factor] != self._plain.get(factor)]
+        kept.sort(key=self.always.__contains__)
         size = (len(kept) + 1) // 2
         while size > 0:
             for begin in range(0, len(kept), size)[::-1]:

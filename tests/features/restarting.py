@@ -72,6 +72,16 @@ def differences(found, wanted):
     return sorted(name for name in names if name not in found or found[name] != wanted.get(name))
 
 
+def different(folder, other):
+    """Return the names of what differs between the results in two folders.
+
+    Replayed packets have no events, and how much is replayed depends on how a run went. So numbers of events may differ
+    where either run replayed something.
+    """
+    replayed = any("reuse" in json.loads((each / "summary.json").read_text()) for each in (folder, other))
+    return [name for name in differences(tables(folder), tables(other)) if not (replayed and name == "events")]
+
+
 def other_workers(random):
     """Return options with other workers, another number of parts of the fabric, and another partitioner."""
     number, backend = WORKERS[random.integers(len(WORKERS))]
@@ -103,7 +113,7 @@ def run_in_parts(path, parts, options):
             given += other_workers(random)
     if code == STOPPED:
         code = main(given)
-    if code == WRONG_INPUT:  # a partitioner cannot divide the fabric so, or cuts domains that are replayed
+    if code == WRONG_INPUT and stops:  # a partitioner cannot divide the fabric so, or cuts domains that are replayed
         code = main(["run", "--quiet", "--resume", str(parts), *workers_of(path)])
     return stops, code
 
@@ -120,7 +130,7 @@ def run_and_restart(path):
     stops, code = run_in_parts(path, parts, with_checkpoints)
     if code != 0:
         raise AssertionError(f"exit code {code} after {stops} stops")
-    wrong = differences(tables(parts), tables(whole))
+    wrong = different(parts, whole)
     if wrong:
         raise AssertionError(f"differ after {stops} stops: {wrong}")
     shutil.rmtree(whole)

@@ -1,11 +1,9 @@
 """A part of the matrix of situations in every test run, and relations that must hold in it."""
 
 import itertools
-import json
 import os
 import secrets
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,6 +13,7 @@ from tests.budgets import FRESH
 from tests.features.matrix import REFUSED, Matrix
 from tests.features.running import outcome_of_file, toml_of
 from tests.features.situations import changes
+from tests.features.situations.__main__ import is_any_valid
 from tests.features.situations.relations import broken
 from tests.features.situations.running import outcome, run_with_results, sections, warm_up
 from tests.features.situations.values import FACTORS, LIMITS, PLACE, conflicts, described
@@ -43,13 +42,14 @@ IN_TURNS = {"nccl", "nvls"}
 """Those in which messages of different members meet in a port, so that one of them is first."""
 RANKS = 8
 FABRICS = {
-    "NVSwitch": {"spec": f"dgx-h100:npus={RANKS}"},
-    "rack": {"cluster": "gb200-nvl72", "gpus": RANKS},
-    "full mesh": {"cluster": "mi300x-8", "gpus": RANKS},
-    "switch": {"spec": f"switch:npus={RANKS}"},
+    "NVSwitch": ({"spec": f"dgx-h100:npus={RANKS}"}, 3.6e12),
+    "rack": ({"cluster": "gb200-nvl72", "gpus": RANKS}, 7.2e12),
+    "full mesh": ({"cluster": "mi300x-8", "gpus": RANKS}, 0.512e12),
+    "switch": ({"spec": f"switch:npus={RANKS}"}, 0.4e12),
 }
-SIZE = 1 << 20
-MTU = 4096
+"""Fabrics whose NPUs are all in the same place, and the rates of their links in bit/s."""
+SIZE_BYTES = 1 << 20
+MTU_BYTES = 4096
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_some_situations(folder):
         outcomes.append(outcome(situation, folder))
         return outcomes[-1]
 
-    matrix = Matrix(lambda situation: True, tried, seed, FACTORS, {}, conflicts())
+    matrix = Matrix(is_any_valid, tried, seed, FACTORS, {}, conflicts())
     matrix.cover(RUNS)
     assert [(described(situation), found) for situation, found in matrix.defects] == [], f"seed {seed}"
     assert "" in outcomes
@@ -133,13 +133,14 @@ def symmetric_cases():
 
 @pytest.mark.parametrize(("fabric", "kind", "algorithm", "network"), pairwise(symmetric_cases()))
 def test_equal_ranks_end_together(tmp_path, fabric, kind, algorithm, network):
-    """To the picosecond; where messages meet in a port, within the packets that one member sends into it per step."""
-    node = et.coll_node(1, "collective", et.CollectiveCommType[kind.replace("-", "_").upper()], SIZE)
+    """To the picosecond; where messages meet in a port, within the time of two packets of each member there."""
+    node = et.coll_node(1, "collective", et.CollectiveCommType[kind.replace("-", "_").upper()], SIZE_BYTES)
     for rank in range(RANKS):
         et.write_trace(tmp_path / f"trace.{rank}.et", et.metadata(), [node])
+    topology, rate_bps = FABRICS[fabric]
     run = {
         "workload": {"traces": str(tmp_path / "trace")},
-        "topology": FABRICS[fabric],
+        "topology": topology,
         "system": {"collectives": {kind: algorithm}},
         "network": {"fidelity": network},
     }
@@ -147,7 +148,7 @@ def test_equal_ranks_end_together(tmp_path, fabric, kind, algorithm, network):
     path.write_text(toml_of(run))
     assert run_with_results(path) == 0
     ends_ps = pq.read_table(tmp_path / "results" / "nodes.parquet")["finish_ps"].to_pylist()
-    packet_ps = MTU * 8e12 / 3.6e12
+    packet_ps = MTU_BYTES * 8e12 / rate_bps
     noise_ps = 2 * RANKS * packet_ps if algorithm in IN_TURNS else 0
     assert len(ends_ps) == RANKS
     assert max(ends_ps) - min(ends_ps) <= noise_ps

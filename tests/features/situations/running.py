@@ -14,7 +14,7 @@ from nadi.configuration.sections import TopologySection
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
 from pdes import compile_all
 from tests.features.matrix import REFUSED
-from tests.features.restarting import differences, run_and_restart, tables
+from tests.features.restarting import different, run_in_parts
 from tests.features.running import outcome_of_file, toml_of
 from tests.features.situations.relations import broken
 from tests.features.situations.values import (
@@ -39,7 +39,8 @@ from topologies.graph import NPU, NVSWITCH
 from topologies.machines import machines
 
 ENDED = "ended"
-FAILURE = re.compile(r"(?:nadi: (?!error)[^\n]+\n)*+nadi: error: ([^\n]+)\n(?:  [^\n]+\n)*+\n*")
+RESULTS = "results"
+FAILURE = re.compile(r"(?:nadi: (?!error: (?!ended as requested))[^\n]+\n)*+nadi: error: ([^\n]+)\n(?:  [^\n]+\n)*+\n*")
 """What Nadi prints of a simulation that fails: perhaps warnings, then one line, and perhaps a list of who waits."""
 COMPLAINT = re.compile(r"Traceback|\w*Error\b(?<!nadi: error)|Exception ignored|Warning: |this is a defect")
 LEGITIMATE = ("has no path to",)
@@ -157,14 +158,16 @@ def sections(situation, folder):
 def run_with_results(path):
     """Do what `nadi run` does, with results beside the run file; return the exit code."""
     warnings.simplefilter("always")
-    shutil.rmtree(path.with_name("results"), ignore_errors=True)
-    return main(["run", str(path), "--quiet", "--out", str(path.with_name("results"))])
+    shutil.rmtree(path.with_name(RESULTS), ignore_errors=True)
+    return main(["run", str(path), "--quiet", "--out", str(path.with_name(RESULTS))])
 
 
-def run_in_parts(path):
-    """Do what `nadi run` does, whole and with stops (`run_and_restart`); return the exit code."""
+def run_with_stops(path):
+    """Do the same with stops at random moments, after which the run continues."""
     warnings.simplefilter("always")
-    return run_and_restart(path)
+    shutil.rmtree(path.with_name(RESULTS), ignore_errors=True)
+    _, code = run_in_parts(path, path.with_name(RESULTS), ["--set", "engine.checkpoint=1h"])
+    return code
 
 
 def warm_up(folder):
@@ -196,38 +199,36 @@ def outcome(situation, folder, ended=None):
         folder: Folder that `warm_up` filled.
         ended: List to which the line of a legitimate failure is added.
     """
-    path = folder / "run.toml"
-    text = toml_of(sections(situation | PLAIN_WAY, folder))
-    path.write_text(text)
-    found = judged(outcome_of_file(path, run_with_results) or complaints(path))
-    if found.startswith(REFUSED):
-        return normalised(found, situation, folder)
+    results, plain = folder / RESULTS, folder / "plain"
+    found = _outcome_of(situation | PLAIN_WAY, folder, run_with_results)
     if found and not found.startswith(ENDED):
         return found
     if ended is not None and found:
         ended.append(found)
-    unsound = "" if found else broken(folder / "results", graph_of(*_fabric(described(situation))))
+    unsound = "" if found else broken(results, graph_of(*_fabric(described(situation))))
     if PLAIN_WAY.items() <= situation.items():
         return unsound
-    plain = None if found else tables(folder / "results")
-    restarts = described(situation)[RESTART]
-    path.write_text(toml_of(sections(situation, folder)))
-    other = judged(outcome_of_file(path, run_in_parts if restarts else run_with_results) or complaints(path))
+    shutil.rmtree(plain, ignore_errors=True)
+    if not found:
+        results.rename(plain)
+    other = _outcome_of(situation, folder, run_with_stops if described(situation)[RESTART] else run_with_results)
     if other.startswith(REFUSED):
-        return normalised(other, situation, folder)
+        return other
     if bool(found) != bool(other) or (other and not other.startswith(ENDED)):
         return f"the plain way: {found or 'ran'}; this way: {other or 'ran'}"
-    if plain is not None and not restarts:
-        wrong = [name for name in differences(tables(folder / "results"), plain) if name != "events"]
-        if wrong:
-            return f"other results than the plain way: {wrong}"
-    return unsound
+    wrong = [] if found else different(results, plain)
+    return f"other results than the plain way: {wrong}" if wrong else unsound
 
 
-def complaints(path):
-    """Return what a run that ended well printed of Python's warnings and errors; "" = nothing."""
+def _outcome_of(situation, folder, action):
+    """Run a situation one way; return "", REFUSED or ENDED and why, or what is wrong, warnings of Python included."""
+    path = folder / "run.toml"
+    path.write_text(toml_of(sections(situation, folder)))
+    found = judged(outcome_of_file(path, action))
+    if found.startswith(REFUSED):
+        return normalised(found, situation, folder)
     said = path.with_name("stderr").read_text(errors="replace")
-    return f"it ran, and printed {said}" if COMPLAINT.search(said) else ""
+    return f"it ran, and printed {said}" if not found and COMPLAINT.search(said) else found
 
 
 def normalised(text, situation, folder):

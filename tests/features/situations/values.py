@@ -1,6 +1,6 @@
 """Situations: named machines and clusters, the work on them, what fails there, and the ways in which Nadi runs it.
 
-A factor is one of the names in capitals. Each situation has one value of every factor; the first value is the plain one.
+A factor is one of the names in capitals. Each situation has a value of every factor; the first value is the plain one.
 """
 
 import itertools
@@ -50,11 +50,10 @@ FACTORS = {
 }
 _FAULTS = FACTORS[FAULT][1:]
 LIMITS = {
-    "tori have no way around": {
-        PLACE: ["cluster tpu-v4"],
-        FAULT: ["link down", "link back", "cable down"],
+    "dimensions are routed one way": {
+        PLACE: ["cluster tpu-v4", "cluster mi300x-8"],
+        FAULT: ["link down", "link back", "cable down", "switch down", "switch back"],
     },
-    "tori have no switches": {PLACE: ["cluster tpu-v4"], FAULT: ["switch down", "switch back"]},
     "a torus of so many": {PLACE: ["cluster tpu-v4"], GPUS: [16]},
     "whole messages have no faults": {FIDELITY: ["whole messages", "whole messages, unaware"], FAULT: _FAULTS},
     "closed forms: slow GPUs, and links that are slow for the whole run": {
