@@ -16,6 +16,7 @@ import errno
 import functools
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -32,6 +33,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
 _MAX_LINKS = 40  # maximum number of symbolic links on a path, as in Linux (MAXSYMLINKS)
 _DIGEST_BYTES = 16
+_TIMES = "times"  # folder of the times of compilations, beside the folders of kernels
 CODE_SUFFIX = ".o"  # suffix of files of machine code
 # flags to open a folder on the path; O_PATH needs permission only to traverse the folder, not to list it
 _OPEN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -106,14 +108,30 @@ class KernelFolder:
         return None
 
 
-def _settled_cache() -> tuple[KernelFolder, str]:
-    """Return the current folder of compiled kernels, and why it is not the usual one; "" if it is."""
+def _base() -> Path:
+    """Return the folder of the folders of compiled kernels."""
     xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
     base = os.environ.get("NADI_CACHE_DIR") or os.path.join(  # noqa: PTH118 - without a home, "~" stays as it is
         xdg_cache if os.path.isabs(xdg_cache) else os.path.expanduser("~/.cache"),  # noqa: PTH111, PTH117
         "nadi",
     )
-    return settle(Path(base), source_hash())
+    return Path(base)
+
+
+def _settled_cache() -> tuple[KernelFolder, str]:
+    """Return the current folder of compiled kernels, and why it is not the usual one; "" if it is."""
+    return settle(_base(), source_hash())
+
+
+def last_compilation_s(kernel: Callable[..., Any]) -> float | None:
+    """Return the seconds that the last compilation with a main kernel took on this machine; None if unknown."""
+    content = settle(_base(), _TIMES)[0].read(code_name(kernel)) or b""
+    return float(content) if re.fullmatch(rb"[0-9]{1,6}\.[0-9]", content) else None
+
+
+def note_compilation(kernel: Callable[..., Any], seconds: float) -> None:
+    """Keep the seconds that a compilation took, whatever the version of the sources, for `last_compilation_s`."""
+    settle(_base(), _TIMES)[0].write(code_name(kernel), f"{seconds:.1f}".encode())
 
 
 def cache_dir() -> Path:

@@ -88,7 +88,7 @@ def _jit() -> MachineFinding:
 
 def _cache() -> MachineFinding:
     """Check that the cache of kernels is usable and intact."""
-    from compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm
+    from compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm, last_compilation_s
     from pdes import work
 
     folder, complaint = cache_dir(), cache_complaint()
@@ -97,7 +97,9 @@ def _cache() -> MachineFinding:
         return MachineFinding(False, "kernel cache", f"{complaint}; {folder} is used for this process alone", fix)
     status, owner = folder.stat(), os.geteuid()
     corrupt = corrupt_files()
-    state = "kernels are compiled" if is_warm(work) else "empty: the first run compiles for up to half a minute"
+    seconds = last_compilation_s(work)
+    hint = "" if seconds is None else f", which took {seconds:.0f} s before"
+    state = "kernels are compiled" if is_warm(work) else f"empty: the first run compiles{hint}"
     if corrupt:
         state = f"{len(corrupt)} corrupt files, such as {corrupt[0]}"
     found = f"{folder} (of user {owner}, mode {stat.S_IMODE(status.st_mode):o}; {state})"

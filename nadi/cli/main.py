@@ -5,7 +5,6 @@ exception has its exit code in an attribute `exit_code`; an OSError is not Nadi'
 any other exception is a defect of Nadi and ends with code 1.
 """
 
-import errno
 import os
 import re
 import sys
@@ -17,6 +16,7 @@ from typing import NoReturn
 
 from compiling.defects import defect_text
 from inputs.names import shown
+from nadi.errors import exit_code_of
 from nadi.launching.ending import INTERRUPTED, Interrupts, end_others, error_prefix, prints_error, wait_for_rank_0
 from nadi.terminal.printing import never_fail_to_print
 
@@ -24,7 +24,6 @@ FAILED = 1
 WRONG_INPUT = 2
 # Words that messages shorten: longer than paths in practice, but not than a number of 5,000 digits
 _LONG_WORD = re.compile(r"\S{400,}")
-_OF_DEVICES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,7 +81,9 @@ def _end(error: BaseException) -> int:
     """Print the error, end the other ranks, and return the exit code."""
     if isinstance(error, KeyboardInterrupt):
         wait_for_rank_0()
-    silent = INTERRUPTED if isinstance(error, KeyboardInterrupt) else int(getattr(error, "exit_code", FAILED))
+    silent = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
+    if hasattr(error, "exit_code"):
+        silent = exit_code_of(error)
     code = _report(error) if prints_error(error) else silent
     end_others(error, code)
     return code
@@ -98,15 +99,15 @@ def _report(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         _discard_output()
         return FAILED
-    code = getattr(error, "exit_code", None)
-    if code is None:
+    if not hasattr(error, "exit_code"):
         return _report_other(error)
+    code = exit_code_of(error)
     text = error.format_message() if hasattr(error, "format_message") else str(error)
     if text:
         # Names lose their line feeds; those of a failed run stay before the indented entries of a list
         entries = [text] if code == WRONG_INPUT else text.split("\n  ")
         _say("\n  ".join(" ".join(entry.split()) for entry in entries), error)
-    return int(code)
+    return code
 
 
 def _report_other(error: BaseException) -> int:
@@ -120,7 +121,7 @@ def _report_other(error: BaseException) -> int:
             _discard_output()  # the file without a name is standard output, which Python would flush again
         name = "standard output" if error.filename is None else os.fsdecode(error.filename)
         _say(shown(f"{name}: {error.strerror}"), error)
-        return FAILED if error.filename is None or error.errno in _OF_DEVICES else WRONG_INPUT
+        return FAILED if error.filename is None else exit_code_of(error)
     if isinstance(error, MemoryError):
         _say(f"out of memory {error}".rstrip(), error)
         return FAILED

@@ -7,10 +7,12 @@ controls. `without_effect` lists all such keys, so that nobody attributes a resu
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 import pdes
 from nadi.configuration.sections import FABRIC_KEYS, NetworkSection, RunConfig
 from pdes import NetworkModel, balancing, congestion, fidelity
-from topologies import Graph
+from topologies import DimensionRouting, Graph
 from topologies.units import format_rate, format_time
 
 
@@ -257,6 +259,8 @@ def without_effect(
     """
     texts = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, time_sources).items()]
     texts += _faults_without_effect(config, graph, faults, finish_ps)
+    if "engine.seed" in config.named and graph is not None and not _chooses_at_random(config, graph):
+        texts.append("[engine] seed (needs packets, or several equally short ways between two NPUs)")
     return f"without effect here: {', '.join(texts)}" if texts else ""
 
 
@@ -287,6 +291,14 @@ def _sections(config: RunConfig, times: DurationSources) -> Iterator[tuple[str, 
         alone = EffectContext(config.of_job(job), times)
         yield f"jobs.{number}", alone, "jobs"
         yield from ((f"jobs.{number}.{section}", alone, section) for section in ("serving", "traffic"))
+
+
+def _chooses_at_random(config: RunConfig, graph: Graph) -> bool:
+    """Return whether a run may make a choice by the seed: the order of packets of one time, or one of several ways."""
+    if config.network.model.has_packets or isinstance(graph.routing, DimensionRouting):
+        return True
+    is_alone = graph.routing.home.shape[1] == 1 and (np.diff(graph.routing.set_ptr) <= 1).all()
+    return not is_alone
 
 
 def _faults_without_effect(

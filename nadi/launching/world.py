@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compiling.defects import defect_text
+from nadi.errors import exit_code_of
 from workload.errors import Exchange, alone
 
 # Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others None
@@ -86,9 +87,9 @@ def _exchange_or_raise(communicator: Any, value: Any, own_error: Exception | Non
 def _failure(error: Exception, rank: int) -> tuple[str, int, bool]:
     """Return the text, the exit code and whether the error concerns a file; a defect's text names rank and line."""
     if isinstance(error, OSError):
-        return error.strerror or str(error), 1, True
+        return error.strerror or str(error), exit_code_of(error), True
     if hasattr(error, "exit_code"):
-        return str(error), int(error.exit_code), False
+        return str(error), exit_code_of(error), False
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}"
     return f"rank {rank}: {defect_text(error)} ({where}); this is a defect", 1, False

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-from compiling.kernel_cache import cache_complaint, cache_dir, is_warm, what_was_not_kept
+from compiling.kernel_cache import (
+    cache_complaint,
+    cache_dir,
+    is_warm,
+    last_compilation_s,
+    note_compilation,
+    what_was_not_kept,
+)
 from et import TraceTable
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.configuration.effects import without_effect
@@ -113,8 +120,11 @@ def simulate(
         costed = running.costed(folded, costs, work.collectives)
         derived.update(running.formulas(folded, costed, work.program))
         _warn(config, progress)
-        _announce_compilation(advance, "a few seconds", progress)
-        return running.run(graph, folded, costed, costs, settings, progress)
+        compiles = _announce_compilation(advance, progress)
+        results = running.run(graph, folded, costed, costs, settings, progress)
+        if compiles:
+            note_compilation(advance, results.compile_s)
+        return results
 
     if not settings.fidelity.model.has_links:
         results = workers.by_rank_0(graph.npus, run_closed_forms)
@@ -352,11 +362,14 @@ def run_program(
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())
-    _announce_compilation(work_messages if settings.fidelity.hooks.act else work, "up to half a minute", progress)
+    main_kernel = work_messages if settings.fidelity.hooks.act else work
+    compiles = _announce_compilation(main_kernel, progress)
     extended_graph, extended_program, owner = with_reducers(graph, program, owner)
     if extended_graph is not graph:
         settings = replace(settings, faults=rerouted(settings.faults, extended_graph))
     results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
+    if compiles and reports_cache:
+        note_compilation(main_kernel, results.compile_s)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
     return without_reducers(results, graph, program)
@@ -366,12 +379,17 @@ def run_program(
 _LOADED_KERNELS: set[Callable[..., Any]] = set()
 
 
-def _announce_compilation(kernel: Callable[..., Any], duration_text: str, progress: Progress | NoProgress) -> None:
-    """Print a line if a main kernel must be compiled first, which takes about `duration_text`."""
-    if jit_enabled() and kernel not in _LOADED_KERNELS:
-        if not is_warm(kernel):
-            progress.say(f"compiling the kernels, once, into {cache_dir()} ({duration_text})")
-        _LOADED_KERNELS.add(kernel)
+def _announce_compilation(kernel: Callable[..., Any], progress: Progress | NoProgress) -> bool:
+    """Print a line if a main kernel must be compiled first, with the time that this took before; return whether."""
+    if not jit_enabled() or kernel in _LOADED_KERNELS:
+        return False
+    _LOADED_KERNELS.add(kernel)
+    if is_warm(kernel):
+        return False
+    seconds = last_compilation_s(kernel)
+    hint = "" if seconds is None else f" (it took {seconds:.0f} s here before)"
+    progress.say(f"compiling the kernels, once, into {cache_dir()}{hint}")
+    return True
 
 
 @functools.cache

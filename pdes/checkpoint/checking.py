@@ -79,7 +79,7 @@ def readable(part: str) -> Iterator[None]:
         raise DamagedStateError(
             f"--resume: {part} of the checkpoint does not fit the run ({type(error).__name__}: {error}); expected the "
             "files that the run has written"
-        ) from None
+        ) from error
 
 
 def _refuse(name: str, found: Any, expected: str) -> None:
@@ -225,10 +225,12 @@ def _check_events(lp: LogicalProcess) -> None:
     ends = np.append(npu.heap[1:], len(npus.heap) // 2)
     if ((npu.heap_size < 0) | (npu.heap_size > ends - npu.heap)).any():
         _refuse("npus.npu.heap_size", "more events", "as many as there is room for")
-    for own in npu:
-        begin = 2 * int(own.heap)
-        slots = npus.heap[begin + 1 : begin + 2 * int(own.heap_size) : 2]
-        _check("npus.heap", slots, 2 * int(own.ports) + s.LANES + 4, smallest=0)
+    events = np.asarray(npu.heap_size)
+    first = np.cumsum(events) - events  # events before those of each NPU
+    place = np.arange(int(events.sum())) + np.repeat(npu.heap - first, events)
+    slots = npus.heap[2 * place + 1]
+    if ((slots < 0) | (slots > np.repeat(2 * npu.ports + s.LANES + 4, events))).any():
+        _refuse("npus.heap", "an event of no port, lane or timer", "one of those of its NPU")
 
 
 def _check_packets(lp: LogicalProcess) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import et
+import topologies
 from nadi.configuration.effects import CONDITIONS, keys_without_effect, without_effect
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
@@ -310,3 +311,33 @@ def test_a_sweep_names_what_matters_in_no_point(nadi, traces, tmp_path):
 def test_a_collective_names_them(nadi):
     outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4", "--set", "network.flowlet_gap=1us", "-q")
     assert outcome.err == 'nadi: without effect here: [network] flowlet_gap (needs load_balancing = "flowlet")\n'
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "spec", "matters"),
+    [
+        ("flow", "switch:npus=4", False),
+        ("closed-form", "switch:npus=4", False),
+        ("packet", "switch:npus=4", True),
+        ("flow", "leaf-spine:leaves=2,hosts_per_leaf=2,spines=2", True),
+        ("flow", "ring:npus=4", True),
+    ],
+)
+def test_a_seed_without_a_random_choice(fidelity, spec, matters):
+    sections = {
+        "workload": {"traces": "none"},
+        "topology": {"spec": spec},
+        "network": {"fidelity": fidelity},
+        "engine": {"seed": 5},
+    }
+    config = RunConfig.model_validate(sections).with_named({"engine.seed"})
+    said = without_effect(config, graph=topologies.build(spec))
+    assert ("[engine] seed (needs packets, or several equally short ways" in said) != matters
+
+
+def test_flows_on_a_link_that_is_too_fast_are_wrong_input(nadi, write_run):
+    nodes = [et.coll_node(1, "a", et.CollectiveCommType.ALL_REDUCE, 4096)]
+    run = write_run([nodes] * 2, "", 'spec = "switch:npus=2,rate=70Tbps"')
+    outcome = nadi("run", run, "-q", "--set", "network.fidelity=flow")
+    assert outcome.code == 2
+    assert "the link npu 0 -> switch 0 has 70 Tb/s; flows support at most 60 Tb/s" in outcome.err

@@ -11,6 +11,7 @@ import pytest
 
 from compiling import compiler, kernel_cache, kernel_sources, machine_code
 from compiling.kernel_cache import KernelFolder
+from nadi.simulation import run
 from pdes.core.hashing import rehash
 from pdes.workers import team
 from tests.nonempty import nonempty
@@ -305,3 +306,24 @@ def test_open_folders_are_closed_again(tmp_path):
     for _ in range(100):
         assert isinstance(kernel_cache.settle(tmp_path, "name")[0], KernelFolder)
     assert len([*Path("/proc/self/fd").iterdir()]) <= before + 1
+
+
+@pytest.mark.parametrize("corrupt", [None, b"x" * 40, kernel_cache.sealed(b"1e400"), kernel_cache.sealed(b"-3.0")])
+def test_times_of_compilations_are_measured_ones(tmp_path, monkeypatch, corrupt):
+    """None is announced before one was measured here; a file that says something else counts as none."""
+    monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(run, "_LOADED_KERNELS", set())
+    monkeypatch.setattr(run, "jit_enabled", lambda: True)
+    said = []
+    progress = SimpleNamespace(say=said.append)
+    assert kernel_cache.last_compilation_s(team.work) is None
+    assert run._announce_compilation(team.work, progress)
+    kernel_cache.note_compilation(team.work, 12.34)
+    run._LOADED_KERNELS.clear()
+    if corrupt is not None:
+        next((tmp_path / "times").iterdir()).write_bytes(corrupt)
+    assert run._announce_compilation(team.work, progress)
+    assert not run._announce_compilation(team.work, progress)
+    hint = "" if corrupt is not None else " (it took 12 s here before)"
+    folder = f"compiling the kernels, once, into {kernel_cache.cache_dir()}"
+    assert said == [folder, folder + hint]

@@ -291,8 +291,9 @@ def test_a_pair_that_is_due_when_its_port_falls_idle_comes_before_what_is_posted
 )
 def test_a_buffer_that_no_packet_could_ever_enter_is_refused(switch, least):
     graph, program, chosen = Scenario(star(2), Flows(((0, 1, 9000, 0),)), switch | {"pfc": False}, ALONE).build()
-    with pytest.raises(RunError, match=r"^a switch with a buffer of .* expected at least a packet of 1000$"):
+    with pytest.raises(RunError, match=r"^a switch with a buffer of .* expected at least a packet of 1000$") as refused:
         build_world(graph, program, chosen)
+    assert refused.value.exit_code == 2
     enough = settings_of(switch | {"pfc": False, "buffer_bytes": least}, **(ALONE | {"rto_ps": 30_000_000}))
     assert check(graph, program, enough).results.finish_time_ps > 0
 

@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from et.arrays import Int64
+from nadi.insight.analysis.distinct import distinct_rows
 from nadi.insight.analysis.findings import Findings
 from nadi.simulation.schemas import COLLECTIVES
 from workload import KINDS
@@ -39,11 +41,13 @@ def collectives_table(findings: Findings) -> pa.Table:
 
 def alike(collectives: pa.Table) -> dict[CollectiveKey, Int64]:
     """Return the rows of collectives.parquet by key, in the order of each key's first row."""
-    columns = (collectives[name].to_pylist() for name in ("group_name", "kind", "members", "bytes"))
-    number: dict[CollectiveKey, int] = {}
-    of_row = [number.setdefault(CollectiveKey(*key), len(number)) for key in zip(*columns, strict=True)]
-    rows = np.split(np.argsort(of_row, kind="stable"), np.cumsum(np.bincount(of_row, minlength=1))[:-1])
-    return dict(zip(number, rows, strict=False))
+    names = ("group_name", "kind", "members", "bytes")
+    words = (pc.dictionary_encode(collectives[name].cast(pa.string()).combine_chunks()) for name in names[:2])
+    columns = (*(word.indices for word in words), *(collectives[name] for name in names[2:]))
+    first, number = distinct_rows([np.asarray(column, np.int64) for column in columns])
+    keys = zip(*(collectives[name].take(first).to_pylist() for name in names), strict=True)
+    rows = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number, minlength=1))[:-1])
+    return dict(zip((CollectiveKey(*key) for key in keys), rows, strict=False))
 
 
 def slowest(collectives: pa.Table) -> list[tuple[CollectiveKey, Int64]]:

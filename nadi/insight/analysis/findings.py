@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.arrays import Float64, Int32, Int64
+from inputs.units import PS_PER_S
 from nadi.insight.analysis import jobs, node_times
 from nadi.insight.analysis.cautions import WorkCounts, cautions, count
+from nadi.insight.analysis.distinct import distinct_rows
 from nadi.insight.analysis.done_steps import DoneSteps, done_steps
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
@@ -146,22 +148,24 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     steps = [p.step_times for p in parts if p.step_times is not None]
     names = {group: name for p in parts for group, name in p.group_names.items()}
     closed_forms = {key: form for p in parts for key, form in p.closed_forms.items()}
-    keys = list(_keys(found))
-    columns = (found.kind, found.members, found.size_bytes, found.time_ps)
-    rows = list(zip(*(column.tolist() for column in columns), strict=True))
-    kinds = [UNEVEN if key[2] == _ANY_SIZE else KINDS[row[0]] for key, row in zip(keys, rows, strict=True)]
-    algorithm_of = {kind: simulation.collectives.algorithm_of(kind) for kind in set(kinds)}
-    bandwidths = np.array([node_times.bandwidths_Bps(*row) for row in rows]).reshape(-1, 2)
+    keys, first, number = _keys(found)
+    forms = [closed_forms[key] for key in keys]
+    kinds = [UNEVEN if key[2] == _ANY_SIZE else KINDS[found.kind[i]] for key, i in zip(keys, first, strict=True)]
+    algorithms = [simulation.collectives.algorithm_of(kind) for kind in kinds]
+    factors = [node_times.bus_factor(KINDS[found.kind[i]], int(found.members[i])) for i in first.tolist()]
+    algorithm_Bps = np.zeros(len(number))  # noqa: N806 - bytes, not bits
+    np.divide(found.size_bytes, found.time_ps, out=algorithm_Bps, where=found.time_ps > 0)
+    algorithm_Bps *= PS_PER_S  # noqa: N806
     step_times = np.concatenate(steps)[place] if steps else None
     return Findings(
         npu_times=node_times.NpuTimes(*times),
         collectives=found,
         group_names=[names[group] for group in found.group.tolist()],
-        algorithms=[algorithm_of[kind] for kind in kinds],
-        closed_form_ps=np.array([closed_forms[key].time_ps for key in keys], np.float64),
-        closed_form_played=np.array([closed_forms[key].is_played for key in keys], np.bool_),
-        algorithm_Bps=bandwidths[:, 0],
-        bus_Bps=bandwidths[:, 1],
+        algorithms=[algorithms[key] for key in number.tolist()],
+        closed_form_ps=np.array([form.time_ps for form in forms], np.float64)[number],
+        closed_form_played=np.array([form.is_played for form in forms], np.bool_)[number],
+        algorithm_Bps=algorithm_Bps,
+        bus_Bps=algorithm_Bps * np.array(factors, np.float64)[number],
         utilisation=node_times.utilisation(
             simulation.graph,
             results.links["tx_bytes"],
@@ -177,11 +181,16 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     )
 
 
-def _keys(found: node_times.CollectiveTimes) -> Iterator[CollectiveKey]:
-    """Yield group, kind and size of each collective; for all-to-alls with split sizes group, place and _ANY_SIZE."""
-    columns = (found.group, found.seq, found.kind, found.size_bytes, found.uneven)
-    for group, seq, kind, size_bytes, uneven in zip(*(column.tolist() for column in columns), strict=True):
-        yield (group, seq, _ANY_SIZE) if uneven else (group, kind, size_bytes)
+def _keys(found: node_times.CollectiveTimes) -> tuple[list[CollectiveKey], Int64, Int64]:
+    """Return the distinct keys of collectives, the first collective of each, and the key of each by its number.
+
+    A key is group, kind and size; that of an all-to-all with split sizes is group, place and _ANY_SIZE.
+    """
+    second = np.where(found.uneven, found.seq, found.kind)
+    columns = [found.group, second, np.where(found.uneven, _ANY_SIZE, found.size_bytes)]
+    first, number = distinct_rows(columns)
+    rows = zip(*(column[first].tolist() for column in columns), strict=True)
+    return list(rows), first, number
 
 
 def _closed_forms(
@@ -196,7 +205,8 @@ def _closed_forms(
     All-to-alls with split sizes may be many, so that their closed form is the time of the fullest member alone.
     """
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
-    for i, key in enumerate(_keys(collectives)):
+    keys, first, _ = _keys(collectives)
+    for i, key in zip(first.tolist(), keys, strict=True):
         if key in known:
             continue
         group, kind, number = int(collectives.group[i]), KINDS[collectives.kind[i]], int(schedule_of_collective[i])

@@ -320,9 +320,14 @@ def closed_forms(run: Run) -> CollectiveCosts:
     return closed_forms_on(run.graph, settings_of(run))
 
 
-def closed_forms_on(graph: Graph, settings: Settings) -> CollectiveCosts:
-    """Return closed forms on a fabric; large collectives are extrapolated, because each what-if evaluates all again."""
-    return CollectiveCosts(graph, settings, WHAT_IF_EFFORT)
+def closed_forms_on(
+    graph: Graph, settings: Settings, before: tuple[CollectiveCosts, NDArray[np.bool_]] | None = None
+) -> CollectiveCosts:
+    """Return closed forms on a fabric; large collectives are extrapolated, because each what-if evaluates all again.
+
+    before: Closed forms on a fabric that differs in the rates of these links, bool[links], only.
+    """
+    return CollectiveCosts(graph, settings, WHAT_IF_EFFORT, before=before)
 
 
 def shares_of_messages(run_events: RunEvents, sends: Int64) -> NDArray[np.float64]:

@@ -20,6 +20,7 @@ from nadi.insight.explanation.contention import Contention
 from nadi.insight.explanation.path import axis_of
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
+from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import COMMUNICATION_AXES, LINKS
 from pdes import Settings
@@ -110,7 +111,7 @@ def _of_tiers(
     for name in names[np.lexsort((first, -busiest))[:MAX_TIERS]].tolist():
         rate_bps = np.where(of_link == name, np.round(graph.link_rate_bps * factor), graph.link_rate_bps)
         faster = dataclasses.replace(graph, link_rate_bps=rate_bps.astype(np.int64))
-        then = _Times(run, run_events, faster, settings)
+        then = _Times(run, run_events, faster, settings, before=(now.costs, of_link == name))
         ratio, rate_factor = now.ratio(then), np.where(of_link == name, factor, 1.0)
         # contended pieces change as their bottlenecks, all others as their closed forms
         pieces = zip(contention.kinds, contention.node, strict=True)
@@ -125,8 +126,17 @@ def _of_tiers(
 class _Times:
     """Closed forms, float64[n] time_ps, of each node's collective or message on a fabric; NaN = not known."""
 
-    def __init__(self, run: Run, found: events.RunEvents, graph: Graph, settings: Settings) -> None:
+    def __init__(
+        self,
+        run: Run,
+        found: events.RunEvents,
+        graph: Graph,
+        settings: Settings,
+        before: tuple[CollectiveCosts, NDArray[np.bool_]] | None = None,
+    ) -> None:
+        """Compute the times; before: costs on a fabric that differs in the rates of these links, bool[links], only."""
         program = found.program
+        self.costs = events.closed_forms_on(graph, settings, before)
         self.time_ps = np.full(len(found.npu), np.nan)
         first = found.first
         if len(first):
@@ -137,7 +147,7 @@ class _Times:
             index, kinds = index.reshape(-1), kinds[keys]
             group, schedule, size = group[keys], schedule[keys], size[keys]
             asked = CollectiveKeys(group, schedule, size, found.npu[first[keys]], found.row[first[keys]])
-            costs = events.closed_forms_on(graph, settings).of_collectives(program, run.work.collectives, asked, kinds)
+            costs = self.costs.of_collectives(program, run.work.collectives, asked, kinds)
             own = found.collective >= 0
             self.time_ps[own] = costs.time_ps.astype(np.float64)[index][found.collective[own]]
         ends = np.flatnonzero((found.node_kind == SEND) | (found.sender >= 0))

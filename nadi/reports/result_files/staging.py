@@ -75,7 +75,7 @@ def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: s
             if isinstance(error, OSError):
                 raise OutputError(f"{out}: {error.strerror or error}; results are not written") from error
             if isinstance(error, AgreedError) and error.of_a_file:
-                raise AgreedError(f"{out}: {error}; results are not written", OutputError.exit_code) from error
+                raise AgreedError(f"{out}: {error}; results are not written", error.exit_code) from error
             raise
 
 

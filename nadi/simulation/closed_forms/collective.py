@@ -70,10 +70,29 @@ def closed_form(
     played_ps = played.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
     if played_ps is not None:
         return ClosedForm(played_ps, is_played=True)
+    key = schedule, size_bytes, played.position(tuple(npus))
+    if key not in played.formulas_ps:
+        arguments = graph, program, settings, kind, algorithm, schedule, members, size_bytes, played
+        played.formulas_ps[key] = _formula_ps(*arguments) + settings.fidelity.endpoint_delay_ps
+    return ClosedForm(played.formulas_ps[key], is_played=False)
+
+
+def _formula_ps(
+    graph: Graph,
+    program: Program,
+    settings: Settings,
+    kind: str,
+    algorithm: str,
+    schedule: int,
+    members: Int64,
+    size_bytes: int,
+    played: PlayedCollectives,
+) -> float:
+    """Return the time of a collective by its algorithm's formula, without the endpoint's delay, as `closed_form`."""
+    chosen, npus = collectives.choose(kind, algorithm), members.tolist()
     if chosen.needs_shape:
         shape = _payload_rates(shape_of(graph, members, trees=chosen.trees), settings, framed=settings.nvlink_framing)
-        formula_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
-        return ClosedForm(formula_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
+        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
     key = schedule, tuple(npus)
     if key not in played.paths:
@@ -90,8 +109,7 @@ def closed_form(
         slowest_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
     latency_ps = max(0.0, slowest_ps - serial_ps)
     bytes_per_s = data / serial_ps * PS_PER_S if data and serial_ps else float("inf")
-    formula_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
-    return ClosedForm(formula_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
+    return workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
 
 
 def busiest_member_ps(

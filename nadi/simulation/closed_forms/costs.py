@@ -14,7 +14,7 @@ from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.simulation.closed_forms.played import PlayedCollectives
-from nadi.simulation.closed_forms.position import GroupPositions
+from nadi.simulation.closed_forms.position import GroupPositions, used_links
 from pdes import Settings
 from pdes.arrays import Int64
 from topologies import Graph
@@ -34,6 +34,7 @@ _POINTS = 3  # number of sizes that an extrapolation plays
 # maximum number of messages of a played all-to-all with split sizes; a larger one takes the time of its busiest member
 _MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
 _NOTHING_PLAYED = 0  # maximum number of packets to play that leaves every collective to its formula
+_MAX_FOLLOWED = 64  # maximum number of members of a group of which all paths are followed; that takes 0.1 s
 # Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
 # plan for 8 members takes about 3 MB with the paths of its messages.
 _MAX_KEPT_PLANS = 16
@@ -179,13 +180,19 @@ class CollectiveCosts:
     """Closed forms on one fabric, kept per kind, algorithm, size and position of the group.
 
     Algorithms choose their plans by the rates of `planned_on`; None = `graph`. It differs from `graph` if links are
-    slow, because NCCL does not know that when it plans.
+    slow, because NCCL does not know that when it plans. `before`: Costs on a fabric that differs in the rates of some
+    links only, bool[links]; groups that use none of them have the same costs here.
     """
 
     def __init__(
-        self, graph: Graph, settings: Settings, effort: Effort = RUN_EFFORT, planned_on: Graph | None = None
+        self,
+        graph: Graph,
+        settings: Settings,
+        effort: Effort = RUN_EFFORT,
+        planned_on: Graph | None = None,
+        before: "tuple[CollectiveCosts, NDArray[np.bool_]] | None" = None,
     ) -> None:
-        self._effort = effort
+        self._effort, self._before = effort, before
         self._planned_on = planned_on or graph
         self.standing = GroupPositions(graph)
         self._graph, self._settings = graph, settings
@@ -207,7 +214,7 @@ class CollectiveCosts:
                 continue
             key = KINDS[kind], collective_settings.algorithm_of(KINDS[kind], is_copied=is_copied), position
             if key not in self._curves:
-                self._curves[key] = self.curve(program, *key[:2], members)
+                self._curves[key] = self._as_before(*key[:2], members) or self.curve(program, *key[:2], members)
             forms.append(self._curves[key].at(size_bytes))
         times = np.array([round(form.time_ps) for form in forms], np.int64)
         return ClosedFormCosts(times, np.array([form.is_played for form in forms], np.bool_))
@@ -220,6 +227,16 @@ class CollectiveCosts:
         if key not in self._curves:
             self._curves[key] = self.curve(collective_program("barrier", 1, 0), *key[:2], members)
         return self._curves[key].at(size_bytes)
+
+    def _as_before(self, kind: str, algorithm: str, members: Int64) -> Curve | None:
+        """Return the curve of the earlier costs if the group uses no link that has changed since, or None."""
+        if self._before is None or len(members) > _MAX_FOLLOWED:
+            return None
+        costs, has_changed = self._before
+        used = used_links(self._graph, members.tolist(), of_switches=bool(collectives.choose(kind, algorithm).trees))
+        if np.any(has_changed & used):
+            return None
+        return costs._curves.get((kind, algorithm, costs.standing.keys([members])[0]))  # noqa: SLF001 - of this class
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
         """Return times by size of collectives of a kind on a group of NPUs, int64[n], of any program on the fabric."""

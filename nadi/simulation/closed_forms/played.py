@@ -44,6 +44,7 @@ class PlayedCollectives:
         self._max_packets, self._positions = max_packets, positions
         self._times_ps: dict[tuple[int, int, object], float] = {}
         self.paths: dict[tuple[int, tuple[int, ...]], list[Paths]] = {}
+        self.formulas_ps: dict[tuple[int, int, object], float] = {}  # times by formulas, which positions share too
         self._position_of: dict[tuple[int, ...], object] = {}
         self._fabrics: dict[tuple[int, object], IdleFabric] = {}
 
@@ -62,10 +63,7 @@ class PlayedCollectives:
         must_play = not choice.has_formula or bool(s.uneven[schedule])
         if not must_play and self._takes_long(s, settings, schedule, size_bytes, is_exact=choice.is_exact):
             return None
-        npus = tuple(members)
-        if npus not in self._position_of:
-            self._position_of[npus] = self._positions.keys([np.array(members)])[0] if self._positions else npus
-        position = self._position_of[npus]
+        position = self.position(tuple(members))
         if (schedule, position) not in self._fabrics:
             ends = pairs(s, schedule, _UNLIMITED if must_play else _MAX_PAIRS)
             if ends is None:
@@ -79,6 +77,12 @@ class PlayedCollectives:
         if key not in self._times_ps:
             self._times_ps[key] = self._fabrics[schedule, position].time_ps(s, schedule, size_bytes)
         return self._times_ps[key]
+
+    def position(self, npus: tuple[int, ...]) -> object:
+        """Return a key that groups of NPUs with equal positions share; without positions, that of these NPUs alone."""
+        if npus not in self._position_of:
+            self._position_of[npus] = self._positions.keys([np.array(npus)])[0] if self._positions else npus
+        return self._position_of[npus]
 
     def _takes_long(self, s: Schedules, settings: Settings, schedule: int, size_bytes: int, *, is_exact: bool) -> bool:
         """Return whether a collective has more messages or packets than are played."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nadi.simulation.closed_forms.advancing.likeness import mixed, numbered
 from pdes.arrays import Int64
-from topologies import DimensionRouting, Graph
+from topologies import DimensionRouting, Graph, next_links
 
 _SEED = 0x51ED270B
 # maximum size of a group of which all distances count; of larger ones, those to the next member and from the first do
@@ -89,6 +89,29 @@ class GroupPositions:
         switch[owner, place] = graph.link_dst[link]
         around = (np.where(switch >= 0, number[np.maximum(switch, 0)], -1) for number in _neighbour_sets(graph))
         return [switch, *around]
+
+
+def used_links(graph: Graph, members: Sequence[int], *, of_switches: bool) -> NDArray[np.bool_]:
+    """Return bool[links], the links on any of the equal paths between members of a group.
+
+    of_switches: Also all links of the switches on these paths, which aggregators in switches depend on.
+    """
+    used = np.zeros(graph.links, np.bool_)
+    nodes: set[int] = set()
+    for dst in members:
+        seen = set(members)
+        ahead = [src for src in members if src != dst]
+        while ahead:
+            links = next_links(graph, ahead.pop(), dst)
+            used[links] = True
+            ends = {int(graph.link_dst[link]) for link in links} - seen
+            seen |= ends
+            ahead.extend(ends)
+        nodes |= seen
+    if of_switches:
+        switches = np.array([node for node in nodes if node >= graph.npus], np.int64)
+        used |= np.isin(graph.link_src, switches) | np.isin(graph.link_dst, switches)
+    return used
 
 
 def _npu_colours(graph: Graph) -> Int64:

@@ -37,7 +37,7 @@ NODE_BYTES = 4000  # memory in bytes per node of a trace during its generation, 
 _HOUR_S = 3600
 # ratio of the requested to the expected time and memory: packets are retransmitted, and parts of a fabric are not equal
 MARGIN = 2.0
-MIN_TIME_LIMIT_S = 900.0  # minimum time limit: every node compiles kernels for up to half a minute and reads traces
+MIN_TIME_LIMIT_S = 900.0  # minimum time limit: every node compiles kernels and reads traces
 PROCESS_BYTES = 500_000_000  # memory of a process before it simulates: Python, its packages and the compiler of kernels
 # Memory in bytes of each rank of a node, per rank and per link of the fabric: Python and kernels (measured: 71 MB), and
 # fabric, layout, program and world (71 to 93 MB with 98,304 links); see docs/explanation/performance.md

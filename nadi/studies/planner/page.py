@@ -101,7 +101,7 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[s
     drawn.update_yaxes(rangemode="normal")
     gib = " and ".join(f"{limit / GIB:.1f}" for limit in limits)
     caption = f"Each point is a plan; the fastest are marked. Dashed lines: memory that plans may use, {gib} GiB. "
-    caption += "Plans whose computation alone takes longer than the best ones have no point."
+    caption += "Plans whose lower bound is longer than the best ones take have no point."
     return Plot("step time over memory", drawn, caption, 480)
 
 

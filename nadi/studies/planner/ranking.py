@@ -20,7 +20,7 @@ class BoundedPlan(NamedTuple):
     """A candidate with the minimum time of its step."""
 
     candidate: Candidate  # plan and its peak memory
-    bound_ps: float  # minimum step time in ps: computation and pipeline, without communication
+    bound_ps: float  # minimum step time in ps
 
     @property
     def tokens(self) -> int:

@@ -55,8 +55,8 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
     )
     if answer["skipped"]:
         table.notes.append(
-            f"{answer['skipped']} plans skipped: computation and pipeline bubble alone take longer per token than "
-            f"each of the best {answer['wanted']} plans"
+            f"{answer['skipped']} plans skipped: computation, pipeline bubble and collectives of layers alone take "
+            f"longer per token than each of the best {answer['wanted']} plans"
         )
     if answer["left"]:
         table.notes.append(f"the search was not finished: {answer['left']} plans are left, which may be better")

@@ -145,18 +145,20 @@ def round_plans(
     # a chunk is sent by its owner in step 0 of an all-gather, and by the owner's successor in step 0 of a reduction
     first = 0 if kind == "all-gather" else 1
     steps = range(first, first + (n - 1) * (1 if in_parts else 2))
+    k = np.array(steps).reshape(-1, 1)
     lanes = []
     for channel, order in enumerate(rings):
         row = orders.index(order)
         own: dict[str, int] = {"part": channel, "parts": len(rings), "chunks": n * chunks_of_member}
         lane = lane_of(channel, view=row, **({"arrangement": row} if in_parts else own))
         first_loop = channel * loops if in_parts else 0
-        for loop in range(first_loop, first_loop + loops):
-            for k in steps:
-                reduce = first <= k < n and kind != "all-gather"
-                for piece in range(loop * slices, (loop + 1) * slices):
-                    send, receive = (-distance % n * chunks_of_member + piece for distance in (k, k + 1))
-                    lane.step(send_to=1, to_lane=channel, send=send, receive_from=n - 1, receive=receive, reduce=reduce)
+        # piece by piece of each step of each loop
+        piece = np.arange(first_loop * slices, (first_loop + loops) * slices).reshape(loops, 1, slices)
+        send, receive = ((-distance % n * chunks_of_member + piece).reshape(-1) for distance in (k, k + 1))
+        reduce = np.broadcast_to((k < n) & (kind != "all-gather"), (loops, len(steps), slices)).reshape(-1)
+        lane.several(
+            len(send), send_to=1, to_lane=channel, send=send, receive_from=n - 1, receive=receive, reduce=reduce
+        )
         lanes.append(lane)
     views = [lines([order]) for order in orders]
     arrangements = [np.array(order, np.int32) for order in orders] if in_parts else []

@@ -10,8 +10,11 @@ each other, so they use separate connections.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import AT_ONCE, MAX_STEPS, Lane
+from workload.collectives.plans.plan import AT_ONCE, MAX_STEPS, NONE, Lane
 from workload.errors import WorkloadError
 
 _CHUNK_BYTES = 4096  # default size of a chunk, as long as a share has at most _MANY_CHUNKS of them
@@ -71,20 +74,18 @@ def member_lanes(
     data = Lane(connection=pace.data, shares=pace.data_shares)
     results = Lane(connection=pace.results, shares=pace.result_shares)
     sums, others = Lane(), [Lane() for _ in range(size)]
-    for k in range(count):
+    chunk = np.arange(size * count).reshape(size, count)  # of each share
+    own = chunk[place]
+    if reduces:
+        data.several(size * count, send_to=aggregator, to_lane=place, send=chunk.T.reshape(-1))
+        sums.several(count, receive_from=aggregator, receive=own)
+    if copies:
         for owner in range(size):
-            if reduces:
-                data.step(send_to=aggregator, to_lane=place, send=owner * count + k)
-            if copies:
-                others[owner].step(receive_from=aggregator, receive=owner * count + k)
-        own = place * count + k
-        if reduces:
-            sums.step(receive_from=aggregator, receive=own)
-        if copies:
-            after = (SUMS, k) if reduces else AT_ONCE
-            results.step(
-                send_to=aggregator, to_lane=size + 1 + place, send=own, after=complete[k] if complete else after
-            )
+            others[owner].several(count, receive_from=aggregator, receive=chunk[owner])
+        after: tuple[ArrayLike, ArrayLike] = (SUMS, np.arange(count)) if reduces else AT_ONCE
+        if complete:
+            after = ([lane for lane, _ in complete[:count]], [step for _, step in complete[:count]])
+        results.several(count, send_to=aggregator, to_lane=size + 1 + place, send=own, after=after)
     return [data, sums, results, *others]
 
 
@@ -100,16 +101,24 @@ def aggregator_lanes(members: Sequence[int], count: int, *, reduces: bool = True
     """Return the lanes of the switch's aggregator; the arguments are those of `member_lanes`."""
     size = len(members)
     data, sums, results = [Lane() for _ in members], Lane(connection=1), [Lane() for _ in members]
-    for k in range(count):
-        for owner, owner_number in enumerate(members):
-            chunk, turn = owner * count + k, k * size + owner
-            if reduces:
-                for place, member in enumerate(members):
-                    after = (place - 1, turn) if place else AT_ONCE
-                    data[place].step(receive_from=member, receive=chunk, reduce=place > 0, after=after)
-                sums.step(send_to=owner_number, to_lane=SUMS, send=chunk, after=(size - 1, turn))
-            if copies:
-                results[owner].step(receive_from=owner_number, receive=chunk)
-                for member in members:
-                    results[owner].step(send_to=member, to_lane=OTHERS + owner, send=chunk)
+    chunk = np.arange(size * count).reshape(size, count)  # of each share
+    turns, each_chunk = np.arange(size * count), chunk.T.reshape(-1)
+    if reduces:
+        for place, member in enumerate(members):
+            after = (place - 1, turns) if place else AT_ONCE
+            data[place].several(len(turns), receive_from=member, receive=each_chunk, reduce=place > 0, after=after)
+        owners = np.tile(members, count)
+        sums.several(len(turns), send_to=owners, to_lane=SUMS, send=each_chunk, after=(size - 1, turns))
+    if copies:
+        for owner, owner_number in enumerate(members):  # each chunk comes from its owner and goes to all members
+            come, go = np.full(1 + size, NONE), np.array([NONE, *members])
+            come[0] = owner_number
+            results[owner].several(
+                count * (1 + size),
+                receive_from=np.tile(come, count),
+                receive=np.repeat(chunk[owner], 1 + size),
+                send_to=np.tile(go, count),
+                to_lane=OTHERS + owner,
+                send=np.repeat(chunk[owner], 1 + size),
+            )
     return [*data, sums, *results]

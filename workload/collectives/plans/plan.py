@@ -99,7 +99,7 @@ class Attributes(NamedTuple):
 PLAIN = Attributes()
 
 _WORDS = len(Step._fields)
-_SEND_PEER = Step._fields.index("send_peer")
+_SEND_PEER, _RECV_PEER = Step._fields.index("send_peer"), Step._fields.index("recv_peer")
 
 
 class LaneSteps(Sequence[Step]):
@@ -124,7 +124,7 @@ class LaneSteps(Sequence[Step]):
 
     def sends(self) -> bool:
         """Return whether any step sends."""
-        return any(peer >= 0 for peer in self.words()[_SEND_PEER::_WORDS])
+        return bool((np.asarray(self.words()[_SEND_PEER::_WORDS]) >= 0).any())
 
     def __len__(self) -> int:
         return self.end - self.begin
@@ -219,6 +219,33 @@ class Lane:
         sent = (to_lane, send, send_count) if send_to != NONE else (NONE, NONE, NONE)
         received = (receive, receive_count) if receive_from != NONE else (NONE, NONE)
         self.words.extend((*after, send_to, *sent, receive_from, *received, reduce))
+        return self
+
+    def several(
+        self,
+        steps: int,
+        *,
+        send_to: ArrayLike = NONE,
+        to_lane: int = 0,
+        send: ArrayLike = 0,
+        receive_from: ArrayLike = NONE,
+        receive: ArrayLike = 0,
+        reduce: ArrayLike = False,
+        after: tuple[ArrayLike, ArrayLike] = AT_ONCE,
+    ) -> "Lane":
+        """Add steps of one chunk each, and return the lane.
+
+        steps: number of steps; the other arguments are those of `step`, one value for all or int[steps].
+        """
+        table = np.full((_WORDS, steps), NONE, np.int32)
+        table[0], table[1] = after
+        sends, receives = np.asarray(send_to) != NONE, np.asarray(receive_from) != NONE
+        for column, value in enumerate((to_lane, send, 1), _SEND_PEER + 1):
+            table[column] = np.where(sends, value, NONE)
+        for column, value in enumerate((receive, 1), _RECV_PEER + 1):
+            table[column] = np.where(receives, value, NONE)
+        table[_SEND_PEER], table[_RECV_PEER], table[-1] = send_to, receive_from, reduce
+        self.words.frombytes(table.T.tobytes())
         return self
 
     def copy(

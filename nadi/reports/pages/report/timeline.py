@@ -62,7 +62,7 @@ def _plot(run: Run) -> Plot:
     steps = [[(number + side) / count, colour] for number, colour in enumerate(colours) for side in (0, 1)]
     look = {"zmin": -0.5, "zmax": count - 0.5, "colorscale": steps, "showscale": False, "ygap": 1}
     hover = f"%{{y}}, %{{x:,.5g}} {unit.name}: %{{text}}"
-    drawn = heat_map(middles, rows, values, unit.name, hover, text=texts, **look)
+    drawn = heat_map(middles, rows, np.array(values), unit.name, hover, text=np.array(texts), **look)
     for code in sorted(used):
         marker = {"color": COLOURS[_NAMES[code]], "symbol": "square", "size": 12}
         drawn.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=_NAMES[code])
@@ -98,9 +98,10 @@ def _codes(nodes: pa.Table) -> Int64:
     code = np.full(len(kind), -1)
     code[(kind == "compute") & (lane == "compute")] = 0
     code[kind == "memory"] = _NAMES.index("memory")
-    for at in np.flatnonzero(np.isin(kind, ("send", "recv", "collective"))).tolist():
-        axis = nodes["name"][at].as_py().rpartition("/")[2].partition(":")[0]
-        code[at] = _NAMES.index(axis if axis in COMMUNICATION_AXES else "communication")
+    at = np.flatnonzero(np.isin(kind, ("send", "recv", "collective")))
+    for row, name in zip(at.tolist(), nodes["name"].take(at).to_pylist(), strict=True):
+        axis = name.rpartition("/")[2].partition(":")[0]
+        code[row] = _NAMES.index(axis if axis in COMMUNICATION_AXES else "communication")
     return code
 
 
