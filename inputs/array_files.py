@@ -25,6 +25,7 @@ CHECKSUM_BYTES = 4
 TYPES = ("<i8", "<i4", "|i1", "<f8", "|b1", "|u1")  # types of arrays
 _LENGTH_BYTES = 8  # size of the header's length
 _WORD_BYTES = 8
+MAX_ROW_WORDS = 1 << 16  # words of a row; the longest has some hundred
 BLOCK_WORDS = 1 << 16  # half a megabyte, which fits into the cache of a core
 
 
@@ -120,7 +121,7 @@ def _arrays(body: memoryview, at: int, columns: list[list[Any]]) -> Iterator[tup
             raise DamagedFileError(f"array {name}: found type {kind}; expected one of {', '.join(TYPES)}")
         size_bytes = length * np.dtype(kind).itemsize
         # each word has a bit in the file, so that no header can ask for more memory than 64 times the file
-        if not 0 <= size_bytes <= 8 * _WORD_BYTES * (len(body) - at) or not 0 < width <= BLOCK_WORDS:
+        if not 0 <= size_bytes <= 8 * _WORD_BYTES * (len(body) - at) or not 0 < width <= MAX_ROW_WORDS:
             raise DamagedFileError(f"array {name}: found {length} items in rows of {width}; expected fewer")
         words = np.zeros(-(-size_bytes // _WORD_BYTES), np.int64)
         before = np.zeros(width, np.int64)

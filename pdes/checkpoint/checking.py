@@ -51,7 +51,6 @@ _POOL_OF = {name: pool.split()[0] for pool in _POOLS for name in pool.split()}
 # words that the building of a world sets, and that no run changes
 _BUILT_NPU = ["heap", "ports", "number", "trace_base", "row_base", "slot_base", "trace_number", "place", "job_begin_ps"]
 MARKS = 4  # negative numbers that stand for no index; below them, lists mark their ends by number
-NEXT_MESSAGE = 4  # word of all kinds of rows of `msg` that names the next of a list (pdes.core.rows.nic)
 
 
 class DamagedStateError(RunError):
@@ -193,8 +192,8 @@ def check_world(lp: LogicalProcess) -> None:
         if len(keys) > 1 and (keys != FREE).all():
             _refuse(name, "no free place", "one, where searches end")
     if not by_message:
-        rows = flat(qps.msg).reshape(len(qps.msg), -1)
-        _check("qps.msg", rows[:, NEXT_MESSAGE], len(qps.msg))
+        # all kinds of its rows have the next of a list in this word (pdes.core.rows.nic)
+        _check("qps.msg.next_message", qps.msg.next_message, len(qps.msg))
     _check_ports(npus.port, limits)
     _check_events(lp)
     _check_packets(lp)
