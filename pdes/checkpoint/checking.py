@@ -30,8 +30,11 @@ from pdes.core.packet import (
     sender_pair,
     source,
 )
+from pdes.core.rows.messages import FIRST_EVENT
 from pdes.core.rows.nic import Port
 from pdes.core.rows.row import Row, WordKind, kinds_of_rows
+from pdes.messages.events import ARRIVE, FINISH, KIND_SHIFT, LAUNCH, LEFT, OWN, SOLVE, STEP, TAKE
+from pdes.npu.trace import KIND_SEND
 
 # arrays that grow together, by their rows; the first sets the number
 _POOLS = (
@@ -151,7 +154,7 @@ def check_world(lp: LogicalProcess) -> None:
     by_message = net.hooks.act != 0
     for name, array in arrays_of(world, ""):
         kind: type[Row] | None = kinds.get(array.dtype)
-        if kind is None or name == "qps.msg" or (by_message and name.startswith(("messages.", "flows."))):
+        if kind is None or name in {"qps.msg", "messages.event"} or (by_message and name.startswith("flows.")):
             continue
         for word, declared in kind.declared.items():
             if declared.kind in limits and kind is not Port:
@@ -172,7 +175,6 @@ def check_world(lp: LogicalProcess) -> None:
         "insts.inst.key": (instance_node(insts.inst.key), max(int(net.const.npus) - 1, 0)),
         "insts.lane.later": (insts.lane.later, len(insts.lane) - 1),
         "npus.npu.agenda_head": (npus.npu.agenda_head, len(insts.lane) - 1),
-        "rows.state": (world.rows.state, len(world.rows.state)),
         "rows.slot_next": (world.rows.slot_next, len(world.trace.coll_node)),
         "net.ctl.free_blocks": (net.ctl.free_blocks, blocks),
         "net.ctl.free_messages": (net.ctl.free_messages, len(qps.msg_free)),
@@ -195,6 +197,8 @@ def check_world(lp: LogicalProcess) -> None:
         # all kinds of its rows have the next of a list in this word (pdes.core.rows.nic)
         _check("qps.msg.next_message", qps.msg.next_message, len(qps.msg))
     _check_ports(npus.port, limits)
+    _check_rows(lp)
+    _check_message_events(world, lp.part.npus)
     _check_events(lp)
     _check_packets(lp)
 
@@ -215,6 +219,35 @@ def _check(name: str, values: Any, largest: int, smallest: int | None = None) ->
     wrong = values[(values < smallest) | (values > largest)]
     if wrong.size:
         _refuse(name, wrong.reshape(-1)[0], f"{smallest} to {largest}")
+
+
+def _check_rows(lp: LogicalProcess) -> None:
+    """Check the states of trace rows: rows of lists and numbers of parents, or the message of a send that waits."""
+    world, rows = lp.world, np.diff(lp.row_ptr)
+    first = np.repeat(world.npus.npu.trace_base[: len(rows)] - lp.row_ptr[:-1], rows)
+    kind = world.trace.kind[first + np.arange(len(first))]
+    state, most = world.rows.state[: len(first)], int(rows.max(initial=0)) + MARKS
+    _check("rows.state", state[kind != KIND_SEND], most)
+    _check("rows.state", state[kind == KIND_SEND], max(most, len(world.qps.msg)))
+
+
+def _check_message_events(world: s.World, npus: int) -> None:
+    """Check the subjects of the events of messages by their kinds (pdes/messages/events.py); npus: own NPUs."""
+    event: Rows = world.messages.event[FIRST_EVENT:]
+    kind, which = event.order >> KIND_SHIFT, event.which
+    messages, instances, pairs = len(world.qps.msg), len(world.insts.inst), 2 * len(world.qps.qp)
+    bounds = {  # smallest and largest subject
+        FINISH: (0, 0),
+        OWN: (0, npus - 1),
+        LEFT: (-instances, messages - 1),
+        LAUNCH: (0, instances - 1),
+        TAKE: (0, messages - 1),
+        ARRIVE: (0, messages - 1),
+        STEP: (-pairs, messages - 1),  # of packets beside flows: -1 - (queue pair << 1 | what)
+        SOLVE: (0, 0),
+    }
+    for number, (smallest, largest) in bounds.items():
+        _check("messages.event.which", which[kind == number], largest, smallest)
 
 
 def _check_events(lp: LogicalProcess) -> None:
