@@ -121,7 +121,8 @@ def _arrays(body: memoryview, at: int, columns: list[list[Any]]) -> Iterator[tup
             raise DamagedFileError(f"array {name}: found type {kind}; expected one of {', '.join(TYPES)}")
         size_bytes = length * np.dtype(kind).itemsize
         # each word has a bit in the file, so that no header can ask for more memory than 64 times the file
-        if not 0 <= size_bytes <= 8 * _WORD_BYTES * (len(body) - at) or not 0 < width <= MAX_ROW_WORDS:
+        most_bytes = 8 * _WORD_BYTES * max(len(body) - at, 0)
+        if not 0 <= size_bytes <= most_bytes or not 0 < width <= MAX_ROW_WORDS:
             raise DamagedFileError(f"array {name}: found {length} items in rows of {width}; expected fewer")
         words = np.zeros(-(-size_bytes // _WORD_BYTES), np.int64)
         before = np.zeros(width, np.int64)

@@ -110,7 +110,7 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
     overhead = (table.facility.pue - 1) * machines
     hours = usage.npus * run_s / _S_PER_HOUR
     price_usd = network_price_usd(usage.ports, table)
-    life = table.network
+    life = table.network_life
     life_s = life.years * _HOURS_PER_YEAR * life.used * _S_PER_HOUR if life else math.inf
     return Bill(
         gpu=name,

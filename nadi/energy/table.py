@@ -96,7 +96,7 @@ class EnergyTable(_Row):
     nvswitch_port: PortPower
     direct_port: PortPower
     facility: Facility
-    network: NetworkLife | None = None  # None = ports have no price
+    network_life: NetworkLife | None = None  # None = ports have no price
     sources: dict[str, str] = {}  # Source of each number, by the number's path such as "nic.W"
     ranges: dict[str, tuple[_Amount, _Amount]] = {}  # Plausible minimum and maximum of numbers, by path
 
@@ -107,8 +107,8 @@ class EnergyTable(_Row):
             name: getattr(self, name) for name in ("nic", "switch_port", "transceiver", "nvswitch_port", "direct_port")
         }
         priced = [name for name, port in ports.items() if port.usd is not None]
-        if priced and self.network is None:
-            raise ValueError(f"{priced[0]}.usd without [network] years, expected the years over which it is spread")
+        if priced and self.network_life is None:
+            raise ValueError(f"{priced[0]}.usd without [network_life] years, expected years over which it is spread")
         return self
 
 

@@ -159,6 +159,23 @@ def check_world(lp: LogicalProcess) -> None:
         for word, declared in kind.declared.items():
             if declared.kind in limits and kind is not Port:
                 _check(f"{name}.{word}", array[word], limits[declared.kind])
+    _check_plain(world)
+    for name, keys in {"qps.qp_key": qps.qp_key, "qps.rxqp": qps.rxqp.key, "insts.inst_key": insts.inst_key}.items():
+        if len(keys) > 1 and (keys != FREE).all():
+            _refuse(name, "no free place", "one, where searches end")
+    if not by_message:
+        # all kinds of its rows have the next of a list in this word (pdes.core.rows.nic)
+        _check("qps.msg.next_message", qps.msg.next_message, len(qps.msg))
+    _check_ports(npus.port, limits)
+    _check_rows(lp)
+    _check_message_events(world, lp.part.npus)
+    _check_events(lp)
+    _check_packets(lp)
+
+
+def _check_plain(world: s.World) -> None:
+    """Check the arrays and counters of an LP that hold numbers of rows without a declared kind."""
+    net, qps, insts, npus = world.net, world.qps, world.insts, world.npus
     blocks = len(net.block_free)
     plain = {
         "net.inbox": (net.inbox, len(net.record)),
@@ -190,17 +207,6 @@ def check_world(lp: LogicalProcess) -> None:
     }
     for name, (values, largest) in plain.items():
         _check(name, values, largest)
-    for name, keys in {"qps.qp_key": qps.qp_key, "qps.rxqp": qps.rxqp.key, "insts.inst_key": insts.inst_key}.items():
-        if len(keys) > 1 and (keys != FREE).all():
-            _refuse(name, "no free place", "one, where searches end")
-    if not by_message:
-        # all kinds of its rows have the next of a list in this word (pdes.core.rows.nic)
-        _check("qps.msg.next_message", qps.msg.next_message, len(qps.msg))
-    _check_ports(npus.port, limits)
-    _check_rows(lp)
-    _check_message_events(world, lp.part.npus)
-    _check_events(lp)
-    _check_packets(lp)
 
 
 def _check_ports(port: Rows, limits: Mapping[WordKind, int]) -> None:

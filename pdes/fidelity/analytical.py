@@ -46,7 +46,7 @@ def send_over_next_link(world_address, message, now_ps):
     sent = start + whole_ps(net, size, psb, 0)
     tx.busy_ps = sent
     count_sent(net, link, size, start - now_ps)
-    count_for_job(net, link, destination(qp.w1), size)
+    count_for_job(net, link, np.int64(qp.npu), destination(qp.w1), size)
     net.count.hops += 1
     at_npu = node == qp.npu
     if at_npu and qp.shares > SHARE_UNITS:
@@ -96,7 +96,7 @@ def send_over_path(world_address, message, now_ps):
         slowest = max(slowest, link_psb(net, link) * shares)
         shares = 1.0
         count_sent(net, link, size, 0)
-        count_for_job(net, link, dst, size)
+        count_for_job(net, link, np.int64(qp.npu), dst, size)
         net.count.hops += 1
         node = end_of(meta)
     arrived = max(now_ps + whole_ps(net, size, slowest, latency), qps.arrived[pair])

@@ -68,7 +68,7 @@ def count_on_links(world, pair, size_bytes):
     net, flows = world.net, world.flows
     flow = flows.flow[pair]
     packets = packets_of(net, size_bytes)
-    dst = destination(world.qps.qp[pair].w1)  # of the same job as its sender
+    src, dst = np.int64(world.qps.qp[pair].npu), destination(world.qps.qp[pair].w1)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
         link = np.int64(hop.link)
@@ -79,7 +79,7 @@ def count_on_links(world, pair, size_bytes):
             on_link = bytes_on(net, link, size_bytes, packets) * use.share // WHOLE
             count_sent(net, link, on_link, 0)
             net.count.hops += 1
-        count_for_job(net, link, dst, on_link)
+        count_for_job(net, link, src, dst, on_link)
 
 
 @outline

@@ -166,10 +166,13 @@ def count_sent(net, link, size_bytes, wait_ps):
 
 
 @inline
-def count_for_job(net, link, npu, size_bytes):
-    """Count bytes of NPU `npu` of the fabric on a link, a row of `tx`, for its job, if there are several."""
+def count_for_job(net, link, src, dst, size_bytes):
+    """Count bytes from NPU src to NPU dst of the fabric on a link, a row of `tx`, for their job, if there are several."""
     if net.const.jobs > 0:
-        net.jobs.link_bytes[link * net.const.jobs + job_of(net.jobs.who[npu])] += size_bytes
+        job = job_of(net.jobs.who[src])
+        if job == net.const.jobs - 1:  # none: an aggregator, which serves several jobs
+            job = job_of(net.jobs.who[dst])
+        net.jobs.link_bytes[link * net.const.jobs + job] += size_bytes
 
 
 @inline
@@ -251,7 +254,7 @@ def occupy(net, link, queued_ps, start_ps, word1):
     arrival_ps = start_ps + serialisation_ps(seen, psb) if size_bytes > seen else busy
     count_sent(net, link, size_bytes, start_ps - queued_ps)
     if net.const.jobs > 0 and destination(word1) != PAUSE_FRAME:
-        count_for_job(net, link, source(word1), size_bytes)
+        count_for_job(net, link, source(word1), destination(word1), size_bytes)
     return special, arrival_ps + link_class.delay_ps
 
 

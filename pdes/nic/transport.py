@@ -410,10 +410,8 @@ def count_resend(net, qps, pair):
     # A receiver asks for a packet that was dropped once, and timeouts have a limit of their own.
     una = qps.qp[pair].una
     resends = qps.resends[pair]
-    if resends.trimmed_seq != una:
-        resends.trimmed_seq = una
-        resends.trimmed_times = 0
-    resends.trimmed_times += 1
+    resends.trimmed_times = resends.trimmed_times + 1 if resends.trimmed_seq == una else np.int64(1)
+    resends.trimmed_seq = una
     if resends.trimmed_times > net.const.max_resends:
         net.ctl.failed_queue_pair = pair
 

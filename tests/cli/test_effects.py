@@ -340,4 +340,4 @@ def test_flows_on_a_link_that_is_too_fast_are_wrong_input(nadi, write_run):
     run = write_run([nodes] * 2, "", 'spec = "switch:npus=2,rate=70Tbps"')
     outcome = nadi("run", run, "-q", "--set", "network.fidelity=flow")
     assert outcome.code == 2
-    assert "the link npu 0 -> switch 0 has 70 Tb/s; flows support at most 60 Tb/s" in outcome.err
+    assert "has a link of 70Tbps, npu 0 - switch 0; expected at most 60Tbps with flows" in outcome.err

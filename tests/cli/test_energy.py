@@ -298,7 +298,7 @@ def test_a_network_with_a_price_by_hand(table, tmp_path):
     text = ROUND
     for row, usd in prices.items():
         text = text.replace(f"[{row}]\n", f"[{row}]\nusd = {usd}\n")
-    owned.write_text(text + "[network]\nyears = 4.0\nused = 0.5\n")
+    owned.write_text(text + "[network_life]\nyears = 4.0\nused = 0.5\n")
     npu_ps = dict.fromkeys(NPU_TIMES, 0.0) | {"compute": 3600.0 * SECOND_PS}
     ports = {"nic": PortUse(1, 200e9, 1e9, 1), "switch_port": PortUse(0.5, 200e9, 1e9, 1)}
     usage = Usage("", 1, 3600.0 * SECOND_PS, npu_ps, ports)
@@ -356,9 +356,9 @@ def test_a_table_stands_over_the_default(tmp_path):
         ("[gpus.mine]\ntdp_W = 3.0\n", "gpus.mine: expected usd_per_hour, or usd and years"),
         ("[gpus.h100]\nusd = 3.0\n", "gpus.h100: expected usd_per_hour, or usd and years"),
         ("gpus = 3\n", "gpus: found 3"),
-        ("[switch_port]\nusd = 600.0\n", "switch_port.usd without [network] years, expected the years"),
-        ("[network]\nyears = 0.0\n", "network.years: found 0.0; expected"),
-        ("[nic]\nusd = -1.0\n[network]\nyears = 4.0\n", "nic.usd: found -1.0; expected"),
+        ("[switch_port]\nusd = 600.0\n", "switch_port.usd without [network_life] years, expected years"),
+        ("[network_life]\nyears = 0.0\n", "network_life.years: found 0.0; expected"),
+        ("[nic]\nusd = -1.0\n[network_life]\nyears = 4.0\n", "nic.usd: found -1.0; expected"),
         ("[gpus.mine]\nusd_per_hour = 1.0\n", "gpus.mine.tdp_W: missing"),
     ],
 )

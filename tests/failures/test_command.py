@@ -98,7 +98,7 @@ def test_a_link_that_loses_too_much_is_named(nadi, write_run):
     text = '[network]\nrto = "20us"\nmax_retries = 1\n' + fault('link = "0-4"\nerror_rate = 0.95')
     outcome = nadi("run", write_run(reduce(1 << 20), text, SPINES), "-q")
     assert outcome.code == 1
-    assert "; links that lose packets by faults: npu 0 - leaf 0 (error_rate 0.95)" in outcome.err
+    assert "; lossy by faults: link npu 0 - leaf 0 (error_rate 0.95)" in outcome.err
 
 
 def test_a_slow_link_is_as_busy_as_its_own_rate_says(nadi, write_run, tmp_path):

@@ -17,6 +17,7 @@ NAMES = tuple(fidelity.networks())
 QUOTED = re.compile(f"['\"]({'|'.join(NAMES)})['\"]")
 OTHER_MEANINGS = {
     ("pdes/build/growth.py", "flow"),  # a table of the engine
+    ("nadi/cli/completion.py", "flow"),  # a benchmark
     ("nadi/configuration/sections.py", "closed-form"),  # a value of [network] nvlink
     ("nadi/simulation/nvlink_stand_ins.py", "closed-form"),
 }

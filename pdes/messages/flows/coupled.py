@@ -316,7 +316,7 @@ def count_stage(world, flow_id):
         tx, total = net.tx[flows.hop[h].link], flows.hop_total[h]
         tx.sent_bytes += total.total_bytes
         tx.sent_packets += total.messages
-        count_for_job(net, np.int64(flows.hop[h].link), member, total.total_bytes)
+        count_for_job(net, np.int64(flows.hop[h].link), member, member, total.total_bytes)
     net.count.hops += stage.link_messages
     net.count.data_packets += stage.messages
     net.count.consumed_packets += stage.messages
