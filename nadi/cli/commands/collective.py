@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nadi.cli.completion import algorithms, kinds
-from nadi.cli.options import AsJson, BackendName, Force, Quiet, Topology, WorkerCount, backend_of, named_path
-from nadi.cli.output import print_document, say_results
+from nadi.cli.options import (
+    AsJson,
+    BackendName,
+    FiguresFolder,
+    Force,
+    Quiet,
+    Topology,
+    WorkerCount,
+    backend_of,
+    named_path,
+)
+from nadi.cli.output import check_outputs, print_document, say_results, write_charts
 from nadi.configuration.bounds import MAX_SEED
 from nadi.errors import ConfigError
 from nadi.terminal.printing import say
@@ -42,6 +52,7 @@ def collective(
     algorithm: Algorithms = [],
     fidelity: str = typer.Option("", metavar="NAME", show_default=False, help=_FIDELITY),
     out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
+    figures: FiguresFolder = None,
     overrides: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help=_SET),
     seed: Seed = 1,
     workers: WorkerCount = 1,
@@ -66,12 +77,13 @@ def collective(
     from nadi.simulation.wiring.affordable import check_fabric, checker
     from nadi.simulation.wiring.reading import collective_settings
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
-    from nadi.studies.collectives.page import FILES, PAGE, write_sweep
+    from nadi.studies.collectives.page import FILES, PAGE, page, write_sweep
     from nadi.studies.collectives.skew import demand
     from nadi.studies.collectives.sweep import CollectiveSweep
     from pdes.fidelity import REFERENCE
 
     with together(ranks):
+        check_outputs(None, figures)
         own = Workers(ranks, backend_of(backend, ranks), workers)
         config = collective_config(topology, [*overrides, *([f'network.fidelity="{fidelity}"'] if fidelity else [])])
         _refuse_nvlink_closed_forms(config.network.nvlink)
@@ -104,6 +116,8 @@ def collective(
     print_document(sweep.document() if as_json else sweep, _tables, as_json=as_json)
     if out:
         say_results(out, PAGE, err=as_json)
+    if figures:
+        write_charts(figures, page(sweep), err=as_json)
 
 
 def _refuse_nvlink_closed_forms(nvlink: str) -> None:

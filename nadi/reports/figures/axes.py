@@ -1,100 +1,101 @@
-"""Axes of a figure: from values to points of the page, and the ticks between them."""
+"""Axes of a figure: categories, ranges, ticks and titles of plotly's axes for those of matplotlib."""
 
-import math
+import html
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et.arrays import Float64
 
-_MAX_TICKS = 6  # number of ticks of an axis of numbers, at most about
-_MAX_NAMES = 40  # number of names of an axis of categories
-_PADDING = 0.04  # share of an axis beyond the values at either end
-_SI = {0: "", 1: "k", 2: "M", 3: "G", 4: "T", -1: "m", -2: "µ", -3: "n"}
+_MAX_NAMES = 45  # number of names of categories that an axis shows
+_NAME_POINTS = 5.0  # mean width of a character of the ticks' text, in points
+_FEW_DECADES = 3  # of a logarithmic axis, which has ticks at 2 and 5 times the powers of ten too
 
 
-class Axis:
-    """An axis of a Plotly figure with the values of all its series."""
+def category_names(layout: Any, columns: Sequence[Any]) -> list[str]:  # noqa: ANN401 - plotly has no types
+    """Return the categories of an axis in their order; [] for an axis of numbers. columns: values of each series."""
+    values = [value for column in columns if column is not None for value in column if value is not None]
+    is_category = layout.type == "category" or any(isinstance(value, str) for value in values)
+    return list(dict.fromkeys(map(str, values))) if is_category else []
 
-    def __init__(self, layout: Any, columns: Sequence[Any]) -> None:  # noqa: ANN401 - Plotly has no types
-        """Find the range of an axis. layout: of Plotly. columns: values of each series on the axis."""
-        self.layout = layout
-        values = [value for column in columns for value in column if value is not None]
-        self.is_log = layout.type == "log"
-        texts = [value for value in values if isinstance(value, str)]
-        self.names = list(dict.fromkeys(map(str, values))) if texts or layout.type == "category" else []
-        if self.names:
-            self.low, self.high = -0.5, len(self.names) - 0.5
-        else:
-            self.low, self.high = self._limits(np.array(values, np.float64))
 
-    def _limits(self, values: Float64) -> tuple[float, float]:
-        """Return the ends of an axis of numbers, on a logarithmic axis their logarithms to base 10."""
-        if self.layout.range:
-            low, high = (float(end) for end in self.layout.range)
-            return low, high
-        values = values[np.isfinite(values) & ((values > 0) | (not self.is_log))]
-        values = np.log10(values) if self.is_log else values
-        low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-        begins_at_0 = self.layout.rangemode == "tozero" and not self.is_log and low >= 0
-        low = 0.0 if begins_at_0 else low
-        padding = _PADDING * ((high - low) or abs(high) or 1.0)
-        return (low if begins_at_0 else low - padding), high + padding
+def places(layout: Any, names: Sequence[str], values: Any) -> Float64:  # noqa: ANN401
+    """Return float64[values]: numbers, or indices of categories; NaN for gaps and what a logarithmic axis lacks."""
+    if names:
+        index = {name: place for place, name in enumerate(names)}
+        return np.array([index.get(str(value), np.nan) for value in values], np.float64)
+    numbers = np.array(values, np.float64)  # None becomes NaN
+    return np.where(numbers > 0, numbers, np.nan) if layout.type == "log" else numbers
 
-    def share(self, values: Any) -> NDArray[np.float64]:  # noqa: ANN401 - numbers or names
-        """Return float64[values]: places on the axis, from 0 at its begin to 1 at its end; NaN for missing values."""
-        if self.names:
-            number = {name: place for place, name in enumerate(self.names)}
-            found = np.array([number.get(str(value), np.nan) for value in values], np.float64)
-        else:
-            found = np.array([np.nan if value is None else value for value in values], np.float64)
-            if self.is_log:
-                found = np.log10(np.where(found > 0, found, np.nan))
-        share = (found - self.low) / ((self.high - self.low) or 1.0)
-        return 1 - share if self.layout.autorange == "reversed" else share
 
-    def cells(self, values: Any) -> NDArray[np.float64]:  # noqa: ANN401 - numbers at equal distances, or names
-        """Return float64[values + 1]: the places of the edges of cells around values."""
-        middles = self.share(values)
-        half = (middles[-1] - middles[0]) / max(len(middles) - 1, 1) / 2 or 0.5
-        return np.append(middles - half, middles[-1] + half)
+def set_up(axes: Any, letter: str, layout: Any, names: Sequence[str]) -> None:  # noqa: ANN401
+    """Set range, ticks and title of an axis of matplotlib, "x" or "y", by the layout of one of plotly.
 
-    def ticks(self) -> list[tuple[float, str]]:
-        """Return the places of the ticks, from 0 to 1, and their texts."""
-        if self.names:
-            step = -(-len(self.names) // _MAX_NAMES)
-            return [(float(self.share([name])[0]), name) for name in self.names[::step]]
-        values = self._log_ticks() if self.is_log else self._even_ticks()
-        places = self.share(values)
-        return [
-            (float(place), self._text(value))
-            for place, value in zip(places, values, strict=True)
-            if -1e-9 <= place <= 1
-        ]
+    layout: of an axis, or of the scale of a heat map. names: Its categories as they are shown; [] for numbers.
+    """
+    axis = getattr(axes, f"{letter}axis")
+    if getattr(layout, "visible", None) is False:
+        axes.set_axis_off()
+        return
+    title = html.unescape(layout.title.text or "")
+    axis.set_label_text(title)
+    if names:
+        _set_categories(axes, letter, names)
+    else:
+        is_log = getattr(layout, "type", None) == "log"
+        if is_log:
+            getattr(axes, f"set_{letter}scale")("log")
+        _set_range(axes, letter, layout, is_log=is_log)
+        _set_ticks(axis, layout, is_log=is_log)
+    if getattr(layout, "autorange", None) == "reversed":
+        axis.set_inverted(True)
 
-    def _even_ticks(self) -> list[float]:
-        """Return multiples of 1, 2 or 5 times a power of ten."""
-        rough = (self.high - self.low) / (self.layout.nticks or _MAX_TICKS) or 1.0
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-        first = math.ceil(self.low / step - 1e-9)
-        return [round(number * step, 12) for number in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
-    def _log_ticks(self) -> list[float]:
-        """Return powers of ten; if these are few, also 2 and 5 times them."""
-        powers = range(math.floor(self.low), math.ceil(self.high) + 1)
-        factors = (1,) if self.high - self.low > _MAX_TICKS / 2 else (1, 2, 5)
-        step = -(-len(powers) // (2 * _MAX_TICKS))
-        return [factor * 10.0**power for power in powers[::step] for factor in factors]
+def _set_categories(axes: Any, letter: str, names: Sequence[str]) -> None:  # noqa: ANN401
+    """Name the ticks of an axis of categories, upright where they would overlap."""
+    step = -(-len(names) // _MAX_NAMES)
+    shown = names[::step]
+    axis = getattr(axes, f"{letter}axis")
+    axis.set_ticks(range(0, len(names), step), shown)
+    getattr(axes, f"set_{letter}lim")(-0.5, len(names) - 0.5)
+    width_points = 72 * axes.figure.get_figwidth() * 0.8 / len(shown)
+    if letter == "x" and max(map(len, shown)) * _NAME_POINTS > width_points:
+        axis.set_tick_params(rotation=90)
 
-    def _text(self, value: float) -> str:
-        """Return the text of a tick."""
-        suffix = self.layout.ticksuffix or ""
-        if "%" in (self.layout.tickformat or ""):
-            return f"{100 * value:g}%"
-        if self.layout.exponentformat == "SI" and value:
-            thousands = min(max(math.floor(math.log10(abs(value)) / 3), -3), 4)
-            return f"{value / 1000.0**thousands:g}{_SI[thousands]}{suffix}"
-        return f"{value:g}{suffix}" if abs(value) < 1e6 else f"{value:.3g}{suffix}"
+
+def _set_range(axes: Any, letter: str, layout: Any, *, is_log: bool) -> None:  # noqa: ANN401
+    """Set the ends of an axis of numbers: those that its layout names, or from 0."""
+    set_limits, given = getattr(axes, f"set_{letter}lim"), getattr(layout, "range", None)
+    if given:
+        set_limits(*(10.0**end if is_log else end for end in given))
+    elif getattr(layout, "rangemode", None) == "tozero" and not is_log:
+        low, high = getattr(axes, f"get_{letter}lim")()
+        if low < 0 <= getattr(axes.dataLim, f"{letter}0") or low > 0:
+            set_limits(0, high)
+
+
+def _set_ticks(axis: Any, layout: Any, *, is_log: bool) -> None:  # noqa: ANN401
+    """Set the ticks of an axis of numbers and their texts."""
+    from matplotlib import ticker
+
+    if getattr(layout, "tickvals", None) is not None:
+        axis.set_ticks(layout.tickvals, layout.ticktext)
+        axis.set_minor_locator(ticker.NullLocator())
+        return
+    if is_log:
+        low, high = axis.get_view_interval()
+        decades = np.log10(high / low)
+        subs = (1, 2, 5) if decades < _FEW_DECADES else (1,)
+        axis.set_major_locator(ticker.LogLocator(subs=subs) if decades > 1 else ticker.MaxNLocator(6, steps=(1, 2, 5, 10)))
+        axis.set_minor_locator(ticker.NullLocator())
+    elif layout.nticks:
+        axis.set_major_locator(ticker.MaxNLocator(layout.nticks))
+    form, suffix = layout.tickformat or "", html.unescape(layout.ticksuffix or "")
+    if "%" in form:
+        sign = "+" if form.startswith("+") else ""
+        axis.set_major_formatter(lambda value, _: f"{100 * value:{sign}.6g}%")
+    elif layout.exponentformat == "SI":
+        axis.set_major_formatter(ticker.EngFormatter(suffix, sep=""))
+    else:
+        axis.set_major_formatter(lambda value, _: f"{value:,.10g}{suffix}")
