@@ -90,8 +90,7 @@ def collective(
         network, system = config.network, config.system
         check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())
-        by_algorithm = collective_settings(config, graph, force=force)
-        case, source = demand(kind, matrix, skew, graph.npus, seed, by_algorithm)
+        case, source = demand(kind, matrix, skew, graph.npus, seed, collective_settings(config, graph, force=force))
         steps_bytes = [0] if matrix else sizes_of(kind, sizes)
         simulates = network.model.has_links
         simulated = network if simulates else network.model_copy(update={"fidelity": REFERENCE})
