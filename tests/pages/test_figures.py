@@ -128,6 +128,42 @@ def test_heat_maps_have_cells_and_a_scale():
     assert len(list(ET.fromstring(drawn(large)).iter(f"{SVG}image"))) == 2, "cells and scale"  # noqa: S314
 
 
+def test_boxes_have_a_mark_per_value():
+    figure = charts.figure("share")
+    figure.add_box(x=[0.1, 0.2, 0.3, 0.4, 0.9], name="links", orientation="h", marker={"color": "#102030"})
+    svg = drawn(figure)
+    assert {"share", "links"} <= set(texts(svg))
+    (box,) = lines(svg, "fill: #102030; fill-opacity: 0.35")
+    upright = [line for line in lines(svg, "fill: none; stroke: #102030") if np.ptp(line[:, 1])]
+    left, median, right = sorted(float(line[0, 0]) for line in upright)  # lower whisker, median, upper whisker
+    assert median == pytest.approx((box[:, 0].min() + box[:, 0].max()) / 2)
+    assert (left, right) == pytest.approx((box[:, 0].min() - np.ptp(box[:, 0]) / 2, box[:, 0].max()))
+    assert svg.count(b'style="fill: #102030; fill-opacity: 0.6"') == 5
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_panels_have_titles_and_one_scale(count):
+    figure = charts.panels([f"link <{number}>" for number in range(count)], "ms", "B")
+    for row in range(1, count + 1):
+        figure.add_scatter(x=[0, 1], y=[0, row * 2000], mode="lines", line={"color": "#102030"}, row=row, col=1)
+    svg = drawn(figure)
+    assert [text for text in texts(svg) if text.startswith("link")] == [f"link <{number}>" for number in range(count)]
+    assert texts(svg).count("0B") == count
+    assert texts(svg).count("ms") == 1
+    heights = np.array([np.ptp(line[:, 1]) for line in lines(svg, "stroke: #102030")])
+    assert heights / heights[0] == pytest.approx(np.arange(1, count + 1))
+
+
+@pytest.mark.parametrize("values", [[], [None, None], [0, 0], [7, 7]])
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_axes_of_few_values(values, scale):
+    figure = charts.figure("size", "s")
+    figure.add_scatter(x=values, y=values, name="a", showlegend=True)
+    figure.update_xaxes(type=scale, rangemode="tozero")
+    figure.update_yaxes(type=scale)
+    assert {"size", "s", "a"} <= set(texts(drawn(figure)))
+
+
 def test_figures_have_the_same_bytes_in_every_process(tmp_path):
     """Neither the seed of hashes nor the settings of the user's matplotlib change a figure."""
     code = "import sys; from nadi.reports.pages import charts; from nadi.reports.figures.drawing import draw\n"

@@ -84,7 +84,7 @@ def _figure(figure: Plotly, height_pixels: int) -> Matplotlib:
     drawn = Figure((_INCHES, height_pixels / _PIXELS_PER_INCH), layout="constrained")
     numbers = list(dict.fromkeys(_number(series.yaxis) for series in figure.data))
     domains = [figure.layout[f"yaxis{number}"].domain or (0, 1) for number in numbers]
-    shares = len(numbers) > 1 and any(figure.layout[f"xaxis{number}"].matches for number in numbers)
+    shares = any(figure.layout[f"xaxis{number}"].matches for number in numbers)
     heights = [top - bottom for bottom, top in domains]
     axes = drawn.subplots(len(numbers), sharex=shares, sharey=shares, height_ratios=heights, squeeze=False)[:, 0]
     panels = [_Panel(own, figure, number) for own, number in zip(axes, numbers, strict=True)]
@@ -92,7 +92,7 @@ def _figure(figure: Plotly, height_pixels: int) -> Matplotlib:
         panel.draw()
     for panel, own, (_, top) in zip(panels, axes, domains, strict=True):
         panel.set_up_axes()  # after the series of all panels, which may share an axis
-        titles = (note.text for note in figure.layout.annotations if len(numbers) > 1 and note.y == top)
+        titles = (note.text for note in figure.layout.annotations if note.y == top)
         own.set_title(html.unescape("".join(titles)))
     named = [artist for own in axes for artist in own.get_legend_handles_labels()[0]]
     is_asked = figure.layout.showlegend or any(series.showlegend for series in figure.data)
@@ -273,7 +273,7 @@ def _set_categories(axes: Matplotlib, letter: str, names: Sequence[str]) -> None
 
 def _set_range(axes: Matplotlib, letter: str, layout: Plotly) -> None:
     """Set the kind of an axis of numbers, and its ends to those that its layout names, or the first to 0."""
-    if layout.type == "log":
+    if layout.type == "log" and getattr(axes.dataLim, f"{letter}1") > 0:  # matplotlib's scale needs values
         getattr(axes, f"set_{letter}scale")("log")
     set_limits = getattr(axes, f"set_{letter}lim")
     if layout.range:
@@ -291,7 +291,7 @@ def _set_ticks(axis: Matplotlib, layout: Plotly) -> None:
         axis.set_ticks(layout.tickvals, layout.ticktext)
         return
     low, high = axis.get_view_interval()
-    decades = np.log10(high / low) if "type" in layout and layout.type == "log" else 0
+    decades = np.log10(high / low) if axis.get_scale() == "log" else 0
     if decades > 1:
         axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
     else:
