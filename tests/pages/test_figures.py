@@ -70,11 +70,11 @@ def test_lines_have_axes_a_legend_and_the_style_of_the_page():
     figure = charts.figure("time, s", "rate")
     figure.add_scatter(x=[0, 2, 4, 8], y=[1, 10, None, 1000], mode="lines", name="a", line={"color": "#102030"})
     dashed = {"color": "#405060", "shape": "hv", "dash": "5px,15px"}
-    figure.add_scatter(x=[4, 8], y=[10, 100], mode="lines", name=in_page("b < $1 & 字"), line=dashed)
+    figure.add_scatter(x=[4, 8], y=[10, 100], mode="lines", name=in_page("b < $1$ & 字"), line=dashed)
     figure.add_hline(y=100, line_dash="dot", line_color="#708090")
     figure.update_yaxes(type="log")
     svg = drawn(figure)
-    assert {"time, s", "rate", "a", "b < $1 & 字", "0", "2", "8", "1", "10", "1,000"} <= set(texts(svg))
+    assert {"time, s", "rate", "a", "b < $1$ & 字", "0", "2", "8", "1", "10", "1,000"} <= set(texts(svg))
     solid, _ = lines(svg, "stroke: #102030")  # and that of the legend
     stepped, _ = lines(svg, "stroke: #405060")
     (level,) = lines(svg, "stroke: #708090")
@@ -169,7 +169,7 @@ def test_figures_have_the_same_bytes_in_every_process(tmp_path):
     code = "import sys; from nadi.reports.pages import charts; from nadi.reports.figures.drawing import draw\n"
     code += "figure = charts.bars(['a', 'b'], {'c': [1, 2], 'd': [3, 4]}, charts.COLOURS[:2], 's')\n"
     code += "sys.stdout.buffer.write(b''.join(draw(figure, 400)))"
-    (tmp_path / "matplotlibrc").write_text("font.size: 20\nsvg.fonttype: path\n")
+    (tmp_path / "matplotlibrc").write_text("font.size: 20\naxes.linewidth: 5\n")
     more = {"1": {}, "2": {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc")}}
     files = [
         subprocess.run(
