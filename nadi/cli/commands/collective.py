@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nadi.cli.completion import algorithms, kinds
-from nadi.cli.options import AsJson, BackendName, Force, Quiet, Topology, WorkerCount, backend_of, named_path
-from nadi.cli.output import print_document, say_results
+from nadi.cli.options import (
+    AsJson,
+    BackendName,
+    FiguresFolder,
+    Force,
+    Quiet,
+    Topology,
+    WorkerCount,
+    backend_of,
+    named_path,
+)
+from nadi.cli.output import check_outputs, print_document, say_results, write_charts
 from nadi.configuration.bounds import MAX_SEED
 from nadi.errors import ConfigError
 from nadi.terminal.printing import say
@@ -42,6 +52,7 @@ def collective(
     algorithm: Algorithms = [],
     fidelity: str = typer.Option("", metavar="NAME", show_default=False, help=_FIDELITY),
     out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
+    figures: FiguresFolder = None,
     overrides: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help=_SET),
     seed: Seed = 1,
     workers: WorkerCount = 1,
@@ -66,20 +77,20 @@ def collective(
     from nadi.simulation.wiring.affordable import check_fabric, checker
     from nadi.simulation.wiring.reading import collective_settings
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
-    from nadi.studies.collectives.page import FILES, PAGE, write_sweep
+    from nadi.studies.collectives.page import FILES, PAGE, page, write_sweep
     from nadi.studies.collectives.skew import demand
     from nadi.studies.collectives.sweep import CollectiveSweep
     from pdes.fidelity import REFERENCE
 
     with together(ranks):
+        check_outputs(None, figures)
         own = Workers(ranks, backend_of(backend, ranks), workers)
         config = collective_config(topology, [*overrides, *([f'network.fidelity="{fidelity}"'] if fidelity else [])])
         _refuse_nvlink_closed_forms(config.network.nvlink)
         network, system = config.network, config.system
         check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())
-        by_algorithm = collective_settings(config, graph, force=force)
-        case, source = demand(kind, matrix, skew, graph.npus, seed, by_algorithm)
+        case, source = demand(kind, matrix, skew, graph.npus, seed, collective_settings(config, graph, force=force))
         steps_bytes = [0] if matrix else sizes_of(kind, sizes)
         simulates = network.model.has_links
         simulated = network if simulates else network.model_copy(update={"fidelity": REFERENCE})
@@ -104,6 +115,8 @@ def collective(
     print_document(sweep.document() if as_json else sweep, _tables, as_json=as_json)
     if out:
         say_results(out, PAGE, err=as_json)
+    if figures:
+        write_charts(figures, page(sweep), err=as_json)
 
 
 def _refuse_nvlink_closed_forms(nvlink: str) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nadi.cli.completion import cluster_names, model_names
-from nadi.cli.options import ArraySize, AsJson, Quiet, Sbatch, named_path
-from nadi.cli.output import print_json, print_table, say_results
+from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Quiet, Sbatch, named_path
+from nadi.cli.output import check_outputs, print_json, print_table, say_results, write_charts
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
 
@@ -57,6 +57,7 @@ def plan(
     slurm: ArraySize = 0,
     sbatch: Sbatch = [],
     out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
+    figures: FiguresFolder = None,
     workers: int = typer.Option(1, min=1, max=MAX_WORKERS, metavar="N", help="Number of processes."),
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -71,8 +72,9 @@ def plan(
     from nadi.studies.planner.reserve import MemoryReserve
     from pdes.fidelity import FLUID, REFERENCE
 
+    check_outputs(None, figures)
     if merge:
-        _answer(lambda _: [("merged", merge_shards(read_answers(merge, TABLE)))], top, out, as_json=as_json)
+        _answer(lambda _: [("merged", merge_shards(read_answers(merge, TABLE)))], top, out, figures, as_json=as_json)
         return
     for option, value in (("--model", model), ("--cluster", cluster), ("--gpus", gpus)):
         if not value:
@@ -94,6 +96,8 @@ def plan(
     if slurm:
         if out is None:
             raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
+        if figures:
+            raise ConfigError("--figures: found with --slurm; expected it with --merge, once the shards have ended")
         options: dict[str, object] = {
             "--model": model,
             "--cluster": cluster,
@@ -109,7 +113,7 @@ def plan(
         typer.echo(array_script(words, slurm, out, merging, own_folders=True, more_options=sbatch), nl=False)
         return
 
-    _answer(lambda folder: _planned(requests, folder, quiet=quiet), top, out, as_json=as_json)
+    _answer(lambda folder: _planned(requests, folder, quiet=quiet), top, out, figures, as_json=as_json)
 
 
 class SearchNotFinishedError(RuntimeError):
@@ -146,9 +150,14 @@ def _planned(requests: "Mapping[str, PlanRequest]", folder: Path | None, *, quie
 
 
 def _answer(
-    answers_in: "Callable[[Path | None], Iterable[tuple[str, Any]]]", num_plans: int, out: Path | None, *, as_json: bool
+    answers_in: "Callable[[Path | None], Iterable[tuple[str, Any]]]",
+    num_plans: int,
+    out: Path | None,
+    figures: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Compute the answers, show them, and write them into a folder, which is checked first."""
+    """Compute the answers, show them, and write them into a folder, which is checked first, and their charts."""
     from nadi.launching.ending import unwound
     from nadi.reports.pages import has_plotly
     from nadi.reports.pages.page import write_page
@@ -176,5 +185,7 @@ def _answer(
             print_table(plan_table({**answer, "model": title}, num_plans))
     if out:
         say_results(out, PAGE, err=as_json)
+    if figures:
+        write_charts(figures, page(answers), err=as_json)
     if unfinished:
         raise unfinished

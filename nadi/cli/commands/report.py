@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nadi.cli.options import FiguresFolder, Quiet, RunFolder, named_path
-from nadi.cli.output import write_charts
+from nadi.cli.output import check_outputs, write_charts
 from nadi.terminal.printing import say
 
 
@@ -21,12 +21,12 @@ def report(
     """Write a page about a run: times, collectives, fabric, queues. The page works offline."""
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress
-    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.pages.page import write_page
     from nadi.reports.pages.report import report as page
     from nadi.reports.result_files.run_folder import REPORT
 
     file = out or folder / REPORT
-    check_page(file)
+    check_outputs(file, figures)
     with progress(quiet=quiet) as shown:
         made = page(Run(folder), shown.begin)
         write_page(file, made)

@@ -1,6 +1,7 @@
 """Figures of pages as files for papers: SVG and PDF, which are drawn without a browser, and CSV with the numbers."""
 
 import csv
+import importlib.util
 import io
 import re
 from pathlib import Path
@@ -9,16 +10,15 @@ import numpy as np
 
 import inputs
 from nadi.errors import ConfigError, OutputError
-from nadi.reports.figures.drawing import WIDTH, can_draw, draw
-from nadi.reports.figures.shapes import pdf, svg
-from nadi.reports.pages import has_plotly
+from nadi.reports.figures.drawing import can_draw, draw
 from nadi.reports.pages.page import Page, Plot
 
 
 def check_figures() -> None:
-    """Raise ConfigError if figures cannot be drawn, because plotly is not installed."""
-    if not has_plotly():
-        raise ConfigError("--figures: plotly is not installed; expected pip install 'nadi[plot]'")
+    """Raise ConfigError if figures cannot be drawn, because plotly or matplotlib is not installed."""
+    for library in ("plotly", "matplotlib"):
+        if importlib.util.find_spec(library) is None:
+            raise ConfigError(f"--figures: {library} is not installed; expected pip install 'nadi[plot]'")
 
 
 def write_figures(folder: Path, page: Page) -> list[str]:
@@ -35,9 +35,9 @@ def write_figures(folder: Path, page: Page) -> list[str]:
                 if isinstance(plot, Plot) and can_draw(plot.figure):
                     name = _name(f"{section.id} {plot.title}", names)
                     names[name] = None
-                    shapes, height = draw(plot.figure, plot.height)
-                    inputs.write_whole(folder / f"{name}.svg", svg(shapes, WIDTH, height))
-                    inputs.write_whole(folder / f"{name}.pdf", pdf(shapes, WIDTH, height))
+                    svg, pdf = draw(plot.figure, plot.height)
+                    inputs.write_whole(folder / f"{name}.svg", svg)
+                    inputs.write_whole(folder / f"{name}.pdf", pdf)
                     inputs.write_whole(folder / f"{name}.csv", _table(plot))
     return list(names)
 

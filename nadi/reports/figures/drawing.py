@@ -1,361 +1,349 @@
-"""Drawing of Plotly figures as lines, areas and text: scatter, bars, boxes and heat maps, with axes and a legend.
+"""Drawing of plotly figures by matplotlib, which writes SVG and PDF without a browser or a display.
 
-Browsers draw the charts of pages with Plotly's script. Files for papers need no browser, so that this module draws the
-kinds of series that pages have.
+Browsers draw the charts of pages with plotly's script. This module translates the kinds of series that pages have, and
+their axes, to matplotlib, with the colours, dashes and marks of the page.
 """
 
 import html
+import io
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nadi.reports.figures.axes import Axis
-from nadi.reports.figures.shapes import Colour, Path, Point, Text, width_of
+from et.arrays import Float64
+from nadi.reports.pages.charts import Plotly, style
 
-WIDTH = 504.0  # width of a figure in points: seven inches
-_LEFT_OF_TICKS, _BELOW, _TOP, _RIGHT = 24.0, 34.0, 14.0, 14.0  # margins in points
-_SIZE = 8.0  # size of the text in points
-_ROW = 12.0  # height of a row of the legend
-_MARK_PIXELS, _LINE_PIXELS = 6, 2  # diameter of marks and width of lines that name none, as in Plotly
-_PIXEL = 0.75  # points per pixel of the page
-_GREY: Colour = (0.85, 0.85, 0.87)
-_DARK: Colour = (0.25, 0.25, 0.28)
-_DASHES = {"dot": (1, 2), "dash": (4, 3), "longdash": (7, 3), "longdashdot": (7, 2, 1, 2), "dashdot": (4, 2, 1, 2)}
-_DRAWN = {"scatter", "scattergl", "bar", "box", "heatmap"}
+Matplotlib = Any  # an object of matplotlib, which has no types here
+Colour = tuple[float, ...]  # red, green, blue and opacity from 0 to 1
+_INCHES = 7.0  # width of a figure
+_PIXELS_PER_INCH = 96  # of a page, by CSS
+_PIXEL = 72 / _PIXELS_PER_INCH  # points per pixel of a page
+_LINE_PIXELS, _MARK_PIXELS = 2, 6  # plotly's width of lines and diameter of marks that name none
+_OUTLINE_PIXELS = 1.5  # width of the outline of an open mark that names none
+_LEGEND_WIDTH, _NAME_WIDTH = 85, 48  # number of characters in a line of the legend, and of a category
+_MAX_NAMES = 45  # number of categories that have ticks
+_CHARACTER_POINTS = 5.0  # mean width of a character of the text of ticks, in points
+_SCALE_INCHES = 0.14  # width of the scale of a heat map
+_MAX_VECTOR_CELLS = 3000  # cells of a heat map that is drawn as vector graphics; a larger one is an image in the file
+_GOLDEN = 0.618034  # multiples of it modulo 1 spread evenly, so that the points of a box do not cover each other
+_KINDS = {"scatter": "scatter", "scattergl": "scatter", "bar": "bar", "box": "box", "heatmap": "heat_map"}
+_MARKS = {"circle": "o", "square": "s", "diamond": "D", "star": "*", "line-ew": "_"}
+_STEPS = (1, 2, 5, 10)  # distances of ticks, times a power of ten
+# Lengths of dashes and gaps in widths of the line, as plotly draws them at its default width
+_DASHES: dict[str, tuple[float, ...]] = {"dot": (1.5, 1.5), "dash": (4.5, 4.5), "longdash": (7.5, 7.5)}
+_DASHES |= {"dashdot": (4.5, 1.5, 1.5, 1.5), "longdashdot": (7.5, 3.0, 1.5, 3.0)}
+_STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 3,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#80808a",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#dddde2",
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "legend.handlelength": 4,  # in sizes of the font: long enough to tell dashes apart
+    "savefig.dpi": 300,  # of large heat maps
+    "text.parse_math": False,  # names of users may have dollar signs
+    "pdf.fonttype": 42,  # TrueType: fonts are in the file
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "nadi",  # ids in the file do not depend on chance
+}
 
 
-def can_draw(figure: Any) -> bool:  # noqa: ANN401 - Plotly has no types
-    """Return whether all series of a Plotly figure are of kinds that this module draws."""
-    return bool(figure.data) and all(series.type in _DRAWN for series in figure.data)
+def can_draw(figure: Plotly) -> bool:
+    """Return whether all series of a plotly figure are of kinds that this module draws."""
+    return bool(figure.data) and all(series.type in _KINDS for series in figure.data)
 
 
-def draw(figure: Any, pixels: int) -> tuple[list[Path | Text], float]:  # noqa: ANN401 - Plotly has no types
-    """Return the shapes of a Plotly figure, and its height in points; pixels: height on the page."""
-    drawing = _Drawing(figure, pixels * _PIXEL)
-    return drawing.shapes(), drawing.height
+def draw(figure: Plotly, height_pixels: int) -> tuple[bytes, bytes]:
+    """Return a plotly figure as SVG and as PDF, the same bytes each time; height_pixels: its height on the page."""
+    import matplotlib.style
+
+    files = []
+    with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from")  # names of users may have any character
+        drawn = _figure(figure, height_pixels)
+        for form, date in (("svg", "Date"), ("pdf", "CreationDate")):
+            file = io.BytesIO()
+            drawn.savefig(file, format=form, metadata={date: None})
+            files.append(file.getvalue())
+    return files[0], files[1]
 
 
-class _Drawing:
-    """The drawing of one figure."""
+def _figure(figure: Plotly, height_pixels: int) -> Matplotlib:
+    """Return a plotly figure as one of matplotlib, a row per panel, with the legend below."""
+    from matplotlib.figure import Figure
 
-    def __init__(self, figure: Any, plot_height: float) -> None:  # noqa: ANN401 - Plotly has no types
-        self._figure, self._series = figure, list(figure.data)
-        self._colours = {id(series): _first_colour(series, number) for number, series in enumerate(self._series)}
-        self._x = {name: self._axis(f"x{name}", "x") for name in dict.fromkeys(map(_x_of, self._series))}
-        self._y = {name: self._axis(f"y{name}", "y") for name in dict.fromkeys(map(_y_of, self._series))}
-        ticks = [text for axis in self._y.values() if axis.layout.visible is not False for _, text in axis.ticks()]
-        self._left = _LEFT_OF_TICKS + max((width_of(text, _SIZE) for text in ticks), default=0.0)
-        legend = list(self._legend())
-        self._plot = plot_height - _TOP - _BELOW  # height of the area of all panels
-        self.height = plot_height + _ROW * (max((row for row, *_ in legend), default=-1) + 1)
-        self._entries = legend
+    drawn = Figure((_INCHES, height_pixels / _PIXELS_PER_INCH), layout="constrained")
+    numbers = list(dict.fromkeys(_number(series.yaxis) for series in figure.data))
+    domains = [figure.layout[f"yaxis{number}"].domain or (0, 1) for number in numbers]
+    shares = any(figure.layout[f"xaxis{number}"].matches for number in numbers)
+    heights = [top - bottom for bottom, top in domains]
+    axes = drawn.subplots(len(numbers), sharex=shares, sharey=shares, height_ratios=heights, squeeze=False)[:, 0]
+    panels = [_Panel(own, figure, number) for own, number in zip(axes, numbers, strict=True)]
+    for panel in panels:
+        panel.draw()
+    for panel, own, (_, top) in zip(panels, axes, domains, strict=True):
+        panel.set_up_axes()  # after the series of all panels, which may share an axis
+        titles = (note.text for note in figure.layout.annotations if note.y == top)
+        own.set_title(html.unescape("".join(titles)))
+    named = [artist for own in axes for artist in own.get_legend_handles_labels()[0]]
+    is_asked = figure.layout.showlegend or any(series.showlegend for series in figure.data)
+    if figure.layout.showlegend is not False and len(named) > (not is_asked):
+        _add_legend(drawn, named)
+    return drawn
 
-    def _axis(self, name: str, letter: str) -> Axis:
-        """Return an axis ("x2"); axes that match each other have one range."""
-        layout = self._figure.layout[f"{letter}axis{name[1:]}"]
-        matches = {name, layout.matches or name}
-        group = [
-            series
-            for series in self._series
-            if (own := f"{letter}{(_x_of if letter == 'x' else _y_of)(series)}") in matches
-            or self._figure.layout[f"{letter}axis{own[1:]}"].matches in matches
-        ]
-        return Axis(layout, [column for series in group for column in _values(series, letter, self._figure)])
 
-    def shapes(self) -> list[Path | Text]:
-        """Return all shapes."""
-        found: list[Path | Text] = []
-        for name in self._y:
-            found += self._frame(name)
-        base: dict[tuple[str, float], float] = {}
-        bars = [series for series in self._series if series.type == "bar"]
+def _add_legend(drawn: Matplotlib, artists: Sequence[Matplotlib]) -> None:
+    """Add the legend of artists in as many columns as fit, and its height to the height of the figure."""
+    for columns in range(min(len(artists), 8), 0, -1):
+        legend = drawn.legend(handles=artists, loc="outside lower left", ncols=columns)
+        extent = legend.get_window_extent()
+        if extent.width <= drawn.bbox.width or columns == 1:
+            break
+        legend.remove()
+    drawn.set_size_inches(_INCHES, drawn.get_figheight() + extent.height / drawn.dpi)
+
+
+class _Panel:
+    """The axes of one panel and the series in it."""
+
+    def __init__(self, axes: Matplotlib, figure: Plotly, number: str) -> None:
+        """Take the axes of matplotlib for the y axis of this number ("" for the first) of a plotly figure."""
+        self._axes, self._figure = axes, figure
+        self._series = [each for each in figure.data if _number(each.yaxis) == number]
+        self._bars = [each for each in self._series if each.type == "bar"]
+        self._x_number = _number(self._series[0].xaxis)
+        self._x, self._y = figure.layout[f"xaxis{self._x_number}"], figure.layout[f"yaxis{number}"]
+        self._x_names = _categories(self._x, [each.x for each in self._series])
+        self._y_names = _categories(self._y, [[each.name] if each.type == "box" else each.y for each in self._series])
+        self._ends = np.zeros(len(self._y_names))  # ends of the stacked bars so far, by row
+
+    def draw(self) -> None:
+        """Draw all series and the reference lines and bands."""
         for series in self._series:
-            kind = "scatter" if series.type == "scattergl" else series.type
-            if kind == "bar":
-                found += self._bars(series, bars.index(series), len(bars), base)
+            label = None if series.showlegend is False or not series.name else _wrapped(series.name, _LEGEND_WIDTH)
+            colour = _colour_of(series, style(_place(series, self._figure.data)).colour)
+            getattr(self, f"_{_KINDS[series.type]}")(series, colour, label)
+        for shape in self._figure.layout.shapes:
+            look = {"color": _colour(shape.line.color or "#44444a"), "linestyle": _dash(shape.line.dash), "lw": 1}
+            if _number(shape.xref) != self._x_number:
+                continue
+            if shape.type == "rect":
+                self._axes.axvspan(shape.x0, shape.x1, color=_colour(shape.fillcolor), alpha=shape.opacity, lw=0)
+            elif shape.x0 == shape.x1:
+                self._axes.axvline(shape.x0, **look)
             else:
-                found += getattr(self, f"_{kind}")(series)
-        for note in self._figure.layout.annotations:
-            at = self._left, _TOP + (1 - (note.y or 0)) * self._plot - 2
-            found.append(Text(at, _plain(note.text), _SIZE - 1))
-        found += self._vertical_lines()
-        for row, x, series in self._entries:
-            y, colour = self.height - _ROW * row - 4, self._colours[id(series)]
-            is_mark = (getattr(series, "mode", None) or "").startswith("markers")
-            mark = _mark((x + 8, y - 3), 3.5, colour, str(series.marker.symbol or "")) if is_mark else None
-            found.append(mark or Path([(x, y - 3), (x + 16, y - 3)], colour, 2, _dash(series)))
-            found.append(Text((x + 20, y), _plain(series.name), _SIZE))
-        return found
+                self._axes.axhline(shape.y0, **look)
 
-    def _vertical_lines(self) -> Iterator[Path]:
-        """Yield the vertical lines that a figure has beside its series."""
-        for line in self._figure.layout.shapes:
-            if line.type == "line" and line.x0 == line.x1:
-                x = self._left + float(next(iter(self._x.values())).share([line.x0])[0]) * (WIDTH - self._left - _RIGHT)
-                yield Path([(x, _TOP), (x, _TOP + self._plot)], _DARK, 1, _DASHES["dash"])
+    def set_up_axes(self) -> None:
+        """Set ranges, ticks and titles of both axes."""
+        for letter, layout, names in (("x", self._x, self._x_names), ("y", self._y, self._y_names)):
+            axis = getattr(self._axes, f"{letter}axis")
+            if layout.visible is False:
+                self._axes.set_axis_off()
+            elif names:
+                _set_categories(self._axes, letter, [_wrapped(name, _NAME_WIDTH) for name in names])
+            else:
+                _set_range(self._axes, letter, layout)
+                _set_ticks(axis, layout)
+            axis.set_label_text(html.unescape(layout.title.text or ""))
+            axis.set_inverted(layout.autorange == "reversed")
 
-    def _legend(self) -> Iterator[tuple[int, float, Any]]:
-        """Yield row, left end and series of the entries of the legend, from the last row upwards."""
-        if self._figure.layout.showlegend is False:
+    def _scatter(self, series: Plotly, colour: Colour, label: str | None) -> None:
+        """Draw the line, marks, error bars and texts of a series, and the area to the series before it if filled."""
+        if series.x is None or series.y is None or series.marker.opacity == 0:
             return
-        named = [series for series in self._series if series.name and series.showlegend is not False]
-        if len(named) < 2 and not self._figure.layout.showlegend:
-            return
-        widths = [width_of(_plain(series.name), _SIZE) + 34 for series in named]
-        rows: list[list[tuple[float, Any]]] = [[]]
-        x = self._left
-        for series, width in zip(named, widths, strict=True):
-            if rows[-1] and x + width > WIDTH:
-                rows.append([])
-                x = self._left
-            rows[-1].append((x, series))
-            x += width
-        yield from ((len(rows) - 1 - row, x, series) for row, entries in enumerate(rows) for x, series in entries)
-
-    def _box_of(self, name: str) -> tuple[float, float]:
-        """Return upper end and height of the panel of a y axis."""
-        low, high = self._y[name].layout.domain or (0.0, 1.0)
-        return _TOP + (1 - high) * self._plot, (high - low) * self._plot
-
-    def _points(self, series: Any, x: Any, y: Any) -> np.ndarray:  # noqa: ANN401 - numbers or names
-        """Return float64[n, 2]: places on the page of values of a series, NaN where one is missing."""
-        top, height = self._box_of(_y_of(series))
-        across = self._left + self._x[_x_of(series)].share(x) * (WIDTH - self._left - _RIGHT)
-        return np.stack([across, top + (1 - self._y[_y_of(series)].share(y)) * height], axis=1)
-
-    def _frame(self, name: str) -> Iterator[Path | Text]:
-        """Yield grid, ticks and titles of a panel."""
-        y_axis, (top, height) = self._y[name], self._box_of(name)
-        x_axis = self._x.get(name) or next(iter(self._x.values()))
-        right = WIDTH - _RIGHT
-        if y_axis.layout.visible is not False:
-            for share, text in y_axis.ticks():
-                y = top + (1 - share) * height
-                yield Path([(self._left, y), (right, y)], _GREY, 0.5)
-                yield Text((self._left - 4, y + 3), text, _SIZE, "end")
-            if y_axis.layout.title.text:
-                yield Text((11, top + height / 2), _plain(y_axis.layout.title.text), _SIZE, "middle", is_upward=True)
-        if x_axis.layout.visible is not False:
-            is_last = top + height > _TOP + self._plot - 1
-            for share, text in x_axis.ticks():
-                x = self._left + share * (right - self._left)
-                yield Path([(x, top), (x, top + height)], _GREY, 0.5)
-                if is_last:
-                    yield Text((x, top + height + 11), text, _SIZE, "middle")
-            if is_last and x_axis.layout.title.text:
-                middle = (self._left + right) / 2
-                yield Text((middle, top + height + 26), _plain(x_axis.layout.title.text), _SIZE, "middle")
-
-    def _scatter(self, series: Any) -> Iterator[Path | Text]:  # noqa: ANN401 - Plotly has no types
-        """Yield lines, areas, marks, error bars and texts of a scatter series."""
-        if series.x is None or series.y is None or (series.marker.opacity == 0 and series.mode == "markers"):
-            return
-        points, mode = self._points(series, series.x, series.y), series.mode or "lines+markers"
-        if "lines" in mode:
-            yield from self._line(series, points)
-        yield from self._error_bars(series, points, self._colours[id(series)])
-        known = np.flatnonzero(np.isfinite(points).all(axis=1)).tolist()
-        if "markers" in mode:
-            colours, sizes = _each(series.marker.color, len(points)), _each(series.marker.size, len(points))
-            for place in known:
-                colour = _colour(colours[place]) or self._colours[id(series)]
-                radius = (sizes[place] or _MARK_PIXELS) * _PIXEL / 2
-                yield _mark(_point(points[place]), radius, colour, str(series.marker.symbol or ""))
-        if "text" in mode and series.text is not None:
-            for place in known:
-                x, y = _point(points[place])
-                yield Text((x + 5, y + 3), _plain(series.text[place]), _SIZE - 1)
-
-    def _line(self, series: Any, points: np.ndarray) -> Iterator[Path]:  # noqa: ANN401 - Plotly has no types
-        """Yield the line of a scatter series, and the area between it and the series before it if that is filled."""
-        is_stepped = series.line.shape == "hv"
-        corners = _steps(points) if is_stepped else points
+        mode, is_stepped = series.mode or "lines+markers", series.line.shape == "hv"
+        x, y = _places(self._x, self._x_names, series.x), _places(self._y, self._y_names, series.y)
         if series.fill == "tonexty":
-            before = self._series[self._series.index(series) - 1]
-            under = self._points(before, before.x, before.y)
-            area = [*map(_point, corners), *map(_point, (_steps(under) if is_stepped else under)[::-1])]
-            yield Path(area, fill=self._colours[id(series)], opacity=0.25)
-        for run in _runs(corners) if series.line.width != 0 else ():
-            width = (series.line.width or _LINE_PIXELS) * _PIXEL
-            yield Path(run, self._colours[id(series)], width, _dash(series))
+            below = _places(self._y, self._y_names, self._series[_place(series, self._series) - 1].y)
+            step = "post" if is_stepped else None
+            self._axes.fill_between(x, below, y, color=_colour(series.fillcolor), step=step, lw=0)
+        is_line = "lines" in mode and series.line.width != 0
+        look: dict[str, Any] = {"color": colour, "alpha": series.marker.opacity, "label": label}
+        look |= {"linestyle": _dash(series.line.dash)} if is_line else {"linestyle": "none"}
+        look |= {"linewidth": (series.line.width or _LINE_PIXELS) * _PIXEL}
+        look |= _mark(series.marker) | {"clip_on": series.cliponaxis is not False} if "markers" in mode else {}
+        if is_line or "markers" in mode:
+            self._axes.plot(x, y, drawstyle="steps-post" if is_stepped else "default", **look)
+        if series.error_y.array is not None:
+            above = np.asarray(series.error_y.array, np.float64)
+            ends = above if series.error_y.arrayminus is None else series.error_y.arrayminus
+            cap = 2 * (series.error_y.width != 0)
+            self._axes.errorbar(x, y, [ends, above], fmt="none", ecolor=colour, elinewidth=1, capsize=cap)
+        if "text" in mode and series.text is not None:
+            is_below = (series.textposition or "").startswith("bottom")
+            look = {"ha": "center", "va": "top", "xytext": (0, -4)} if is_below else {"va": "center", "xytext": (5, 0)}
+            for text, *point in zip(series.text, x.tolist(), y.tolist(), strict=True):
+                self._axes.annotate(html.unescape(text.strip()), point, size=6, textcoords="offset points", **look)
 
-    def _error_bars(self, series: Any, points: np.ndarray, colour: Colour) -> Iterator[Path]:  # noqa: ANN401
-        """Yield the vertical error bars of a scatter series."""
-        if series.error_y.array is None:
-            return
-        y, above = np.asarray(series.y, np.float64), np.asarray(series.error_y.array, np.float64)
-        below = above if series.error_y.arrayminus is None else np.asarray(series.error_y.arrayminus, np.float64)
-        ends = (self._points(series, series.x, end) for end in (y - below, y + above))
-        for place, low, high in zip(points, *ends, strict=True):
-            if np.isfinite([place, low, high]).all() and low[1] != high[1]:
-                yield Path([_point(low), _point(high)], colour, 1)
+    def _bar(self, series: Plotly, colour: Colour, label: str | None) -> None:
+        """Draw horizontal bars, after those of the series before, or below them if bars are grouped."""
+        rows, values = _places(self._y, self._y_names, series.y), np.nan_to_num(np.asarray(series.x, np.float64))
+        if self._figure.layout.barmode == "group":
+            height = 0.8 / len(self._bars)
+            rows += height * (_place(series, self._bars) - (len(self._bars) - 1) / 2)
+            self._axes.barh(rows, values, height, color=colour, label=label)
+        else:
+            numbers = rows.astype(np.int64)
+            self._axes.barh(rows, values, 0.8, self._ends[numbers], color=colour, label=label)
+            self._ends[numbers] += values
 
-    def _bars(self, series: Any, place: int, count: int, base: dict) -> Iterator[Path]:  # noqa: ANN401
-        """Yield horizontal bars: the series number `place` of `count`; base: ends of the stacked bars so far."""
-        rows, is_group = self._y[_y_of(series)].share(series.y), self._figure.layout.barmode == "group"
-        top, height = self._box_of(_y_of(series))
-        thick = 0.8 * height / max(len(self._y[_y_of(series)].names), 1)
-        for row, value in zip(rows.tolist(), np.nan_to_num(np.asarray(series.x, np.float64)).tolist(), strict=True):
-            begin = 0.0 if is_group else base.get((_y_of(series), row), 0.0)
-            base[_y_of(series), row] = begin + value
-            left, right = (float(at) for at in self._x[_x_of(series)].share([begin, begin + value]))
-            middle = top + (1 - row) * height - thick / 2
-            own = thick / count if is_group else thick
-            upper = middle + (own * place if is_group else 0)
-            if value:
-                yield self._rectangle(left, right, upper, upper + own, self._colours[id(series)])
+    def _box(self, series: Plotly, colour: Colour, _label: str | None) -> None:
+        """Draw a horizontal box of the middle half of the values, whiskers of 1.5 times it, and a mark per value."""
+        row, values, line = self._y_names.index(series.name), np.asarray(series.x), {"color": colour, "linewidth": 1}
+        look: dict[str, Any] = dict.fromkeys(("medianprops", "whiskerprops", "capprops"), line)
+        look |= {"boxprops": {"facecolor": (*colour[:3], 0.35), "edgecolor": colour}, "positions": [row], "widths": 0.5}
+        look |= {"patch_artist": True, "showfliers": False, "manage_ticks": False, "orientation": "horizontal"}
+        self._axes.boxplot(values, **look)
+        jitter = 0.25 * (np.arange(1, len(values) + 1) * _GOLDEN % 1 - 0.5)
+        self._axes.plot(values, row + jitter, "o", color=colour, markersize=3, markeredgewidth=0, alpha=0.6)
 
-    def _box(self, series: Any) -> Iterator[Path]:  # noqa: ANN401 - Plotly has no types
-        """Yield a horizontal box: the middle half of the values, their median, and a mark for each."""
-        values = np.asarray(series.x, np.float64)
-        row = float(self._y[_y_of(series)].share([series.name])[0])
-        top, height = self._box_of(_y_of(series))
-        thick = 0.5 * height / max(len(self._y[_y_of(series)].names), 1)
-        middle, colour = top + (1 - row) * height, self._colours[id(series)]
-        axis = self._x[_x_of(series)]
-        first, median, third = (float(at) for at in axis.share(np.percentile(values, (25, 50, 75))))
-        box = self._rectangle(first, third, middle - thick / 2, middle + thick / 2, colour)
-        yield box._replace(opacity=0.4)
-        yield self._rectangle(median, median, middle - thick / 2, middle + thick / 2, colour)._replace(stroke=colour)
-        for share in axis.share(values).tolist():
-            yield _mark((self._left + share * (WIDTH - self._left - _RIGHT), middle), 1.5, colour, "")
+    def _heat_map(self, series: Plotly, _colour_of_series: Colour, _label: str | None) -> None:
+        """Draw the cells of a heat map and its scale on the right."""
+        from matplotlib.colors import CenteredNorm, LinearSegmentedColormap, Normalize
 
-    def _heatmap(self, series: Any) -> Iterator[Path | Text]:  # noqa: ANN401 - Plotly has no types
-        """Yield the cells of a heat map, equal neighbours as one, and its scale above it."""
         z = np.array(series.z, np.float64)
-        low = float(np.nanmin(z)) if series.zmin is None else float(series.zmin)
-        high = float(np.nanmax(z)) if series.zmax is None else float(series.zmax)
-        scale = series.colorscale or ((0, "#ffffff"), (1, "#d6202a"))
-        stops = np.array([float(at) for at, _ in scale])
-        colours = np.array([_colour(colour) or (1.0, 1.0, 1.0) for _, colour in scale])
-        share = np.round(np.clip((z - low) / ((high - low) or 1.0), 0, 1), 2)
-        share = 1 - share if series.reversescale else share
-        top, height = self._box_of(_y_of(series))
-        rows = self._y[_y_of(series)].share(series.y)
-        edges = np.clip(self._x[_x_of(series)].cells(series.x), 0, 1)
-        thick = height / max(len(rows), 1)
-        for row, cells in zip(rows.tolist(), share, strict=True):
-            upper = top + (1 - row) * height - thick / 2
-            begins = np.flatnonzero(np.diff(cells, prepend=np.nan) != 0)
-            for begin, end in zip(begins, [*begins[1:], len(cells)], strict=True):
-                if np.isfinite(cells[begin]):
-                    colour = tuple(float(np.interp(cells[begin], stops, part)) for part in colours.T)
-                    yield self._rectangle(edges[begin], edges[end], upper, upper + 0.94 * thick, colour)  # type: ignore[arg-type]
+        opaque = [_colour(colour) for _, colour in series.colorscale]
+        opaque = [tuple(1 - alpha + alpha * part for part in colour) for *colour, alpha in opaque]  # on white
+        colours = [(at, colour) for (at, _), colour in zip(series.colorscale, opaque, strict=True)]
+        scale = LinearSegmentedColormap.from_list("page", colours, 1024)
+        x, y = (
+            np.append(middles - _half(middles), middles[-1] + _half(middles))
+            for middles in (_places(self._x, self._x_names, series.x), _places(self._y, self._y_names, series.y))
+        )
+        look: dict[str, Any] = {
+            "norm": Normalize(series.zmin, series.zmax) if series.zmid is None else CenteredNorm(series.zmid)
+        }
+        look |= {"cmap": scale.reversed() if series.reversescale else scale, "rasterized": z.size > _MAX_VECTOR_CELLS}
+        cells = self._axes.pcolormesh(x, y, z, **look)
+        self._axes.grid(visible=False)
+        if series.ygap:
+            self._axes.hlines(y, x[0], x[-1], color="white", linewidth=series.ygap * _PIXEL)
         if series.showscale is not False:
-            yield from self._scale(low, high, stops, colours[::-1] if series.reversescale else colours)
-
-    def _scale(self, low: float, high: float, stops: np.ndarray, colours: np.ndarray) -> Iterator[Path | Text]:
-        """Yield the scale of colours of a heat map from its lowest to its highest value."""
-        steps, width = 24, 3.0
-        begin = WIDTH - _RIGHT - steps * width - width_of(f"{high:,.4g}", _SIZE) - 4
-        for step in range(steps):
-            colour = tuple(float(np.interp(step / (steps - 1), stops, part)) for part in colours.T)
-            left = begin + step * width
-            corners = [(left, 3.0), (left + width, 3.0), (left + width, 10.0), (left, 10.0)]
-            yield Path(corners, fill=colour)  # type: ignore[arg-type]
-        yield Text((begin - 4, 10), f"{low:,.4g}", _SIZE, "end")
-        yield Text((begin + steps * width + 4, 10), f"{high:,.4g}", _SIZE)
-
-    def _rectangle(self, left: float, right: float, upper: float, lower: float, colour: Colour) -> Path:
-        """Return a filled rectangle; left, right: shares of the x axis; upper, lower: points of the page."""
-        a, b = (self._left + share * (WIDTH - self._left - _RIGHT) for share in (left, right))
-        return Path([(a, upper), (b, upper), (b, lower), (a, lower)], fill=colour)
+            drawn, layout = self._axes.figure, series.colorbar
+            bar = drawn.colorbar(cells, ax=self._axes, pad=0.02, aspect=drawn.get_figheight() / _SCALE_INCHES)
+            bar.outline.set_visible(False)
+            bar.ax.set_ylabel(html.unescape(layout.title.text or ""))
+            _set_ticks(bar.ax.yaxis, layout)
 
 
-def _x_of(series: Any) -> str:  # noqa: ANN401 - Plotly has no types
-    """Return the number of the x axis of a series, "" for the first."""
-    return (series.xaxis or "x")[1:]
+def _categories(layout: Plotly, columns: Sequence[Any]) -> list[str]:
+    """Return the categories of an axis in their order; [] for an axis of numbers. columns: values of each series."""
+    values = [value for column in columns if column is not None for value in column if value is not None]
+    is_category = layout.type == "category" or any(isinstance(value, str) for value in values)
+    return list(dict.fromkeys(map(str, values))) if is_category else []
 
 
-def _y_of(series: Any) -> str:  # noqa: ANN401 - Plotly has no types
-    """Return the number of the y axis of a series, "" for the first."""
-    return (series.yaxis or "y")[1:]
+def _places(layout: Plotly, names: Sequence[str], values: Any) -> Float64:  # noqa: ANN401 - numbers or names
+    """Return float64[values]: numbers, or indices of categories; NaN for gaps and what a logarithmic axis lacks."""
+    if names:
+        place = {name: number for number, name in enumerate(names)}
+        return np.array([place.get(str(value), np.nan) for value in values], np.float64)
+    numbers = np.array(values, np.float64)  # None becomes NaN
+    return np.where(numbers > 0, numbers, np.nan) if layout.type == "log" else numbers
 
 
-def _values(series: Any, letter: str, figure: Any) -> list[Any]:  # noqa: ANN401 - Plotly has no types
-    """Return columns of values that an axis must show for a series."""
-    if series.type == "box":
-        return [series.x] if letter == "x" else [[series.name]]
-    column = series[letter] if series[letter] is not None else ()
-    if series.type == "bar" and letter == "x":
-        stacked = [np.nan_to_num(np.asarray(own.x, np.float64)) for own in figure.data if own.type == "bar"]
-        return [[0.0], stacked[0] if figure.layout.barmode == "group" else np.sum(stacked, axis=0), *stacked]
-    if letter == "y" and series.type.startswith("scatter") and series.error_y.array is not None:
-        y, above = np.asarray(column, np.float64), np.asarray(series.error_y.array, np.float64)
-        below = above if series.error_y.arrayminus is None else np.asarray(series.error_y.arrayminus, np.float64)
-        return [column, y + above, y - below]
-    return [column]
+def _place(series: Plotly, among: Sequence[Plotly]) -> int:
+    """Return the place of a series among several, of which others may be equal."""
+    return next(place for place, each in enumerate(among) if each is series)
 
 
-def _first_colour(series: Any, number: int) -> Colour:  # noqa: ANN401 - Plotly has no types
-    """Return the colour of a series."""
-    from nadi.reports.pages.charts import style
-
-    line = getattr(series, "line", None)
-    given = (line.color if line is not None else None, series.marker.color if hasattr(series, "marker") else None)
-    fill = getattr(series, "fillcolor", None)
-    found = next((colour for each in (*given, fill) if (colour := _colour(each)) is not None), None)
-    return found or _colour(style(number).colour) or _DARK
+def _half(middles: Float64) -> float:
+    """Return half the width of cells at equal distances."""
+    return float(middles[-1] - middles[0]) / max(len(middles) - 1, 1) / 2 or 0.5
 
 
-def _colour(text: object) -> Colour | None:
-    """Return the colour of "#rrggbb" or "rgba(r, g, b, a)" on white; None for anything else."""
-    if not isinstance(text, str):
-        return None
-    if re.fullmatch("#[0-9a-fA-F]{6}", text):
-        red, green, blue = (int(text[at : at + 2], 16) / 255 for at in (1, 3, 5))
-        return red, green, blue
-    numbers = [float(number) for number in re.findall(r"[0-9.]++", text)] if text.startswith("rgb") else []
-    if len(numbers) not in {3, 4}:
-        return None
-    opacity = numbers[3] if len(numbers) == 4 else 1.0
-    red, green, blue = (1 - opacity + opacity * number / 255 for number in numbers[:3])
-    return red, green, blue
+def _set_categories(axes: Matplotlib, letter: str, names: Sequence[str]) -> None:
+    """Name the ticks of an axis, "x" or "y", by categories, upright where they would overlap."""
+    step, axis = -(-len(names) // _MAX_NAMES), getattr(axes, f"{letter}axis")
+    axis.set_ticks(range(0, len(names), step), names[::step])
+    getattr(axes, f"set_{letter}lim")(-0.5, len(names) - 0.5)
+    if letter == "x" and max(map(len, names)) * len(names[::step]) * _CHARACTER_POINTS > 0.8 * 72 * _INCHES:
+        axis.set_tick_params(rotation=90)
 
 
-def _dash(series: Any) -> tuple[int, ...]:  # noqa: ANN401 - Plotly has no types
-    line = getattr(series, "line", None)
-    return _DASHES.get(str(getattr(line, "dash", None)), ())
+def _set_range(axes: Matplotlib, letter: str, layout: Plotly) -> None:
+    """Set the kind of an axis of numbers, and its ends to those that its layout names, or the first to 0."""
+    if layout.type == "log" and getattr(axes.dataLim, f"{letter}1") > 0:  # matplotlib's scale needs values
+        getattr(axes, f"set_{letter}scale")("log")
+    set_limits = getattr(axes, f"set_{letter}lim")
+    if layout.range:
+        set_limits(*(10.0**end if layout.type == "log" else end for end in layout.range))
+    elif layout.rangemode == "tozero" and layout.type != "log" and getattr(axes.dataLim, f"{letter}0") >= 0:
+        set_limits(0, getattr(axes, f"get_{letter}lim")()[1])
 
 
-def _each(value: Any, count: int) -> list[Any]:  # noqa: ANN401 - one value or several
-    return list(value) if isinstance(value, (list, tuple, np.ndarray)) else [value] * count
+def _set_ticks(axis: Matplotlib, layout: Plotly) -> None:
+    """Set the ticks of numbers and their texts; layout: of an axis, or of the scale of a heat map."""
+    from matplotlib import ticker
+
+    axis.set_minor_locator(ticker.NullLocator())
+    if layout.tickvals is not None:
+        axis.set_ticks(layout.tickvals, layout.ticktext)
+        return
+    low, high = axis.get_view_interval()
+    decades = np.log10(high / low) if axis.get_scale() == "log" else 0
+    if decades > 1:
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
+    else:
+        axis.set_major_locator(ticker.MaxNLocator(layout.nticks or "auto", steps=_STEPS))
+    form, suffix = layout.tickformat or "", html.unescape(layout.ticksuffix or "")
+    if "%" in form:
+        axis.set_major_formatter(lambda value, _: f"{100 * value:{'+' * ('+' in form)}.6g}%")
+    elif layout.exponentformat == "SI":
+        axis.set_major_formatter(ticker.EngFormatter(suffix, sep=""))
+    else:
+        axis.set_major_formatter(lambda value, _: f"{value:,.10g}{suffix}")
 
 
-def _steps(points: np.ndarray) -> np.ndarray:
-    """Return the corners of a line that goes to the right, then up or down, to each point."""
-    corners = np.repeat(points, 2, axis=0)[:-1]
-    corners[1::2, 1] = points[:-1, 1]
-    corners[1::2, 0] = points[1:, 0]
-    return corners
+def _number(axis: str | None) -> str:
+    """Return the number of an axis such as "x2" or "x2 domain": "" for the first."""
+    return (axis or "")[1:].removesuffix(" domain")
 
 
-def _runs(points: np.ndarray) -> Iterator[list[Point]]:
-    """Yield the parts of a line between missing points, of two points or more."""
-    is_known = np.isfinite(points).all(axis=1)
-    ends = np.flatnonzero(np.diff(is_known.astype(np.int8), prepend=0, append=0))
-    for begin, end in ends.reshape(-1, 2).tolist():
-        if end - begin > 1:
-            yield [_point(point) for point in points[begin:end]]
+def _colour_of(series: Plotly, otherwise: str) -> Colour:
+    """Return the colour of the line or the marks of a series, `otherwise` if it names none."""
+    given = (series[part].color for part in ("line", "marker") if part in series)
+    return _colour(next((colour for colour in given if isinstance(colour, str)), otherwise))
 
 
-def _mark(at: Point, radius: float, colour: Colour, symbol: str) -> Path:
-    """Return a mark: a circle, or another polygon for symbols such as "square-open"."""
-    corners = {"square": 4, "diamond": 4, "star": 5, "line": 2}.get(symbol.partition("-")[0], 12)
-    turn = np.pi / 4 if symbol.startswith("square") else 0.0
-    angles = turn + 2 * np.pi * np.arange(corners) / corners
-    points = [(at[0] + radius * float(np.cos(angle)), at[1] + radius * float(np.sin(angle))) for angle in angles]
-    if corners == 2:
-        return Path(points, colour, 2)
-    return Path([*points, points[0]], colour, 1.5) if "open" in symbol else Path(points, fill=colour)
+def _colour(text: str) -> Colour:
+    """Return a colour of plotly, such as "#102030" or "rgba(16, 32, 48, 0.5)"."""
+    from matplotlib.colors import to_rgba
+
+    if not text.startswith("rgb"):
+        return tuple(to_rgba(text))
+    red, green, blue, *opacity = (float(number) for number in re.findall(r"[0-9.]++", text))
+    return red / 255, green / 255, blue / 255, *(opacity or [1.0])
 
 
-def _point(row: np.ndarray) -> Point:
-    return float(row[0]), float(row[1])
+def _dash(dash: str | None) -> tuple[int, tuple[float, ...] | None]:
+    """Return where a dash begins, and its lengths; dash: a name of plotly, or lengths such as "5px,15px"."""
+    if not dash or dash == "solid":
+        return 0, None
+    return 0, _DASHES.get(dash) or tuple(float(length) / _LINE_PIXELS for length in re.findall(r"[0-9.]++", dash))
 
 
-def _plain(text: str) -> str:
-    """Return a text of Plotly without its escapes of HTML."""
-    return html.unescape(str(text))
+def _mark(marker: Plotly) -> dict[str, Any]:
+    """Return the options of a mark: its shape is filled, or with "-open" in its symbol an outline."""
+    symbol = str(marker.symbol or "circle")
+    shape = _MARKS[symbol.removesuffix("-open").removesuffix("-dot").removesuffix("-x")]
+    look = {"marker": shape, "markersize": (marker.size or _MARK_PIXELS) * _PIXEL, "markeredgewidth": 0}
+    if symbol.endswith("-open"):
+        look |= {"markerfacecolor": "none", "markeredgewidth": (marker.line.width or _OUTLINE_PIXELS) * _PIXEL}
+    return look
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Return a text of plotly without its escapes of HTML, in lines of at most `width` characters."""
+    lines = re.findall(rf".{{1,{width}}}(?:(?<=[\s,])|$)|.{{1,{width}}}", html.unescape(str(text)))
+    return "\n".join(line.strip() for line in lines) or " "

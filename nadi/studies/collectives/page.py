@@ -26,8 +26,8 @@ FILES = (schemas.SWEEP.file, PAGE)
 FASTEST = "fastest"
 
 
-def render(sweep: CollectiveSweep) -> str:
-    """Return the page as self-contained HTML; the page of a barrier, which has no sizes, has no charts."""
+def page(sweep: CollectiveSweep) -> Page:
+    """Return the page of a sweep; that of a barrier, which has no sizes, has no charts."""
     lead = "Every algorithm at every size on an idle fabric, with the closed form of its steps."
     fastest = from_terminal(winners_table(sweep))
     colours = [styles(sweep)[row[0]].colour for row in fastest.rows]
@@ -47,7 +47,7 @@ def render(sweep: CollectiveSweep) -> str:
         PageSection("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", rows),
         PageSection("settings", "Settings", "Network settings of the runs.", [Table("[network]", headings, values)]),
     ]
-    return Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections).html()
+    return Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections)
 
 
 def figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
@@ -105,9 +105,7 @@ def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
     folder.mkdir(exist_ok=True)
     _write_table(folder / schemas.SWEEP.file, sweep)
     if pages.has_plotly():
-        from nadi.studies.collectives.page import render
-
-        (folder / PAGE).write_text(render(sweep), encoding="utf-8")
+        (folder / PAGE).write_text(page(sweep).html(), encoding="utf-8")
 
 
 def _write_table(path: Path, sweep: CollectiveSweep) -> None:
