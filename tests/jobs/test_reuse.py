@@ -64,13 +64,15 @@ def test_replays_change_nothing(tick_ps, replayed):
 
 
 def test_replays_of_reductions_in_the_nvswitch_change_nothing():
-    """An aggregator, which adds up for all jobs, belongs to none."""
+    """An aggregator, which adds up for all jobs, belongs to none; its bytes count for the job of the other end."""
     algorithms = {**ALGORITHMS, "all-reduce": "nccl:algo=nvls"}
     jobs = job("a", LOWER, 0, algorithms), job("b", UPPER, 123_456_789, algorithms)
     found, wanted = results(*jobs), results(*jobs, reuse=False)
     assert found.reuse["episodes_replayed"] >= REDUCTIONS
     assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
     assert found.job_digests == wanted.job_digests
+    assert np.array_equal(found.job_bytes[: GRAPH.links], wanted.job_bytes[: GRAPH.links])
+    assert not wanted.job_bytes[: GRAPH.links, -1].any()
 
 
 def test_halves_of_hosts_are_as_fast_as_alone():
