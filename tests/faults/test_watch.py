@@ -68,7 +68,7 @@ def test_a_run_under_way(start, endless, tmp_path, capsys, way):
     assert later["simulated_ps"] > first["simulated_ps"]
     assert 0 < first["done_share"] < later["done_share"] < 1
     assert later["packet_hops_per_s"] > 1e4
-    assert later["left_s"] > 60
+    assert later["left_s"] is None or later["left_s"] > 60  # None before half a percent is done
     watcher = watching(out)
     assert watcher.stdout.readline().startswith("simulating (process ")
     run.process.send_signal(signal.SIGTERM)
