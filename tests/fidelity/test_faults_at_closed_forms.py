@@ -175,6 +175,27 @@ def test_a_slow_link_never_makes_a_group_faster():
             assert slow.of_group(*args).time_ps > healthy.of_group(*args).time_ps, (percent, size)
 
 
+@pytest.mark.parametrize(
+    ("fabric", "links", "with_slow", "without"),
+    [
+        ("mi300x-8:gpus=8", ((0, 1), (2, 4), (3, 5)), (0, 1), (2, 3)),
+        (TORUS, ((0, 1), (2, 3), (4, 5), (6, 7)), (0, 1), (1, 2)),
+    ],
+)
+@pytest.mark.parametrize("is_slow_first", [False, True])
+def test_groups_with_and_without_a_slow_link_are_told_apart(fabric, links, with_slow, without, is_slow_first):
+    """All their NPUs have one slow link each, but only that of the first group is inside it."""
+    graph = topologies.build(fabric)
+    faults = Faults(tuple(LinkFault(cable(graph, *link), 0, rate_bps=10**10) for link in links))
+    costs = CollectiveCosts(with_slow_links(graph, faults), replace(SETTINGS, faults=faults), planned_on=graph)
+    how = CollectiveSettings({"all-reduce": "ring"})
+    groups = [with_slow, without] if is_slow_first else [without, with_slow]
+    times = {group: costs.of_group(how, "all-reduce", np.array(group), 1 << 20).time_ps for group in groups}
+    assert times[with_slow] > 5 * times[without]
+    ways = costs.standing.of_pairs(*np.array([with_slow, without]).T)
+    assert ways[0] != ways[1]
+
+
 def test_a_run_says_that_faults_need_a_known_place():
     with pytest.raises(nadi.ConfigError, match="npu: found 99; expected one of the NPUs 0 to 15"):
         ran("fsdp", "closed-form", faults=[{"at": "0s", "npu": 99, "slowdown": 2}])
