@@ -34,6 +34,17 @@ def begun_at(program, later_ps):
     return program._replace(node_duration_ps=np.where(first, later_ps, program.node_duration_ps))
 
 
+def grid_ps(config, results):
+    """Return the time in ps of which beginnings must be multiples for all times to be later by as much, usually 1 ps.
+
+    Packets beside flows get what flows leave of a link from within the cell on in which that changes, not at its exact
+    time (docs/explanation/fidelity.md, "Flows beside packets"), and cells lie on one grid from 0 on. Runs of which all
+    messages are flows acknowledge nothing, and are exact.
+    """
+    is_mixed = config.network.flows and results.counters["ack_packets"] > 0
+    return results.settled["cell_ps"] if is_mixed else 1
+
+
 def results_of(path, later_ps):
     """Return the results of the run of a file whose NPUs begin at later_ps."""
 
@@ -80,7 +91,8 @@ def shift(path):
         sys.stderr.write(f"nadi: error: {' '.join(str(error).split())}\n")
         return WRONG_INPUT
     code = 0
-    for later_ps in LATER_PS:
+    step_ps = grid_ps(load_config(path), from_0)
+    for later_ps in sorted({-(-later_ps // step_ps) * step_ps for later_ps in LATER_PS}):
         found = differences(from_0, results_of(path, later_ps), later_ps)
         if found:
             sys.stderr.write(f"{later_ps} ps later: {', '.join(found)} differ\n")

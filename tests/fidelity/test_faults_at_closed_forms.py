@@ -3,12 +3,14 @@
 import functools
 import itertools
 from contextlib import nullcontext
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import nadi
+import pdes
 import topologies
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
@@ -48,18 +50,28 @@ def test_steps_with_faults_take_as_long_as_by_packets(step, fault):
     assert closed.finish_time_ps >= healthy_ps(step)
 
 
-def alike(graph, faults=(), links=(), *, size=1 << 20, fold=True, algorithm="ring"):
-    """Each NPU computes, all reduce, each computes again, by classes."""
+def program_of(graph, size, how):
+    """Each NPU computes, all reduce, each computes again."""
     traces = Traces(graph.npus)
     for npu in range(graph.npus):
         traces.compute(npu, 20)
     traces.collective(range(graph.npus), 0, size, deps=dict.fromkeys(range(graph.npus), (0,)))
     for npu in range(graph.npus):
         traces.compute(npu, 20, deps=(1,))
+    return build_program(traces.tables(), range(graph.npus), graph.npus, {}, ComputeModel("trace"), how, fabric=graph)
+
+
+def by_packets_ps(graph, size, links):
+    """Return how long the program takes by packets with faults of links, in ps."""
+    program = program_of(graph, size, CollectiveSettings({"all-reduce": "ring"}))
+    settings = replace(network_settings(NetworkSection(fidelity="packet")), faults=Faults(tuple(links)))
+    return pdes.run(pdes.build_world(graph, program, settings)).finish_time_ps
+
+
+def alike(graph, faults=(), links=(), *, size=1 << 20, fold=True, algorithm="ring"):
+    """Each NPU computes, all reduce, each computes again, by classes."""
     how = CollectiveSettings({"all-reduce": algorithm})
-    program = build_program(
-        traces.tables(), range(graph.npus), graph.npus, {}, ComputeModel("trace"), how, fabric=graph
-    )
+    program = program_of(graph, size, how)
     slow = with_slow_links(graph, Faults(tuple(links)))
     costs = CollectiveCosts(slow, SETTINGS, planned_on=graph)
     settings = network_settings(NetworkSection(fidelity="closed-form"))
@@ -92,8 +104,10 @@ def test_a_slow_link_slows_a_ring_to_its_rate():
     _, healthy = alike(graph, size=size)
     _, slow = alike(graph, links=links, size=size)
     at_10_gbps_ps = 2 * 15 / 16 * size * (4096 + 82 + 86) / 4096 * 8e12 / 10e9
-    assert slow.finish_time_ps == pytest.approx(at_10_gbps_ps, rel=0.03)
     assert healthy.finish_time_ps == pytest.approx(at_10_gbps_ps / 10, rel=0.03)
+    # the window, which is that of the fabric without the fault, holds back what the slow link could carry
+    assert slow.finish_time_ps > at_10_gbps_ps
+    assert slow.finish_time_ps == pytest.approx(by_packets_ps(graph, size, links), rel=0.001)
 
 
 def test_a_slow_link_among_equal_ones_counts():
@@ -120,6 +134,66 @@ def test_algorithms_do_not_know_of_slow_links():
         folded, same = alike(graph, links=links, size=size, algorithm="nccl")
         assert same.finish_time_ps == alike(graph, size=size, algorithm="nccl")[1].finish_time_ps
         assert len(folded.classes.example) >= 1
+
+
+DIRECT = "hierarchical:algorithms=direct/ring,splits=8"
+TORUS = "torus:sizes=4x2,rate=100Gbps,delay=500ns"
+
+
+@pytest.mark.parametrize(
+    ("fabric", "link", "members", "algorithm"),
+    [
+        ("mi300x-8:gpus=8", (1, 4), (0, 1, 2, 3), DIRECT),
+        (TORUS, (4, 5), (0, 1, 2, 3), "ring"),
+        (LEAVES, (12, 19), (0, 1, 4, 5), "ring"),
+    ],
+)
+def test_a_group_that_uses_no_slow_link_has_the_time_without_it(fabric, link, members, algorithm):
+    """Windows and the choice between playing and formula are those of the fabric without faults, too."""
+    graph = topologies.build(fabric)
+    how, group = CollectiveSettings({"all-reduce": algorithm}), np.array(members)
+    healthy = CollectiveCosts(graph, SETTINGS)
+    for rate_bps in (10**8, 10**10, 9 * 10**10):
+        faults = Faults((LinkFault(cable(graph, *link), 0, rate_bps=rate_bps),))
+        slow = CollectiveCosts(with_slow_links(graph, faults), replace(SETTINGS, faults=faults), planned_on=graph)
+        for size in (1 << 10, 4 << 10, 32 << 10, 1 << 20, 3 << 30):
+            args = how, "all-reduce", group, size
+            assert slow.of_group(*args) == healthy.of_group(*args), (rate_bps, size)
+
+
+def test_a_slow_link_never_makes_a_group_faster():
+    """A window that covers the round trip over a slow link would let more of the small messages of splits leave."""
+    graph = topologies.build("mi300x-8:gpus=8")
+    how, group = CollectiveSettings({"all-reduce": DIRECT}), np.arange(4)
+    healthy = CollectiveCosts(graph, SETTINGS)
+    nominal_bps = int(graph.link_rate_bps[cable(graph, 1, 2)[0]])
+    for percent in (10, 50, 70, 80, 95):
+        faults = Faults((LinkFault(cable(graph, 1, 2), 0, rate_bps=nominal_bps * percent // 100),))
+        slow = CollectiveCosts(with_slow_links(graph, faults), replace(SETTINGS, faults=faults), planned_on=graph)
+        for size in (1 << 10, 4 << 10, 32 << 10, 1 << 20):
+            args = how, "all-reduce", group, size
+            assert slow.of_group(*args).time_ps > healthy.of_group(*args).time_ps, (percent, size)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "links", "with_slow", "without"),
+    [
+        ("mi300x-8:gpus=8", ((0, 1), (2, 4), (3, 5)), (0, 1), (2, 3)),
+        (TORUS, ((0, 1), (2, 3), (4, 5), (6, 7)), (0, 1), (1, 2)),
+    ],
+)
+@pytest.mark.parametrize("is_slow_first", [False, True])
+def test_groups_with_and_without_a_slow_link_are_told_apart(fabric, links, with_slow, without, is_slow_first):
+    """All their NPUs have one slow link each, but only that of the first group is inside it."""
+    graph = topologies.build(fabric)
+    faults = Faults(tuple(LinkFault(cable(graph, *link), 0, rate_bps=10**10) for link in links))
+    costs = CollectiveCosts(with_slow_links(graph, faults), replace(SETTINGS, faults=faults), planned_on=graph)
+    how = CollectiveSettings({"all-reduce": "ring"})
+    groups = [with_slow, without] if is_slow_first else [without, with_slow]
+    times = {group: costs.of_group(how, "all-reduce", np.array(group), 1 << 20).time_ps for group in groups}
+    assert times[with_slow] > 5 * times[without]
+    ways = costs.standing.of_pairs(*np.array([with_slow, without]).T)
+    assert ways[0] != ways[1]
 
 
 def test_a_run_says_that_faults_need_a_known_place():

@@ -2,6 +2,7 @@
 
 from bisect import bisect, insort
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions, used_links
 from pdes import Settings
 from pdes.arrays import Int64
+from pdes.wire import window_packets
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collective_program, collectives
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
@@ -180,8 +182,9 @@ class CollectiveCosts:
     """Closed forms on one fabric, kept per kind, algorithm, size and position of the group.
 
     Algorithms choose their plans by the rates of `planned_on`; None = `graph`. It differs from `graph` if links are
-    slow, because NCCL does not know that when it plans. `before`: Costs on a fabric that differs in the rates of some
-    links only, bool[links]; groups that use none of them have the same costs here.
+    slow, because NCCL does not know that when it plans. Windows follow from it too, as by packets, and groups that use
+    no slow link have its costs. `before`: Costs on a fabric that differs in the rates of some links only, bool[links];
+    groups that use none of them have the same costs here.
     """
 
     def __init__(
@@ -195,7 +198,12 @@ class CollectiveCosts:
         self._effort, self._before = effort, before
         self._planned_on = planned_on or graph
         self.standing = GroupPositions(graph)
-        self._graph, self._settings = graph, settings
+        window_bytes = window_packets(self._planned_on, settings) * settings.mtu_bytes
+        self._graph, self._settings = graph, replace(settings, window_bytes=window_bytes)
+        self._is_slow = (graph.link_rate_bps != self._planned_on.link_rate_bps) | (
+            graph.link_delay_ps != self._planned_on.link_delay_ps
+        )
+        self._uses_slow: dict[tuple[bytes, bool], bool] = {}  # of groups, by members and of_switches
         self._curves: dict[tuple[str, str, bytes], Curve] = {}
 
     def of_collectives(
@@ -230,19 +238,32 @@ class CollectiveCosts:
 
     def _as_before(self, kind: str, algorithm: str, members: Int64) -> Curve | None:
         """Return the curve of the earlier costs if the group uses no link that has changed since, or None."""
-        if self._before is None or len(members) > _MAX_FOLLOWED:
+        if self._before is None:
             return None
         costs, has_changed = self._before
-        used = used_links(self._graph, members.tolist(), of_switches=bool(collectives.choose(kind, algorithm).trees))
-        if np.any(has_changed & used):
+        if self._may_use(has_changed, members, of_switches=bool(collectives.choose(kind, algorithm).trees)):
             return None
         return costs._curves.get((kind, algorithm, costs.standing.keys([members])[0]))  # noqa: SLF001 - of this class
+
+    def _may_use(self, links: NDArray[np.bool_], members: Int64, *, of_switches: bool) -> bool:
+        """Return whether a group may use one of some links, bool[links]; of_switches: as in `used_links`."""
+        if len(members) > _MAX_FOLLOWED or not links.any():
+            return bool(links.any())
+        return bool(np.any(links & used_links(self._graph, members.tolist(), of_switches=of_switches)))
+
+    def _fabric_of(self, members: Int64, *, of_switches: bool) -> Graph:
+        """Return the fabric of a group's collectives: that without slow links if the group certainly uses none."""
+        key = members.tobytes(), of_switches
+        if key not in self._uses_slow:
+            self._uses_slow[key] = self._may_use(self._is_slow, members, of_switches=of_switches)
+        return self._graph if self._uses_slow[key] else self._planned_on
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
         """Return times by size of collectives of a kind on a group of NPUs, int64[n], of any program on the fabric."""
         chosen = collectives.choose(kind, algorithm)
         shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
-        is_even = self._planned_on is self._graph  # formulas are exact only if all links of a kind have one rate
+        fabric = self._fabric_of(members, of_switches=bool(chosen.trees))
+        is_even = fabric is self._planned_on  # formulas are exact only if all links of a kind have one rate
         plans: dict[object, _Plan] = {}
 
         def plan_of(size_bytes: int) -> _Plan:
@@ -262,7 +283,7 @@ class CollectiveCosts:
             plan = plan_of(size_bytes)
             planned, played = program._replace(schedules=plan.schedules), plan.played if play else plan.by_formula
             return closed_form(
-                self._graph, planned, self._settings, kind, algorithm, plan.number, members, size_bytes, played
+                fabric, planned, self._settings, kind, algorithm, plan.number, members, size_bytes, played
             )
 
         def packets(size_bytes: int) -> float:
@@ -281,7 +302,7 @@ class CollectiveCosts:
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
         """Return the time of an all-to-all with split sizes; `schedule` is its number, valid for this program only."""
-        graph, settings = self._graph, self._settings
+        graph, settings = self._fabric_of(members, of_switches=False), self._settings
         if message_count(program.schedules, schedule) > _MAX_PLAYED_UNEVEN_MESSAGES:
             busiest_ps = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
             return ClosedForm(busiest_ps, is_played=False)

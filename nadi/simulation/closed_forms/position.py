@@ -118,10 +118,15 @@ def _npu_colours(graph: Graph) -> Int64:
     """Return int64[npus], equal colours for NPUs that differ at most in their place on the fabric.
 
     The kinds of links and neighbours distinguish nodes. On fabrics where NPUs forward packets, the numbers of links of
-    each kind do so too, because the ends of a line have fewer links.
+    each kind do so too, because the ends of a line have fewer links, and so do the directions of links: of two NPUs
+    with one slow link each, the coordinates of the other end tell which members of a group it joins.
     """
     counts = isinstance(graph.routing, DimensionRouting)
     link = mixed(_SEED, graph.link_rate_bps, graph.link_delay_ps)
+    if isinstance(graph.routing, DimensionRouting):
+        digit, sizes = graph.routing.digit, graph.routing.sizes
+        direction = (digit[graph.link_dst] - digit[graph.link_src]) % sizes
+        link = mixed(_SEED, link, *direction.astype(np.uint64).T)
     colour = numbered([graph.node_kind.astype(np.uint64), graph.node_latency_ps.astype(np.uint64)])
     while True:
         kinds = np.stack([graph.link_src.astype(np.uint64), mixed(_SEED, link, colour[graph.link_dst])], axis=1)
