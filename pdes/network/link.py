@@ -167,7 +167,7 @@ def count_sent(net, link, size_bytes, wait_ps):
 
 @inline
 def count_for_job(net, link, src, dst, size_bytes):
-    """Count bytes from NPU src to NPU dst of the fabric on a link, a row of `tx`, for their job, if there are several."""
+    """Count bytes from NPU src to NPU dst on a link, a row of `tx`, for their job, if there are several."""
     if net.const.jobs > 0:
         job = job_of(net.jobs.who[src])
         if job == net.const.jobs - 1:  # none: an aggregator, which serves several jobs
