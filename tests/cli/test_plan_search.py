@@ -162,7 +162,7 @@ def test_two_fabrics_are_compared_in_money(nadi, model, tmp_path):
     """NICs and switches of twice the rate cost twice as much; the plan's dollars have the network's share."""
     table = tmp_path / "own.toml"
     ports = "".join(f"[{row}]\nusd = 1000.0\n" for row in ("nic", "switch_port", "transceiver"))
-    table.write_text(f"{ports}[network]\nyears = 4.0\n")
+    table.write_text(f"{ports}[network_life]\nyears = 4.0\n")
     options = ("plan", "--model", model, "--gpus", 16, *_ON, "--plan", "dp16,mb1", "--energy-table", table)
     answers = nadi(*options, "--sweep", "rate=200Gbps,400Gbps").document["answers"]
     slow, fast = (answers[f"rate={rate}"]["rows"][0] for rate in ("200Gbps", "400Gbps"))

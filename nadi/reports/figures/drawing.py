@@ -7,6 +7,7 @@ their axes, to matplotlib, with the colours, dashes and marks of the page.
 import html
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -345,5 +346,5 @@ def _mark(marker: Plotly) -> dict[str, Any]:
 
 def _wrapped(text: str, width: int) -> str:
     """Return a text of plotly without its escapes of HTML, in lines of at most `width` characters."""
-    lines = re.findall(rf".{{1,{width}}}(?:(?<=[\s,])|$)|.{{1,{width}}}", html.unescape(str(text)))
-    return "\n".join(line.strip() for line in lines) or " "
+    words = html.unescape(str(text)).replace(",", ", ").split()
+    return "\n".join(textwrap.wrap(" ".join(words), width, break_on_hyphens=False)) or " "
