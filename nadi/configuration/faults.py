@@ -91,11 +91,11 @@ class FaultSection(BaseModel):
     @property
     def text(self) -> str:
         """Return place, change and time of the fault as a phrase: "leaf 0 down from 1ms to 2ms"."""
-        place = next(getattr(self, key) for key in PLACES if getattr(self, key) is not None)
-        value = self.model_dump()[self.what]
+        key = next(key for key in PLACES if getattr(self, key) is not None)
+        place, value = getattr(self, key), self.model_dump()[self.what]
         change = value if self.state else self.what.replace("_", " ") + ("" if value is True else f" {value}")
         until = "" if self.until is None else f" to {format_time(self.until)}"
-        name = place if isinstance(place, str) else f"{next(k for k in PLACES if getattr(self, k) == place)} {place}"
+        name = place if isinstance(place, str) else f"{key} {place}"
         return f"{name} {change} from {format_time(self.at)}{until}"
 
     @property

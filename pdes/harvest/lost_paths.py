@@ -95,8 +95,8 @@ class LostPaths:
     def _names(self, links: Int64 | Sequence[int]) -> list[str]:
         """Return names of links, int64[k], as [[faults]] takes them; a switch without another link is named instead."""
         graph = self._graph
-        is_down = np.zeros(graph.links, np.bool_)
-        is_down[np.asarray(links, np.int64)] = is_down[np.asarray(links, np.int64) ^ 1] = True
+        both, is_down = np.asarray(links, np.int64), np.zeros(graph.links, np.bool_)
+        is_down[both] = is_down[both ^ 1] = True
         alive = graph.link_src[~is_down & (graph.node_kind[graph.link_dst] != AGGREGATOR_KIND)]
         is_dead = (np.arange(graph.nodes) >= graph.npus) & (np.bincount(alive, minlength=graph.nodes) == 0)
         is_dead &= np.bincount(graph.link_src, minlength=graph.nodes) > 0

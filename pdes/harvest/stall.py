@@ -46,10 +46,11 @@ def failed_queue_pair(sim: Simulation, lp: LogicalProcess) -> str:
             "or a larger max_resends if more senders than that share a port"
         )
     given_up = f"{packet} {qp.retries} timeouts (at {now_ps} ps)"
-    if lost := LostPaths(sim.graph, sim.settings.faults, now_ps).between(src, dst):
+    paths = LostPaths(sim.graph, sim.settings.faults, now_ps)
+    if lost := paths.between(src, dst):
         return f"{lost}: {given_up}"
     hint = "; check for a queue_limit below one packet or an rto that is too short"
-    return f"{ends}: {given_up}{hint}{_by_faults(sim, lp)}"
+    return f"{ends}: {given_up}{hint}{_by_faults(paths, lp)}"
 
 
 def _trimming_port(sim: Simulation, src: int, dst: int) -> str:
@@ -89,11 +90,11 @@ def storming_npus(lp: LogicalProcess) -> list[str]:
     return [f"npu {lp.part.nodes[end_of(lp.world.net.tx.meta[link])]}" for link in links.tolist()]
 
 
-def _by_faults(sim: Simulation, lp: LogicalProcess) -> str:
-    """Return a clause that lists what faults have down or paused; empty without such places."""
+def _by_faults(paths: LostPaths, lp: LogicalProcess) -> str:
+    """Return a clause that lists what faults have down, lossy or paused; empty without such places."""
     storms = storming_npus(lp)
     paused = f"; pause storms: {listed(storms, ', ')}" if storms else ""
-    return LostPaths(sim.graph, sim.settings.faults, int(lp.world.net.ctl.now_ps)).clause() + paused
+    return paths.clause() + paused
 
 
 def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
@@ -210,5 +211,5 @@ def waiting_rows(sim: Simulation, lp: LogicalProcess) -> tuple[list[str], str]:
             lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
         lost = lost or paths.of_npu(npu, peers)
     if lines:
-        lines[0] += _by_faults(sim, lp)
+        lines[0] += _by_faults(paths, lp)
     return lines, lost

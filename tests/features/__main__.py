@@ -5,23 +5,20 @@ With NUMBA_BOUNDSCHECK=1 kernels check each index, too (`make fuzz-bounds`). The
 failed, or was refused in another way than by one line.
 """
 
-import argparse
 import secrets
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.features.matrix import Matrix
+from tests.features.matrix import Matrix, options
 from tests.features.restarting import run_and_restart
 from tests.features.running import is_valid, outcome, run_file, run_quietly, warm_up, write_traces
 
 
 def main(arguments=None):
     """Try all pairs; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.features", description=__doc__)
-    parser.add_argument("--seed", type=int, help="of the order in which pairs are tried; another one in each run")
-    parser.add_argument("--seconds", type=float, default=1800, help="no pair is begun later than this")
+    parser = options("python -m tests.features", __doc__)
     parser.add_argument("--restart", action="store_true", help="each run stops twice and continues")
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed

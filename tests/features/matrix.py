@@ -5,6 +5,7 @@ valid and make the most pairs that no run has had. What Nadi refuses only when i
 refused run is reduced to fewer choices that are still refused, and no later run has all of these.
 """
 
+import argparse
 import itertools
 import time
 from dataclasses import dataclass, field
@@ -20,6 +21,14 @@ ENOUGH = 3
 PLAIN = dict.fromkeys(ALWAYS, 0)
 MOST_ADDED = 12
 """Optional choices of a run: with more of them, refusals are many and hide each other."""
+
+
+def options(prog, description):
+    """Return a parser with the options that the commands of all matrices take."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("--seed", type=int, help="seed of the order in which pairs are tried; default: a random one")
+    parser.add_argument("--seconds", type=float, default=1800, help="no run begins later than this")
+    return parser
 
 
 @dataclass

@@ -5,7 +5,6 @@ a run crashed, hung, warned, failed other than its simulated machine would, was 
 broke a relation (`relations`), or had other results than the same run done the plain way (`values.PLAIN_WAY`).
 """
 
-import argparse
 import re
 import secrets
 import sys
@@ -14,7 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.features.matrix import REFUSED, Matrix
+from tests.features.matrix import REFUSED, Matrix, options
 from tests.features.running import toml_of
 from tests.features.situations.running import COMPLAINT, outcome, sections, warm_up
 from tests.features.situations.values import FACTORS, conflicts, described
@@ -33,9 +32,7 @@ def is_any_valid(_situation):
 
 def main(arguments=None):
     """Try all pairs; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.features.situations", description=__doc__)
-    parser.add_argument("--seed", type=int, help="seed of the order in which pairs are tried; default: a random one")
-    parser.add_argument("--seconds", type=float, default=1800, help="no run begins later than this")
+    parser = options("python -m tests.features.situations", __doc__)
     parser.add_argument("--keep", type=Path, help="folder for the run files of failures, with what they printed")
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed

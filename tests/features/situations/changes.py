@@ -5,7 +5,6 @@ switches' buffers, or a fault. Pairs of values of the factors (CHANGES) are comb
 values has run. The exit code is 1 if a better run took longer than NOISE times the worse one, or failed.
 """
 
-import argparse
 import json
 import secrets
 import sys
@@ -15,7 +14,7 @@ from collections import Counter
 from operator import itemgetter
 from pathlib import Path
 
-from tests.features.matrix import REFUSED, Matrix
+from tests.features.matrix import REFUSED, Matrix, options
 from tests.features.running import outcome_of_file, toml_of
 from tests.features.situations.running import ENDED, judged, normalised, run_with_results, sections, warm_up
 from tests.features.situations.values import FACTORS, FAULT, FIDELITY, GPUS, LINK, PLACE, UNITS, WORK, conflicts
@@ -126,9 +125,7 @@ def outcome(situation, folder, ratios=None):
 
 def main(arguments=None):
     """Try all pairs; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.features.situations.changes", description=__doc__)
-    parser.add_argument("--seed", type=int, help="seed of the order in which pairs are tried; default: a random one")
-    parser.add_argument("--seconds", type=float, default=1800, help="no run begins later than this")
+    parser = options("python -m tests.features.situations.changes", __doc__)
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed
     began = time.monotonic()
