@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -21,8 +22,9 @@ MIN_MEMORY_BYTES = 8 * GIB  # Memory for fabrics of 16,384 NPUs
 PACKAGES = ("numpy", "numba", "pyarrow", "protobuf", "pydantic")
 _MPI_PROBE = (
     "from mpi4py import MPI; v = MPI.Get_library_version().split(chr(10))[0].strip(chr(0)); "
-    "print(MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size(), v, sep='|')"
+    "MPI.COMM_WORLD.Get_rank() or print('<', MPI.COMM_WORLD.Get_size(), v, '>', flush=True)"
 )
+_MPI_ANSWER = re.compile(r"< (\d+) (.*?) >")  # Launchers forward output in pieces that need not end with a line
 _MPI_TIMEOUT_S = 60  # Seconds after which the MPI check fails
 _RANKS = 2
 
@@ -147,12 +149,12 @@ def _mpi() -> MachineFinding:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MPI_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
         return MachineFinding(False, "MPI", f"no answer in {_MPI_TIMEOUT_S} s", fix)
-    answers = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 2]
+    answers = _MPI_ANSWER.findall(done.stdout)
     if done.returncode or not answers:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         return MachineFinding(False, "MPI", f"{launcher} failed: {last}", fix)
-    sizes = {int(size) for _, size, _ in answers}
-    found = f"{' '.join(answers[0][2].split())}, {_RANKS} ranks see a world of {', '.join(map(str, sizes))}"
+    sizes = {int(size) for size, _ in answers}
+    found = f"{' '.join(answers[0][1].split())}, {_RANKS} ranks see a world of {', '.join(map(str, sizes))}"
     other_mpi = "launcher and mpi4py belong to different MPIs: use the launcher of mpi4py's MPI"
     return MachineFinding(sizes == {_RANKS}, "MPI", found, other_mpi)
 

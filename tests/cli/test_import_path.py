@@ -60,6 +60,18 @@ def test_doctor_starts_nothing_from_the_folder_in_hand(trapped):
     assert [*trapped.glob("*.PWNED")] == []
 
 
+@mpich
+@pytest.mark.parametrize("output", ["< 1 MPICH 5 >< 1 MPICH 5 >\n\n", "< 1 MPI\n< 1 MPICH 5 >"])
+def test_doctor_finds_worlds_of_one_rank_in_mixed_up_output(monkeypatch, output):
+    """Launchers pass on what ranks print in pieces, whose ends are not the ends of lines."""
+    from nadi.cli import diagnosis
+
+    monkeypatch.setattr(diagnosis.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, output, ""))
+    finding = diagnosis._mpi()
+    assert not finding.ok
+    assert finding.found.endswith("2 ranks see a world of 1")
+
+
 def test_python_is_started_in_safe_path_mode_only():
     """`nadi.launching.python` says how; a file that has another reason to name the interpreter stands above."""
     naming = {
