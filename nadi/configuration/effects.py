@@ -246,22 +246,48 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
 traffic, are conditions of the job alone. [[faults]] have separate rules."""
 
 
+class IdleFault(NamedTuple):
+    """An entry of [[faults]], and why it changes nothing."""
+
+    text: str  # place, change and time as a phrase
+    at_ps: int  # time at which the fault begins
+    reason: str  # why it changes nothing at any time; "" = it may change something
+
+
+class WithoutEffect(NamedTuple):
+    """Keys and faults that a user set and that may have no effect."""
+
+    keys: tuple[str, ...]  # keys with their missing requirements, "[network] flowlet_gap (needs ...)"
+    faults: tuple[IdleFault, ...]  # all faults of the run file
+    seed: tuple[str, ...]  # the seed, if no choice is made at random
+
+    def sentence(self, finish_ps: int | None = None) -> str:
+        """Return one sentence that lists all without effect in a run that ends then, "" if there is nothing."""
+        texts = list(self.keys)
+        for number, fault in enumerate(self.faults):
+            reason = fault.reason
+            if not reason and finish_ps is not None and fault.at_ps >= finish_ps:
+                reason = f"it begins at {format_time(fault.at_ps)}, the run ends at {format_time(finish_ps)}"
+            texts += [f"[faults.{number}] ({reason})"] * bool(reason)
+        texts += self.seed
+        return f"without effect here: {', '.join(texts)}" if texts else ""
+
+
 def without_effect(
     config: RunConfig,
     time_sources: DurationSources = UNKNOWN,
     graph: Graph | None = None,
     faults: pdes.Faults | None = None,
-    finish_ps: int | None = None,
-) -> str:
-    """Return one sentence that lists the keys and faults which a user set and which have no effect; "" without any.
+) -> WithoutEffect:
+    """Return the keys and faults which a user set and which have no effect.
 
-    `time_sources` are those of times of nodes. Fabric, its faults, and the end of the run are None if not known yet.
+    `time_sources` are those of times of nodes. Fabric and its faults are None if not known yet.
     """
-    texts = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, time_sources).items()]
-    texts += _faults_without_effect(config, graph, faults, finish_ps)
-    if "engine.seed" in config.named and graph is not None and not _chooses_at_random(config, graph):
-        texts.append("[engine] seed (needs packets, or several equally short ways between two NPUs)")
-    return f"without effect here: {', '.join(texts)}" if texts else ""
+    named = keys_without_effect(config, time_sources).items()
+    decides = graph is None or "engine.seed" not in config.named or _chooses_at_random(config, graph)
+    seed = () if decides else ("[engine] seed (needs packets, or several equally short ways between two NPUs)",)
+    keys = tuple(f"{key} (needs {needs})" for key, needs in named)
+    return WithoutEffect(keys, tuple(_idle_faults(config, graph, faults)), seed)
 
 
 def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
@@ -301,13 +327,10 @@ def _chooses_at_random(config: RunConfig, graph: Graph) -> bool:
     return not is_alone
 
 
-def _faults_without_effect(
-    config: RunConfig, graph: Graph | None, faults: pdes.Faults | None, finish_ps: int | None
-) -> list[str]:
-    """Return the faults that change nothing or begin after the end of the run, each with the reason."""
+def _idle_faults(config: RunConfig, graph: Graph | None, faults: pdes.Faults | None) -> Iterator[IdleFault]:
+    """Yield each fault with the reason why it changes nothing, as far as that is known before the run."""
     link_faults = iter(faults.links if faults is not None else ())
-    texts = []
-    for number, fault in enumerate(config.faults):
+    for fault in config.faults:
         links = next(link_faults, None) if fault.npu is None else None
         reason = ""
         if fault.slowdown == 1:
@@ -318,8 +341,4 @@ def _faults_without_effect(
             fault.rate and graph is not None and links and (graph.link_rate_bps[list(links.links)] == fault.rate).all()
         ):
             reason = f"the rate is {format_rate(fault.rate)} without it"
-        elif finish_ps is not None and fault.at >= finish_ps:
-            reason = f"it begins at {format_time(fault.at)}, the run ends at {format_time(finish_ps)}"
-        if reason:
-            texts.append(f"[faults.{number}] ({reason})")
-    return texts
+        yield IdleFault(fault.text, fault.at, reason)

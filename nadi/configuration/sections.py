@@ -3,7 +3,7 @@
 Each section is a model, and its fields are the keys. Values carry units as people write them.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Optional, Self
 
@@ -608,6 +608,25 @@ class RunConfig(Section):
     def settled(self) -> dict[str, Any]:
         """Return all values as in a run file, including defaults; for summary.json."""
         return self.model_dump(mode="json", exclude_none=True, exclude={"workload"} if self.jobs else {"jobs"})
+
+    def decided(self, **keys_of_section: Mapping[str, Any]) -> Self:
+        """Return the configuration with values that a run has decided, by section and key."""
+        changed = {name: getattr(self, name).model_copy(update=dict(keys)) for name, keys in keys_of_section.items()}
+        return self.model_copy(update=changed)
+
+    def _to_compare(self, **sections: tuple[Section, ...]) -> Self:
+        """Return the configuration of a run of other sections whose end results compare with this run's."""
+        kept = self.decided(output={"alone": False, "without_faults": False}, engine={"checkpoint": 0})
+        return kept.model_copy(update=sections)
+
+    def without_faults(self) -> Self:
+        """Return the configuration of the same run without its faults."""
+        return self._to_compare(faults=())
+
+    def alone(self, job: JobSection, name: str, npus: tuple[int, ...], begin_ps: int) -> Self:
+        """Return the configuration of one copy of a job alone on the fabric: its name, NPUs and start."""
+        own = {"name": name, "gpus": len(npus), "placement": npus, "start": f"{begin_ps}ps", "repeat": 1}
+        return self._to_compare(jobs=(job.model_copy(update=own),))
 
     def of_job(self, job: JobSection) -> Self:
         """Return the configuration whose only work is that of a job, on a fabric of its own NPUs."""

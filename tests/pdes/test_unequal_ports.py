@@ -5,7 +5,7 @@ import pytest
 
 import partition
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from pdes import Settings, build_world, run
 from pdes.build.routes import _MAX_WEIGHT
 from tests.pdes.cases import BASE, Traces

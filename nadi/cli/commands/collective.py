@@ -72,8 +72,8 @@ def collective(
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
     from nadi.reports.result_files.staging import staged
+    from nadi.simulation.fidelities import network_settings
     from nadi.simulation.fidelities.fabric_settings import fitted
-    from nadi.simulation.run import network_settings
     from nadi.simulation.wiring.affordable import check_fabric, checker
     from nadi.simulation.wiring.reading import collective_settings
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
@@ -99,7 +99,7 @@ def collective(
         chosen = choose(graph, case, ",".join(algorithm), steps_bytes, check)
     if chosen.left_out and ranks.rank == 0:
         say(f"nadi: skipped: {skipped_text(chosen.left_out)}", err=True)
-    for sentence in filter(None, (*graph.remarks, without_effect(config))) if ranks.rank == 0 else ():
+    for sentence in filter(None, (*graph.remarks, without_effect(config).sentence())) if ranks.rank == 0 else ():
         say(f"nadi: {sentence}", err=True)
     with staged(out, FILES, ranks) if out else nullcontext() as staging:
         with progress(quiet=quiet or ranks.rank != 0) as shown:

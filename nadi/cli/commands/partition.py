@@ -35,9 +35,10 @@ def partition(
     """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
     from nadi.reports.pages.partition import check_plot, write_plot
+    from nadi.simulation.fidelities import network_settings
     from nadi.simulation.wiring.affordable import check_fabric
-    from nadi.simulation.wiring.partitioning import compare, divide, expected_load, measured_load
-    from nadi.simulation.wiring.reading import built_fabric
+    from nadi.simulation.wiring.partitioning import compare, divide, measured_load, traffic_load
+    from nadi.simulation.wiring.reading import built_fabric, read_work
     from pdes.fidelity import quoted
 
     if plot:
@@ -50,12 +51,16 @@ def partition(
         )
     check_fabric(config.topology.source(), force=force)
     graph = built_fabric(config)
-    load = measured_load(weights, graph) if weights else expected_load(config, graph, force=force)
-    chosen, report = divide(graph, parts, method or config.engine.partitioner, load, config.network)
+    settings = network_settings(config.network)
+    if weights:
+        load = measured_load(weights, graph)
+    else:
+        load = traffic_load(graph, read_work(config, graph, force=force).program, settings)
+    chosen, report = divide(graph, parts, method or config.engine.partitioner, load, settings)
     document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}
     document |= {"links": graph.links, "weights": str(weights) if weights else "expected"}
     if all_methods:
-        reports, errors = compare(graph, parts, load, config.network)
+        reports, errors = compare(graph, parts, load, settings)
         failures = {name: str(error) for name, error in errors.items()}
         tables = [comparison_table(reports, failures)]
         document |= {"reports": [each.as_dict() for each in reports.values()], "failures": failures}

@@ -14,7 +14,7 @@ import workload
 from et import TraceError, TraceTable, read_groups
 from et.arrays import Int32
 from inputs.units import BITS_PER_BYTE
-from nadi.configuration.from_model import on_npus, trace_set
+from nadi.configuration.from_model import Training, on_npus, trace_set, training
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.trace_decoding import use_compiled_decoder
@@ -56,6 +56,13 @@ class OperatorSources(NamedTuple):
         return {"operators": counts, "operator_tables": self.tables}
 
 
+class JobWork(NamedTuple):
+    """Work of a copy of one of [[jobs]]."""
+
+    is_traffic: bool  # whether it is messages without a model
+    training: Training | None  # model and plan that it trains; None = not known
+
+
 class LoadedWorkload(NamedTuple):
     """Work of all NPUs, or of this rank's NPUs."""
 
@@ -66,6 +73,8 @@ class LoadedWorkload(NamedTuple):
     # framework whose training steps the traces of each entry of [[jobs]], or of [workload], are, "" = not known
     frameworks: tuple[str, ...]
     operators: OperatorSources  # sources of the times of operators
+    memories: tuple[int, ...] = ()  # NPUs that are remote memories
+    jobs: tuple[JobWork, ...] = ()  # work of each of [[jobs]], copy by copy
 
     def opens(self, file: Path) -> bool:
         """Return whether this rank may open a file, which is False for traces that only other ranks have."""
@@ -104,7 +113,8 @@ def read_work(
     program = parts.program(built.trace_of_rank, built.groups, built.chooser, exchange)
     operators = _operator_sources([work], exchange)
     frameworks = (traces.framework,)
-    return LoadedWorkload(list(traces.traces), traces.trace_of_npu, program, work.settings, frameworks, operators)
+    own = list(traces.traces), traces.trace_of_npu, program, work.settings, frameworks, operators, servers
+    return LoadedWorkload(*own)
 
 
 def _work_of(config: RunConfig, graph: Graph, traces: TraceSet, exchange: Exchange, *, force: bool) -> WorkOfRanks:
@@ -130,10 +140,11 @@ def _read_jobs(
     is_here = np.ones(graph.npus, np.bool_) if own_npus is None else own_npus
     trace_of_npu = np.where(is_here, IDLE, ELSEWHERE).astype(np.int32)
     jobs: list[FabricJob] = []
+    kinds: list[JobWork] = []
     traces: list[TraceTable] = []
     frameworks: list[str] = []
     works: list[WorkOfRanks] = []
-    for single, section, places in zip(config.single_jobs(), config.jobs, placements(config, graph), strict=True):
+    for single, section, places in zip(config.single_jobs(), config.jobs, placements(config.jobs, graph), strict=True):
         is_own = np.any([is_here[npus] for npus in places], axis=0)  # of any copy
         try:
             ranks = _trace_set(single, graph, places[0], is_own, exchange, force=force)
@@ -148,11 +159,13 @@ def _read_jobs(
             trace_of_npu[npus] = np.where(trace_of_rank >= 0, trace_of_rank + len(traces), trace_of_rank)
         traces += ranks.traces
         frameworks.append(ranks.framework)
+        kinds += [JobWork(section.traffic is not None, training(single, section.iterations))] * section.repeat
     program = build_jobs(jobs, graph, is_here, exchange)
     copied = frozenset[str]().union(*(work.settings.copied for work in works))
     operators = _operator_sources(works, exchange)
     settings = replace(works[0].settings, copied=copied)
-    return LoadedWorkload(traces, trace_of_npu, program, settings, tuple(frameworks), operators)
+    loaded = traces, trace_of_npu, program, settings, tuple(frameworks), operators, memory_nodes(config, graph)
+    return LoadedWorkload(*loaded, tuple(kinds))
 
 
 def _operator_sources(works: Sequence[WorkOfRanks], exchange: Exchange) -> OperatorSources:
@@ -275,24 +288,21 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
     )
 
 
-def with_interference(
-    config: RunConfig, graph: Graph, frameworks: Sequence[str]
-) -> tuple[RunConfig, tuple[float, ...]]:
-    """Return the configuration with compute_slowdown settled, and that of each job if jobs differ, else ().
+def interference(config: RunConfig, graph: Graph, frameworks: Sequence[str]) -> tuple[float | None, tuple[float, ...]]:
+    """Return compute_slowdown, None if jobs differ, and then that of each job, else ().
 
     It is 1 without a GPU or without a known framework. `frameworks`: that of each entry of [[jobs]], or of [workload].
     """
     if config.system.compute_slowdown is not None:
-        return config, ()
+        return config.system.compute_slowdown, ()
     singles = list(zip(frameworks, config.single_jobs(), strict=True))
     computing = {framework for framework, single in singles if single.workload.traffic is None} or {""}
     slowdown_of = {framework: _compute_slowdown(config, graph, framework) for framework in sorted(computing)}
     if len(set(slowdown_of.values())) > 1:
         of_entry = [1.0 if single.workload.traffic else slowdown_of[framework] for framework, single in singles]
         entries = zip(of_entry, config.jobs, strict=True)
-        return config, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))
-    system = config.system.model_copy(update={"compute_slowdown": min(slowdown_of.values())})
-    return config.model_copy(update={"system": system}), ()
+        return None, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))
+    return min(slowdown_of.values()), ()
 
 
 def _compute_slowdown(config: RunConfig, graph: Graph, framework: str) -> float:
