@@ -218,15 +218,14 @@ def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **
         TopologyError: The fabric is wrong.
     """
     from nadi.configuration.run_file import load_config
-    from nadi.simulation.fidelities import network_settings
-    from nadi.simulation.fidelities.fabric_settings import fitted
     from nadi.simulation.open_network import open_network as opened
+    from nadi.simulation.resolving import settings_on
     from nadi.simulation.wiring.reading import built_fabric
 
     sections, _ = _with_topology({"workload": {"traces": "."}, "network": network}, topology)
     config = load_config(None, sections=sections)
     graph = built_fabric(config)
-    return opened(graph, fitted(graph, network_settings(config.network)))
+    return opened(graph, settings_on(graph, config))
 
 
 def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from topologies.clusters import find as find_cluster
-from workload.compute import find_gpu, gpu_names
+from workload.compute import find_gpu, gpu_names, nvidia
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
 
@@ -126,6 +126,11 @@ def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, 
     count = section.requests or section.batch * serving.plan.dp
     prompt, answer = Lengths.parse(section.prompt, "prompt"), Lengths.parse(section.generate, "generate")
     return serving, requests_of(RequestStream(count, prompt, answer, seed=section.seed))
+
+
+def vendor_tables(config: "RunConfig") -> str:
+    """Return package and version of NVIDIA's measured tables if operators may take their times from them, else ""."""
+    return nvidia.installed() if config.compute.gpu and config.compute.vendor_tables else ""
 
 
 def remarks(config: "RunConfig", num_npus: int | None = None) -> list[str]:

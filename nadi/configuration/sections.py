@@ -52,6 +52,7 @@ from nadi.configuration.values import (
     Weight,
 )
 from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
+from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
@@ -608,6 +609,11 @@ class RunConfig(Section):
     def settled(self) -> dict[str, Any]:
         """Return all values as in a run file, including defaults; for summary.json."""
         return self.model_dump(mode="json", exclude_none=True, exclude={"workload"} if self.jobs else {"jobs"})
+
+    def check_energy(self) -> None:
+        """Raise ConfigError if the table of powers and prices is wrong."""
+        if self.energy is not None:
+            read_table(self.energy.table)
 
     def decided(self, **keys_of_section: Mapping[str, Any]) -> Self:
         """Return the configuration with values that a run has decided, by section and key."""

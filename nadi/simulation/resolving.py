@@ -33,10 +33,11 @@ from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.wiring.flow_traffic import with_flows
 from nadi.simulation.wiring.freed_memory import return_freed_memory
-from nadi.simulation.wiring.partitioning import Division, place
-from nadi.simulation.wiring.reading import LoadedWorkload, built_fabric, interference, read_work
+from nadi.simulation.wiring.partitioning import Division, Load, measured_load, place, traffic_load
+from nadi.simulation.wiring.reading import LoadedWorkload, built_fabric, collective_settings, interference, read_work
 from topologies import Graph
 from topologies.units import format_time
+from workload import CollectiveSettings
 from workload.generators.point_to_point import flow_lists
 
 
@@ -310,6 +311,68 @@ def _jobs_alone(config: RunConfig, work: LoadedWorkload) -> Iterator[RunConfig]:
 def _again(config: RunConfig, *, workers: Workers, force: bool) -> "functools.partial[RunPlan]":
     """Return a function that plans another run to compare with, which results need nothing of but its end."""
     return functools.partial(resolve, config, workers.ranks, force=force, has_folder=False)
+
+
+def settings_on(graph: Graph, config: RunConfig, *, records: bool = True) -> pdes.Settings:
+    """Return the engine's settings of a configuration's network on a fabric, whatever its NPUs do there.
+
+    `records`: whether results have rows of trace nodes and messages.
+    """
+    named = network_settings(
+        config.network, config.system, seed=config.engine.seed, record_nodes=records, record_flows=records
+    )
+    return fabric.fitted(graph, named)
+
+
+class IdleFabric(NamedTuple):
+    """A fabric with its network, on which nothing runs yet."""
+
+    keys: Mapping[str, Mapping[str, Any]]  # values of [network] and [system], settled, for JSON
+    graph: Graph
+    settings: pdes.Settings  # of packets, if the model has no links
+    collectives: CollectiveSettings  # algorithms of collectives
+    simulates: bool  # whether the model has links
+    overload: str  # why links may carry more than they can, as the model declares it; "" = they cannot
+    remarks: Sequence[str]  # sentences about the fabric and about keys without effect
+
+
+def idle_fabric(config: RunConfig, seed: int, *, force: bool) -> IdleFabric:
+    """Return the fabric of a configuration to time collectives on; refuse one for too much memory, unless `force`."""
+    if config.network.nvlink != "messages":
+        found = f'[network] nvlink: found "{config.network.nvlink}"'
+        raise ConfigError(f"{found}, which every row contains anyway; expected another")
+    affordable.check_fabric(config.topology.source(), force=force)
+    graph, model = built_fabric(config), config.network.model
+    simulated = config.decided(
+        engine={"seed": seed}, network={} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
+    )
+    settings = settings_on(graph, simulated, records=False)
+    said = [*graph.remarks, *filter(None, [without_effect(config).sentence()])]
+    keys, overload = (
+        config.model_dump(mode="json", include={"network", "system"}),
+        model.hooks_with(config.network.own_keys).overload,
+    )
+    how = collective_settings(config, graph, force=force)
+    return IdleFabric(keys, graph, settings, how, model.has_links, overload, said)
+
+
+def partition_inputs(config: RunConfig, weights: Path | None, *, force: bool) -> tuple[Graph, Load, Division]:
+    """Return fabric, load and division of a run that several workers share; ConfigError: they cannot.
+
+    `weights`: folder of an earlier run that gives the load; None = the traces do. `force`: as for `resolve`.
+    """
+    network = config.network
+    if not network.model.several_workers:
+        raise ConfigError(
+            f"[network] fidelity: found {network.fidelity!r}, which runs on one worker; "
+            f"expected {pdes.fidelity.quoted(lambda model: model.several_workers)}"
+        )
+    affordable.check_fabric(config.topology.source(), force=force)
+    graph = built_fabric(config)
+    division = Division(config.engine.partitioner, config.engine.weights, network_settings(network))
+    if weights is not None:
+        return graph, measured_load(weights, graph), division
+    return graph, traffic_load(graph, read_work(config, graph, force=force).program, division.settings), division
 
 
 def check_job(

@@ -24,7 +24,7 @@ from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.likeness import slots_of
 from nadi.simulation.closed_forms.costs import WHAT_IF_EFFORT, CollectiveCosts
-from nadi.simulation.fidelities import fabric_settings, network_settings
+from nadi.simulation.resolving import settings_on
 from pdes import Settings
 from topologies import Graph
 from workload import Program
@@ -310,8 +310,7 @@ def _equivalent_groups(program: Program, representative_npu: Int64, group_number
 
 def settings_of(run: Run) -> Settings:
     """Return the engine's settings of the run."""
-    config = run.config
-    return fabric_settings.fitted(run.graph, network_settings(config.network, config.system, seed=config.engine.seed))
+    return settings_on(run.graph, run.config)
 
 
 def closed_forms(run: Run) -> CollectiveCosts:
