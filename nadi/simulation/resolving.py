@@ -143,7 +143,7 @@ def _inputs(config: RunConfig, workers: Workers, *, force: bool, keeps_flows: bo
     read = functools.partial(read_work, config, graph, force=force)
     work, owner, note = place(read, graph, workers, division)
     return_freed_memory()
-    slowdown, job_slowdowns = interference(config, graph, work.frameworks)
+    slowdown, job_slowdowns = interference(config, graph, work)
     if slowdown is not None:
         config = config.decided(system={"compute_slowdown": slowdown})
     sample_ps = _sample_ps(config, graph, settings)
