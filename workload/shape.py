@@ -36,7 +36,7 @@ class GroupShape(NamedTuple):
     inside_ps: int = 0  # Latency in ps of an empty message within a host, for the farthest pair
     outside_bps: int = 0  # Send rate in bits per second to another host over all NICs together; 0 = a single host
     outside_ps: int = 0  # Latency in ps of an empty message to another host
-    nics: int = 0  # Minimum number of a member's links to other hosts
+    nic_shares: tuple[int, ...] = ()  # Share of outside_bps of each NIC of the first member (Graph.port_shares)
     trees: tuple[AggregatorBranch, ...] = ()  # Aggregation trees in the switches, only for algorithms that name TREES
     accelerator: str = ""  # Name of the NPU type on the fabric; "" = unknown
     line_bps: tuple[int, ...] = ()  # Bits per second of inside_bps and outside_bps with headers; () = equal
@@ -68,10 +68,29 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape
         *(len(npu), grid, rates, latencies, host, place),
         *_paths(graph, inside),
         *_paths(graph, outside),
-        min((len(next_links(graph, *pair)) for pair in outside), default=0),
+        _shares(graph, *outside[0]) if outside else (),
         trees_of(graph, npu, trees)[0] if trees and len(npu) > 1 else (),
         graph.accelerator,
     )
+
+
+def stripes_of(graph: Graph, members: ArrayLike) -> int:
+    """Return the smallest number of equal stripes of a buffer that a group's links share by their rates; 1 = one link.
+
+    members: int[n], NPU of each member. The links are those of the first member towards a member of another host, or of
+    its own host if there is no other.
+    """
+    npu = np.asarray(members, np.int64)
+    if len(npu) < 2 or isinstance(graph.routing, DimensionRouting):
+        return 1
+    elsewhere = npu[graph.host[npu] != graph.host[npu[0]]]
+    return sum(_shares(graph, int(npu[0]), int(elsewhere[0] if len(elsewhere) else npu[1])))
+
+
+def _shares(graph: Graph, npu: int, peer: int) -> tuple[int, ...]:
+    """Return the share of each link on which an NPU sends to a peer, the smallest whole numbers."""
+    shares = graph.port_shares[next_links(graph, npu, peer)]
+    return tuple((shares // np.gcd.reduce(shares)).tolist())
 
 
 def _grid(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -45,7 +45,7 @@ class GroupChannels(NamedTuple):
     nvls: ChannelGraph | None  # channels of NVLS, one per head; None = no NVSwitches that sum
     used: int  # number of channels of the communicator: those of the ring, each used twice
     nvlink: float  # GB/s that the search counts for all NVLinks of a member; 0 = no NVLink
-    net: float  # GB/s that the search counts for a member's NIC
+    net: float  # GB/s that the search counts for a member's NICs
 
 
 def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
@@ -55,6 +55,8 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     inside_bps, outside_bps = shape.lines_bps
     nvlink = inside_bps / 8e9 * generation.nvlink_payload
     net = min(outside_bps / 8e9, generation.pcie)
+    shares = shape.nic_shares or (1,)
+    nics = [net * share / sum(shares) for share in shares]
     if hosts == 1:
         # each ring takes its speed from every member's links, once per direction
         fastest = _greatest(generation.inside_speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
@@ -64,19 +66,20 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
 
         def count(speed: float) -> int:
             """A channel enters and leaves a host by a NIC each, and takes its speed from every member's NVLinks."""
-            through_nics = per_host * int(net / speed + _ROUNDING)
+            through_nics = per_host * sum(int(nic / speed + _ROUNDING) for nic in nics)
             return min(through_nics, int(nvlink / speed + _ROUNDING)) if nvlink else through_nics
 
-        ring = _doubled(_greatest(generation.between_speeds, net, nvlink, count), generation)
+        ring = _doubled(_greatest(generation.between_speeds, max(nics), nvlink, count), generation)
         max_gb_per_s = min(per_host * net, nvlink * per_host / (per_host - 1) if per_host > 1 else per_host * net)
-        tree = _tree(ring.channels, max_gb_per_s, generation.between_speeds, net)
+        tree = _tree(ring.channels, max_gb_per_s, generation.between_speeds, max(nics))
     nvls = None
     if sums_in_switches(shape) and generation.nvls_efficiency:
-        nvls = _nvls(hosts, per_host, net, nvlink, generation)
+        nvls = _nvls(hosts, per_host, max(nics), nvlink, generation)
     used = 2 * ring.channels
     hopper = generation.compute_capability >= HOPPER
     if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
         used *= 2
+    used = -(-used // sum(shares)) * sum(shares)  # as many channels for each NIC as its rate says
     return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, net)
 
 
