@@ -139,10 +139,10 @@ def share_of(routes, port, hops):
 def path_of(net, src, dst, connection):
     """Return the number whose lowest bits are the entropy of a connection's path between two NPUs of the fabric.
 
-    It is a hash. Where NPUs have several ports, the connections of two NPUs have consecutive numbers, so that
+    It is a hash. Where NPUs have several NICs, the connections of two NPUs have consecutive numbers, so that
     `port_of_several` shares them out exactly. connection: within the job, with its number, without its share of a rate.
     """
-    if net.hooks.choose_port == 0:
+    if net.const.several_nics == 0:
         return mix3(src + net.const.seed, dst, connection)
     group = connection & ((1 << CONNECTION_SHIFT) - 1)
     return mix3(src + net.const.seed, dst, group) + (connection >> CONNECTION_SHIFT)
@@ -182,7 +182,7 @@ def cell_of_several(world_address, node, dst, word2):
 @hook
 def port_of_several(world_address, node, dst, word2):
     """Return the outgoing link of NPU `node`, of several, to NPU `dst`; in table mode one with the nearest switch."""
-    # Those with equally near switches take turns with consecutive entropies, each as often as its share says.
+    # Of those with equally near switches, NICs take turns with consecutive entropies, each as often as its share says.
     world = world_at(world_address)
     net, routes = world.net, world.routes
     if net.const.dimensions > 0:
@@ -197,6 +197,8 @@ def port_of_several(world_address, node, dst, word2):
         if hops == best:
             total += share_of(routes, out, hops)
     pick = entropy(word2) % total
+    if net.const.several_nics == 0:
+        pick = (mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1)) * total) >> 32
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         if hops_by(net, routes, out, dst) == best:

@@ -9,7 +9,7 @@ them.
 import heapq
 import itertools
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from functools import cache, lru_cache
 from types import SimpleNamespace
 
@@ -165,7 +165,9 @@ class Simulator:
             if link.src < graph.npus:
                 ports = self.npus[link.src].ports
                 ports[link.number] = Port(link, len(ports))
-        self.has_several_ports = any(len(npu.ports) > 1 for npu in self.npus)
+        switches = [link for link in self.links if link.dst >= graph.npus and graph.node_kind[link.dst] != NVSWITCH]
+        nics = Counter(link.src for link in switches)
+        self.has_several_nics = hasattr(graph.routing, "home") and max(nics[npu] for npu in range(graph.npus)) > 1
         self.ways = {}
         self.flows, self.steps, self.buffers, self.blocking, self.connection, self.shares = [], {}, {}, {}, {}, {}
         self.endpoint, self.begins = settings.fidelity.endpoint_delay_ps, {}
@@ -326,7 +328,7 @@ class Simulator:
     def one_of(self, links, node, entropy):
         if len(links) == 1:
             return links[0]
-        if node < self.graph.npus and hasattr(self.graph.routing, "home"):
+        if node < self.graph.npus and self.has_several_nics:
             return links[entropy % len(links)]
         return links[mix(self.salt[node] ^ (entropy * 0x9E3779B1)) * len(links) // WORD]
 
@@ -466,7 +468,7 @@ class Simulator:
     def pair_to(self, npu, dst, group, connection):
         if (dst, group, connection) not in npu.pairs:
             src = npu.number + self.settings.seed
-            if self.has_several_ports:  # the connections of two NPUs have consecutive numbers
+            if self.has_several_nics:  # the connections of two NPUs have consecutive numbers
                 entropy = (mix3(src, dst, group) + connection) % 2**15
             else:
                 entropy = mix3(src, dst, group + connection * 2**19) % 2**15

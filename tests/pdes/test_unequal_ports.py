@@ -5,6 +5,8 @@ import pytest
 
 import partition
 from nadi.configuration.sections import NetworkSection
+from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.run import network_settings
 from pdes import Settings, build_world, run
 from tests.pdes.cases import BASE, Traces
@@ -92,3 +94,17 @@ def test_shares_of_odd_rates_are_small():
     graph = planes(2, 429_496_729_601, 100 * GBPS)
     assert graph.port_shares.tolist()[::2] == [13, 13, 3, 3]
     assert simulate(graph, every_pair(2, 100), Settings(**BASE)).counters["data_packets"] == 2
+
+
+@pytest.mark.parametrize("rates", [(200, 200), (300, 100), (250, 150)])
+@pytest.mark.parametrize("kind", ["all-reduce", "all-to-all"])
+def test_the_formula_counts_all_nics(rates, kind):
+    times_ps = []
+    for nics in (rates, (400,)):
+        graph = planes(4, *(rate * GBPS for rate in nics), hosts=4)
+        program = collective_program(kind, 4, 64 << 20, "ring", graph)
+        form = closed_form(
+            *(graph, program, Settings(**BASE), kind, "ring", 0, np.arange(4), 64 << 20), PlayedCollectives(0)
+        )
+        times_ps.append(form.time_ps)
+    assert times_ps[0] == pytest.approx(times_ps[1], rel=0.005)

@@ -3,7 +3,8 @@
 NCCL searches the links of a host for channels that all have one speed out of a list, the largest sum of speeds first.
 On a host whose NVSwitch connects all GPUs equally and whose NICs are distributed evenly, the search reduces to
 counting: a channel takes its speed from every link that it crosses. `planned` counts; a test walks the links one by
-one.
+one. Several NICs of an NPU count as one with the rates of all, as NCCL merges the ports of a NIC
+(NCCL_NET_MERGE_LEVEL).
 """
 
 from collections.abc import Callable
@@ -55,8 +56,6 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     inside_bps, outside_bps = shape.lines_bps
     nvlink = inside_bps / 8e9 * generation.nvlink_payload
     net = min(outside_bps / 8e9, generation.pcie)
-    shares = shape.nic_shares or (1,)
-    nics = [net * share / sum(shares) for share in shares]
     if hosts == 1:
         # each ring takes its speed from every member's links, once per direction
         fastest = _greatest(generation.inside_speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
@@ -66,20 +65,22 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
 
         def count(speed: float) -> int:
             """A channel enters and leaves a host by a NIC each, and takes its speed from every member's NVLinks."""
-            through_nics = per_host * sum(int(nic / speed + _ROUNDING) for nic in nics)
+            through_nics = per_host * int(net / speed + _ROUNDING)
             return min(through_nics, int(nvlink / speed + _ROUNDING)) if nvlink else through_nics
 
-        ring = _doubled(_greatest(generation.between_speeds, max(nics), nvlink, count), generation)
+        ring = _doubled(_greatest(generation.between_speeds, net, nvlink, count), generation)
         max_gb_per_s = min(per_host * net, nvlink * per_host / (per_host - 1) if per_host > 1 else per_host * net)
-        tree = _tree(ring.channels, max_gb_per_s, generation.between_speeds, max(nics))
+        tree = _tree(ring.channels, max_gb_per_s, generation.between_speeds, net)
     nvls = None
     if sums_in_switches(shape) and generation.nvls_efficiency:
-        nvls = _nvls(hosts, per_host, max(nics), nvlink, generation)
+        nvls = _nvls(hosts, per_host, net, nvlink, generation)
     used = 2 * ring.channels
     hopper = generation.compute_capability >= HOPPER
     if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
         used *= 2
-    used = -(-used // sum(shares)) * sum(shares)  # as many channels for each NIC as its rate says
+    if len(shape.nic_shares) > 1:  # each NIC has two channels or more, as many as its rate says
+        stripes = 2 * sum(shape.nic_shares)
+        used = -(-used // stripes) * stripes
     return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, net)
 
 
