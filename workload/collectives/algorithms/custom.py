@@ -23,6 +23,7 @@ NAME = "custom"
 KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")
 PARAMETERS = {"file": "", "size": "", "plans": ""}
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 NAMED_ONLY = True
 _MIN_STEP_BYTES = 24
 

@@ -24,6 +24,7 @@ from workload.collectives.nccl.decision import (
 )
 from workload.collectives.nccl.generations import AUTO, generations
 from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
+from workload.collectives.plans.dataset_splits import in_stripes
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import IF_ANY
@@ -33,6 +34,7 @@ from workload.shape import GroupShape
 NAME = "nccl"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 ESTIMATE = True
 PARAMETERS: dict[str, int | bool | str] = {**NcclParameters._field_defaults, "pxn": True}
 LIMITS = {
@@ -68,7 +70,7 @@ def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa:
 def plan(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> Plans:  # noqa: ANN401
     """Return the steps of each member: lanes per channel, or per head of NVLS; parameters: those of PARAMETERS."""
     if kind == "all-to-all":
-        return pxn_plans.plan(_sends(shape, **parameters), size_bytes)
+        return in_stripes(pxn_plans.plan(_sends(shape, **parameters), size_bytes), kind, max(1, sum(shape.nic_shares)))
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
     return _LANES[decision.algorithm].plan(kind, shape, size_bytes, decision)
 
@@ -76,7 +78,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> Pl
 def extent(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> PlanExtent:  # noqa: ANN401
     """Return the number of steps and lanes of `plan`, whose parameters are the same."""
     if kind == "all-to-all":
-        return pxn_plans.extent(_sends(shape, **parameters))
+        return pxn_plans.extent(_sends(shape, **parameters)).in_parts(max(1, sum(shape.nic_shares)))
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
     return _LANES[decision.algorithm].extent(kind, shape, size_bytes, decision)
 

@@ -17,6 +17,7 @@ from workload.shape import GroupShape
 NAME = "nvls-tree"
 KINDS = ("all-reduce",)
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 TREES = "hosts"
 LOWER_BOUND = True
 PARAMETERS = {"chunks": 0}

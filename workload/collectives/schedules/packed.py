@@ -130,14 +130,23 @@ class ScheduleSet:
         self._of_shapes: dict[object, list[int]] = {}
         self._by_content: dict[object, int] = {}
 
-    def add(self, kind: str, algorithm: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> int:
+    def add(
+        self,
+        kind: str,
+        algorithm: str,
+        members: int,
+        shape: GroupShape | None = None,
+        size_bytes: int = 0,
+        stripes: int = 1,
+    ) -> int:
         """Return the number of a schedule, after adding it if it is new; DONE_AT_ONCE (-1) for a group of one.
 
         algorithm: name, with parameters if any, as `ring:channels=2`; shape and size_bytes (of the whole buffer) are
-        for algorithms that need them. Raises WorkloadError: unknown kind, algorithm or parameter, an algorithm that
-        does not implement the kind, a missing shape, or more memory than the set may take.
+        for algorithms that need them; stripes: of the buffer, over parallel NICs (workload.shape.stripes_of). Raises
+        WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not implement the kind, a missing
+        shape, or more memory than the set may take.
         """
-        chosen = collectives.choose(kind, algorithm)
+        chosen = collectives.choose(kind, algorithm).striped(kind, stripes)
         key: tuple[object, ...] = (kind, chosen, members)
         if chosen.needs_shape and members > 1:
             shape = chosen.on(kind, shape)
