@@ -34,6 +34,7 @@ and defines
 - `TREES`, if switches take part: "all", "hosts" or "hosts and rails" (trees.aggregators), or a function of the
   parameters that returns one of these. The shape then contains the trees, and the last members of a plan that uses them
   are their aggregators,
+- `check_size(kind, size_bytes, **parameters)`, if it takes some sizes only: raises WorkloadError for others,
 - `size_class(kind, shape, size_bytes, **parameters) -> int`, if several sizes share a plan: sizes of one class do,
 - `plan_uneven(cut, shape, **parameters) -> Plans`, if it supports all-to-alls of split sizes (cut:
   uneven.all_to_all_v.Units),
@@ -151,6 +152,12 @@ class AlgorithmChoice(NamedTuple):
         classify = getattr(self.module, "size_class", None)
         part_bytes = self.part_bytes(size_bytes)
         return part_bytes if classify is None else int(classify(kind, shape, part_bytes, **dict(self.parameters)))
+
+    def check_size(self, kind: str, size_bytes: int) -> None:
+        """Raise WorkloadError if the algorithm does not take a buffer of this size."""
+        check = getattr(self.module, "check_size", None)
+        if check is not None:
+            check(kind, self.part_bytes(size_bytes), **dict(self.parameters))
 
     def part_bytes(self, size_bytes: int) -> int:
         """Return the approximate size of a part in bytes, rounded up so that it is above 0 if size_bytes is."""

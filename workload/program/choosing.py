@@ -104,6 +104,8 @@ class ScheduleChooser:
         key = kind, members, shape, size_bytes, algorithm, stripes
         if key in self._known:
             return self._known[key]
+        if members > 1:  # closed forms also ask for plans of sizes between those of the program
+            collectives.choose(kind, algorithm).check_size(kind, size_bytes)
         number = self._known[key] = self.schedules.add(kind, algorithm, members, shape, size_bytes, stripes)
         if number != DONE_AT_ONCE and self.schedules.aggregators(number):
             self.trees_of[number] = kind
