@@ -8,7 +8,8 @@ from topologies import build, clusters
 from workload import WorkloadError, collectives
 from workload.collectives import defaults_on
 from workload.collectives.plans.plan import Lane, each_its_own, everyone_alike
-from workload.collectives.schedules.packed import ScheduleSet, _checked, pack
+from workload.collectives.schedules.checks import checked
+from workload.collectives.schedules.packed import ScheduleSet, pack
 from workload.collectives.schedules.read_back import unpack
 from workload.shape import shape_of
 
@@ -124,7 +125,7 @@ def test_a_large_ring_is_quick():
 )
 def test_plans_that_cannot_be_are_refused(plans, text):
     with pytest.raises(WorkloadError) as error:
-        _checked(plans, "algorithm x")
+        checked(plans, "algorithm x")
     assert str(error.value) == f"algorithm x: {text}"
 
 
