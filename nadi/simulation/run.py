@@ -35,6 +35,7 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.idle_fabric import idle_settings
 from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.job_times import times_alone_ps, without_faults_ps
@@ -117,6 +118,7 @@ def simulate(
 
     def run_closed_forms() -> pdes.Results:
         costs, folded = _lay_out(graph, work, settings, force=force)
+        _compile_plays(graph, work.program, settings, progress)
         costed = running.costed(folded, costs, work.collectives)
         derived.update(running.formulas(folded, costed, work.program))
         _warn(config, progress)
@@ -131,6 +133,7 @@ def simulate(
     else:
         with together(ranks):
             work, own, is_coupled = _estimated(config.network, graph, work, settings)
+            _compile_plays(graph, work.program, settings, progress, ranks)
             if is_coupled and ranks.rank == 0:
                 network = config.network.model_copy(update=settings.fidelity.own.coupled)
                 config = config.model_copy(update={"network": network})
@@ -373,6 +376,20 @@ def run_program(
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
     return without_reducers(results, graph, program)
+
+
+def _compile_plays(
+    graph: Graph,
+    program: Program,
+    settings: pdes.Settings,
+    progress: Progress | NoProgress,
+    ranks: RankGather = ALONE,
+) -> None:
+    """Compile the kernels that play collectives as packets on rank 0, in a run that simulates no packets itself."""
+    model = settings.fidelity.model
+    plays = model.has_headers and not model.has_packets and bool((program.node_schedule >= 0).any())
+    if plays and ranks.rank == 0 and _announce_compilation(work, progress):
+        note_compilation(work, pdes.compile_kernels(graph, idle_settings(graph, settings)))
 
 
 # main kernels that this process has already loaded, whose cache entries need no second check

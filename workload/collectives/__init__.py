@@ -36,6 +36,8 @@ and defines
   are their aggregators,
 - `check_size(kind, size_bytes, **parameters)`, if it takes some sizes only: raises WorkloadError for others,
 - `size_class(kind, shape, size_bytes, **parameters) -> int`, if several sizes share a plan: sizes of one class do,
+- `launch_ps(kind, shape, size_bytes, **parameters) -> int | None`, if plans of one class differ in their launch_ps, the
+  time before the first step: that of a size; None = the same for all sizes of the class,
 - `plan_uneven(cut, shape, **parameters) -> Plans`, if it supports all-to-alls of split sizes (cut:
   uneven.all_to_all_v.Units),
 - `describe(kind, shape, size_bytes, **parameters) -> str`, if it chooses among several algorithms, for tables.
@@ -158,6 +160,12 @@ class AlgorithmChoice(NamedTuple):
         check = getattr(self.module, "check_size", None)
         if check is not None:
             check(kind, self.part_bytes(size_bytes), **dict(self.parameters))
+
+    def launch_ps(self, kind: str, shape: GroupShape, size_bytes: int) -> int | None:
+        """Return the picoseconds before the first step for a buffer's size; None = as planned for any of its class."""
+        launch_ps = getattr(self.module, "launch_ps", None)
+        part_bytes = self.part_bytes(size_bytes)
+        return None if launch_ps is None else launch_ps(kind, shape, part_bytes, **dict(self.parameters))
 
     def part_bytes(self, size_bytes: int) -> int:
         """Return the approximate size of a part in bytes, rounded up so that it is above 0 if size_bytes is."""

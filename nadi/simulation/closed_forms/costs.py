@@ -268,7 +268,7 @@ class CollectiveCosts:
         plans: dict[object, _Plan] = {}
 
         def plan_of(size_bytes: int) -> _Plan:
-            """Return the plan for a size; sizes of one class share it."""
+            """Return the plan for a size; sizes of one class share its steps."""
             size_class = chosen.size_class(kind, shape, size_bytes) if shape else 0
             if size_class not in plans:
                 if len(plans) >= _MAX_KEPT_PLANS:
@@ -277,7 +277,11 @@ class CollectiveCosts:
                 number = schedules.add(kind, algorithm, len(members), shape, size_bytes, stripes)
                 by_formula = PlayedCollectives(_NOTHING_PLAYED)
                 plans[size_class] = _Plan(schedules.pack(), number, PlayedCollectives(), by_formula)
-            return plans[size_class]
+            plan = plans[size_class]
+            launch_ps = chosen.launch_ps(kind, shape, size_bytes) if shape else None
+            if launch_ps is None or plan.number == DONE_AT_ONCE:
+                return plan
+            return plan._replace(schedules=plan.schedules._replace(launch_ps=np.array([launch_ps])))
 
         def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
             """Return the time of a size from its steps if `play`, else from the formula."""

@@ -106,7 +106,7 @@ def describe(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -
 
 
 def size_class(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> int:  # noqa: ANN401
-    """Return a number, equal for sizes of a buffer with equal algorithm, protocol, channels and number of chunks."""
+    """Return a number, equal for sizes of a buffer with equal lanes; the time before their first step may differ."""
     if kind == "all-to-all":
         number, group = 0, _sends(shape, **parameters)
         for far in (False, True):
@@ -114,13 +114,21 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any)
             number = number << 10 | sent.channels << 2 | NAMED_PROTOCOLS.index(sent.protocol)
             number = number << 48 | sent.hop_ps
         return number
-    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
+    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))._replace(launch_ps=0)
     chunks = 0
     if decision.algorithm in {NVLS, NVLS_TREE}:
-        chunks = nvls_plans.size_class(shape, size_bytes, decision)
+        chunks = nvls_plans.lanes_class(shape, size_bytes, decision)
+        decision = decision._replace(pieces=1)  # loops that chunks have no part in
     elif decision.algorithm == COLLNET_DIRECT:
         chunks = collnet_plans.size_class(shape, size_bytes)
-    return decision.number << 20 | chunks
+    return decision.number << 22 | chunks
+
+
+def launch_ps(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> int | None:  # noqa: ANN401
+    """Return the picoseconds before the first step; of an all-to-all, they are part of its class."""
+    if kind == "all-to-all":
+        return None
+    return nccl_decision(kind, shape, size_bytes, _parameters(**parameters)).launch_ps
 
 
 def plan_uneven(cut: Units, shape: GroupShape, **parameters: Any) -> Plans:  # noqa: ANN401
