@@ -15,7 +15,10 @@ from tests.records.resolved import resolved
 from tests.records.settings import FOLDER, prepared
 from tests.records.transcripts import masked
 
-NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))
+SLOW = {"documents", "situations"}
+NAMES = [
+    pytest.param(path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW)) for path in sorted(FOLDER.glob("*.txt"))
+]
 
 
 def check(name, found):
