@@ -31,7 +31,7 @@ help:
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
 	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, traces and files of other simulators, read by every command"
 	@echo "make fuzz-checkpoints  CHECKPOINTS=300 exchanged, truncated and forged checkpoints, from which runs continue"
-	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make lint    ruff, mypy, import-linter, budgets of lines"
 	@echo "make bench   packet-hops per second on this machine"
 	@echo "make docs    the pages of docs/ as a site in site/, without the network"
 	@echo "make clean   remove .venv and what the demo made"
@@ -92,6 +92,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.rules.rooms
 
 bench: $(STAMP)
 	$(BIN)/nadi bench permutation

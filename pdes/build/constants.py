@@ -12,7 +12,7 @@ from pdes.build.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packet
 from pdes.build.layout import Layout, Part, offsets
 from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
 from pdes.core import state as s
-from pdes.core.inputs import Int32, Program, Record, Schedules
+from pdes.core.inputs import Graph, Int32, Program, Record, Schedules
 from pdes.core.memory import row_of
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.rows.run import Constants
@@ -22,6 +22,7 @@ from pdes.messages.flows.coupled import MAX_STAGES, join
 from pdes.messages.whole import post_whole, post_whole_later
 from pdes.network import balancing, disciplines
 from pdes.network.faults import make_changes
+from pdes.network.framing import NVSWITCH_KIND
 from pdes.network.routing import cell_of_several, port_of_several
 from pdes.network.shared_switch import shared_switches
 from pdes.network.telemetry import carry
@@ -81,6 +82,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.lookahead_ps = layout.lookahead_ps
     const.lists = part.lists
     const.dimensions, const.homes = routing
+    const.several_nics = routing[0] == 0 and has_several_nics(graph)
     const.npus, const.nodes = part.npus, len(part.nodes)
     const.outer, const.splits = part.outer, part.splits
     const.lane_stride = 1 + lanes
@@ -112,6 +114,13 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         _set_switch(const, switch, settings)
         const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
     return const
+
+
+def has_several_nics(graph: Graph) -> bool:
+    """Return whether some NPU has several links to ordinary switches."""
+    to_switch = (graph.link_dst >= graph.npus) & (graph.node_kind[graph.link_dst] != NVSWITCH_KIND)
+    is_nic = (graph.link_src < graph.npus) & to_switch
+    return bool(np.bincount(graph.link_src[is_nic]).max(initial=0) > 1)
 
 
 def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None:

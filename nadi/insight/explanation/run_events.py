@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from et.arrays import Int64, positions, spans
+from inputs.arrow import numpy_column
 from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
@@ -110,7 +111,7 @@ def happened(run: Run, job: str = "") -> RunEvents:
     if len(nodes) > MAX_NODES:
         raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MAX_NODES:,} to be explained")
     columns = ("npu", "row", "start_ps", "finish_ps")
-    npu, row, start_ps, finish_ps = (np.asarray(nodes[name], np.int64) for name in columns)
+    npu, row, start_ps, finish_ps = (numpy_column(nodes[name], np.int64) for name in columns)
     at = _rows_in_program(run, program, npu, row)
     kind = program.node_kind[at]
     like = representatives(run, program, npu)
@@ -162,7 +163,7 @@ def _npus_of_jobs(run: Run, program: Program, name: str) -> NDArray[np.bool_]:
 def senders_of(run: Run) -> Int64:
     """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive."""
     program = run.work.program
-    npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
+    npu, row = (numpy_column(run.nodes[name], np.int64) for name in ("npu", "row"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
     return _senders(program, npu, at, program.node_kind[at], representatives(run, program, npu))
 
@@ -284,7 +285,7 @@ def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
     groups = np.arange(len(program.group_ptr) - 1)
     like = np.arange(program.npus)
     if is_folded(run):
-        like = np.asarray(run.npus[REPRESENTED_BY], np.int64)
+        like = numpy_column(run.npus[REPRESENTED_BY], np.int64)
         groups = _equivalent_groups(program, like, groups)
     first = np.full(program.npus, -1)
     own, begin = np.unique(npu, return_index=True)

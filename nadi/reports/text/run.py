@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from inputs.arrow import numpy_column
 from inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
 from nadi.insight.analysis.alike import collectives_table, slowest
@@ -132,8 +133,8 @@ def collective_table(collectives: "pa.Table", max_rows: int, *, with_waits: bool
     found = slowest(collectives)
     played, algorithms = (collectives[name].to_pylist() for name in ("closed_form_played", "algorithm"))
     numbers = ("time_ps", "closed_form_ps", "algbw_Bps", "busbw_Bps")
-    columns = {name: np.asarray(collectives[name], np.float64) for name in numbers}
-    columns["wait_ps"] = np.asarray(collectives["ready_ps"]) - np.asarray(collectives["start_ps"])
+    columns = {name: numpy_column(collectives[name], np.float64) for name in numbers}
+    columns["wait_ps"] = numpy_column(collectives["ready_ps"]) - numpy_column(collectives["start_ps"])
     means = [{name: float(column[rows].mean()) for name, column in columns.items()} for _, rows in found[:max_rows]]
     unit = time_unit(mean["time_ps"] for mean in means)
     names = name_column("group", 5), name_column("kind"), name_column("algorithm", 3)

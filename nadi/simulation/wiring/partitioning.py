@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
+from inputs.arrow import numpy_column
 from nadi.configuration.sections import WEIGHT_SOURCES
 from nadi.errors import ConfigError
 from nadi.launching.workers import Workers
@@ -85,7 +86,7 @@ def measured_load(folder: Path, graph: Graph) -> Load:
         raise ConfigError(f"--weights {folder}: {reason}; expected the results of an earlier run") from None
     if links is None:
         raise ConfigError(f"--weights {folder}: found no {LINKS.file}; expected the results of an earlier run")
-    sent = links.column("tx_packets").to_numpy()
+    sent = numpy_column(links["tx_packets"])
     return Load(partition.from_links(graph, sent), f"packets sent in {folder}", busy_ps, 0.0)
 
 

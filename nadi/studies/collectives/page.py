@@ -6,6 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from inputs.arrow import arrow_numbers
 from inputs.units import PS_PER_US
 from nadi import __version__
 from nadi.insight.analysis.node_times import bus_factor
@@ -110,7 +113,6 @@ def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
 
 def _write_table(path: Path, sweep: CollectiveSweep) -> None:
     """Write one row per algorithm and size; the file's metadata hold the settings of network and system."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     names = [row.algorithm.partition(":") for row in sweep.rows]
@@ -119,13 +121,14 @@ def _write_table(path: Path, sweep: CollectiveSweep) -> None:
         any(row.algorithm == band.algorithm and band.from_bytes <= row.bytes <= band.to_bytes for band in bands)
         for row in sweep.rows
     ]
+    ratio = np.array([row.ratio for row in sweep.rows], np.float64)
     columns = {
         "topology": [sweep.topology] * len(names),
         "npus": [sweep.npus] * len(names),
         **{name: [getattr(row, name) for row in sweep.rows] for name in SweepRow._fields},
         "algorithm": [name for name, _, _ in names],
         "parameters": [parameters for _, _, parameters in names],
-        "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
+        "ratio": arrow_numbers(ratio, np.isnan(ratio)),
         "fastest": fastest,
     }
     settings = {

@@ -18,6 +18,7 @@ from workload.shape import GroupShape
 NAME = "in-network"
 KINDS = ("all-reduce", "reduce", "broadcast", "reduce-scatter", "all-gather", "barrier")
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 TREES = "all"
 PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}

@@ -19,6 +19,7 @@ from workload.shape import GroupShape
 NAME = "rotated-ring"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 NAMED_ONLY = True
 ESTIMATE = True
 
