@@ -15,6 +15,8 @@ RESULTS ?= 10000
 CHECKPOINTS ?= 300
 # Tests of pairwise samples, of which `make fuzz` runs every case.
 PRODUCTS = $(shell grep -rl --include='test_*.py' 'from tests.samples import' tests)
+# All cases of the others take hours.
+SMALL_PRODUCTS = $(filter-out tests/parallel/% tests/features/%,$(PRODUCTS))
 # Recorded runs that take seconds as plain Python.
 SMALL_RUNS := (matrix or flows) and not (driven or nvls or sprayed or symbolic or crowd)
 # Hundreds of processes of the tests import the project: they share its compiled modules.
@@ -59,7 +61,7 @@ test: $(STAMP)
 
 # Tests whose daemons and times need the machine to themselves come last, one after another.
 test-more: $(STAMP)
-	NADI_FULL_PRODUCTS=1 $(BIN)/python -m pytest $(PARALLEL) -m "not full" $(PYTEST) $(PRODUCTS)
+	NADI_FULL_PRODUCTS=1 $(BIN)/python -m pytest $(PARALLEL) -m "not full" $(PYTEST) $(SMALL_PRODUCTS)
 	$(BIN)/python -m pytest -m full $(PYTEST)
 
 test-all:

@@ -1,11 +1,14 @@
-"""A few hundred damaged inputs; `python -m tests.damaged.fuzz_results` tries ten thousand."""
+"""Some damaged inputs; `python -m tests.damaged.fuzz_results` tries ten thousand."""
+
+import os
 
 import pytest
 
 from nadi.cli.main import main
 from tests.damaged.mutations import complaint, example, make_bases
+from tests.samples import FULL
 
-EXAMPLES = 250
+EXAMPLES = 250 if os.environ.get(FULL) else 80
 
 
 @pytest.fixture(scope="module")
