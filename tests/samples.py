@@ -28,6 +28,11 @@ def each_value(cases):
     return _covering(cases, 1)
 
 
+def some(few, many):
+    """Return `few`, or `many` where tests run every case: numbers of random examples of what takes long."""
+    return many if os.environ.get(FULL) else few
+
+
 def sampled(factors):
     """Return a mark that gives a test the pairwise sample of a product.
 

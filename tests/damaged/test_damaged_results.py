@@ -1,14 +1,12 @@
 """Some damaged inputs; `python -m tests.damaged.fuzz_results` tries ten thousand."""
 
-import os
-
 import pytest
 
 from nadi.cli.main import main
 from tests.damaged.mutations import complaint, example, make_bases
-from tests.samples import FULL
+from tests.samples import some
 
-EXAMPLES = 250 if os.environ.get(FULL) else 80
+EXAMPLES = some(80, 250)
 
 
 @pytest.fixture(scope="module")

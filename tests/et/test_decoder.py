@@ -18,9 +18,9 @@ from nadi.simulation.trace_decoding.nodes import PADDING_BYTES
 from pdes.core.jit import jit_enabled
 from tests.et.alike import check_alike
 from tests.plain_python import plain_python
-from tests.samples import sampled
+from tests.samples import sampled, some
 
-MUTATIONS = 400
+MUTATIONS = some(150, 400)
 SHARED = ("chakra/gpt_fsdp8/workload.0.et", "chakra/dense_dp2tp2pp2/workload.5.et")
 
 
