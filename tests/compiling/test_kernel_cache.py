@@ -18,7 +18,6 @@ from nadi.simulation import compilation
 from nadi.simulation.fidelities import network_settings
 from pdes.core.hashing import rehash
 from pdes.workers import team
-from tests.nonempty import nonempty
 from workload import collective_program
 
 NOBODY = 65534
@@ -254,15 +253,6 @@ def test_a_cache_that_is_full_is_no_failure(tmp_path, monkeypatch, of_rehash):
     assert [of_rehash(), of_rehash()] == [False, False]
     assert [*(tmp_path / "name").iterdir()] == []
     assert kernel_cache.cache_complaint().endswith(f"{SUFFIX}: No space left on device")
-
-
-def test_nothing_that_is_loaded_is_unpickled():
-    """Numba's cache pickles, so nothing of ours may ask for it."""
-    for folder in ("compiling", "pdes", "nadi"):
-        for path in nonempty((kernel_sources.ROOT / folder).rglob("*.py")):
-            text = path.read_text()
-            assert "import pickle" not in text, path
-            assert "cache=True" not in text, path
 
 
 def test_is_warm_does_not_count_corrupt_code(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from nadi.simulation.run import run_program
 from pdes import Faults, LinkFault
 from tests.budgets import bounded
 from tests.pdes.cases import Traces
+from tests.samples import sampled
 from workload import CollectiveSettings
 from workload.node_kinds import COMPUTE
 
@@ -72,9 +73,13 @@ def crossed_ps(graph, route, packets, begin_ps, cuts):
         yield ready_ps
 
 
-@pytest.mark.parametrize("fabric", ["leaves", "torus"])
-@pytest.mark.parametrize(("cuts", "answers"), [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("size", [1, MTU, MTU + 1, 300_001])
+@sampled(
+    {
+        "fabric": ["leaves", "torus"],
+        "cuts, answers": [(False, False), (True, False), (False, True), (True, True)],
+        "size": [1, MTU, MTU + 1, 300_001],
+    }
+)
 def test_a_message_alone_takes_the_time_of_its_packets(fabric, cuts, answers, size):
     """With `acknowledged`, the sender is done when the acknowledgement of the last packet is back."""
     graph = FABRICS[fabric]

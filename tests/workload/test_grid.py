@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.nonempty import nonempty
+from tests.samples import sampled
 from tests.workload.alpha_beta import Network
 from workload import CollectiveSettings, WorkloadError, closed_form, collectives
 from workload.collectives.grid.phases import pipelined_ps
@@ -35,22 +36,23 @@ def made(kind, spec, of_shape, size_bytes=1 << 20):
     return schedules.pack()
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "grid",
-        "grid:splits=3",
-        "grid:order=bandwidth-aware,splits=2",
-        "grid:order=whole,splits=2",
-        "grid:algorithms=direct,ring_below=1000",
-        "grid:order=themis,splits=4",
-        "grid:algorithms=direct,splits=2",
-        "hierarchical",
-        "hierarchical:splits=2",
-    ],
+@sampled(
+    {
+        "spec": [
+            "grid",
+            "grid:splits=3",
+            "grid:order=bandwidth-aware,splits=2",
+            "grid:order=whole,splits=2",
+            "grid:algorithms=direct,ring_below=1000",
+            "grid:order=themis,splits=4",
+            "grid:algorithms=direct,splits=2",
+            "hierarchical",
+            "hierarchical:splits=2",
+        ],
+        "kind": KINDS,
+        "grid": GRIDS,
+    }
 )
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("grid", GRIDS)
 def test_does_what_the_kind_promises(grid, kind, spec):
     schedules = made(kind, spec, shape(grid))
     for seed in range(2):
@@ -164,10 +166,14 @@ def of_network(grid, latencies):
     return shape(grid, rates, latencies), [(a, 8e12 / rate) for a, rate in zip(latencies, rates, strict=True)]
 
 
-@pytest.mark.parametrize("algorithms", ["default", "direct"])
-@pytest.mark.parametrize("splits", [1, 2, 5])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("grid", "latencies"), ALPHA_BETA)
+@sampled(
+    {
+        "algorithms": ["default", "direct"],
+        "splits": [1, 2, 5],
+        "kind": KINDS,
+        "grid, latencies": ALPHA_BETA,
+    }
+)
 def test_closed_form_is_what_an_idle_network_takes(grid, latencies, kind, splits, algorithms):
     size = 5 * math.prod(grid) * 1024
     fabric, dimensions = of_network(grid, latencies)
