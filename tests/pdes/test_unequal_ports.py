@@ -7,7 +7,7 @@ import partition
 from nadi.configuration.sections import NetworkSection
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from pdes import Settings, build_world, run
 from tests.pdes.cases import BASE, Traces
 from tests.pdes.compare import check, simulate
