@@ -121,7 +121,7 @@ def _paths(value: object, declaration: NamesFiles) -> list[str]:
         return path
 
     declaration.change(value, note)
-    return list(dict.fromkeys(paths))
+    return list(dict.fromkeys([*paths, *map(str, declaration.installed(value))]))
 
 
 class _Files(NamedTuple):

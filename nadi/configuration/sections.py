@@ -116,7 +116,9 @@ class TopologySection(Section):
     spec: Annotated[str | None, named_files.SPEC] = Field(
         None, description='topology with parameters, "fat-tree:k=4,rate=100Gbps"'
     )
-    name: str | None = Field(None, description="name of a topology; params has its parameters")
+    name: Annotated[str | None, named_files.TOPOLOGY] = Field(
+        None, description="name of a topology; params has its parameters"
+    )
     params: Annotated[dict[str, Any], named_files.PARAMS] = Field(
         {}, description="parameters of the topology name, or replacements of spec's parameters"
     )
@@ -220,7 +222,7 @@ def _known_fidelity(name: object) -> object:
 class _NetworkModelSection(Section):
     """The model of the network."""
 
-    fidelity: Annotated[str, BeforeValidator(_known_fidelity)] = _engine("fidelity")
+    fidelity: Annotated[str, BeforeValidator(_known_fidelity), named_files.FIDELITY] = _engine("fidelity")
 
 
 def _of_model(setting: Setting) -> tuple[Any, Any]:
@@ -282,12 +284,12 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     ecn_by_rate: EcnByRate | None = _engine_if("ecn_by_rate")
     trimming: StrictBool | None = _engine_if("trimming")
     class_weights: tuple[Weight, ...] | None = _engine_if("class_weights", min_length=2, max_length=2)
-    discipline: str | None = _engine_if("discipline")
+    discipline: Annotated[str | None, named_files.DISCIPLINE] = _engine_if("discipline")
     p2p_class: Literal[0, 1] | None = _engine_if("p2p_class")
     congestion_control: Annotated[str, named_files.CONTROL] = _engine("congestion_control")
     congestion: dict[str, FiniteFloat] = Field({}, description="parameters of the congestion control")
     cnp_interval: Time = _engine("cnp_interval")
-    load_balancing: str = _engine("load_balancing")
+    load_balancing: Annotated[str, named_files.BALANCING] = _engine("load_balancing")
     flowlet_gap: Time = _engine("flowlet_gap")
     selective_repeat: ChoiceOrAuto = _engine("selective_repeat")
     reorder: PacketsOrAuto = _engine("reorder")
@@ -359,7 +361,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     @property
     def model(self) -> NetworkModel:
         """Model of the network, with its capabilities."""
-        return fidelity.networks()[self.fidelity]
+        model = known_model(self.fidelity)
+        assert model is not None, "validation has found it"  # noqa: S101 - for mypy
+        return model
 
     @property
     def own_keys(self) -> Any:  # noqa: ANN401 - of the model's class
@@ -374,7 +378,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
 
 def known_model(name: object) -> NetworkModel | None:
     """Return the model of the network with a name; None if there is none."""
-    return fidelity.networks().get(name) if isinstance(name, str) else None
+    return fidelity.network(name) if isinstance(name, str) else None
 
 
 class ComputeSection(Section):
@@ -458,7 +462,7 @@ class EngineSection(Section):
     workers: int = _engine("workers", ge=1, le=bounds.MAX_WORKERS)
     share_memory: bool = _engine("share_memory")
     lps_per_worker: int = _engine("lps_per_worker", ge=1, le=bounds.MAX_WORKERS)
-    partitioner: str = Field(
+    partitioner: Annotated[str, named_files.PARTITIONER] = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
     weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES)] = Field(

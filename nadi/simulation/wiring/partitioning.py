@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
+from inputs.plug_ins import PlugInError
 from nadi.configuration.sections import WEIGHT_SOURCES, NetworkSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress, Progress
@@ -125,9 +126,10 @@ def place(
     need more memory than is free.
     """
     name = config.engine.partitioner
-    if name not in partition.methods():
-        known = ", ".join(partition.methods())
-        raise ConfigError(f"[engine] partitioner: found {name!r}; expected one of {known}")
+    try:
+        partition.method(name)
+    except PlugInError as error:
+        raise ConfigError(f"[engine] partitioner: {error}") from None
     if config.engine.weights not in WEIGHT_SOURCES:
         measured_load(Path(config.engine.weights), graph)
     ranks = workers.ranks
