@@ -20,7 +20,8 @@ import re
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata, resources, util
 from pathlib import Path
 from types import ModuleType
@@ -123,21 +124,35 @@ def outside_file(kind: str, name: str) -> Path | None:
     return None if path is None else Path(path)
 
 
-def toml_file(kind: str, name: str) -> Path:
-    """Return the file of a plug-in in TOML; PlugInError if its name is unknown or not unique."""
-    if is_file(kind, name):
-        return Path(name)
-    entry = _entry(kind, name)
-    if entry is None:
-        return own_files(kind)[name]
+def toml_file(kind: str, name: str, error: type[Exception] = PlugInError) -> Path:
+    """Return the file of a plug-in in TOML; an `error` if its name is unknown or not unique."""
+    with _raising(error):
+        entry = None if is_file(kind, name) else _entry(kind, name)
+        if entry is None:
+            return own_files(kind).get(name, Path(name))
+        try:
+            return Path(str(resources.files(entry.module) / entry.attr))
+        except Exception as problem:
+            raise _wrong(_label(kind, entry), problem, kind) from problem
+
+
+def module(kind: str, name: str, error: type[Exception] = PlugInError) -> Any:  # noqa: ANN401 - what an entry point names
+    """Return the module of a plug-in; an `error` if its name is unknown or not unique, or it is none of this kind."""
+    with _raising(error):
+        return _module(kind, name)
+
+
+@contextmanager
+def _raising(error: type[Exception]) -> Iterator[None]:
+    """Raise each PlugInError as an `error`."""
     try:
-        return Path(str(resources.files(entry.module) / entry.attr))
-    except Exception as error:
-        raise _wrong(_label(kind, entry), error, kind) from error
+        yield
+    except PlugInError as problem:
+        raise error(str(problem)) from problem.__cause__
 
 
-def module(kind: str, name: str) -> Any:  # noqa: ANN401 - what an entry point names
-    """Return the module of a plug-in; PlugInError if its name is unknown or not unique, or it is none of this kind."""
+def _module(kind: str, name: str) -> Any:  # noqa: ANN401 - what an entry point names
+    """Return the module of a plug-in; PlugInError as `module`."""
     if is_file(kind, name):
         label, found = name, _module_of_file(kind, Path(name).absolute())
     else:
@@ -180,10 +195,8 @@ def _label(kind: str, entry: metadata.EntryPoint) -> str:
 
 def _expected(kind: str) -> str:
     """Return what a file must be, in words."""
-    *others, last = KINDS[kind].needs or ("",)
-    return (
-        f"a {kind} with {', '.join(others)} and {last}" if others else f"a {kind} with {last}" if last else f"a {kind}"
-    )
+    needs = KINDS[kind].needs
+    return f"a {kind} with {' and '.join(filter(None, (', '.join(needs[:-1]), needs[-1])))}" if needs else f"a {kind}"
 
 
 def _wrong(label: object, error: BaseException, kind: str) -> PlugInError:

@@ -6,7 +6,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("nadi", "pdes", "compiling", "partition", "et", "inputs", "workload", "topologies")
-PRESCRIBED = {"Arguments": "topologies/builders", "TraceCheck": "et/checks"}
+PRESCRIBED = {
+    "Arguments": "topologies/builders",
+    "TraceCheck": "et/checks",
+    "Pipeline": "workload/generators/training/pipeline",
+}
 """Names of classes that every file of a folder of plug-ins must have, and the folder."""
 
 

@@ -80,11 +80,11 @@ def is_topology(name: object) -> bool:
 
 
 def topology_of(name: str) -> Topology:
-    """Return the topology or machine of a name or file; PlugInError or TopologyError if it is none."""
+    """Return the topology or machine of a name or file; TopologyError if it is none."""
     if is_machine(name):
         own = machine(name)
         return Topology(name, own.summary, own.arguments, own.build, own.extent)
-    module = plug_ins.module("topology", name)
+    module = plug_ins.module("topology", name, TopologyError)
     optional = (getattr(module, each, None) for each in ("extent", "estimate"))
     return Topology(name, (module.__doc__ or "").partition("\n")[0], module.Arguments, module.build, *optional)
 

@@ -11,6 +11,7 @@ from typing import Any
 from et.checking.check import Check, CheckContext, open_trace
 from et.checking.finding import CheckReport
 from et.checking.sources import Sources
+from et.errors import TraceError
 from inputs import plug_ins
 
 _KIND = "trace check"
@@ -18,7 +19,7 @@ _KIND = "trace check"
 
 def all_checks(files: Sequence[str] = ()) -> Mapping[str, Any]:
     """Return the modules of all checks by name, with those in files of the user's."""
-    return {Path(name).stem: plug_ins.module(_KIND, name) for name in [*plug_ins.names(_KIND), *files]}
+    return {Path(name).stem: plug_ins.module(_KIND, name, TraceError) for name in [*plug_ins.names(_KIND), *files]}
 
 
 def check_traces(

@@ -35,7 +35,7 @@ _KIND = "trace format"
 
 def formats() -> dict[str, Any]:
     """Return every format by its name, without those in files of the user's."""
-    return {name: plug_ins.module(_KIND, name) for name in plug_ins.names(_KIND)}
+    return {name: plug_ins.module(_KIND, name, TraceError) for name in plug_ins.names(_KIND)}
 
 
 def _that_can(verb: Literal["read", "write"]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def chosen(text: str, verb: Literal["read", "write"], option: str) -> tuple[str,
     known_formats = _that_can(verb)
     if name not in known_formats and not plug_ins.is_file(_KIND, name):
         raise TraceError(f"{option} {name!r}: expected one of {', '.join(known_formats)}, or a file NAME.py")
-    module = plug_ins.module(_KIND, name)
+    module = plug_ins.module(_KIND, name, TraceError)
     if not hasattr(module, verb):
         raise TraceError(f"{option} {name}: no {verb}; expected a trace format that has one")
     allowed: Mapping[str, str] = getattr(module, "OPTIONS", {})

@@ -55,7 +55,7 @@ from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJ
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
-from pdes import Faults, Fidelity, NetworkModel, Setting, Settings, SharedBuffer, fidelity, settings_of
+from pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
 from topologies import parse_spec
 from topologies.bounds import MAX_NODES
 from topologies.clusters import find
@@ -377,8 +377,11 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
 
 
 def known_model(name: object) -> NetworkModel | None:
-    """Return the model of the network with a name; None if there is none."""
-    return fidelity.network(name) if isinstance(name, str) else None
+    """Return the model of the network with a name or file; None if there is none, ConfigError if the file is wrong."""
+    try:
+        return fidelity.network(name) if isinstance(name, str) else None
+    except RunError as error:
+        raise ConfigError(str(error)) from error
 
 
 class ComputeSection(Section):

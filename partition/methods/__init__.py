@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from inputs import plug_ins
 from partition.clusters import Clusters
+from partition.errors import PartitionError
 from topologies.graph import Graph, Int32
 
 DEFAULT_METHOD = "auto"
@@ -34,5 +35,5 @@ def methods() -> dict[str, Method]:
 
 
 def method(name: str) -> Method:
-    """Return the method of a name or file; PlugInError if it is none."""
-    return cast("Method", plug_ins.module(_KIND, name))
+    """Return the method of a name or file; PartitionError if it is none."""
+    return cast("Method", plug_ins.module(_KIND, name, PartitionError))

@@ -14,16 +14,13 @@ def module_of(kind: str, name: str, hook: str, parameters: int) -> ModuleType:
 
     hook, parameters: name of the module's hook, and their number; a hook of an outside file is compiled here.
     """
-    try:
-        module: ModuleType = plug_ins.module(kind, name)
-    except plug_ins.PlugInError as error:
-        raise RunError(str(error)) from error
+    module: ModuleType = plug_ins.module(kind, name, RunError)
     if name not in plug_ins.own_files(kind):
         check_hook(f"{kind} {name}", getattr(module, hook), parameters)
     return module
 
 
-def check_hook(label: str, hook: Any, parameters: int) -> None:  # noqa: ANN401 - of users
+def check_hook(label: str, hook: Any, parameters: int) -> None:
     """Raise a RunError that begins with `label` if `hook` is no hook of so many parameters, or does not compile."""
     function = getattr(hook, "py_func", hook)
     found = getattr(getattr(function, "__code__", None), "co_argcount", None)

@@ -44,10 +44,7 @@ def network(name: str) -> NetworkModel | None:
 
 def _checked(name: str) -> NetworkModel:
     """Return the model of a name or file; RunError if it is wrong."""
-    try:
-        model = plug_ins.module(KIND, name).NETWORK
-    except plug_ins.PlugInError as error:
-        raise RunError(str(error)) from error
+    model: NetworkModel = plug_ins.module(KIND, name, RunError).NETWORK
     if name in plug_ins.own_files(KIND):
         return model
     if not isinstance(model, NetworkModel):

@@ -322,9 +322,14 @@ def test_no_traffic_at_all_is_divided_by_nodes():
             "ring:npus=8",
             2,
             {"method": "mtis"},
-            "unknown method 'mtis'; did you mean 'metis'? known: auto, blocks, by-pod, metis, scatter",
+            "unknown partition method 'mtis'; did you mean 'metis'? known: auto, blocks, by-pod, metis, scatter",
         ),
-        ("ring:npus=8", 1, {"method": "zzz"}, "unknown method 'zzz'; known: auto, blocks, by-pod, metis, scatter"),
+        (
+            "ring:npus=8",
+            1,
+            {"method": "zzz"},
+            "unknown partition method 'zzz'; known: auto, blocks, by-pod, metis, scatter",
+        ),
         ("ring:npus=8", 0, {}, "0 parts; expected 1 or more"),
         ("ring:npus=8", 9, PER_NPU, "ring:npus=8: 9 parts; expected at most 8, as it has no more nodes"),
         (

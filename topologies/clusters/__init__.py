@@ -21,7 +21,7 @@ _KIND = "cluster"
 @functools.cache
 def clusters() -> Mapping[str, Cluster]:
     """Return all named clusters, in the order of their names. Raises TopologyError: a file of this folder is wrong."""
-    return {name: _read(plug_ins.toml_file(_KIND, name)) for name in plug_ins.names(_KIND)}
+    return {name: _read(plug_ins.toml_file(_KIND, name, TopologyError)) for name in plug_ins.names(_KIND)}
 
 
 def find(text: str) -> Cluster:

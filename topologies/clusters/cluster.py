@@ -173,6 +173,6 @@ def _replaced(defaults: Mapping[str, object], parameters: Mapping[str, object]) 
 def _parameters_of(builder: str) -> Sequence[str]:
     """Return the names of a topology's parameters; none for a machine or an unknown topology."""
     try:
-        return tuple(plug_ins.module("topology", builder).Arguments.model_fields)
-    except plug_ins.PlugInError:
+        return tuple(plug_ins.module("topology", builder, TopologyError).Arguments.model_fields)
+    except TopologyError:
         return ()

@@ -203,20 +203,20 @@ class AlgorithmChoice(NamedTuple):
 @functools.cache
 def known_algorithms() -> dict[str, Algorithm]:
     """Return Nadi's own algorithms by name."""
-    return {name: plug_ins.module(KIND, name) for name in plug_ins.own_files(KIND)}
+    return {name: plug_ins.module(KIND, name, WorkloadError) for name in plug_ins.own_files(KIND)}
 
 
 def find_algorithm(name: str) -> Algorithm | None:
-    """Return the algorithm of a name or file, None if the name is unknown; PlugInError if a file holds none."""
+    """Return the algorithm of a name or file, None if the name is unknown; WorkloadError if a file holds none."""
     is_outside = plug_ins.is_file(KIND, name) or name in plug_ins.installed_names(KIND)
-    return plug_ins.module(KIND, name) if is_outside else known_algorithms().get(name)
+    return plug_ins.module(KIND, name, WorkloadError) if is_outside else known_algorithms().get(name)
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
     """Return the names of the algorithms of a kind of collective that are not only used when named."""
     # Raises WorkloadError: the kind is unknown.
     kind_index(kind)
-    installed = {name: plug_ins.module(KIND, name) for name in plug_ins.installed_names(KIND)}
+    installed = {name: plug_ins.module(KIND, name, WorkloadError) for name in plug_ins.installed_names(KIND)}
     return tuple(sorted(_of(kind, known_algorithms() | installed)))
 
 

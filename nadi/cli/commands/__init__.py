@@ -39,7 +39,7 @@ class AllCommands(TyperGroup):
 
 def outside_command(name: str) -> Any:  # noqa: ANN401 - typer has its own click
     """Return the command of an installed package, or of a file of the user's."""
-    module, group = plug_ins.module(_KIND, name), typer.Typer()
+    module, group = plug_ins.module(_KIND, name), typer.Typer(add_completion=False)
     try:
         _add(group, Path(name).stem.replace("-", "_"), module)
     except AttributeError:
@@ -54,7 +54,7 @@ def add_commands(group: typer.Typer, package: ModuleType) -> None:
 
 
 def _add(group: typer.Typer, name: str, module: ModuleType) -> None:
-    """Add the commands of a module; a function whose name would hide one of Python's ends in an underscore, `slice_`."""
+    """Add the commands of a module; a function that would hide one of Python's ends in an underscore, `slice_`."""
     if hasattr(module, "register"):
         module.register(group)
     else:

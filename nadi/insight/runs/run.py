@@ -88,7 +88,10 @@ class Run:
     @property
     def network(self) -> NetworkModel:
         """Model of the network with its capabilities."""
-        return fidelity.networks().get(str(self.summary.get("network")), fidelity.PACKET)
+        from nadi.configuration.sections import known_model
+
+        settled = self.summary.get("config", {}).get("network", {})
+        return known_model(settled.get("fidelity", self.summary.get("network"))) or fidelity.PACKET
 
     @cached_property
     def nodes(self) -> "pa.Table":

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
-from inputs.plug_ins import PlugInError
 from nadi.configuration.sections import WEIGHT_SOURCES, NetworkSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress, Progress
@@ -128,7 +127,7 @@ def place(
     name = config.engine.partitioner
     try:
         partition.method(name)
-    except PlugInError as error:
+    except PartitionError as error:
         raise ConfigError(f"[engine] partitioner: {error}") from None
     if config.engine.weights not in WEIGHT_SOURCES:
         measured_load(Path(config.engine.weights), graph)

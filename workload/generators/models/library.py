@@ -32,7 +32,7 @@ def find(name: str) -> Model:
     known = {_bare(each): each for each in names()}
     library_name = known.get(_bare(name))
     if library_name is not None:
-        return read(plug_ins.toml_file(_KIND, library_name))
+        return read(plug_ins.toml_file(_KIND, library_name, WorkloadError))
     if Path(name).is_file():
         return read(Path(name))
     near = difflib.get_close_matches(_bare(name), known, n=1, cutoff=0.0)

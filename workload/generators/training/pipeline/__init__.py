@@ -9,12 +9,13 @@ the other members where the schedule differs from one that has a single chunk pe
 """
 
 from inputs import plug_ins
+from workload.errors import WorkloadError
 from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
 KIND = "pipeline schedule"
 
 
 def schedule_of(name: str) -> type[PipelineSchedule]:
-    """Return the schedule of a name or file; PlugInError if it is none."""
-    found: type[PipelineSchedule] = plug_ins.module(KIND, name).Pipeline
+    """Return the schedule of a name or file; WorkloadError if it is none."""
+    found: type[PipelineSchedule] = plug_ins.module(KIND, name, WorkloadError).Pipeline
     return found
