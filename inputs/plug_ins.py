@@ -31,6 +31,7 @@ from inputs.reading import LARGEST_TEXT_BYTES, read_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 _BEGAN_S = time.time()
+LOADED: dict[str, str] = {}  # SHA-256 of the source that this process runs, by the path of a plug-in from outside
 _MAX_CHARACTERS = 400  # of the description of an error in a plug-in
 
 
@@ -210,6 +211,7 @@ def _module_of_file(kind: str, path: Path) -> ModuleType:
         source = read_bytes(path, LARGEST_TEXT_BYTES)
     except OSError as error:
         raise PlugInError(f"{path}: {error.strerror or error}; expected {_expected(kind)}") from None
+    LOADED[str(path)] = hashlib.sha256(source).hexdigest()
     identity = hashlib.sha256(bytes(path) + b"\0" + source).hexdigest()[:16]
     name = f"plug_in_{identity}_{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}"
     if name in sys.modules:
@@ -230,5 +232,8 @@ def _module_of_file(kind: str, path: Path) -> ModuleType:
 def _note_source(found: object) -> None:
     """Keep the source of a package's module beside it, for the cache of kernels, unless it may run older code."""
     path = getattr(found, "__file__", None)
-    if path and not hasattr(found, "__source__") and Path(path).stat().st_mtime < _BEGAN_S:
-        found.__dict__["__source__"] = read_bytes(path, LARGEST_TEXT_BYTES)
+    if path and path not in LOADED:
+        source = read_bytes(path, LARGEST_TEXT_BYTES)
+        LOADED[path] = hashlib.sha256(source).hexdigest()
+        if Path(path).stat().st_mtime < _BEGAN_S:
+            found.__dict__["__source__"] = source

@@ -16,7 +16,7 @@ def module_of(kind: str, name: str, hook: str, parameters: int) -> ModuleType:
     """
     module: ModuleType = plug_ins.module(kind, name, RunError)
     if name not in plug_ins.own_files(kind):
-        check_hook(f"{kind} {name}", getattr(module, hook), parameters)
+        check_hook(f"{name}: {hook}", getattr(module, hook), parameters)
     return module
 
 
@@ -25,7 +25,7 @@ def check_hook(label: str, hook: Any, parameters: int) -> None:
     function = getattr(hook, "py_func", hook)
     found = getattr(getattr(function, "__code__", None), "co_argcount", None)
     if found != parameters:
-        raise RunError(f"{label}: found {found} parameters of its hook; expected {parameters}")
+        raise RunError(f"{label} has {found} parameters; expected a hook of {parameters}")
     try:
         hook_address(hook)
     except Exception as error:

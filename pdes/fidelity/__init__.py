@@ -50,7 +50,7 @@ def _checked(name: str) -> NetworkModel:
     if not isinstance(model, NetworkModel):
         raise RunError(f"{name}: NETWORK is {type(model).__name__}; expected a NetworkModel")
     for hook in (hook for hooks in model.hooks for hook in (hooks.act, hooks.settle) if hook is not None):
-        check_hook(name, hook, parameters=3)
+        check_hook(f"{name}: {hook.__name__}", hook, parameters=3)
     return model
 
 
