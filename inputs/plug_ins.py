@@ -80,7 +80,7 @@ def own_files(kind: str) -> Mapping[str, Path]:
     package, needs, renamed, _, suffix = KINDS[kind]
     defines = re.compile(rf"^(?:def |class |){needs[0]}\b", re.MULTILINE) if needs else None
     paths = (ROOT / package.replace(".", "/")).glob(f"*{suffix}")
-    own = [path for path in paths if defines is None or defines.search(path.read_text("utf-8"))]
+    own = [path for path in paths if path.stem[0] != "_" and (not defines or defines.search(path.read_text("utf-8")))]
     named = {path.stem if suffix == ".toml" else path.stem.replace("_", "-"): path for path in own}
     return dict(sorted((renamed.get(name, name), path) for name, path in named.items()))
 
