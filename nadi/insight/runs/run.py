@@ -90,8 +90,7 @@ class Run:
         """Model of the network with its capabilities."""
         from nadi.configuration.sections import known_model
 
-        settled = self.summary.get("config", {}).get("network", {})
-        return known_model(settled.get("fidelity", self.summary.get("network"))) or fidelity.PACKET
+        return known_model(self.summary.get("network")) or fidelity.PACKET
 
     @cached_property
     def nodes(self) -> "pa.Table":
