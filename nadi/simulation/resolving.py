@@ -194,12 +194,19 @@ def _check_durations(config: RunConfig, work: LoadedWorkload, settings: pdes.Set
 
 def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
     """Return what must be equal where a run continues from a checkpoint: sources, keys that matter, and files."""
-    sections = changed_paths(config, lambda path: Path(path).name).settled()  # folders may have moved
+    moved = changed_paths(config, lambda path: Path(path).name)  # folders may have moved
+    # a file of a network model is read where it lies
+    sections = moved.decided(network={"fidelity": config.network.fidelity}).settled()
+    sections["network"]["fidelity"] = moved.network.fidelity
     sections.pop("energy", None)
     engine, output = sections["engine"], sections["output"]
     sections["engine"] = {key: engine[key] for key in ("seed", "reuse", "fast_forward")}
     sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone", "without_faults"}}
-    hashes = {entry.key: entry.sha256 for entry in files if entry.key.partition(".")[0] not in {"engine", "energy"}}
+    hashes = {}
+    for entry in files:
+        section, _, key = entry.key.rpartition(".")
+        if section not in {"engine", "energy"}:
+            hashes[f"[{section}] {key} = {Path(entry.path).name}"] = entry.sha256
     return {"sources": source_hash(), "keys": sections, "files": hashes}
 
 
