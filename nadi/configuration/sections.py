@@ -90,7 +90,7 @@ from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
-from pdes import Faults, Fidelity, NetworkModel, Setting, Settings, SharedBuffer, fidelity, settings_of
+from pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
 from topologies import parse_spec
 from topologies.bounds import MAX_NODES
 from topologies.clusters import find
@@ -151,7 +151,9 @@ class TopologySection(Section):
     spec: Annotated[str | None, named_files.SPEC] = Field(
         None, description='topology with parameters, "fat-tree:k=4,rate=100Gbps"'
     )
-    name: str | None = Field(None, description="name of a topology; params has its parameters")
+    name: Annotated[str | None, named_files.TOPOLOGY] = Field(
+        None, description="name of a topology; params has its parameters"
+    )
     params: Annotated[dict[str, Any], named_files.PARAMS] = Field(
         {}, description="parameters of the topology name, or replacements of spec's parameters"
     )
@@ -254,7 +256,7 @@ def _known_fidelity(name: object) -> object:
 class _NetworkModelSection(Section):
     """The model of the network."""
 
-    fidelity: Annotated[str, BeforeValidator(_known_fidelity)] = _engine("fidelity")
+    fidelity: Annotated[str, BeforeValidator(_known_fidelity), named_files.FIDELITY] = _engine("fidelity")
 
 
 def _of_model(setting: Setting) -> tuple[Any, Any]:
@@ -318,14 +320,16 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     class_weights: Annotated[tuple[Weight, ...] | None, needs(SHARED, CLASSES, WEIGHTED)] = _engine_if(
         "class_weights", min_length=2, max_length=2
     )
-    discipline: Annotated[str | None, needs(SHARED, CLASSES)] = _engine_if("discipline")
+    discipline: Annotated[str | None, named_files.DISCIPLINE, needs(SHARED, CLASSES)] = _engine_if("discipline")
     p2p_class: Annotated[Literal[0, 1] | None, needs(SHARED)] = _engine_if("p2p_class")
     congestion_control: Annotated[str, named_files.CONTROL] = _engine("congestion_control")
     congestion: Annotated[dict[str, FiniteFloat], needs(CONTROL)] = Field(
         {}, description="parameters of the congestion control"
     )
     cnp_interval: Annotated[Time, needs(NOTIFIED)] = _engine("cnp_interval")
-    load_balancing: Annotated[str, Needs((BALANCED,), whatever_model=True)] = _engine("load_balancing")
+    load_balancing: Annotated[str, named_files.BALANCING, Needs((BALANCED,), whatever_model=True)] = _engine(
+        "load_balancing"
+    )
     flowlet_gap: Annotated[Time, needs(FLOWLETS)] = _engine("flowlet_gap")
     selective_repeat: ChoiceOrAuto = _engine("selective_repeat")
     reorder: Annotated[PacketsOrAuto, needs(SELECTIVE)] = _engine("reorder")
@@ -397,7 +401,9 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     @property
     def model(self) -> NetworkModel:
         """Model of the network, with its capabilities."""
-        return fidelity.networks()[self.fidelity]
+        model = known_model(self.fidelity)
+        assert model is not None, "validation has found it"  # noqa: S101 - for mypy
+        return model
 
     @property
     def own_keys(self) -> Any:  # noqa: ANN401 - of the model's class
@@ -411,8 +417,11 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
 
 
 def known_model(name: object) -> NetworkModel | None:
-    """Return the model of the network with a name; None if there is none."""
-    return fidelity.networks().get(name) if isinstance(name, str) else None
+    """Return the model of the network with a name or file; None if there is none, ConfigError if the file is wrong."""
+    try:
+        return fidelity.network(name) if isinstance(name, str) else None
+    except RunError as error:
+        raise ConfigError(str(error)) from error
 
 
 class ComputeSection(Section):
@@ -502,7 +511,7 @@ class EngineSection(Section):
     workers: Annotated[int, needs(DIVIDED)] = _engine("workers", ge=1, le=bounds.MAX_WORKERS)
     share_memory: Annotated[bool, needs(DIVIDED)] = _engine("share_memory")
     lps_per_worker: Annotated[int, needs(DIVIDED)] = _engine("lps_per_worker", ge=1, le=bounds.MAX_WORKERS)
-    partitioner: Annotated[str, needs(DIVIDED)] = Field(
+    partitioner: Annotated[str, named_files.PARTITIONER, needs(DIVIDED)] = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
     weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES), needs(DIVIDED)] = Field(

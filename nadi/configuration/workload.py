@@ -55,7 +55,7 @@ class WorkloadSection(Section):
     model: Annotated[str | None, named_files.MODEL] = Field(
         None, description="name of a model (`nadi workload models`) or path of its file, instead of traces"
     )
-    plan: PlanOfRun = Field(None, description='parallel plan of the model, "tp8,pp4,dp32"')
+    plan: Annotated[PlanOfRun, named_files.PLAN] = Field(None, description='parallel plan of the model, "tp8,pp4,dp32"')
     framework: Annotated[Literal["megatron", "deepspeed", "fsdp", "inference"], needs(MODEL)] = Field(
         "megatron", description='framework of the training step; "inference" = the model is served, see [serving]'
     )

@@ -197,12 +197,19 @@ def _check_durations(config: RunConfig, work: LoadedWorkload, settings: pdes.Set
 
 def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
     """Return what must be equal where a run continues from a checkpoint: sources, keys that matter, and files."""
-    sections = changed_paths(config, lambda path: Path(path).name).settled()  # folders may have moved
+    moved = changed_paths(config, lambda path: Path(path).name)  # folders may have moved
+    # a file of a network model is read where it lies
+    sections = moved.decided(network={"fidelity": config.network.fidelity}).settled()
+    sections["network"]["fidelity"] = moved.network.fidelity
     sections.pop("energy", None)
     engine, output = sections["engine"], sections["output"]
     sections["engine"] = {key: engine[key] for key in ("seed", "reuse", "fast_forward")}
     sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone", "without_faults"}}
-    hashes = {entry.key: entry.sha256 for entry in files if entry.key.partition(".")[0] not in {"engine", "energy"}}
+    hashes = {}
+    for entry in files:
+        section, _, key = entry.key.rpartition(".")
+        if section not in {"engine", "energy"}:
+            hashes[f"[{section}] {key} = {Path(entry.path).name}"] = entry.sha256
     return {"sources": source_hash(), "keys": sections, "files": hashes}
 
 
@@ -329,7 +336,7 @@ def settings_on(graph: Graph, config: RunConfig, *, records: bool = True) -> pde
     return fabric.fitted(graph, named)
 
 
-class IdleFabric(NamedTuple):
+class TimedFabric(NamedTuple):
     """A fabric with its network, on which nothing runs yet."""
 
     keys: Mapping[str, Mapping[str, Any]]  # values of [network] and [system], settled, for JSON
@@ -341,7 +348,7 @@ class IdleFabric(NamedTuple):
     remarks: Sequence[str]  # sentences about the fabric and about keys without effect
 
 
-def idle_fabric(config: RunConfig, seed: int, *, force: bool) -> IdleFabric:
+def idle_fabric(config: RunConfig, seed: int, *, force: bool) -> TimedFabric:
     """Return the fabric of a configuration to time collectives on; refuse one for too much memory, unless `force`."""
     if config.network.nvlink != "messages":
         found = f'[network] nvlink: found "{config.network.nvlink}"'
@@ -354,11 +361,11 @@ def idle_fabric(config: RunConfig, seed: int, *, force: bool) -> IdleFabric:
     settings = settings_on(graph, simulated, records=False)
     said = [*graph.remarks, *filter(None, [without_effect(config).sentence()])]
     keys, overload = (
-        config.model_dump(mode="json", include={"network", "system"}),
+        {name: getattr(config, name).model_dump(mode="json") for name in ("network", "system")},
         model.hooks_with(config.network.own_keys).overload,
     )
     how = collective_settings(config, graph, force=force)
-    return IdleFabric(keys, graph, settings, how, model.has_links, overload, said)
+    return TimedFabric(keys, graph, settings, how, model.has_links, overload, said)
 
 
 def partition_inputs(config: RunConfig, weights: Path | None, *, force: bool) -> tuple[Graph, Load, Division]:

@@ -25,13 +25,13 @@ from workload import TraceSet, npu_of, write_set
 ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 STAR = "5 1 0 1 4 A100\n4\n" + "".join(f"{npu} 4 100Gbps 1us 0\n" for npu in range(4))
 NO_FILES = {
-    "workload": {"trace_set", "plan"},
+    "workload": {"trace_set"},
     "jobs": {"trace_set", "name", "start"},
     "serving": {"prompt", "generate"},
-    "topology": {"name", "graph"},
-    "network": {"fidelity", "congestion", "discipline", "flows", "load_balancing"},
+    "topology": {"graph"},
+    "network": {"congestion", "flows"},
     "compute": {"efficiency"},
-    "engine": {"checkpoint", "fast_forward", "partitioner", "reuse"},
+    "engine": {"checkpoint", "fast_forward", "reuse"},
     "faults": {"link", "switch", "npu"},
     "traffic": {"arrivals"},
 }

@@ -1,8 +1,9 @@
-"""Collective algorithms: one module each in the folder `algorithms`, which `known_algorithms` imports by itself.
+"""Collective algorithms: one module each, of the folder `algorithms`, of an installed package, or a file of users.
+
+The name that users write is that of the file, or its path.
 
 A module defines
 
-- `NAME`, the name that users write,
 - `KINDS`, the kinds of collectives that the algorithm implements (see workload.kinds),
 - `plan(kind, members, **parameters) -> Plans` for members >= 1,
 - `closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, **parameters) -> float`: picoseconds on an idle
@@ -56,16 +57,14 @@ member 0, since traces name no root.
 """
 
 import functools
-import importlib
 import math
-import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
+from inputs import plug_ins
 from topologies import NVSWITCH, Graph
-from workload.collectives import algorithms as folder
 from workload.collectives.plans.dataset_splits import in_parts, in_stripes
 from workload.collectives.plans.extent import PlanExtent, of_any
 from workload.collectives.plans.plan import Plans
@@ -76,6 +75,7 @@ from workload.errors import WorkloadError
 from workload.kinds import kind_index
 from workload.shape import GroupShape
 
+KIND = "collective algorithm"
 PREFERRED = ("ring", "direct", "dissemination")
 ON_NVSWITCHES = "nccl"
 
@@ -90,7 +90,6 @@ Value = int | bool | str
 class Algorithm(Protocol):
     """The interface of an algorithm module; without NEEDS_SHAPE, `members` takes the place of the shape."""
 
-    NAME: str
     KINDS: tuple[str, ...]
 
     @staticmethod
@@ -119,7 +118,7 @@ class AlgorithmChoice(NamedTuple):
     @property
     def module(self) -> Algorithm:
         """The module that implements the algorithm."""
-        return known_algorithms()[self.name]
+        return cast("Algorithm", find_algorithm(self.name))
 
     @property
     def needs_shape(self) -> bool:
@@ -228,23 +227,32 @@ class AlgorithmChoice(NamedTuple):
 
 @functools.cache
 def known_algorithms() -> dict[str, Algorithm]:
-    """Return all algorithms by name."""
-    modules = (
-        importlib.import_module(f"{folder.__name__}.{entry.name}") for entry in pkgutil.iter_modules(folder.__path__)
-    )
-    return {module.NAME: cast("Algorithm", module) for module in modules if hasattr(module, "NAME")}
+    """Return Nadi's own algorithms by name."""
+    return {name: plug_ins.module(KIND, name, WorkloadError) for name in plug_ins.own_files(KIND)}
+
+
+def find_algorithm(name: str) -> Algorithm | None:
+    """Return the algorithm of a name or file, None if the name is unknown; WorkloadError if a file holds none."""
+    is_outside = plug_ins.is_file(KIND, name) or name in plug_ins.installed_names(KIND)
+    return plug_ins.module(KIND, name, WorkloadError) if is_outside else known_algorithms().get(name)
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
     """Return the names of the algorithms of a kind of collective that are not only used when named."""
     # Raises WorkloadError: the kind is unknown.
     kind_index(kind)
-    return tuple(sorted(name for name, m in known_algorithms().items() if kind in m.KINDS and not _named_only(m, kind)))
+    installed = {name: plug_ins.module(KIND, name, WorkloadError) for name in plug_ins.installed_names(KIND)}
+    return tuple(sorted(_of(kind, known_algorithms() | installed)))
+
+
+def _of(kind: str, modules: Mapping[str, Algorithm]) -> list[str]:
+    return [name for name, module in modules.items() if kind in module.KINDS and not _named_only(module, kind)]
 
 
 def default_algorithm(kind: str) -> str:
     """Return the default algorithm of a kind of collective: ring if it implements it, or direct, or dissemination."""
-    known = algorithms_of(kind)
+    kind_index(kind)
+    known = _of(kind, known_algorithms())
     return next((name for name in PREFERRED if name in known), known[0])
 
 
@@ -260,13 +268,12 @@ def defaults_on(fabric: Graph) -> dict[str, str]:
 def choose(kind: str, spec: str) -> AlgorithmChoice:
     """Return algorithm and parameters of `spec`, such as ring:channels=4, for a kind; WorkloadError if unfit."""
     name, _, rest = spec.partition(":")
-    known = algorithms_of(kind)
-    module = known_algorithms().get(name)
-    if name not in known and (module is None or kind not in module.KINDS):
-        raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(known)}")
-    own: dict[str, Value] = getattr(known_algorithms()[name], "PARAMETERS", {})
-    defaults = {**own, **({} if kind in _WHOLE or _named_only(known_algorithms()[name], "") else PARTS)}
-    limits: dict[str, tuple] = getattr(known_algorithms()[name], "LIMITS", {}) | dict.fromkeys(PARTS, (1, MAX_PARTS))
+    module = find_algorithm(name)
+    if module is None or kind not in module.KINDS:
+        raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(algorithms_of(kind))}")
+    own: dict[str, Value] = getattr(module, "PARAMETERS", {})
+    defaults = {**own, **({} if kind in _WHOLE or _named_only(module, "") else PARTS)}
+    limits: dict[str, tuple] = getattr(module, "LIMITS", {}) | dict.fromkeys(PARTS, (1, MAX_PARTS))
     given: dict[str, Value] = {}
     for part in rest.split(",") if rest.strip() else ():
         key, equals, text = (word.strip() for word in part.partition("="))
@@ -290,7 +297,7 @@ def uneven_algorithms() -> tuple[str, ...]:
 
 def default_uneven(even_algorithm: str) -> str:
     """Return the default algorithm of all-to-alls with split sizes, given that of even all-to-alls ("" = none)."""
-    does_both = hasattr(known_algorithms().get(even_algorithm.partition(":")[0]), "plan_uneven")
+    does_both = hasattr(find_algorithm(even_algorithm.partition(":")[0]), "plan_uneven")
     return even_algorithm if does_both else PLAIN_UNEVEN[0]
 
 
@@ -302,7 +309,7 @@ def choose_uneven(spec: str) -> AlgorithmChoice | None:
     if spec in PLAIN_UNEVEN:
         return None
     name = spec.partition(":")[0]
-    if name in PLAIN_UNEVEN or name not in uneven_algorithms():
+    if name in PLAIN_UNEVEN or not hasattr(find_algorithm(name), "plan_uneven"):
         raise WorkloadError(f"algorithm {spec!r} for {UNEVEN}: expected one of {', '.join(uneven_algorithms())}")
     return choose("all-to-all", spec)
 

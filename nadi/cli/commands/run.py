@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from inputs import plug_ins
 from nadi.cli.completion import cluster_names, model_names
 from nadi.cli.options import Force, Overrides, Quiet, named_path
 from nadi.cli.simulating import run_and_report
@@ -56,15 +57,17 @@ def run(
     from nadi.api.running import run_request
     from nadi.configuration.sections import WEIGHT_SOURCES
     from nadi.launching.world import together
-    from topologies.clusters import with_path_from
+
+    def from_here(kind: str, name: str | None) -> str | None:
+        return name and plug_ins.with_path(kind, name, lambda path: str(Path(path).absolute()))
 
     named = {
         "workload.model": model,
         "workload.plan": plan,
         "workload.framework": framework,
-        "topology.cluster": cluster and with_path_from(Path.cwd(), cluster),
+        "topology.cluster": from_here("cluster", cluster),
         "topology.gpus": gpus,
-        "network.fidelity": fidelity,
+        "network.fidelity": from_here("network model", fidelity),
     }
     # JSON quotes texts, so that they stay texts
     from_options = [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]

@@ -143,9 +143,10 @@ def place(
     divides the fabric; then each rank reads the traces of its own NPUs. If the weights do not come from traces, the
     first step is omitted, and a rank opens no files but those of its own NPUs.
     """
-    if division.method not in partition.methods():
-        known = ", ".join(partition.methods())
-        raise ConfigError(f"[engine] partitioner: found {division.method!r}; expected one of {known}")
+    try:
+        partition.method(division.method)
+    except PartitionError as error:
+        raise ConfigError(f"[engine] partitioner: {error}") from None
     if division.weights not in WEIGHT_SOURCES:
         measured_load(Path(division.weights), graph)
     ranks = workers.ranks

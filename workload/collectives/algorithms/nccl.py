@@ -31,7 +31,6 @@ from workload.collectives.trees.aggregators import IF_ANY
 from workload.collectives.uneven.all_to_all_v import Units
 from workload.shape import GroupShape
 
-NAME = "nccl"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 NEEDS_SHAPE = True
 OWN_CONNECTIONS = True
