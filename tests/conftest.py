@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import fcntl
 import gc
 import io
 import signal
@@ -25,11 +26,10 @@ settings.load_profile("nadi")  # for tests of random examples that do not say ho
 gc.set_threshold(50_000)  # searches for garbage after 700 new objects, as is usual, take a tenth of the suite's time
 
 
-BUSY = {"faults", "parallel", "slurm"}
-"""Folders of tests that start several workers which wait for each other, or end them at certain moments.
-
-What keeps one process busy at a time, and asks for no times, belongs elsewhere: beside others it costs half.
-"""
+BUSY = {"faults", "parallel"}
+"""Folders of tests that start several workers which wait for each other, or end them at certain moments."""
+FULL = {"slurm"}
+"""Folders of tests that `make test-all` runs, and `make test` does not."""
 
 
 def pytest_configure(config):
@@ -44,19 +44,23 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Do not look into folders of which -m wants nothing: ten thousand tests take ten seconds to collect."""
-    wants_busy = {"serial": True, "not serial": False}.get(config.option.markexpr)
-    if wants_busy is None or not collection_path.is_dir() or collection_path.parent != Path(__file__).parent:
-        return None
-    return True if (collection_path.name in BUSY) != wants_busy else None
+    """Do not look into folders of which -m wants nothing."""
+    is_folder = collection_path.is_dir() and collection_path.parent == Path(__file__).parent
+    return True if is_folder and config.option.markexpr == "not full" and collection_path.name in FULL else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what must not run beside other tests, before pytest selects by marks."""
+    """Mark the tests of folders before pytest selects by marks, and put busy ones first.
+
+    Of pytest-xdist's workers the first then does these while others do half of the rest, and steal the other half.
+    """
     for item in items:
         if item.path.parent.name in BUSY:
-            item.add_marker("serial")
+            item.add_marker("busy")
+        if item.path.parent.name in FULL:
+            item.add_marker("full")
+    items.sort(key=lambda item: item.get_closest_marker("busy") is None)
 
 
 def pytest_collection_finish():
@@ -76,6 +80,17 @@ def byte_code(tmp_path_factory):
         if sys.dont_write_bytecode:
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
             patch.setenv("PYTHONPYCACHEPREFIX", str(lasting / "byte-code"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def one_busy_test_at_a_time(request, tmp_path_factory):
+    """Two tests with two workers each would wait for cores more than they compute."""
+    if request.node.get_closest_marker("busy") is None:
+        yield
+        return
+    with (tmp_path_factory.getbasetemp().parent / "busy").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
