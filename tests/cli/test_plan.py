@@ -334,7 +334,7 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
 
 def test_flows_time_and_rank_whole_steps(nadi, model):
     """With all NICs of a host on one oversubscribed switch, plans that communicate between hosts lose their rank."""
-    options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--shard", "0/6", "--confirm-by", "flow")
+    options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--shard", "0/12", "--confirm-by", "flow")
     found = nadi("plan", "--model", model, *options, "--confirm", 99, "--json")
     assert found.code == 0, found.err
     rows = nonempty(found.document["answers"]["tiny"]["rows"])

@@ -25,7 +25,8 @@ from workload.generators.models import find
 from workload.generators.training import parallel_plan, rules
 
 _KEYS = {"layers": 6, "hidden": 512, "ffn": 1024, "global_batch": 48, "positions": "rotary"}
-_ON = ("--cluster", "small-a100", "--confirm", 0, "-q", "--json")
+_ON = ("--cluster", "small-a100", "--confirm", 0, "--plan", "pp1", "-q", "--json")
+"""Without stages of a pipeline few plans are left, of which the search still skips most."""
 
 
 @pytest.fixture
@@ -165,8 +166,7 @@ def test_two_fabrics_are_compared_in_money(nadi, model, tmp_path):
 def test_workers_and_shards_skip_the_same(nadi, answer, tmp_path):
     expected = answer("--top", 3)
     assert expected["skipped"] > 0
-    for workers in (2, 3):
-        assert answer("--top", 3, "--workers", workers) == expected
+    assert answer("--top", 3, "--workers", 2) == expected
     for shard in range(3):
         answer("--top", 3, "--shard", f"{shard}/3", "--out", tmp_path / str(shard))
     merged = nadi("plan", "--json", *(word for shard in range(3) for word in ("--merge", tmp_path / str(shard))))
@@ -235,11 +235,11 @@ def test_a_stopped_search_shows_what_it_found_and_continues(nadi, model, answer,
 
 
 @pytest.mark.parametrize(
-    "change", [("--plan", "gb24"), ("--reserve", "50%"), ("--framework", "fsdp"), ("--shard", "0/2")]
+    "change", [("--plan", "pp1,gb24"), ("--reserve", "50%"), ("--framework", "fsdp"), ("--shard", "0/2")]
 )
 def test_a_changed_request_does_not_continue(nadi, model, stopping, tmp_path, change):
-    options = ("plan", "--model", model, "--gpus", 4, *_ON[:4], "--top", 2, "--json", "--out", tmp_path / "out")
-    stopping(2, _interrupt)
+    options = ("plan", "--model", model, "--gpus", 4, *_ON[:-2], "--top", 2, "--json", "--out", tmp_path / "out")
+    stopping(1, _interrupt)
     assert nadi(*options).code == 130
     timed = stopping(-1, _never)
     changed = nadi(*options, *change)

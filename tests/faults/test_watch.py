@@ -13,7 +13,7 @@ from nadi.launching.status import STATUS_FILE
 from tests.faults.conftest import ROOT
 
 STARTS_S = 30
-ENDS_S = 10
+ENDS_S = 20
 
 
 def look(out, capsys):

@@ -25,8 +25,7 @@ from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.likeness import slots_of
 from nadi.simulation.closed_forms.costs import WHAT_IF_EFFORT, CollectiveCosts
-from nadi.simulation.fidelities import fabric_settings
-from nadi.simulation.run import network_settings
+from nadi.simulation.resolving import settings_on
 from pdes import Settings
 from topologies import Graph
 from workload import Program
@@ -120,7 +119,7 @@ def happened(run: Run, job: str = "") -> RunEvents:
     sender = _senders(program, npu, at, kind, like)
     parents = _parents(program, npu, row)
     own_lane = np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[at], -1).astype(np.int64)
-    if not run.config.system.concurrent_collectives:
+    if not settings_of(run).concurrent_collectives:
         own = np.flatnonzero(collective >= 0)
         own_lane[own] = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]] + _MAX_LANES
     # consecutive nodes of an NPU that exclude each other: on a lane, or of a group
@@ -157,7 +156,7 @@ def _npus_of_jobs(run: Run, program: Program, name: str) -> NDArray[np.bool_]:
         return np.ones(program.npus, np.bool_)
     chosen = [each == name for each in program.jobs.names]
     if not name:
-        chosen = [section.traffic is None for section in run.config.jobs for _ in range(section.repeat)]
+        chosen = [not job.is_traffic for job in run.work.jobs]
     return np.append(chosen if any(chosen) else np.ones(len(chosen), np.bool_), False)[program.jobs.of_npus()]
 
 
@@ -312,8 +311,7 @@ def _equivalent_groups(program: Program, representative_npu: Int64, group_number
 
 def settings_of(run: Run) -> Settings:
     """Return the engine's settings of the run."""
-    config = run.config
-    return fabric_settings.fitted(run.graph, network_settings(config.network, config.system, seed=config.engine.seed))
+    return settings_on(run.graph, run.config)
 
 
 def closed_forms(run: Run) -> CollectiveCosts:

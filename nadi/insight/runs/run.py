@@ -89,7 +89,9 @@ class Run:
     @property
     def network(self) -> NetworkModel:
         """Model of the network with its capabilities."""
-        return fidelity.networks().get(str(self.summary.get("network")), fidelity.PACKET)
+        from nadi.configuration.sections import known_model
+
+        return known_model(self.summary.get("network")) or fidelity.PACKET
 
     @cached_property
     def nodes(self) -> "pa.Table":

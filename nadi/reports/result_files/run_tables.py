@@ -19,7 +19,7 @@ from nadi.insight.analysis.node_times import npu_blocks, rows_of
 from nadi.launching.world import RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run_plan import FinishedRun
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
@@ -96,7 +96,7 @@ def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather)
     """Write a row per trace node of each NPU, in blocks of NPUs that do not depend on the number of ranks."""
     names = _NodeNames(simulation)
     path = folder and folder / schemas.NODES.file
-    columns = [field.name for field in schemas.NODES.fields if not field.where or simulation.config.jobs]
+    columns = [field.name for field in schemas.NODES.fields if not field.where or simulation.jobs]
     with pq.ParquetWriter(path, schemas.NODES.arrow(columns)) if path else nullcontext() as writer:
         for npus in npu_blocks(_rows_of_npu(simulation, ranks)):
             parts = ranks.gather(_nodes(simulation, names, npus))

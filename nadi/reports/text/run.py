@@ -20,7 +20,7 @@ from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
 from nadi.reports.text.jobs import MAX_JOBS, jobs_table
 from nadi.reports.text.network import note_too_few
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run_plan import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, console, name_column, text_column
@@ -223,7 +223,7 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
 
 def _faults(simulation: FinishedRun) -> str:
     """Return a line that lists the faults of the run, and what they cost if the run without them was simulated."""
-    faults, finish_ps = simulation.config.faults, simulation.results.finish_time_ps
+    faults, finish_ps = simulation.without_effect.faults, simulation.results.finish_time_ps
     if not faults:
         return ""
     more = f" and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
@@ -250,7 +250,7 @@ def _moved(simulation: FinishedRun) -> str:
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
     if simulation.settings.flow_groups is not None:
-        moved += f"; as flows: {', '.join(simulation.config.network.flows)}"
+        moved += f"; as flows: {', '.join(simulation.flow_names)}"
     hooks = simulation.settings.fidelity.hooks
     if hooks.act:
         flows = " as flows" if simulation.settings.coupled is None else ", collectives as coupled flows"
@@ -292,7 +292,7 @@ def _replayed(reuse: dict[str, int]) -> str:
 def _no_contention(simulation: FinishedRun) -> str:
     """Return a line about the limits of closed forms."""
     folded = simulation.results.folded
-    name = simulation.config.network.fidelity
+    name = simulation.settings.fidelity.model.name
     said = f"{name}: every collective and message as if alone on the network, no contention"
     if folded:
         kept, npus = len(np.unique(folded.like)), simulation.program.npus

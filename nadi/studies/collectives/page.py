@@ -40,7 +40,7 @@ def page(sweep: CollectiveSweep) -> Page:
     if any(row.bytes > 0 for row in sweep.rows):
         caption = "Top: bus bandwidth; bottom: time. Dashed lines are closed forms; bands show the fastest algorithm."
         parts.append(Plot("bus bandwidth and time over size", figure(sweep), caption, 1000))
-    network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
+    network = {key: value for key, value in sweep.keys["network"].items() if value not in (None, {})}
     settings = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
     values = [[key, str(value)] for key, value in (network | settings).items()]
     rows = [from_terminal(sweep_table(sweep))]
@@ -135,8 +135,7 @@ def _write_table(path: Path, sweep: CollectiveSweep) -> None:
         "version": __version__,
         "seed": sweep.seed,
         "matrix": sweep.matrix,
-        "network": sweep.network.model_dump(mode="json"),
-        "system": sweep.system.model_dump(mode="json"),
+        **sweep.keys,
     }
     pq.write_table(schemas.SWEEP.table(columns, {"nadi": json.dumps(settings)}), path)
 
@@ -148,7 +147,7 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
         rows_by_size.setdefault(row.bytes, []).append(row)
     several = len({row.algorithm for row in sweep.rows}) > 1
     has_variants = any(row.variant for row in sweep.rows)
-    runs = sweep.network.model.has_links
+    runs = sweep.simulates
     columns: list[AnyColumn] = ["size", name_column("algorithm"), "time" if runs else "closed form"]
     columns += ["vs fastest"] * several + [name_column("variant", 6)] * has_variants
     columns += [("algbw GB/s", 5), ("busbw GB/s", 1)]
@@ -174,9 +173,8 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
         if several:
             table.end_group()
     busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
-    hooks = sweep.network.model.hooks_with(sweep.network.own_keys)
-    if busiest > 1 and hooks.overload:
-        table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {hooks.overload}")
+    if busiest > 1 and sweep.overload:
+        table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {sweep.overload}")
     return table
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from et.arrays import Float64, Int64
 from inputs.arrow import numpy_column
+from nadi.configuration.from_model import training_plan
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Heading, PageSection, Part, Plot, Table
@@ -137,7 +138,7 @@ def npu_groups(run: Run) -> NpuGroups:
 
 def _stages(run: Run) -> int:
     """Return the number of pipeline stages, whose NPUs are consecutive because pp varies slowest; 1 without a plan."""
-    plan = run.config.workload.plan
-    if plan is None or run.config.workload.framework == "inference":
+    plan = training_plan(run.config)
+    if plan is None:
         return 1
     return plan.pp if plan.gpus == run.summary.get("npus") else 1
