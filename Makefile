@@ -36,7 +36,7 @@ help:
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
 	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, traces and files of other simulators, read by every command"
 	@echo "make fuzz-checkpoints  CHECKPOINTS=300 exchanged, truncated and forged checkpoints, from which runs continue"
-	@echo "make lint    ruff, mypy, import-linter, rules about sources and documents (tests/rules)"
+	@echo "make lint    ruff, mypy, import-linter, rules about sources and documents, budgets of lines (tests/rules)"
 	@echo "make bench   packet-hops per second on this machine"
 	@echo "make docs    the pages of docs/ as a site in site/, without the network"
 	@echo "make clean   remove .venv and what the demo made"

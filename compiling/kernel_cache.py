@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from compiling.kernel_sources import are_hashed, have_changed, source_hash
+from compiling.kernel_sources import are_hashed, hash_of_plug_in, have_changed, source_hash
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
@@ -170,15 +170,18 @@ def corrupt_files() -> list[str]:
 def is_kept(function: Callable[..., Any]) -> bool:
     """Return whether a compiled function may be written to the cache.
 
-    The folder is named after the hashed sources, so outdated code of other files would go unnoticed. Code with bounds
-    checks is not written, because Numba must call it to turn a failed check into an exception.
+    The folder is named after the hashed sources, and files of a plug-in after its own source, so outdated code of other
+    files would go unnoticed. Code with bounds checks is not written, because Numba must call it to turn a failed check
+    into an exception.
     """
-    return are_hashed(function.__module__) and not os.environ.get("NUMBA_BOUNDSCHECK")
+    is_hashed = are_hashed(function.__module__) or hash_of_plug_in(function.__module__)
+    return bool(is_hashed) and not os.environ.get("NUMBA_BOUNDSCHECK")
 
 
 def code_name(function: Callable[..., Any]) -> str:
     """Return the beginning of the name of a function's cache file; parameters and processor follow after a dash."""
-    return f"{function.__module__.removeprefix('pdes.')}.{function.__qualname__}"
+    module = hash_of_plug_in(function.__module__) or function.__module__.removeprefix("pdes.")
+    return f"{module}.{function.__qualname__}"
 
 
 def settle(base: Path, name: str) -> tuple[KernelFolder, str]:

@@ -1,5 +1,6 @@
 """Source files of kernels: all are hashed, because a cached kernel does not notice an edit in another file."""
 
+import ast
 import functools
 import hashlib
 import os
@@ -19,12 +20,37 @@ FOLDERS = (
 )
 """Folders of all files with kernels and of the project's files that those import (tests/rules/kernels.py)."""
 _IMPORTED_AT_S = time.time()
+_UNCHANGING = {"numpy", *sys.stdlib_module_names}
 _PACKAGES = tuple(f"{folder.replace('/', '.')}." for folder in FOLDERS)
 
 
 def are_hashed(module: str) -> bool:
     """Return whether a module's file is among the sources."""
     return f"{module}.".startswith(_PACKAGES)
+
+
+@functools.cache
+def hash_of_plug_in(module_name: str) -> str:
+    """Return a hash of a plug-in's source and path; "" if its kernels may depend on other files that are not hashed.
+
+    `inputs.plug_ins` keeps the source that a module runs in its attribute `__source__`.
+    """
+    module = sys.modules.get(module_name)
+    source = getattr(module, "__source__", None)
+    if source is None:
+        return ""
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add("." * node.level + (node.module or ""))
+    unhashed = {name for name in imported if not are_hashed(name) and name.partition(".")[0] not in _UNCHANGING}
+    return (
+        ""
+        if unhashed
+        else hashlib.sha256(os.fsencode(str(getattr(module, "__file__", ""))) + b"\0" + source).hexdigest()[:16]
+    )
 
 
 def files() -> list[Path]:

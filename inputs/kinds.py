@@ -85,6 +85,7 @@ _TOML = _compiled(
         r"^[ \t]*+\[[ \t]*+fabric[ \t]*+\]",
         FileKind("cluster", "a cluster (TOML with [fabric])", "`--cluster` and `nadi topology show` read it"),
     ),
+    (r"^nvlink_rate[ \t]*+=", FileKind("machine", "a machine (TOML with nvlink_rate)", _BY_TOPOLOGY)),
     (r"", FileKind("toml", "TOML")),
 )
 _TEXT = _compiled(

@@ -5,7 +5,7 @@
 """
 
 from partition.errors import PartitionError
-from partition.methods import DEFAULT_METHOD, methods
+from partition.methods import DEFAULT_METHOD, method, methods
 from partition.owners import NO_CUT_PS, SMALLEST_BYTES, Partition, partition, reach_ps
 from partition.report import PartitionReport, report
 from partition.weights import TrafficWeights, expected, from_links, link_loads, uniform

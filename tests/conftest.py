@@ -16,6 +16,7 @@ from et import decoder
 from nadi.cli.main import main
 from nadi.launching.python import nadi_command
 from nadi.studies.sweeps import running
+from tests import durations
 from tests.budgets import bounded
 from tests.needs import SHARED
 
@@ -31,11 +32,12 @@ FULL = {"slurm"}
 """Folders of tests that `make test-all` runs, and `make test` does not."""
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Have signals mean what they do in a terminal; under nohup, or in the background, some are ignored.
 
     The product heeds that, so tests of how it ends would wait in vain.
     """
+    config.pluginmanager.register(durations, "durations of tests")
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)

@@ -1,14 +1,12 @@
-"""The registry of topologies, which builds networks from user input: `topologies/builders` and `topologies/machines`.
+"""Building of networks from user input: topologies, machines and clusters, by name or file.
 
 A network is written as a spec ("fat-tree:k=16,rate=100Gbps"), as a table with the same keys ({"name": "fat-tree",
 "k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, a kind of file that a builder reads, else
-SimAI's text. The name may be that of a cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and
-parameters of its topology.
+SimAI's text. The name of a topology may be FILE.py, and that of a machine FILE.toml. The name may be that of a
+cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and parameters of its topology.
 """
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +15,15 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 import inputs
+from inputs import plug_ins
 from inputs.documents import checked
 from inputs.limits import MAX_NPUS
-from topologies import builders
 from topologies.bounds import MAX_CABLES, MAX_NODES
 from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
-from topologies.machines import machines
+from topologies.machines import is_machine, machine
 from topologies.parameters import Form, Parameters, parse_pairs, suggest
 
 _BUILDERS_OF_KINDS = {
@@ -67,29 +65,34 @@ class Topology:
 
 @functools.cache
 def topologies() -> Mapping[str, Topology]:
-    """Return all topologies by name, in the order of their names."""
-    registry = {}
-    for info in pkgutil.iter_modules(builders.__path__):
-        module = importlib.import_module(f"{builders.__name__}.{info.name}")
-        if hasattr(module, "NAME"):
-            summary = (module.__doc__ or "").partition("\n")[0]
-            registry[module.NAME] = Topology(
-                module.NAME,
-                summary,
-                module.Arguments,
-                module.build,
-                getattr(module, "extent", None),
-                getattr(module, "estimate", None),
-            )
-    for name, machine in machines().items():
-        registry[name] = Topology(name, machine.summary, machine.arguments, machine.build, machine.extent)
-    return dict(sorted(registry.items()))
+    """Return all topologies by name, in the order of their names, without those in files of the user's."""
+    return {name: topology_of(name) for name in _names()}
+
+
+def _names() -> list[str]:
+    """Return the names of all topologies and machines, sorted."""
+    return sorted({*plug_ins.names("topology"), *plug_ins.names("machine")})
+
+
+def is_topology(name: object) -> bool:
+    """Return whether a name, without parameters, is that of a topology or machine, or of a file that holds one."""
+    return isinstance(name, str) and (is_machine(name) or name in _names() or plug_ins.is_file("topology", name))
+
+
+def topology_of(name: str) -> Topology:
+    """Return the topology or machine of a name or file; TopologyError if it is none."""
+    if is_machine(name):
+        own = machine(name)
+        return Topology(name, own.summary, own.arguments, own.build, own.extent)
+    module = plug_ins.module("topology", name, TopologyError)
+    optional = (getattr(module, each, None) for each in ("extent", "estimate"))
+    return Topology(name, (module.__doc__ or "").partition("\n")[0], module.Arguments, module.build, *optional)
 
 
 def parse_spec(spec: str) -> dict[str, object]:
     """Return the values of a spec ("ring:npus=8") or path: "name" and parameters as text; TopologyError if unknown."""
     name, _, rest = spec.strip().partition(":")
-    if name not in topologies() and not is_cluster(name):
+    if not is_topology(name) and not is_cluster(name):
         return _parse_path(spec)
     pairs = parse_pairs(spec, rest)
     if "name" in pairs:
@@ -102,7 +105,7 @@ def names_cluster(name: object, keys: Container[str]) -> bool:
 
     A machine and the cluster of it may share a name: `npus` is a parameter of machines, `gpus` of clusters.
     """
-    return is_cluster(name) and not ("npus" in keys and name in topologies())
+    return is_cluster(name) and not ("npus" in keys and is_topology(name))
 
 
 def format_spec(values: Mapping[str, object]) -> str:
@@ -120,7 +123,7 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
     The result is None if `spec` names neither a topology nor a cluster, so that all of it may be a path.
     """
     name, colon, rest = spec.strip().partition(":")
-    if name not in topologies() and name not in clusters():
+    if not is_topology(name) and name not in clusters():
         return None
     keys = path_parameters()
     parts = [part.partition("=") for part in rest.split(",")]
@@ -128,7 +131,8 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
         f"{key}={replace_path(value.strip())}" if key.strip() in keys and value.strip() else key + equals + value
         for key, equals, value in parts
     ]
-    return name + colon + ",".join(changed)
+    is_file = plug_ins.is_file("topology", name) or plug_ins.is_file("machine", name)
+    return (replace_path(name) if is_file else name) + colon + ",".join(changed)
 
 
 @functools.cache
@@ -178,13 +182,13 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
     values = topology if isinstance(topology, Mapping) else parse_spec(str(topology))
     label = format_spec(values)
     if "name" not in values:
-        raise TopologyError(f"topology {label!r}: key 'name' is missing; known: {', '.join(topologies())}")
+        raise TopologyError(f"topology {label!r}: key 'name' is missing; known: {', '.join(_names())}")
     if names_cluster(values["name"], values):
         values = find(str(values["name"])).table({key: value for key, value in values.items() if key != "name"})
     name = values["name"]
-    if not isinstance(name, str) or name not in topologies():
-        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*topologies(), *clusters()})}")
-    builder = topologies()[name]
+    if not isinstance(name, str) or not is_topology(name):
+        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*_names(), *clusters()})}")
+    builder = topology_of(name)
     others = {key: value for key, value in values.items() if key != "name"}
     return builder, checked(builder.arguments, others, label, TopologyError), label
 
@@ -202,9 +206,9 @@ def _parse_path(path_text: str) -> dict[str, object]:
         return {"name": "simai", "path": path}
     name = path.partition(":")[0]
     if kind is not None and ":" not in path:
-        expected = f"the file of a fabric, or one of {', '.join(sorted({*topologies(), *clusters()}))}"
+        expected = f"the file of a fabric, or one of {', '.join(sorted({*_names(), *clusters()}))}"
         raise TopologyError(inputs.complaint(path, kind, expected))
-    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, {*topologies(), *clusters()})}")
+    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, {*_names(), *clusters()})}")
 
 
 def _format_value(value: object) -> str:

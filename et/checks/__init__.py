@@ -1,29 +1,36 @@
-"""Checks of traces, one per file; every file in this folder is a check.
+"""Checks of traces, one per file: those of this folder and of installed packages, and files of users.
 
-A file has NAME, LOOKS_FOR (a clause, for the list of checks) and a class `TraceCheck`, a `Check`. `check_traces` passes
+A file has LOOKS_FOR (a clause, for the list of checks) and a class `TraceCheck`, a `Check`. `check_traces` passes
 each trace once to all of them, so that traces of thousands of NPUs need the memory of the largest one.
 """
 
-import importlib
-import pkgutil
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from et.checking.check import Check, CheckContext, open_trace
 from et.checking.finding import CheckReport
 from et.checking.sources import Sources
+from et.errors import TraceError
+from inputs import plug_ins
+
+_KIND = "trace check"
 
 
-def all_checks() -> list[ModuleType]:
-    """Return the modules of this folder, by name."""
-    names = sorted(found.name for found in pkgutil.iter_modules(__path__))
-    return [importlib.import_module(f"{__name__}.{name}") for name in names]
+def all_checks(files: Sequence[str] = ()) -> Mapping[str, Any]:
+    """Return the modules of all checks by name, with those in files of the user's."""
+    return {Path(name).stem: plug_ins.module(_KIND, name, TraceError) for name in [*plug_ins.names(_KIND), *files]}
 
 
-def check_traces(sources: Sources, progress: Callable[[int], None] = lambda _: None) -> CheckReport:
-    """Check traces with every check; all problems are in the report. `progress` gets the number of checked traces."""
+def check_traces(
+    sources: Sources, progress: Callable[[int], None] = lambda _: None, files: Sequence[str] = ()
+) -> CheckReport:
+    """Check traces with every check, and those in `files`; all problems are in the report.
+
+    `progress` gets the number of checked traces.
+    """
     context = CheckContext(sources)
-    checks: list[tuple[str, Check]] = [(module.NAME, module.TraceCheck(context)) for module in all_checks()]
+    checks: list[tuple[str, Check]] = [(name, module.TraceCheck(context)) for name, module in all_checks(files).items()]
     report = CheckReport(str(sources.path), sources.npus)
     for trace, file in enumerate(sources.files):
         opened = open_trace(trace, file)

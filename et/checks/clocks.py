@@ -11,7 +11,6 @@ from et.checking.finding import NOTE, WARNING, Example, Finding
 from et.checking.sources import UNKNOWN
 from et.schema import CollectiveCommType
 
-NAME = "clocks"
 LOOKS_FOR = "recorded times that show that the NPUs' clocks disagree"
 
 

@@ -17,7 +17,6 @@ from et.checking.sources import UNKNOWN
 from et.schema import CollectiveCommType
 from et.summary import collective_name
 
-NAME = "collectives"
 LOOKS_FOR = "collectives on which the members of a group disagree: missing, in another order, kind or size"
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
 
-NAME = "cycles"
 LOOKS_FOR = "dependencies that close a cycle, with its path"
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
 
-NAME = "dangling"
 LOOKS_FOR = "dependencies on nodes that the file lacks"
 
 

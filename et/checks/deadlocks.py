@@ -10,7 +10,6 @@ from et.checks.collectives import collective
 from et.order import cycle_text
 from et.schema import NodeType
 
-NAME = "deadlocks"
 LOOKS_FOR = "NPUs that wait for each other for ever, over collectives, messages and dependencies, with the cycle"
 
 _MAX_EDGES = 8_000_000

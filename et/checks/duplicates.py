@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, Finding, at_nodes
 
-NAME = "duplicates"
 LOOKS_FOR = "ids that occur more than once in a file"
 
 

@@ -9,7 +9,6 @@ from et.checking.checked_trace import CheckedTrace
 from et.checking.finding import ERROR, NOTE, WARNING, Finding, at_nodes
 from et.schema import NodeType
 
-NAME = "durations"
 LOOKS_FOR = "computations without duration, floating-point operations or bytes, and impossible durations"
 
 _LONGEST_MICROS = 10**12  # longest duration that a run accepts, 11.6 days (LONGEST_PS of topologies/bounds.py)

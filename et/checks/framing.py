@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, Example, Finding
 
-NAME = "framing"
 LOOKS_FOR = "files that are truncated or of another kind, and nodes with meaningless values"
 
 

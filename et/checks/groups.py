@@ -9,7 +9,6 @@ from et.checking.checked_trace import CheckedTrace
 from et.checking.finding import ERROR, NOTE, WARNING, Example, Finding
 from et.checking.sources import ALL, UNKNOWN
 
-NAME = "groups"
 LOOKS_FOR = "groups that neither the group file nor METADATA nodes define, their members, and groups of one"
 
 

@@ -14,7 +14,6 @@ from et.checking.check import Check, CheckContext
 from et.checking.checked_trace import CheckedTrace, mixed
 from et.checking.finding import ERROR, Example, Finding
 
-NAME = "messages"
 LOOKS_FOR = "sends without receives and receives without sends, by pair, tag, order and bytes"
 
 

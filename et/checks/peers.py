@@ -9,7 +9,6 @@ from et.checking.checked_trace import CheckedTrace
 from et.checking.finding import ERROR, Finding, at_nodes
 from inputs.limits import TAGS
 
-NAME = "peers"
 LOOKS_FOR = "sends and receives whose peer is missing, does not exist or is the NPU itself"
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from et.checking.check import Check
 from et.checking.finding import MAX_EXAMPLES, WARNING, Example, Finding
 
-NAME = "ranks"
 LOOKS_FOR = "NPUs without a trace"
 
 

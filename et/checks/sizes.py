@@ -10,7 +10,6 @@ from et.checking.finding import ERROR, WARNING, Finding, at_nodes
 from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name
 
-NAME = "sizes"
 LOOKS_FOR = "collectives, messages and memory accesses without bytes"
 
 

@@ -14,7 +14,6 @@ from et.checking.finding import ERROR, Example, Finding
 from et.checking.sources import UNKNOWN
 from et.order import occurrence
 
-NAME = "splits"
 LOOKS_FOR = "split sizes that do not divide comm_size into whole bytes, are not one per member, or do not match"
 
 

@@ -1,8 +1,9 @@
-"""Formats of traces that Nadi can read or write; every file in this folder is a format.
+"""Formats of traces that Nadi can read or write: files of this folder, of installed packages and of users.
+
+The name of a format for `nadi trace convert`, such as "json" (`--from json`, `--to json`), is that of its file.
 
 A file has
 
-- NAME: name of the format for `nadi trace convert`, such as "json" (`--from json`, `--to json`);
 - TITLE: description for lists and messages, such as "a Chakra trace as JSON";
 - OPTIONS: description of each option by name, for `--from NAME:option=value,...`; optional.
 
@@ -21,38 +22,34 @@ If the format can be written:
 Both raise TraceError, one line: file, what was found, what was expected.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from typing import Any, Literal
 
 import inputs
 from et.errors import TraceError
+from inputs import plug_ins
+
+_KIND = "trace format"
 
 
-def formats() -> dict[str, ModuleType]:
-    """Return every format by its name."""
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    return {module.NAME: module for module in sorted(modules, key=lambda module: str(module.NAME))}
+def formats() -> dict[str, Any]:
+    """Return every format by its name, without those in files of the user's."""
+    return {name: plug_ins.module(_KIND, name, TraceError) for name in plug_ins.names(_KIND)}
 
 
-def readable() -> dict[str, ModuleType]:
-    """Return the formats that can be read."""
-    return {name: module for name, module in formats().items() if hasattr(module, "read")}
+def _that_can(verb: Literal["read", "write"]) -> dict[str, Any]:
+    """Return the formats that can be read or written."""
+    return {name: module for name, module in formats().items() if hasattr(module, verb)}
 
 
-def writable() -> dict[str, ModuleType]:
-    """Return the formats that can be written."""
-    return {name: module for name, module in formats().items() if hasattr(module, "write")}
-
-
-def format_of(path: Path) -> ModuleType:
-    """Return the format of a file or folder; raise TraceError if no format recognises it."""
-    for module in readable().values():
+def format_of(path: Path) -> str:
+    """Return the name of the format of a file or folder; raise TraceError if no format recognises it."""
+    readable = _that_can("read")
+    for name, module in readable.items():
         if module.recognises(path):
-            return module
-    expected = f"one of: {'; '.join(f'{name} ({module.TITLE})' for name, module in readable().items())}"
+            return name
+    expected = f"one of: {'; '.join(f'{name} ({module.TITLE})' for name, module in readable.items())}"
     kind = inputs.kind_of(path)
     if kind is not None:
         raise TraceError(inputs.complaint(path, kind, expected))
@@ -60,12 +57,19 @@ def format_of(path: Path) -> ModuleType:
     raise TraceError(f"{path}: {found}, expected {expected}")
 
 
-def chosen(text: str, known_formats: Mapping[str, ModuleType], option: str) -> tuple[ModuleType, dict[str, str]]:
-    """Return a format and its options from NAME or NAME:option=value,...; errors name `option`, --from or --to."""
+def chosen(text: str, verb: Literal["read", "write"], option: str) -> tuple[str, Any, dict[str, str]]:
+    """Return name, module and options of a format that can do `verb`, from NAME or NAME:option=value,...
+
+    The name may be the path of a file. Errors name `option`, --from or --to.
+    """
     name, _, rest = text.partition(":")
-    if name not in known_formats:
-        raise TraceError(f"{option} {name!r}: expected one of {', '.join(known_formats)}")
-    allowed: Mapping[str, str] = getattr(known_formats[name], "OPTIONS", {})
+    known_formats = _that_can(verb)
+    if name not in known_formats and not plug_ins.is_file(_KIND, name):
+        raise TraceError(f"{option} {name!r}: expected one of {', '.join(known_formats)}, or a file NAME.py")
+    module = plug_ins.module(_KIND, name, TraceError)
+    if not hasattr(module, verb):
+        raise TraceError(f"{option} {name}: no {verb}; expected a trace format that has one")
+    allowed: Mapping[str, str] = getattr(module, "OPTIONS", {})
     options: dict[str, str] = {}
     for part in rest.split(",") if rest else ():
         key, equals, value = part.partition("=")
@@ -73,4 +77,4 @@ def chosen(text: str, known_formats: Mapping[str, ModuleType], option: str) -> t
             expected = f"each once as option=value, of {', '.join(allowed)}" if allowed else "no options"
             raise TraceError(f"{option} {text}: found {part!r}, expected {expected}")
         options[key] = value
-    return known_formats[name], options
+    return name, module, options

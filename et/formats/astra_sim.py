@@ -8,7 +8,6 @@ from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
 from et.layers.loops import Dialect
 from et.table import TraceTables
 
-NAME = "astra-sim"
 TITLE = "a workload of layers of ASTRA-sim 1.0"
 OPTIONS = LAYER_OPTIONS
 _DIALECT = Dialect(min_forward_bytes=0, gather_total=False)

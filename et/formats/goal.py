@@ -10,7 +10,6 @@ from et.goal.reading import GoalFile
 from et.goal.writing import RankWriter
 from et.table import LazyTraces, TraceTables
 
-NAME = "goal"
 TITLE = "a GOAL schedule of LogGOPSim and ATLAHS (text or binary)"
 OPTIONS = {
     "tflops": "TFLOP/s of computations that have num_ops and no duration, for writing",

@@ -7,7 +7,6 @@ from et.pytorch import documents
 from et.pytorch.conversion import convert
 from et.table import TraceTables
 
-NAME = "pytorch"
 TITLE = "host execution traces and Kineto traces of PyTorch, JSON"
 OPTIONS = {"step": "number of a ProfilerStep, or all; by default the last one that all ranks have"}
 

@@ -10,7 +10,6 @@ from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
 from et.layers.loops import Dialect
 from et.table import TraceTables
 
-NAME = "simai"
 TITLE = "a workload of layers of SimAI (AICB)"
 OPTIONS = LAYER_OPTIONS
 DIALECT = Dialect(min_forward_bytes=4096, gather_total=True)

@@ -20,6 +20,7 @@ _SHORT_HASH_DIGITS = 12
 def build_app() -> typer.Typer:
     """Return the application with every module of nadi/cli/commands."""
     app = typer.Typer(
+        cls=commands.AllCommands,
         name="nadi",
         help="Packet-level simulation of distributed AI training, driven by Chakra execution traces.",
         pretty_exceptions_enable=False,

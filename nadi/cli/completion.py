@@ -11,31 +11,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = Path(__file__).parents[2]
+from inputs import plug_ins
+
 _BENCHES = ("permutation", "allreduce", "hierarchical", "roce", "pairs", "flow", "coupled", "reuse", "trace")
 
 
 def topology_names(incomplete: str) -> list[str]:
     """Return the topologies, machines and clusters that begin with the incomplete word."""
-    machines = (path.stem for path in (_PACKAGES / "topologies" / "machines").glob("*.toml"))
-    names = {*_plug_ins(_PACKAGES / "topologies" / "builders"), *machines, *cluster_names("")}
+    names = {name for kind in ("topology", "machine", "cluster") for name in plug_ins.names(kind)}
     return _beginning(incomplete, sorted(names))
 
 
 def cluster_names(incomplete: str) -> list[str]:
     """Return the clusters that begin with the incomplete word."""
-    return _beginning(incomplete, sorted(path.stem for path in (_PACKAGES / "topologies" / "clusters").glob("*.toml")))
+    return _beginning(incomplete, plug_ins.names("cluster"))
 
 
 def model_names(incomplete: str) -> list[str]:
     """Return the models of the library that begin with the incomplete word."""
-    folder = _PACKAGES / "workload" / "generators" / "models"
-    return _beginning(incomplete, sorted(path.stem for path in folder.glob("*.toml")))
+    return _beginning(incomplete, plug_ins.names("model"))
 
 
 def kinds(incomplete: str) -> list[str]:
     """Return the kinds of collectives that begin with the incomplete word."""
-    workload = _PACKAGES / "workload"
+    workload = plug_ins.ROOT / "workload"
     uneven = _constants(workload / "collectives" / "uneven" / "all_to_all_v.py")["NAME"]
     return _beginning(incomplete, (*_constants(workload / "kinds.py")["KINDS"], uneven))
 
@@ -47,30 +46,24 @@ def algorithms(incomplete: str) -> list[str]:
     *even, uneven = known_kinds = kinds("")
     kind = next((word for word in words if word in known_kinds), None)
     before, comma, last = incomplete.rpartition(",")
-    folder = _PACKAGES / "workload" / "collectives"
-    modules = _plug_ins(folder / "algorithms")
+    modules = {name: _constants(path) for name, path in plug_ins.own_files("collective algorithm").items()}
     if kind == uneven:
-        plain = _constants(folder / "uneven" / "all_to_all_v.py")["ALGORITHMS"]
-        names = [*plain, *sorted(name for name, constants in modules.items() if "plan_uneven" in constants)]
+        plain = _constants(plug_ins.ROOT / "workload" / "collectives" / "uneven" / "all_to_all_v.py")["ALGORITHMS"]
+        names = [*plain, *(name for name, constants in modules.items() if "plan_uneven" in constants)]
     else:  # kinds that are computed are those of an algorithm from a file, for any kind
-        names = sorted(name for name, module in modules.items() if kind is None or kind in module.get("KINDS", even))
+        names = [name for name, module in modules.items() if kind is None or kind in module.get("KINDS", even)]
+    names += plug_ins.installed_names("collective algorithm")
     return [f"{before}{comma}{name}" for name in _beginning(last, names if before else ("all", *names))]
 
 
 def methods(incomplete: str) -> list[str]:
     """Return the partition methods that begin with the incomplete word."""
-    return _beginning(incomplete, _plug_ins(_PACKAGES / "partition" / "methods"))
+    return _beginning(incomplete, plug_ins.names("partition method"))
 
 
 def benches(incomplete: str) -> list[str]:
     """Return the benchmarks that begin with the incomplete word."""
     return _beginning(incomplete, _BENCHES)
-
-
-def _plug_ins(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the constants of each module of a folder that has a NAME, by that name."""
-    modules = [_constants(path) for path in sorted(folder.glob("*.py"))]
-    return {constants["NAME"]: constants for constants in modules if "NAME" in constants}
 
 
 def _constants(path: Path) -> dict[str, Any]:

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 import inputs
+from inputs import plug_ins
 from nadi.configuration.named_files import Change, NamesFiles
 from nadi.configuration.sections import RunConfig
+from nadi.errors import ConfigError
 from workload.errors import Exchange, alone
 
 MAX_HASHED_BYTES = 1 << 30
@@ -57,9 +59,23 @@ def files_read(
         for key, marker in naming_keys(type(section)).items()
         for path in _paths(getattr(section, key), marker)
     ]
-    new = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known_files}
-    own = {str(file): _content_hash(file) for files in new.values() for file in files.hashed if may_open(file)}
-    hashes = {file: content for part in exchange(own) for file, content in part.items()}
+    loaded = plug_ins.LOADED
+    new = {
+        (key, path): _existing_files(path, marker)
+        for key, path, marker in named
+        if (key, path) not in known_files or path in loaded
+    }
+    hashed = {str(file): file for files in new.values() for file in files.hashed}
+    own = {
+        name: loaded.get(name) or _content_hash(file)
+        for name, file in hashed.items()
+        if name in loaded or may_open(file)
+    }
+    hashes: dict[str, str] = {}
+    for part in exchange(own):
+        for name, content in part.items():
+            if hashes.setdefault(name, content) != content:
+                raise ConfigError(f"{name}: ranks have read different contents; expected one file")
     known_files.update({(key, path): files.entry(key, path, hashes) for (key, path), files in new.items()})
     entries = [known_files[key, path] for key, path, _ in named]
     return [entry for entry in entries if entry.files]
@@ -121,7 +137,7 @@ def _paths(value: object, declaration: NamesFiles) -> list[str]:
         return path
 
     declaration.change(value, note)
-    return list(dict.fromkeys(paths))
+    return list(dict.fromkeys([*paths, *map(str, declaration.installed(value))]))
 
 
 class _Files(NamedTuple):

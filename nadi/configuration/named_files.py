@@ -11,12 +11,18 @@ from typing import Any
 
 import topologies
 import workload
+from inputs import plug_ins
+from workload.generators.training import ParallelPlan
 
 Change = Callable[[str], str]  # function that returns the replacement of a path
 
 
 def _itself(path: Path) -> Sequence[Path]:
     return [path]
+
+
+def _none(_value: object) -> Sequence[Path]:
+    return []
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,9 @@ class NamesFiles:
     change: Callable[[Any, Change], Any]
     # function of one such path; it returns the files that a run reads for it
     files: Callable[[Path], Sequence[Path]] = _itself
+    # function of a value; it returns the files of plug-ins of installed packages that the value names
+    installed: Callable[[Any], Sequence[Path]] = _none
+    is_plug_in: bool = False  # whether validation reads the files, so that their paths must be absolute before
 
 
 def _path(value: Path | None, change: Change) -> Path | None:
@@ -66,10 +75,30 @@ def _spec(spec: str | None, change_path: Change) -> str | None:
     return f"{_if_file(name, change_path)}{colon}{rest}" if is_toml else _if_file(spec.strip(), change_path)
 
 
-def _cluster(spec: str | None, change_path: Change) -> str | None:
-    """Apply a change to the path of a cluster file, perhaps with parameters, "mine.toml:gpus=8"; names stay."""
-    name, colon, rest = (spec or "").partition(":")
-    return change_path(name) + colon + rest if Path(name).suffix == ".toml" else spec
+def _plug_in(kind: str) -> NamesFiles:
+    """Return the declaration of a key that names a plug-in of a kind, perhaps with parameters: "mine.py:npus=8"."""
+    return NamesFiles(
+        lambda text, change: plug_ins.with_path(kind, text, change) if isinstance(text, str) else text,
+        installed=lambda text: _installed(kind, text),
+        is_plug_in=True,
+    )
+
+
+def _installed(kind: str, text: str | None) -> Sequence[Path]:
+    file = plug_ins.outside_file(kind, text.partition(":")[0].strip()) if text else None
+    return [] if file is None else [file]
+
+
+def _plan(plan: Any, change: Change) -> Any:  # noqa: ANN401 - a plan, or its text or table
+    """Apply a change to the path of a plan's pipeline schedule."""
+    if isinstance(plan, ParallelPlan):
+        return plan.model_copy(update=_plan({"schedule": plan.schedule}, change))
+    if isinstance(plan, dict) and isinstance(plan.get("schedule"), str):
+        return plan | {"schedule": plug_ins.with_path(SCHEDULE, plan["schedule"], change)}
+    if isinstance(plan, str):
+        parts = [part.rpartition("=") for part in plan.split(",")]
+        return ",".join(key + equals + plug_ins.with_path(SCHEDULE, value, change) for key, equals, value in parts)
+    return plan
 
 
 def _params(value: Mapping[str, Any], change: Change) -> dict[str, Any]:
@@ -97,13 +126,24 @@ FILE = NamesFiles(_path)
 SIZES = NamesFiles(_if_file)
 PLACEMENT = NamesFiles(_placement)
 TRACES = NamesFiles(_path, workload.files_of_traces)
-MODEL = NamesFiles(_if_file)
-SPEC = NamesFiles(_spec)
-CLUSTER = NamesFiles(_cluster)
+MODEL = NamesFiles(_if_file, installed=lambda name: _installed("model", name))
+SPEC = NamesFiles(_spec, installed=lambda spec: _installed("topology", spec))
+TOPOLOGY = _plug_in("topology")
+CLUSTER = _plug_in("cluster")
 PARAMS = NamesFiles(_params)
-ALGORITHMS = NamesFiles(_algorithms, workload.custom_files)
-GPU = NamesFiles(_by_ending(".toml"))
-CONTROL = NamesFiles(_by_ending(".py"))
+SCHEDULE = "pipeline schedule"
+PLAN = NamesFiles(_plan, installed=lambda plan: _installed(SCHEDULE, plan and plan.schedule), is_plug_in=True)
+ALGORITHMS = NamesFiles(
+    _algorithms,
+    workload.custom_files,
+    lambda specs: [file for spec in specs.values() for file in _installed("collective algorithm", spec)],
+)
+GPU = _plug_in("GPU")
+CONTROL = _plug_in("congestion control")
+BALANCING = _plug_in("load balancing")
+DISCIPLINE = _plug_in("switch discipline")
+FIDELITY = _plug_in("network model")
+PARTITIONER = _plug_in("partition method")
 TABLES = NamesFiles(_each(_by_ending(".csv", ".parquet")))
 OUTPUT_FOLDER = NamesFiles(_path, lambda _: [])
 

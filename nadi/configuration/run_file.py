@@ -6,13 +6,16 @@ key suggests the nearest known key.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
 
 import inputs
 from inputs.documents import checked, read_toml, refuse_other_kinds
 from inputs.toml import MAX_KEY_PARTS
 from nadi.configuration.from_model import settled
-from nadi.configuration.input_files import changed_paths
+from nadi.configuration.input_files import changed_paths, naming_keys
+from nadi.configuration.named_files import NamesFiles
 from nadi.configuration.sections import (
     ECN_KEYS,
     FABRIC_KEYS,
@@ -21,11 +24,10 @@ from nadi.configuration.sections import (
     given_default,
     known_model,
 )
-from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from pdes import RunError, balancing, fidelity
 from pdes.wire import SELECTIVE_PACKETS
-from topologies.clusters import Cluster, find, with_path_from
+from topologies.clusters import Cluster, find
 from topologies.registry import names_cluster
 from topologies.units import parse_bytes
 
@@ -53,8 +55,7 @@ def load_config(
         config = settled(with_paths_from(config, folder))
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
-    if config.energy is not None:
-        read_table(config.energy.table)
+    config.check_energy()
     return config
 
 
@@ -62,7 +63,7 @@ def _validated(sections: dict[str, Any], source: str, folder: Path) -> RunConfig
     """Return the validated configuration of sections of keys from a `source`; cluster files count from `folder`."""
     if where := _find_nul(sections):
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
-    tree = _with_cluster(_with_cluster_from(folder, sections))
+    tree = _with_cluster(_with_plug_ins_from(folder, sections))
     config = checked(RunConfig, tree, source, ConfigError, _place)
     return config.with_named(_named(sections))
 
@@ -181,12 +182,29 @@ def _cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
     return None
 
 
-def _with_cluster_from(folder: Path, tree: dict[str, Any]) -> dict[str, Any]:
-    """Return the tree of a run file with an absolute path of its cluster file; relative paths count from `folder`."""
-    topology = tree.get("topology")
-    if not isinstance(topology, dict) or not isinstance(topology.get("cluster"), str):
-        return tree
-    return tree | {"topology": topology | {"cluster": with_path_from(folder, topology["cluster"])}}
+def _with_plug_ins_from(folder: Path, tree: dict[str, Any]) -> dict[str, Any]:
+    """Return the tree of a run file with absolute paths of plug-ins, such as a cluster; relative ones from `folder`."""
+
+    def changed(section: object, markers: Mapping[str, NamesFiles]) -> object:
+        if isinstance(section, list):
+            return [changed(each, markers) for each in section]
+        if not isinstance(section, dict):
+            return section
+        named = {key: marker for key, marker in markers.items() if marker.is_plug_in and key in section}
+        return section | {key: marker.change(section[key], absolute) for key, marker in named.items()}
+
+    def absolute(path: str) -> str:
+        return str((folder / path).absolute())
+
+    return {name: changed(section, _NAMING_KEYS.get(name, {})) for name, section in tree.items()}
+
+
+def _section_of(annotation: Any) -> type[BaseModel]:  # noqa: ANN401 - a type
+    """Return the class of a section by the annotation of its field: itself, an optional one, or a tuple of them."""
+    return next(kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type(BaseModel)))
+
+
+_NAMING_KEYS = {name: naming_keys(_section_of(field.annotation)) for name, field in RunConfig.model_fields.items()}
 
 
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:

@@ -248,5 +248,5 @@ def _difference(key: str, saved: Any, found: Any) -> str:  # noqa: ANN401 - JSON
         if isinstance(inner, dict) and isinstance(other, dict):
             last = next(each for each in [*inner, *other] if inner.get(each) != other.get(each))
             return f"[{name}] {last} is {inner.get(last)!r}, and {other.get(last)!r} in the checkpoint"
-        return f"{name} differs from that of the checkpoint" if key == "files" else f"[{name}] differs"
+        return f"{name}: its content differs from that of the checkpoint" if key == "files" else f"[{name}] differs"
     return f"{key} differ from those of the checkpoint"

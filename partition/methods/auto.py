@@ -8,8 +8,6 @@ from partition.clusters import Clusters
 from partition.methods import by_pod, metis
 from topologies.graph import Graph, Int32
 
-NAME = "auto"
-
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     """Return int32[clusters], the parts by METIS or by pods, whichever is `better`; METIS without pods or if equal."""

@@ -5,8 +5,6 @@ import numpy as np
 from partition.clusters import Clusters
 from topologies.graph import Graph, Int32
 
-NAME = "blocks"
-
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     """Return int32[clusters], parts: equal numbers of NPUs, then switches by tier to the part with the fewest."""

@@ -17,8 +17,6 @@ import pymetis
 from partition.clusters import Clusters
 from topologies.graph import Graph, Int32, Int64
 
-NAME = "metis"
-
 _SEED = 1  # seed of METIS, so that equal input gives equal parts
 _TRIALS = 4  # partitionings of which METIS keeps the best
 _LARGEST_SUM = 2**30  # METIS adds weights in 32 bits

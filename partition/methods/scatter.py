@@ -5,8 +5,6 @@ import numpy as np
 from partition.clusters import Clusters
 from topologies.graph import Graph, Int32
 
-NAME = "scatter"
-
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     """Return int32[clusters], parts: cluster i belongs to part i mod parts."""

@@ -129,6 +129,11 @@ class _Deferred:
         self._addresses: dict[str, int] = {}
         self._ready: dict[str, Callable[..., int]] = {}
 
+    @property
+    def is_hook(self) -> bool:
+        """Whether the function was decorated as a hook."""
+        return self._how == "hook"
+
     @functools.cached_property
     def dispatcher(self) -> Any:
         """Numba's compiler of the function."""
@@ -239,8 +244,10 @@ _HOOKS_BY_ADDRESS: dict = {}
 
 def hook_address(function: Callable[..., Any]) -> int:
     """Return the address by which `call_hook` calls the hook `function`, compiled or loaded from the cache."""
-    if isinstance(function, _Deferred):
+    if isinstance(function, _Deferred) and function.is_hook:
         return function.address()
+    if jit_enabled():
+        raise TypeError(f"{function.__qualname__} lacks the decorator @hook")
     _HOOKS_BY_ADDRESS[id(function)] = function
     return id(function)
 

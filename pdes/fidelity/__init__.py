@@ -1,16 +1,16 @@
 """Models of the network, one file each: its name, keys, capabilities and hooks (contract.py).
 
-The rest of Nadi finds the files here, and offers their names as values of `[network] fidelity`.
+The name of a model, a value of `[network] fidelity`, is that of its file (`inputs.plug_ins`).
 """
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from inputs import plug_ins
 from pdes.core.errors import RunError
+from pdes.core.plug_ins import check_hook
 from pdes.core.setting import setting, settings_of
 from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from pdes.fidelity import closed_form, flow, packet
@@ -19,16 +19,39 @@ from pdes.fidelity.contract import MessageHooks, NetworkModel
 PACKET = packet.NETWORK
 REFERENCE = packet.NETWORK.name  # most detailed model, the default of runs
 FASTEST = closed_form.NETWORK.name  # model of plans and of the clock of serving
+KIND = "network model"
 FLUID = flow.NETWORK.name  # model whose solver of rates `nadi bench flow` measures
 
 
 @cache
 def networks() -> Mapping[str, NetworkModel]:
-    """Return all models by name, those with more detail first."""
-    modules = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
-    models = [module.NETWORK for module in modules if hasattr(module, "NETWORK")]
-    models.sort(key=lambda model: (not model.has_packets, not model.has_links, not model.has_headers, model.name))
-    return {model.name: model for model in models}
+    """Return all models by name, those with more detail first, without those in files of the user's."""
+    models = [(name, _checked(name)) for name in plug_ins.names(KIND)]
+    return dict(
+        sorted(models, key=lambda each: (not each[1].has_packets, not each[1].has_links, not each[1].has_headers))
+    )
+
+
+def network(name: str) -> NetworkModel | None:
+    """Return the model of a name or file, None if the name is unknown; RunError if a file holds no model."""
+    if not plug_ins.is_file(KIND, name):
+        return networks().get(name)
+    model = _checked(name)
+    if settings_of(model.own):
+        raise RunError(f"{name}: keys of its own, as {settings_of(model.own)[0].key}; expected none, or a package")
+    return model
+
+
+def _checked(name: str) -> NetworkModel:
+    """Return the model of a name or file; RunError if it is wrong."""
+    model: NetworkModel = plug_ins.module(KIND, name, RunError).NETWORK
+    if name in plug_ins.own_files(KIND):
+        return model
+    if not isinstance(model, NetworkModel):
+        raise RunError(f"{name}: NETWORK is {type(model).__name__}; expected a NetworkModel")
+    for hook in (hook for hooks in model.hooks for hook in (hooks.act, hooks.settle) if hook is not None):
+        check_hook(f"{name}: {hook.__name__}", hook, parameters=3)
+    return model
 
 
 def quoted(holds: Callable[[NetworkModel], bool]) -> str:
@@ -89,9 +112,10 @@ class Fidelity:
 
 def fidelity(name: str, **parameters: Any) -> Fidelity:
     """Return the model with a name, of itself or of its hooks; RunError if it is unknown."""
-    for model in networks().values():
+    found = network(name)
+    for model in networks().values() if found is None else [found]:
         for hooks in model.hooks:
-            if name in {model.name, hooks.name}:
+            if found is model or name == hooks.name:
                 names = {each.name for each in settings_of(model.own)} & parameters.keys()
                 own = {**hooks.chosen_by, **{name: parameters.pop(name) for name in names}}
                 return Fidelity(model, own=model.own(**own), **parameters)

@@ -9,11 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
+import pdes
+import topologies
 from compiling import compiler, kernel_cache, kernel_sources, machine_code
 from compiling.kernel_cache import KernelFolder
+from nadi.configuration.sections import NetworkSection
 from nadi.simulation import run
 from pdes.core.hashing import rehash
 from pdes.workers import team
+from workload import collective_program
 
 NOBODY = 65534
 SUFFIX = kernel_cache.CODE_SUFFIX
@@ -317,3 +321,23 @@ def test_times_of_compilations_are_measured_ones(tmp_path, monkeypatch, corrupt)
     hint = "" if corrupt is not None else " (it took 12 s here before)"
     folder = f"compiling the kernels, once, into {kernel_cache.cache_dir()}"
     assert said == [folder, folder + hint]
+
+
+@pytest.mark.parametrize(
+    ("model", "compiles"), [("flow", True), ("closed-form", True), ("packet", False), ("analytical", False)]
+)
+def test_kernels_of_plays_are_announced_and_timed(tmp_path, monkeypatch, model, compiles):
+    """Flows and closed forms play collectives as packets first; packets announce their own kernels."""
+    monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(run, "_LOADED_KERNELS", set())
+    monkeypatch.setattr(run, "jit_enabled", lambda: True)
+    compiled = []
+    monkeypatch.setattr(pdes, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
+    said = []
+    graph = topologies.build("ring:npus=4")
+    settings = run.network_settings(NetworkSection(fidelity=model))
+    for _ in range(2):  # once per process
+        run._compile_plays(graph, collective_program("barrier", 4, 0), settings, SimpleNamespace(say=said.append))
+    assert len(said) == len(compiled) == int(compiles)
+    assert kernel_cache.last_compilation_s(team.work) == (7.0 if compiles else None)
+    assert all(settings.fidelity.model.has_packets for _, settings in compiled)

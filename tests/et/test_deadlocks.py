@@ -32,7 +32,7 @@ def looked(tmp_path):
             families or {},
         )
         sorts = check_traces(sources).groups
-        assert {sort.check for sort in sorts} <= {deadlocks.NAME}
+        assert {sort.check for sort in sorts} <= {"deadlocks"}
         return [(sort.severity, sort.count, [str(example) for example in sort.examples]) for sort in sorts]
 
     return check

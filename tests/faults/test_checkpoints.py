@@ -149,7 +149,7 @@ def test_of_another_run(copied, capsys):
     assert "[network] mtu is '1KiB', and '4KiB' in the checkpoint" in other_mtu
     for trace in copied.glob("trace.*.et"):
         et.write_trace(trace, et.metadata(), [et.coll_node(1, "grads", et.CollectiveCommType.ALL_TO_ALL, 1 << 31)])
-    assert "traces differ" in refused(capsys, copied)
+    assert "[workload] traces = trace: its content differs" in refused(capsys, copied)
 
 
 def test_of_other_sources(copied, capsys):

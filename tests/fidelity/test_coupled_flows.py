@@ -14,7 +14,8 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from pdes import Faults, LinkFault
 from tests.fidelity.test_training_steps import CASES, HOSTS, LINKS, SWITCH, over_packets
 from tests.pdes.cases import Traces

@@ -13,7 +13,8 @@ from inputs.units import MIB
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from nadi.simulation.wiring.affordable import estimate
 from nadi.simulation.wiring.flow_traffic import with_flows
 from pdes.build import growth

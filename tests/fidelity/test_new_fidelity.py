@@ -1,4 +1,4 @@
-"""A file in the folder of message-level models is all that a new one needs: run files take its name."""
+"""A model of the network in a file of the user's, or in an installed package: run files take its name."""
 
 import json
 import os
@@ -6,79 +6,108 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOY = Path(__file__).parent / "toy"
+import pytest
+
+import nadi
+from nadi.cli.main import main
+
+TOY = Path(__file__).parent / "toy" / "constant.py"
 ROOT = Path(__file__).parents[2]
-CODE = """
-import pdes.fidelity as fidelity
-fidelity.__path__.append({toy!r})
-import sys
-sys.argv = ["nadi", *{arguments!r}]
-from nadi.cli.main import entry_point
-entry_point()
+OWN = """
+from dataclasses import dataclass, replace
+from pdes.core.setting import setting
+from pdes.fidelity.contract import OwnKeys
+from tests.fidelity.toy import constant
+
+
+@dataclass(frozen=True)
+class Mine(OwnKeys):
+    pause_ps: int = setting(1, "pause")
+
+
+NETWORK = replace(constant.NETWORK, name="mine", own=Mine)
 """
 
 
-def nadi(*arguments):
-    code = CODE.format(toy=str(TOY), arguments=[*arguments])
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
-    )
+@pytest.fixture
+def command(capsys):
+    """Run a command in this process; gives its exit code, standard output and standard error."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        return main([*map(str, arguments)]), *capsys.readouterr()
+
+    return run
 
 
-def test_a_ring_takes_a_constant_time_per_step():
+def test_a_ring_takes_a_constant_time_per_step(command):
     """An all-reduce by 8 members has 14 steps of a microsecond."""
-    fabric = ("-t", "ring:npus=8", "--sizes", "1MiB", "--algorithm", "ring", "--set", "network.fidelity=constant")
-    done = nadi("collective", "all-reduce", *fabric, "--json", "-q")
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)["rows"]
+    fabric = ("-t", "ring:npus=8", "--sizes", "1MiB", "--algorithm", "ring", "--set", f"network.fidelity={TOY}")
+    code, out, err = command("collective", "all-reduce", *fabric, "--json", "-q")
+    assert code == 0, err
+    (row,) = json.loads(out)["rows"]
     assert row["time_ps"] == 14 * 10**6
 
 
 def test_its_verbs_are_those_of_all_models():
     """`nadi.open_network` opens it: a message arrives a microsecond after it was posted."""
-    code = CODE.format(toy=str(TOY), arguments=[]).split("import sys")[0]
-    code += """
-import nadi
-network = nadi.open_network("ring:npus=8", fidelity="constant")
-network.advance(5)
-network.post(0, 3, 77)
-print([tuple(report) for report in network.advance(10**9)], network.now_ps)
-"""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.stdout == "[(5, 0, False), (1000005, 0, True)] 1000000000\n", done.stderr
+    network = nadi.open_network("ring:npus=8", fidelity=str(TOY))
+    network.advance(5)
+    network.post(0, 3, 77)
+    assert [tuple(report) for report in network.advance(10**9)] == [(5, 0, False), (1000005, 0, True)]
+    assert network.now_ps == 10**9
 
 
-def test_others_are_still_refused_and_all_are_named():
-    done = nadi("collective", "all-reduce", "-t", "ring:npus=8", "--set", "network.fidelity=constantly")
-    assert done.returncode == 2
-    assert "expected 'packet', 'flow', 'analytical', 'constant' or 'closed-form'" in done.stderr
+def test_others_are_still_refused(command):
+    code, _, err = command("collective", "all-reduce", "-t", "ring:npus=8", "--set", "network.fidelity=constantly")
+    assert code == 2
+    assert "expected 'packet', 'flow', 'analytical' or 'closed-form'" in err
 
 
 def test_a_model_is_short():
     """CONTRIBUTING.md and docs/explanation/fidelity.md promise fewer than 80 lines."""
-    assert len((TOY / "constant.py").read_text().splitlines()) < 80
+    assert len(TOY.read_text().splitlines()) < 80
 
 
-def test_it_is_listed_and_takes_no_keys_of_others():
-    done = nadi("net", "fidelities", "--json")
-    assert done.returncode == 0, done.stderr
-    listed = {model["fidelity"]: model for model in json.loads(done.stdout)}
-    assert listed["constant"]["refused_faults"] is None
-    assert listed["constant"]["keys"] == ["endpoint_delay", "fidelity", "reduction_bandwidth"]
-
-
-def test_what_it_lacks_is_refused(tmp_path):
+def test_what_it_lacks_is_refused(command, tmp_path):
     """Nothing but its declaration makes it run on one worker, without faults, and without keys of packets."""
-    on_it = ("--set", "network.fidelity=constant", "--set", "network.mtu=1KiB")
+    on_it = ("--fidelity", TOY, "--set", "network.mtu=1KiB")
     run = ("run", "--model", "gpt3-125m", "--plan", "dp4,gb4", "--cluster", "small-a100", *on_it, "-q")
-    done = nadi(*run, "--workers", "2", "--out", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
-    assert "[network] mtu (needs [network] fidelity = " in done.stderr
+    code, _, err = command(*run, "--workers", "2", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert "[network] mtu (needs [network] fidelity = " in err
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert (summary["network"], summary["switches"], summary["threads"]) == ("constant", "none", 1)
+    assert (summary["network"], summary["switches"], summary["threads"]) == (str(TOY), "none", 1)
     assert "mtu" not in summary["config"]["network"]
-    done = nadi(*run, "--set", "faults.0.npu=0", "--set", "faults.0.at=0s", "--set", "faults.0.slowdown=2")
-    assert done.returncode == 2
-    assert done.stderr.startswith("nadi: error: [[faults]]: found with a [network] fidelity without faults; expected")
+    assert command("report", tmp_path / "out")[0] == 0
+    code, _, err = command(*run, *(f"--set=faults.0.{key}" for key in ("npu=0", "at=0s", "slowdown=2")))
+    assert code == 2
+    assert err.startswith("nadi: error: [[faults]]: found with a [network] fidelity without faults; expected")
+
+
+def test_keys_of_its_own_need_a_package(command, tmp_path):
+    """Run files know the keys of models when Nadi begins, so a file that a run file names may have none."""
+    (tmp_path / "mine.py").write_text(OWN)
+    code, _, err = command(
+        "collective", "all-reduce", "-t", "ring:npus=8", "--set", f"network.fidelity={tmp_path}/mine.py"
+    )
+    assert code == 2
+    assert "mine.py: keys of its own, as pause; expected none, or a package" in err
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[nadi.network_model]\nmine = mine\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+
+    def installed(*arguments):
+        words = [sys.executable, "-m", "nadi", *arguments]
+        return subprocess.run(
+            words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    listed = {model["fidelity"]: model for model in json.loads(installed("net", "fidelities", "--json").stdout)}
+    assert listed["mine"]["refused_faults"] is None
+    assert listed["mine"]["keys"] == ["endpoint_delay", "fidelity", "pause", "reduction_bandwidth"]
+    on_it = ("collective", "all-reduce", "-t", "ring:npus=8", "--sizes", "1MiB", "--algorithm", "ring", "--json", "-q")
+    done = installed(*on_it, "--set", "network.fidelity=mine", "--set", "network.pause=3us")
+    assert json.loads(done.stdout)["rows"][0]["time_ps"] == 14 * 10**6, done.stderr

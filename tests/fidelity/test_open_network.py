@@ -12,8 +12,9 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.open_network import MAX_OPEN, open_network
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.run import run_program
 from pdes import Faults, LinkFault
 from tests.budgets import bounded
 from tests.pdes.cases import Traces

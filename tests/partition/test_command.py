@@ -87,7 +87,7 @@ def test_a_method_that_does_not_fit_says_why(nadi, write_run, step):  # noqa: F8
         (["--parts", 0], "Invalid value for '--parts'"),
         (
             ["--parts", 2, "--method", "mets"],
-            "unknown method 'mets'; did you mean 'metis'? known: auto, blocks, by-pod, metis",
+            "unknown partition method 'mets'; did you mean 'metis'? known: auto, blocks, by-pod, metis",
         ),
         (["--parts", 500], "500 parts; expected at most 20, as it has no more switches with their NPUs"),
         (["--parts", 2, "--weights", "/nope"], "--weights /nope: found no links.parquet; expected the results of an"),

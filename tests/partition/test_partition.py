@@ -21,6 +21,7 @@ from tests.samples import pairwise
 from tests.topologies.naive import SMALL
 
 METHODS = tuple(partition.methods())
+METHOD_NAMES = "auto, blocks, by-pod, metis, scatter, or the path of a file NAME.py"
 FABRICS = [*SMALL, "fat-tree:npus=64,hosts_per_leaf=4,leaves_per_pod=4", "rail-optimised:npus=64,gpus_per_host=4"]
 PER_NPU = {"keep_hosts": False}
 NO_MORE = "as it has no more switches with their NPUs, or servers, that stay together"
@@ -322,9 +323,14 @@ def test_no_traffic_at_all_is_divided_by_nodes():
             "ring:npus=8",
             2,
             {"method": "mtis"},
-            "unknown method 'mtis'; did you mean 'metis'? known: auto, blocks, by-pod, metis, scatter",
+            f"unknown partition method 'mtis'; did you mean 'metis'? known: {METHOD_NAMES}",
         ),
-        ("ring:npus=8", 1, {"method": "zzz"}, "unknown method 'zzz'; known: auto, blocks, by-pod, metis, scatter"),
+        (
+            "ring:npus=8",
+            1,
+            {"method": "zzz"},
+            f"unknown partition method 'zzz'; known: {METHOD_NAMES}",
+        ),
         ("ring:npus=8", 0, {}, "0 parts; expected 1 or more"),
         ("ring:npus=8", 9, PER_NPU, "ring:npus=8: 9 parts; expected at most 8, as it has no more nodes"),
         (

@@ -8,6 +8,7 @@ import pytest
 
 from pdes import Settings, SharedBuffer, balancing, congestion, disciplines, fidelity
 from pdes.build.constants import hooks_of
+from pdes.build.layout import Layout
 from pdes.core.memory import CACHE_LINE, row_of, rows_of
 from pdes.core.rows.messages import WholeMessage
 from pdes.core.rows.nic import LaterMessage, Message, PendingRequest
@@ -97,7 +98,7 @@ def test_hooks_take_what_is_passed_on():
         compute_slowdown=2.0,
     )
     graph = build("leaf-spine:leaves=2,hosts_per_leaf=2,spines=2")
-    found = hooks_of(graph, with_all) | OTHER_TEAMS
+    found = hooks_of(Layout(graph, with_all), with_all) | OTHER_TEAMS
     others = {"congestion_control": [congestion.control(name).update for name in congestion.names()]}
     others["discipline"] = [disciplines.discipline(name).pick for name in disciplines.names()]
     others["balancing"] = [balancing.balancing(name).pick for name in balancing.names()]

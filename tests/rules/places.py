@@ -65,7 +65,11 @@ def misplaced(sources, places=PLACES):
             yield Finding(path, 1, f"`{pattern.pattern}` is not here any more: tests/rules/places.py names this file")
 
 
-PRESCRIBED = {"Arguments": "topologies/builders", "TraceCheck": "et/checks"}
+PRESCRIBED = {
+    "Arguments": "topologies/builders",
+    "TraceCheck": "et/checks",
+    "Pipeline": "workload/generators/training/pipeline",
+}
 """Names of classes that every file of a folder of plug-ins must have, and the folder."""
 
 

@@ -12,7 +12,7 @@ from nadi.insight.analysis.step_times import AXES, CATEGORIES, names_an_axis, st
 from tests.budgets import bounded
 from tests.scenarios.running import simulate
 from workload import build_program
-from workload.generators.training.pipeline import schedules
+from workload.generators.training.pipeline import schedule_of
 
 SPEC = "fully-connected:npus={},rate=100Gbps,delay=1us"
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
@@ -224,7 +224,7 @@ def test_waiting_for_a_member_that_computes_longer_stays_with_the_axis():
 def pipelined(schedule, p, m, v, forward_us=1000, backward_us=2000):
     """A step whose stages do nothing but their passes, with messages of a byte."""
     made, done = Steps(p), {}
-    line = schedules()[schedule](p, m, v)
+    line = schedule_of(schedule)(p, m, v)
     todo = [line.order(stage) for stage in range(p)]
     last = [[] for _ in range(p)]
     while any(todo):

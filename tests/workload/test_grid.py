@@ -11,8 +11,9 @@ from tests.samples import sampled
 from tests.workload.alpha_beta import Network
 from workload import CollectiveSettings, WorkloadError, closed_form, collectives
 from workload.collectives.grid.phases import pipelined_ps
+from workload.collectives.schedules.checks import checked
 from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import ScheduleSet, _checked, pack
+from workload.collectives.schedules.packed import ScheduleSet, pack
 from workload.collectives.schedules.read_back import buffers, unpack
 from workload.shape import GroupShape
 
@@ -85,9 +86,9 @@ def test_a_wrong_arrangement_is_found(kind):
         with pytest.raises(OracleError):
             check(kind, pack([plans._replace(arrangements=tuple(wrong))]), 0)
     with pytest.raises(WorkloadError, match=r"^x: an arrangement of 12 pieces, expected each once$"):
-        _checked(plans._replace(arrangements=(np.zeros(12, np.int32),) * len(plans.arrangements)), "x")
+        checked(plans._replace(arrangements=(np.zeros(12, np.int32),) * len(plans.arrangements)), "x")
     with pytest.raises(WorkloadError, match=r"^x: a lane with arrangement 0, expected one of 0$"):
-        _checked(plans._replace(arrangements=()), "x")
+        checked(plans._replace(arrangements=()), "x")
 
 
 @pytest.mark.parametrize("kind", KINDS)

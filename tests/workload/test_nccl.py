@@ -391,9 +391,9 @@ def test_shapes_tell_nics_from_nvlinks():
     )
     found = shape_of(graph, range(8))
     assert (found.inside_bps, found.inside_ps) == (2400 * 10**9, 40_000)
-    assert (found.outside_bps, found.outside_ps, found.nics) == (100 * 10**9, 2_000_000, 1)
-    assert shape_of(graph, range(4))[-6:] == (0, 0, 0, (), "", ())
-    assert shape_of(graph, [0, 4])[-8:] == (0, 0, 100 * 10**9, 2_000_000, 1, (), "", ())
+    assert (found.outside_bps, found.outside_ps, found.nic_shares) == (100 * 10**9, 2_000_000, (1,))
+    assert shape_of(graph, range(4))[-6:] == (0, 0, (), (), "", ())
+    assert shape_of(graph, [0, 4])[-8:] == (0, 0, 100 * 10**9, 2_000_000, (1,), (), "", ())
 
 
 def took(kind, shape, size, **given):

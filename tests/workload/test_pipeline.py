@@ -8,7 +8,7 @@ import pytest
 
 from tests.nonempty import nonempty
 from tests.samples import pairwise
-from workload.generators.training.pipeline import PipelineSchedule, Work, schedules
+from workload.generators.training.pipeline import PipelineSchedule, Work, schedule_of
 
 PLAIN = list(itertools.product(("gpipe", "1f1b"), (1, 2, 4, 7), (1, 3, 8, 20), (1,)))
 INTERLEAVED = [("interleaved", p, p * k, v) for p in (2, 3, 4, 8) for k in (1, 2, 5) for v in (2, 3, 5)]
@@ -34,7 +34,7 @@ class Times(NamedTuple):
 
 def line_of(schedule: str, p: int, m: int, v: int) -> PipelineSchedule:
     """A schedule of a pipeline with v chunks per stage."""
-    kind = schedules()[schedule]
+    kind = schedule_of(schedule)
     line = kind(p, m, v if kind.TAKES_VPP else 1)
     assert line.chunks == v
     return line

@@ -19,8 +19,6 @@ from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Parameters, Rate, Ratio, Sizes, Time
 from topologies.units import GBPS, NS
 
-NAME = "fat-tree"
-
 
 class Arguments(Parameters):
     """Parameters of the fat tree."""

@@ -44,7 +44,6 @@ from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
 from topologies.units import format_rate, format_time
 
-NAME = "file"
 _EXPECTED = "a fabric (TOML with npus and links)"
 _NPU = re.compile(r'"?(?:npu )?(\d{1,9})"?')
 _PAIR = re.compile(r'\[\s*(\d{1,9}|"[^"\n]*")\s*,\s*(\d{1,9}|"[^"\n]*")\s*\]')

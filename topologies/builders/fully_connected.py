@@ -2,6 +2,5 @@
 
 from topologies.builders.stack import OneDimension, one_dimension
 
-NAME = "fully-connected"
 Arguments = OneDimension
 build, extent = one_dimension("FullyConnected")  # every packet takes one link

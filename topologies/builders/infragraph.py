@@ -23,7 +23,6 @@ from topologies.infragraph.document import InfraDevice, InfraFile, Part, read_in
 from topologies.parameters import FilePath, Rate
 from topologies.units import GBPS, NS
 
-NAME = "infragraph"
 _MAX_LISTED = 20
 _SCALE_UP = ("nvlink", "xgmi", "ualink", "ici", "xpu_fabric")
 _BITS_OF = {"bits": 1.0, "bytes": 8.0, "transfers": 12.0}  # Gb/s of 1 G; a transfer is 16 lanes of PCIe, as in NCCL

@@ -11,8 +11,6 @@ from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Parameters, Rate, Ratio, Sizes, Time
 from topologies.units import GBPS, NS
 
-NAME = "leaf-spine"
-
 
 class Arguments(Parameters):
     """Parameters of the leaf-spine network."""

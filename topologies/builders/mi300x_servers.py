@@ -15,7 +15,6 @@ from topologies.graph import Graph
 from topologies.parameters import Count, Parameters, Time
 from topologies.units import GBPS, NS
 
-NAME = "mi300x-servers"
 _GPUS_PER_SERVER = 8
 _RATES_BPS = (512 * GBPS, 400 * GBPS)  # Infinity Fabric link, NIC
 

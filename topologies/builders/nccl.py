@@ -39,7 +39,6 @@ from topologies.hosts import (
 from topologies.parameters import FilePath, Name, Rate
 from topologies.units import GBPS
 
-NAME = "nccl"
 _EXPECTED = "NCCL's topology (XML with system)"
 _MBPS = 10**6
 _DEEPEST = 64  # elements within each other

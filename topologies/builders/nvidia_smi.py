@@ -23,7 +23,6 @@ from topologies.hosts import GENERATIONS, Cable, GpuGeneration, HostArguments, H
 from topologies.parameters import FilePath, Name, Rate
 from topologies.units import GBPS
 
-NAME = "nvidia-smi"
 _EXPECTED = "the matrix of `nvidia-smi topo -m`"
 _ESCAPES = re.compile(r"\x1b?+\[[\d;]*+m")  # of a terminal; pasted text may lack the first character
 _DEVICE = re.compile(r"(?:GPU|NIC)\d{1,6}|mlx\d{1,3}_\w{1,20}")

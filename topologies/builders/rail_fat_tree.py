@@ -24,8 +24,6 @@ from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Flag, Name, Parameters, Rate, Ratio, Time
 from topologies.units import GBPS, NS
 
-NAME = "rail-fat-tree"
-
 
 class Arguments(Parameters):
     """Parameters of the fat tree with rails."""

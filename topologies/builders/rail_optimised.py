@@ -15,8 +15,6 @@ from topologies.graph import Graph
 from topologies.parameters import Count, Parameters, Rate, Ratio, Time
 from topologies.units import GBPS, NS
 
-NAME = "rail-optimised"
-
 
 class Arguments(Parameters):
     """Parameters of the rail-optimised network."""

@@ -2,6 +2,5 @@
 
 from topologies.builders.stack import OneDimension, one_dimension
 
-NAME = "ring"
 Arguments = OneDimension
 build, extent = one_dimension("Ring")  # packets take the shorter way round

@@ -19,8 +19,6 @@ from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Dimensions, Parameters, Rate, Rates, Time, Times
 from topologies.units import GBPS, NS
 
-NAME = "stack"
-
 
 class Arguments(Parameters):
     """Parameters of the hierarchy."""

@@ -9,8 +9,6 @@ from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Parameters, Rate, Sizes, Time
 from topologies.units import GBPS, NS
 
-NAME = "switch"
-
 
 class Arguments(Parameters):
     """Parameters of the switch."""

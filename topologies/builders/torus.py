@@ -10,7 +10,6 @@ from topologies.graph import Graph
 from topologies.parameters import Parameters, Rate, Sizes, Time
 from topologies.units import GBPS, NS
 
-NAME = "torus"
 _MAX_DIMENSIONS = 3
 
 

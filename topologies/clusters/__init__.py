@@ -1,6 +1,7 @@
 """Clusters: fabric, network settings, accelerator and hosts together, by name or in a file of the user's.
 
-One TOML file describes a cluster; those of this folder have names. `topologies.clusters.cluster` defines their content.
+A TOML file describes a cluster; those of this folder and of installed packages have names.
+`topologies.clusters.cluster` defines their content.
 """
 
 import functools
@@ -8,19 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import inputs
+from inputs import plug_ins
 from inputs.documents import checked, read_toml
 from topologies.clusters.cluster import Cluster
 from topologies.errors import TopologyError
 from topologies.parameters import parse_pairs, suggest
 
-_SUFFIX = ".toml"
+_KIND = "cluster"
 
 
 @functools.cache
 def clusters() -> Mapping[str, Cluster]:
     """Return all named clusters, in the order of their names. Raises TopologyError: a file of this folder is wrong."""
-    files = sorted(Path(__file__).parent.glob(f"*{_SUFFIX}"))
-    return {path.stem: _read(path) for path in files}
+    return {name: _read(plug_ins.toml_file(_KIND, name, TopologyError)) for name in plug_ins.names(_KIND)}
 
 
 def find(text: str) -> Cluster:
@@ -33,10 +34,10 @@ def find(text: str) -> Cluster:
     known = clusters()
     if name in known:
         cluster = known[name]
-    elif Path(name).suffix == _SUFFIX or is_cluster(name):
+    elif plug_ins.is_file(_KIND, name) or is_cluster(name):
         cluster = _read(Path(name))
     else:
-        raise TopologyError(f"unknown cluster {name!r}; {suggest(name, known)}, or a file that ends in {_SUFFIX}")
+        raise TopologyError(f"unknown cluster {name!r}; {suggest(name, known)}, or a file that ends in .toml")
     pairs = parse_pairs(text, rest)
     return cluster.with_parameters(pairs).model_copy(update={"name": text.strip()}) if pairs else cluster
 
@@ -51,21 +52,21 @@ def is_cluster(name: object) -> bool:
     return kind is not None and kind.key == "cluster"
 
 
-def with_path_from(folder: Path, cluster_text: str) -> str:
-    """Return the text of a cluster (as `find` takes it) with its file's path, if relative, taken from `folder`."""
-    name, colon, rest = cluster_text.partition(":")
-    if name in clusters() or Path(name).suffix != _SUFFIX:
-        return cluster_text
-    return f"{(folder / name).absolute()}{colon}{rest}"
-
-
 def _read(path: Path) -> Cluster:
     """Return the cluster that a TOML file describes. Raises TopologyError: the file is unreadable or wrong."""
     tree = read_toml(path, "the file of a cluster", TopologyError)
     label = path if path.parent != _FOLDER else path.name
     cluster = checked(Cluster, {"name": path.stem, **tree}, label, TopologyError)
-    own_gpu = path.parent / cluster.gpu
-    return cluster.model_copy(update={"gpu": str(own_gpu)}) if Path(cluster.gpu).suffix == _SUFFIX else cluster
+    gpu = plug_ins.with_path("GPU", cluster.gpu, lambda name: str(path.parent / name))
+    named = {key: _from(path.parent, getattr(cluster, key)) for key in ("fabric", "network", "system")}
+    return cluster.model_copy(update={"gpu": gpu, **named})
+
+
+def _from(folder: Path, value: object) -> object:
+    """Return a value of a cluster's file, in which paths of modules count from `folder`."""
+    if isinstance(value, dict):
+        return {key: _from(folder, inner) for key, inner in value.items()}
+    return plug_ins.with_path("topology", value, lambda path: str(folder / path)) if isinstance(value, str) else value
 
 
 _FOLDER = Path(__file__).parent

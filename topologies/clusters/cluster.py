@@ -1,11 +1,11 @@
 """The content of a cluster's file, and the fabric of any number of its GPUs."""
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from inputs import plug_ins
 from topologies.bounds import MEMORY_RATE_BPS
 from topologies.errors import TopologyError
 from topologies.parameters import Count, Parameters, parse_count
@@ -79,7 +79,7 @@ class Cluster(Parameters):
         own: dict[str, object] = {}
         if size.most is not None:
             own = {"npus": count}
-            if "gpus_per_host" in _parameters_of(str(self.fabric.get("name", "")).replace("-", "_")):
+            if "gpus_per_host" in _parameters_of(str(self.fabric.get("name", ""))):
                 own["gpus_per_host"] = min(self._per_host(size), count)
         table = _replaced({**self.fabric, **own, **size.params}, self.parameters)
         if "nics_per_host" in table and count < self.gpus_per_host:
@@ -171,9 +171,8 @@ def _replaced(defaults: Mapping[str, object], parameters: Mapping[str, object]) 
 
 
 def _parameters_of(builder: str) -> Sequence[str]:
-    """Return the names of a topology's parameters by its module's name; none if there is no such module."""
+    """Return the names of a topology's parameters; none for a machine or an unknown topology."""
     try:
-        module = importlib.import_module(f"topologies.builders.{builder}")
-    except ModuleNotFoundError:
+        return tuple(plug_ins.module("topology", builder, TopologyError).Arguments.model_fields)
+    except TopologyError:
         return ()
-    return tuple(module.Arguments.model_fields)

@@ -1,4 +1,4 @@
-"""Named machines: GPUs on NVSwitches with a NIC for each GPU, on rails (`rail_optimised`). One TOML file describes one.
+"""Named machines: GPUs on NVSwitches with a NIC for each GPU, on rails (`rail_optimised`). A TOML file describes one.
 
 The GPUs of a server are one NVLink domain, or those of all servers of a rack (NVL72). NCCL takes such a rack as one
 host (MNNVL), and so do the graph's hosts.
@@ -7,10 +7,11 @@ host (MNNVL), and so do the graph's hosts.
 import functools
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 from pydantic import Field
 
+import inputs
+from inputs import plug_ins
 from inputs.documents import checked, read_toml
 from topologies.builders import rail_optimised
 from topologies.errors import TopologyError
@@ -19,7 +20,6 @@ from topologies.graph import Graph
 from topologies.parameters import Count, Parameters, Rate, Ratio, Time
 from topologies.units import NS
 
-_FOLDER = Path(__file__).parent
 _GPUS_PER_SERVER, _GPUS_PER_RACK = 8, 72
 _RAILS_OF_RACK = 4  # NICs of a server of a rack, each on its rail
 
@@ -74,8 +74,18 @@ class Machine(Parameters):
 
 @functools.cache
 def machines() -> Mapping[str, Machine]:
-    """Return all machines by name."""
-    return {
-        path.stem: checked(Machine, read_toml(path, "the file of a machine", TopologyError), path.name, TopologyError)
-        for path in sorted(_FOLDER.glob("*.toml"))
-    }
+    """Return all machines by name, without those in files of the user's."""
+    return {name: machine(name) for name in plug_ins.names("machine")}
+
+
+def is_machine(name: str) -> bool:
+    """Return whether a name is that of a machine or of a file that describes one."""
+    kind = inputs.kind_of(name) if plug_ins.is_file("machine", name) else None
+    return name in plug_ins.names("machine") or (kind is not None and kind.key == "machine")
+
+
+def machine(name: str) -> Machine:
+    """Return the machine of a name or file; TopologyError if the file is wrong."""
+    path = plug_ins.toml_file("machine", name, TopologyError)
+    label = path if plug_ins.is_file("machine", name) else path.name
+    return checked(Machine, read_toml(path, "the file of a machine", TopologyError), label, TopologyError)

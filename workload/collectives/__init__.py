@@ -1,8 +1,9 @@
-"""Collective algorithms: one module each in the folder `algorithms`, which `known_algorithms` imports by itself.
+"""Collective algorithms: one module each, of the folder `algorithms`, of an installed package, or a file of users.
+
+The name that users write is that of the file, or its path.
 
 A module defines
 
-- `NAME`, the name that users write,
 - `KINDS`, the kinds of collectives that the algorithm implements (see workload.kinds),
 - `plan(kind, members, **parameters) -> Plans` for members >= 1,
 - `closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, **parameters) -> float`: picoseconds on an idle
@@ -11,6 +12,10 @@ A module defines
 - `extent(kind, members, **parameters) -> PlanExtent` (plans.extent): the number of steps and lanes of `plan`, or an
   upper bound, without building them. Nadi refuses a run whose plans would not fit into free memory. Without this
   function a bound applies that holds for any algorithm and grows with the square of the members.
+
+Where NPUs have several NICs towards each other, a buffer is cut into stripes, which run side by side on connections of
+their own (plans.dataset_splits), so that the NICs share it by their rates. An algorithm with `OWN_CONNECTIONS = True`
+is not cut: its lanes name connections, or its members send to switches.
 
 Optional flags: `LOWER_BOUND = True` if the closed form is only a lower bound, `ESTIMATE = True` if it is an estimate,
 `ONE_WAY = True` if no member receives while it sends, so that acknowledgements cost nothing.
@@ -30,7 +35,10 @@ and defines
 - `TREES`, if switches take part: "all", "hosts" or "hosts and rails" (trees.aggregators), or a function of the
   parameters that returns one of these. The shape then contains the trees, and the last members of a plan that uses them
   are their aggregators,
+- `check_size(kind, size_bytes, **parameters)`, if it takes some sizes only: raises WorkloadError for others,
 - `size_class(kind, shape, size_bytes, **parameters) -> int`, if several sizes share a plan: sizes of one class do,
+- `launch_ps(kind, shape, size_bytes, **parameters) -> int | None`, if plans of one class differ in their launch_ps, the
+  time before the first step: that of a size; None = the same for all sizes of the class,
 - `plan_uneven(cut, shape, **parameters) -> Plans`, if it supports all-to-alls of split sizes (cut:
   uneven.all_to_all_v.Units),
 - `describe(kind, shape, size_bytes, **parameters) -> str`, if it chooses among several algorithms, for tables.
@@ -49,17 +57,15 @@ member 0, since traces name no root.
 """
 
 import functools
-import importlib
 import math
-import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
+from inputs import plug_ins
 from topologies import NVSWITCH, Graph
-from workload.collectives import algorithms as folder
-from workload.collectives.plans.dataset_splits import in_parts
+from workload.collectives.plans.dataset_splits import in_parts, in_stripes
 from workload.collectives.plans.extent import PlanExtent, of_any
 from workload.collectives.plans.plan import Plans
 from workload.collectives.uneven.all_to_all_v import ALGORITHMS as PLAIN_UNEVEN
@@ -69,6 +75,7 @@ from workload.errors import WorkloadError
 from workload.kinds import kind_index
 from workload.shape import GroupShape
 
+KIND = "collective algorithm"
 PREFERRED = ("ring", "direct", "dissemination")
 ON_NVSWITCHES = "nccl"
 
@@ -83,7 +90,6 @@ Value = int | bool | str
 class Algorithm(Protocol):
     """The interface of an algorithm module; without NEEDS_SHAPE, `members` takes the place of the shape."""
 
-    NAME: str
     KINDS: tuple[str, ...]
 
     @staticmethod
@@ -102,11 +108,17 @@ class AlgorithmChoice(NamedTuple):
     parameters: tuple[tuple[str, Value], ...]  # name and value of every parameter, in the algorithm's order
     dataset_splits: int = 1  # number of parts of the buffer (PARTS)
     chains: int = 1  # number of parts that run at a time (PARTS)
+    stripes: int = 1  # number of equal stripes of the buffer, which run side by side over parallel NICs
+
+    def striped(self, kind: str, stripes: int) -> "AlgorithmChoice":
+        """Return the choice with `stripes` stripes; itself if the kind or algorithm (OWN_CONNECTIONS) has none."""
+        is_whole = kind in _WHOLE or getattr(self.module, "OWN_CONNECTIONS", False)
+        return self if is_whole else self._replace(stripes=stripes)
 
     @property
     def module(self) -> Algorithm:
         """The module that implements the algorithm."""
-        return known_algorithms()[self.name]
+        return cast("Algorithm", find_algorithm(self.name))
 
     @property
     def needs_shape(self) -> bool:
@@ -128,7 +140,7 @@ class AlgorithmChoice(NamedTuple):
     def is_exact(self) -> bool:
         """Whether the closed form is exact on an idle network, rather than an estimate or a bound."""
         bounds = getattr(self.module, "LOWER_BOUND", False) or getattr(self.module, "ESTIMATE", False)
-        return not bounds and self.dataset_splits == 1
+        return not bounds and self.dataset_splits == self.stripes == 1
 
     def on(self, kind: str, shape: GroupShape | None) -> GroupShape:
         """Return the shape of the group, which the algorithm needs. Raises WorkloadError: the shape is None."""
@@ -142,9 +154,21 @@ class AlgorithmChoice(NamedTuple):
         part_bytes = self.part_bytes(size_bytes)
         return part_bytes if classify is None else int(classify(kind, shape, part_bytes, **dict(self.parameters)))
 
+    def check_size(self, kind: str, size_bytes: int) -> None:
+        """Raise WorkloadError if the algorithm does not take a buffer of this size."""
+        check = getattr(self.module, "check_size", None)
+        if check is not None:
+            check(kind, self.part_bytes(size_bytes), **dict(self.parameters))
+
+    def launch_ps(self, kind: str, shape: GroupShape, size_bytes: int) -> int | None:
+        """Return the picoseconds before the first step for a buffer's size; None = as planned for any of its class."""
+        launch_ps = getattr(self.module, "launch_ps", None)
+        part_bytes = self.part_bytes(size_bytes)
+        return None if launch_ps is None else launch_ps(kind, shape, part_bytes, **dict(self.parameters))
+
     def part_bytes(self, size_bytes: int) -> int:
         """Return the approximate size of a part in bytes, rounded up so that it is above 0 if size_bytes is."""
-        return -(-size_bytes // self.dataset_splits)
+        return -(-size_bytes // (self.dataset_splits * self.stripes))
 
     def describe(self, kind: str, shape: GroupShape, size_bytes: int) -> str:
         """Return in words what an algorithm with variants chooses for a buffer's size; "" for other algorithms."""
@@ -159,7 +183,7 @@ class AlgorithmChoice(NamedTuple):
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
         plans = self.module.plan(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
-        return in_parts(plans, kind, self.dataset_splits, self.chains)
+        return in_stripes(in_parts(plans, kind, self.dataset_splits, self.chains), kind, self.stripes)
 
     def plan_uneven(self, split_units: Units, shape: GroupShape | None) -> Plans:
         """Return the steps of each member in an all-to-all with these split sizes, if the algorithm supports it."""
@@ -170,9 +194,9 @@ class AlgorithmChoice(NamedTuple):
         """Return the number of steps and lanes of `plan`, or an upper bound; the arguments are those of `plan`."""
         count_steps: Callable[..., PlanExtent] | None = getattr(self.module, "extent", None)
         if count_steps is None:
-            return of_any(members).in_parts(self.dataset_splits)
+            return of_any(members).in_parts(self.dataset_splits).in_parts(self.stripes)
         extent = count_steps(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
-        return extent.in_parts(self.dataset_splits)
+        return extent.in_parts(self.dataset_splits).in_parts(self.stripes)
 
     def _arguments(self, kind: str, members: int, shape: GroupShape | None, size_bytes: int) -> tuple[object, ...]:
         """Return the arguments of the module's `plan` and `extent` for one part, after the kind."""
@@ -203,23 +227,32 @@ class AlgorithmChoice(NamedTuple):
 
 @functools.cache
 def known_algorithms() -> dict[str, Algorithm]:
-    """Return all algorithms by name."""
-    modules = (
-        importlib.import_module(f"{folder.__name__}.{entry.name}") for entry in pkgutil.iter_modules(folder.__path__)
-    )
-    return {module.NAME: cast("Algorithm", module) for module in modules if hasattr(module, "NAME")}
+    """Return Nadi's own algorithms by name."""
+    return {name: plug_ins.module(KIND, name, WorkloadError) for name in plug_ins.own_files(KIND)}
+
+
+def find_algorithm(name: str) -> Algorithm | None:
+    """Return the algorithm of a name or file, None if the name is unknown; WorkloadError if a file holds none."""
+    is_outside = plug_ins.is_file(KIND, name) or name in plug_ins.installed_names(KIND)
+    return plug_ins.module(KIND, name, WorkloadError) if is_outside else known_algorithms().get(name)
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
     """Return the names of the algorithms of a kind of collective that are not only used when named."""
     # Raises WorkloadError: the kind is unknown.
     kind_index(kind)
-    return tuple(sorted(name for name, m in known_algorithms().items() if kind in m.KINDS and not _named_only(m, kind)))
+    installed = {name: plug_ins.module(KIND, name, WorkloadError) for name in plug_ins.installed_names(KIND)}
+    return tuple(sorted(_of(kind, known_algorithms() | installed)))
+
+
+def _of(kind: str, modules: Mapping[str, Algorithm]) -> list[str]:
+    return [name for name, module in modules.items() if kind in module.KINDS and not _named_only(module, kind)]
 
 
 def default_algorithm(kind: str) -> str:
     """Return the default algorithm of a kind of collective: ring if it implements it, or direct, or dissemination."""
-    known = algorithms_of(kind)
+    kind_index(kind)
+    known = _of(kind, known_algorithms())
     return next((name for name in PREFERRED if name in known), known[0])
 
 
@@ -235,13 +268,12 @@ def defaults_on(fabric: Graph) -> dict[str, str]:
 def choose(kind: str, spec: str) -> AlgorithmChoice:
     """Return algorithm and parameters of `spec`, such as ring:channels=4, for a kind; WorkloadError if unfit."""
     name, _, rest = spec.partition(":")
-    known = algorithms_of(kind)
-    module = known_algorithms().get(name)
-    if name not in known and (module is None or kind not in module.KINDS):
-        raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(known)}")
-    own: dict[str, Value] = getattr(known_algorithms()[name], "PARAMETERS", {})
-    defaults = {**own, **({} if kind in _WHOLE or _named_only(known_algorithms()[name], "") else PARTS)}
-    limits: dict[str, tuple] = getattr(known_algorithms()[name], "LIMITS", {}) | dict.fromkeys(PARTS, (1, MAX_PARTS))
+    module = find_algorithm(name)
+    if module is None or kind not in module.KINDS:
+        raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(algorithms_of(kind))}")
+    own: dict[str, Value] = getattr(module, "PARAMETERS", {})
+    defaults = {**own, **({} if kind in _WHOLE or _named_only(module, "") else PARTS)}
+    limits: dict[str, tuple] = getattr(module, "LIMITS", {}) | dict.fromkeys(PARTS, (1, MAX_PARTS))
     given: dict[str, Value] = {}
     for part in rest.split(",") if rest.strip() else ():
         key, equals, text = (word.strip() for word in part.partition("="))
@@ -265,7 +297,7 @@ def uneven_algorithms() -> tuple[str, ...]:
 
 def default_uneven(even_algorithm: str) -> str:
     """Return the default algorithm of all-to-alls with split sizes, given that of even all-to-alls ("" = none)."""
-    does_both = hasattr(known_algorithms().get(even_algorithm.partition(":")[0]), "plan_uneven")
+    does_both = hasattr(find_algorithm(even_algorithm.partition(":")[0]), "plan_uneven")
     return even_algorithm if does_both else PLAIN_UNEVEN[0]
 
 
@@ -277,7 +309,7 @@ def choose_uneven(spec: str) -> AlgorithmChoice | None:
     if spec in PLAIN_UNEVEN:
         return None
     name = spec.partition(":")[0]
-    if name in PLAIN_UNEVEN or name not in uneven_algorithms():
+    if name in PLAIN_UNEVEN or not hasattr(find_algorithm(name), "plan_uneven"):
         raise WorkloadError(f"algorithm {spec!r} for {UNEVEN}: expected one of {', '.join(uneven_algorithms())}")
     return choose("all-to-all", spec)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
+from inputs import plug_ins
 from inputs.documents import checked, read_toml
 from inputs.units import BITS_PER_BYTE
 from topologies.bounds import MEMORY_RATE_BPS
@@ -16,7 +17,7 @@ from topologies.units import parse_bytes, parse_flops, parse_rate_within, parse_
 from workload.compute.operators import DTYPE_BYTES
 from workload.errors import WorkloadError
 
-_FOLDER = Path(__file__).parent / "gpus"
+_KIND = "GPU"
 _MAX_LATENCY_PS = 10**9
 _MAX_MEMORY_BYTES = 1 << 50
 _CLOCK = {"GHz": 1e9, "MHz": 1e6}
@@ -132,21 +133,12 @@ class Gpu(BaseModel):
 
 
 def gpu_names() -> tuple[str, ...]:
-    """Return the names of the library's GPUs."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+    """Return the names of the library's GPUs and of those of installed packages."""
+    return tuple(plug_ins.names(_KIND))
 
 
 def find_gpu(name: str | Path) -> Gpu:
     """Return a GPU by its name in the library, or by the path of a TOML file; WorkloadError if it is no GPU."""
-    if str(name).lower() in gpu_names():
-        return _read(_FOLDER / f"{str(name).lower()}.toml")
-    if str(name).endswith(".toml"):
-        return _read(Path(name))
-    raise WorkloadError(
-        f"GPU {str(name)!r}: not known; expected one of {', '.join(gpu_names())}, or the path of a file NAME.toml"
-    )
-
-
-def _read(path: Path) -> Gpu:
-    """Return the GPU of a TOML file; WorkloadError if it is unreadable or wrong."""
+    text = str(name)
+    path = plug_ins.toml_file(_KIND, text if plug_ins.is_file(_KIND, text) else text.lower(), WorkloadError)
     return checked(Gpu, read_toml(path, "a GPU in TOML", WorkloadError), path, WorkloadError)

@@ -60,7 +60,7 @@ class CollectiveSettings:
             return self.algorithm.get(kind) or collectives.default_uneven(self.algorithm.get(KINDS[ALL_TO_ALL], ""))
         spec = self.algorithm.get(kind) or collectives.default_algorithm(kind)
         name, _, given = spec.partition(":")
-        module = collectives.known_algorithms().get(name)
+        module = collectives.find_algorithm(name)
         known: Mapping[str, object] = getattr(module, "PARAMETERS", {})
         named = {part.partition("=")[0].strip() for part in given.split(",")}
         defaults: list[tuple[str, int | str]] = [

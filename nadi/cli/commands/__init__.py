@@ -6,19 +6,56 @@ the command runs, because `nadi --help` must start neither Numba nor MPI.
 
 import importlib
 import pkgutil
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from inputs import plug_ins
+
+_KIND = "command"
+
+
+class AllCommands(TyperGroup):
+    """The commands of Nadi and of installed packages; FILE.py in place of a name is the command in that file."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer has its own click
+        """Return the names of all commands."""
+        return sorted({*super().list_commands(ctx), *plug_ins.installed_names(_KIND)})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer has its own click
+        """Return a command; None if there is none, PlugInError if several have the name or a file holds none."""
+        own = super().get_command(ctx, cmd_name)
+        is_installed = cmd_name in plug_ins.installed_names(_KIND)
+        if own is not None and is_installed:
+            raise plug_ins.PlugInError(
+                f"command {cmd_name!r}: found in Nadi and in a package; expected one of this name"
+            )
+        return outside_command(cmd_name) if is_installed or plug_ins.is_file(_KIND, cmd_name) else own
+
+
+def outside_command(name: str) -> Any:  # noqa: ANN401 - typer has its own click
+    """Return the command of an installed package, or of a file of the user's."""
+    module, group = plug_ins.module(_KIND, name), typer.Typer(add_completion=False)
+    try:
+        _add(group, Path(name).stem.replace("-", "_"), module)
+    except AttributeError:
+        raise plug_ins.PlugInError(f"command {name}: no function of its name; expected one, or register") from None
+    return get_command(group)
 
 
 def add_commands(group: typer.Typer, package: ModuleType) -> None:
-    """Add the commands of all modules of a package in alphabetical order.
-
-    A function whose name would hide one of Python's, such as `slice_`, ends in an underscore.
-    """
+    """Add the commands of all modules of a package in alphabetical order."""
     for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        if hasattr(module, "register"):
-            module.register(group)
-        else:
-            group.command(info.name)(getattr(module, info.name, None) or getattr(module, f"{info.name}_"))
+        _add(group, info.name, importlib.import_module(f"{package.__name__}.{info.name}"))
+
+
+def _add(group: typer.Typer, name: str, module: ModuleType) -> None:
+    """Add the commands of a module; a function that would hide one of Python's ends in an underscore, `slice_`."""
+    if hasattr(module, "register"):
+        module.register(group)
+    else:
+        group.command(name)(getattr(module, name, None) or getattr(module, f"{name}_"))

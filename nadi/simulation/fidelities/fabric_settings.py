@@ -1,6 +1,7 @@
 """Settings of switches and congestion control for the engine, and their limits on a fabric."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,18 @@ def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
         return None
     settings = engine_settings(SharedBuffer, network)
     if "discipline" in settings:
-        _check_name("discipline", settings["discipline"], ("auto", *disciplines.names()))
-        settings["discipline"] = disciplines.discipline(settings["discipline"])
+        with _naming("discipline"):
+            settings["discipline"] = disciplines.discipline(settings["discipline"])
     return SharedBuffer(**settings)
 
 
-def _check_name(key: str, name: str, known: Sequence[str]) -> None:
-    """Refuse a name under a key of [network] that is not known."""
-    if name not in known:
-        raise ConfigError(f"[network] {key}: found {name!r}; expected one of {', '.join(known)}")
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Raise the engine's errors as ConfigErrors that name a key of [network]."""
+    try:
+        yield
+    except pdes.RunError as error:
+        raise ConfigError(f"[network] {key}: {error}") from None
 
 
 def control(network: NetworkSection) -> congestion.Control:
@@ -39,15 +43,10 @@ def control(network: NetworkSection) -> congestion.Control:
     name = network.congestion_control
     if name == "none":
         return congestion.NO_CONTROL
-    if not congestion.is_file(name):
-        _check_name("congestion_control", name, congestion.names())
-    key = "congestion_control"
-    try:
+    with _naming("congestion_control"):
         congestion.module_of(name)
-        key = "congestion"
+    with _naming("congestion"):
         chosen = congestion.control(name, network.congestion)
-    except pdes.RunError as error:
-        raise ConfigError(f"[network] {key}: {error}") from None
     if network.switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
         needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
         raise ConfigError(
@@ -61,8 +60,8 @@ def control(network: NetworkSection) -> congestion.Control:
 
 def load_balancing(network: NetworkSection) -> balancing.Balancing:
     """Return the load-balancing rule; refuse an unknown one, or one that reorders without selective repeat."""
-    _check_name("load_balancing", network.load_balancing, balancing.names())
-    rule = balancing.balancing(network.load_balancing)
+    with _naming("load_balancing"):
+        rule = balancing.balancing(network.load_balancing)
     if rule.reorders and network.selective_repeat is False:
         raise ConfigError(
             f"[network] selective_repeat: found false, but {rule.name} lets packets overtake each other; expected true"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from inputs import plug_ins
 from inputs.units import GIB
 from nadi.configuration.bounds import MAX_GPUS
 from nadi.energy.table import EnergyTable, read_table
@@ -126,7 +127,14 @@ def _identity(request: PlanRequest, machine: TargetMachine, gpu: Gpu, plan_bytes
         if isinstance(column, np.ndarray):
             graph.update(name.encode() + np.ascontiguousarray(column).tobytes())
     of_plans = request.model, request.gpus, request.base, request.base.constraints(), request.framework, plan_bytes
-    of_times = request.cluster, sorted(request.fabric.items()), graph.hexdigest(), gpu, source_hash()
+    of_times = (
+        request.cluster,
+        sorted(request.fabric.items()),
+        graph.hexdigest(),
+        gpu,
+        source_hash(),
+        sorted(plug_ins.LOADED.values()),
+    )
     return "\n".join(map(repr, (*of_plans, request.shard, *of_times)))
 
 

@@ -74,7 +74,13 @@ class Word:
 
 
 def word(kind: str, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
-    """Declare a word of a row, or `many`; kind: WordKind in lower case, bits: width, 0 = the row's, begins: value."""
+    """Declare a word of a row, or `many`; kind: WordKind in lower case, bits: width, 0 = the row's, begins: value.
+
+    Raises ValueError: there is no such kind.
+    """
+    if kind.upper() not in WordKind.__members__:
+        known = ", ".join(WordKind.__members__).lower()
+        raise ValueError(f"kind {kind!r} of the word {meaning!r}; expected one of {known}")
     return Word(WordKind[kind.upper()], meaning, many, bits, begins)
 
 

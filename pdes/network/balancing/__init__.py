@@ -1,16 +1,16 @@
-"""Load balancing: the choice of a switch among equal-cost links for a packet. One file per rule, found here.
+"""Load balancing: the choice of a switch among equal-cost links for a packet. One file per rule.
 
-A file holds TITLE and a hook `pick(world_address, node, first_port, count, word1, word2, now_ps)` that returns a number
-below `count`. ECMP, the default, is in routing.py. A rule may only use the switch's own state and past, so that its
-choices are the same on any partition.
+`inputs.plug_ins` finds the files. A file holds TITLE and a hook
+`pick(world_address, node, first_port, count, word1, word2, now_ps)` that returns a number below `count`. ECMP, the
+default, is in routing.py. A rule may only use the switch's own state and past, so that its choices are the same on any
+partition.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pdes.core.errors import RunError
+from inputs import plug_ins
+from pdes.core.plug_ins import module_of
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,18 @@ class Balancing:
 
 
 ECMP = Balancing("ecmp", None)
+KIND = "load balancing"
 
 
 def names() -> list[str]:
     """Return the names of all rules that a run may use."""
-    return ["ecmp", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
+    return plug_ins.names(KIND)
 
 
 def balancing(name: str) -> Balancing:
-    """Return the rule with a name; RunError if it is unknown."""
-    if name not in names():
-        raise RunError(f"load balancing {name!r}; expected one of {', '.join(names())}")
+    """Return the rule of a name or file; RunError if it is unknown or wrong."""
     if name == "ecmp":
         return ECMP
-    module = importlib.import_module(f"{__name__}.{name}")
+    module = module_of(KIND, name, "pick", parameters=7)
     flags = ("reorders", "has_flowlets", "remembers", "by_host", "by_destination")
     return Balancing(name, module.pick, **{flag: getattr(module, flag.upper(), False) for flag in flags})

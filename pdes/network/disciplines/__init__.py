@@ -1,19 +1,18 @@
-"""Switch disciplines: the choice of the data class whose packet a port sends next. One file per discipline, found here.
+"""Switch disciplines: the choice of the data class whose packet a port sends next. One file per discipline.
 
-A file holds TITLE and a hook `pick(world_address, link, ready_classes)`, which returns the data class whose first
-packet leaves the port `link` of a switch that shares its buffer. `ready_classes` is a bit set, never 0, of the classes
-with packets that no pause holds back: 1 = class 0, 2 = class 1. The words `net.gate[link].discipline` of the port are
-the discipline's own; they are 0 at first. Strict priority of class 0, the default, is in port_queues.py, which calls no
-hook for it. There too, pause frames, control packets and trimmed packets have their turns before or among data,
-whatever the discipline.
+`inputs.plug_ins` finds the files. A file holds TITLE and a hook `pick(world_address, link, ready_classes)`, which
+returns the data class whose first packet leaves the port `link` of a switch that shares its buffer. `ready_classes` is
+a bit set, never 0, of the classes with packets that no pause holds back: 1 = class 0, 2 = class 1. The words
+`net.gate[link].discipline` of the port are the discipline's own; they are 0 at first. Strict priority of class 0, the
+default, is in port_queues.py, which calls no hook for it. There too, pause frames, control packets and trimmed packets
+have their turns before or among data, whatever the discipline.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pdes.core.errors import RunError
+from inputs import plug_ins
+from pdes.core.plug_ins import module_of
 
 
 @dataclass(frozen=True)
@@ -25,15 +24,14 @@ class Discipline:
 
 
 STRICT = Discipline("strict", None)
+KIND = "switch discipline"
 
 
 def names() -> list[str]:
     """Return the names of all disciplines that a run may use."""
-    return ["strict", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
+    return plug_ins.names(KIND)
 
 
 def discipline(name: str) -> Discipline:
-    """Return the discipline with a name; RunError if it is unknown."""
-    if name not in names():
-        raise RunError(f"discipline {name!r}; expected one of {', '.join(names())}")
-    return STRICT if name == "strict" else Discipline(name, importlib.import_module(f"{__name__}.{name}").pick)
+    """Return the discipline of a name or file; RunError if it is unknown or wrong."""
+    return STRICT if name == "strict" else Discipline(name, module_of(KIND, name, "pick", parameters=3).pick)

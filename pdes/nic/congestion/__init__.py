@@ -1,4 +1,4 @@
-"""Congestion control: the rate and window of a queue pair. One file per algorithm, found here or given by its path.
+"""Congestion control: the rate and window of a queue pair. One file per algorithm, found by `inputs.plug_ins`.
 
 A file holds TITLE (the paper), SIGNALS (the feedback it needs: "ecn", "cnp", "rtt", "telemetry"), PARAMETERS, perhaps
 ASCENDING (pairs of parameters whose first must be below the second), and a hook
@@ -17,20 +17,14 @@ Kernels call the hook by its address, so a run compiles only the algorithm it us
 at its next call: nothing reads the row in between.
 """
 
-import functools
-import importlib
-import importlib.util
-import pkgutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from compiling.defects import defect_text
+from inputs import plug_ins
 from pdes.core.errors import RunError
-from pdes.core.jit import hook_address
+from pdes.core.plug_ins import module_of as checked_module
 from pdes.core.rows.row import Word, WordKind
 
 
@@ -96,43 +90,19 @@ class Control:
     values: tuple[float, ...]
 
 
-FILE_SUFFIX = ".py"  # end of the names of users' files
+KIND = "congestion control"
+_EVENT_PARAMETERS = 7  # of update
 NO_CONTROL = Control("none", None, frozenset(), ())
 
 
 def names() -> list[str]:
     """Return the names of all congestion controls that a run may use."""
-    return ["none", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
-
-
-def is_file(name: str) -> bool:
-    """Return whether the name of a congestion control is the path of a user's file."""
-    return name.endswith(FILE_SUFFIX)
+    return plug_ins.names(KIND)
 
 
 def module_of(name: str) -> ModuleType:
-    """Return the module of a congestion control other than "none"; RunError for a user's file that is none."""
-    return _module_of_file(Path(name).absolute()) if is_file(name) else importlib.import_module(f"{__name__}.{name}")
-
-
-@functools.cache
-def _module_of_file(path: Path) -> ModuleType:
-    """Return the module of a user's file, whose hook is compiled once per process and never cached on disk."""
-    expected = "expected a congestion control with TITLE, SIGNALS, PARAMETERS and update"
-    if not path.is_file():
-        raise RunError(f"{path}: no such file; {expected}")
-    spec = importlib.util.spec_from_file_location(f"congestion_control_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise RunError(f"{path}: found no Python file; {expected}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # Numba looks functions up there
-    try:
-        spec.loader.exec_module(module)
-        _ = module.TITLE, module.SIGNALS, module.PARAMETERS
-        hook_address(module.update)
-    except Exception as error:
-        raise RunError(f"{path}: {defect_text(error)}; {expected}") from error
-    return module
+    """Return the module of a congestion control other than "none"; RunError if there is none of this name or file."""
+    return checked_module(KIND, name, "update", _EVENT_PARAMETERS)
 
 
 def parameters(name: str) -> Mapping[str, ControlParameter]:
@@ -147,8 +117,6 @@ def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
     Raises RunError if one of them is wrong.
     """
     overrides = dict(overrides or {})
-    if name not in names() and not is_file(name):
-        raise RunError(f"congestion control {name!r}; expected one of {', '.join(names())}")
     if name == "none":
         if overrides:
             raise RunError(f"congestion control none has no parameter {next(iter(overrides))!r}")

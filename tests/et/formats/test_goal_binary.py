@@ -63,7 +63,7 @@ calc2: calc 2000
 
 def read(tmp_path, content, name="x.bin"):
     (tmp_path / name).write_bytes(content)
-    assert format_of(tmp_path / name) is GOAL
+    assert format_of(tmp_path / name) == "goal"
     traces = GOAL.read([tmp_path / name], {})
     return [traces.tables[rank] for rank in sorted(traces.tables)], traces
 

@@ -1,1 +1,1 @@
-"""Algorithms of collectives, one file each; `workload.collectives` finds them by looking into this folder."""
+"""Algorithms of collectives, one file each; `inputs.plug_ins` finds them."""

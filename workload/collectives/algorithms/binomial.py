@@ -13,7 +13,6 @@ from inputs.units import PS_PER_S
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
 
-NAME = "binomial"
 KINDS = ("broadcast", "reduce", "scatter", "gather")
 ONE_WAY = True
 

@@ -15,7 +15,6 @@ from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.plans.spreading import extent as spreading_extent
 from workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
 
-NAME = "bruck"
 KINDS = ("all-to-all", "all-gather", "reduce-scatter")
 
 _LIST, _OUT, _IN = 2, 3, 4  # scratch regions of all-to-all: blocks by distance, packed sends, packed receives

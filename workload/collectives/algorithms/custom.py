@@ -10,7 +10,9 @@ with the size of the buffer.
 from collections.abc import Callable
 from pathlib import Path
 
+from inputs import plug_ins
 from topologies.units import parse_bytes
+from workload.collectives.custom import check_size as check_size_of_file
 from workload.collectives.custom import is_msccl, read_custom
 from workload.collectives.custom.python_plans import given
 from workload.collectives.plans.extent import PlanExtent
@@ -23,6 +25,7 @@ NAME = "custom"
 KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")
 PARAMETERS = {"file": "", "size": "", "plans": ""}
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 NAMED_ONLY = True
 _MIN_STEP_BYTES = 24
 
@@ -50,16 +53,22 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, 
     return PlanExtent(steps, 0, shape.members)
 
 
+def check_size(kind: str, size_bytes: int, file: str, size: str, plans: str) -> None:  # noqa: ARG001 - see plan
+    """Raise WorkloadError if a file is not for buffers of a size."""
+    if not plans:
+        check_size_of_file(_path(file), kind, size_bytes)
+
+
 def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
     """Return the size for messages of fixed bytes, else 0."""
     return 0 if plans or size or is_msccl(_path(file)) else size_bytes
 
 
 def with_path(algorithm: str, replace_path: Callable[[str], str]) -> str:
-    """Return the text of an algorithm with its path replaced, if it is `custom:file=PATH`."""
+    """Return the text of an algorithm with its path replaced, if it is `custom:file=PATH` or FILE.py."""
     name, colon, rest = algorithm.partition(":")
     if name.strip() != NAME:
-        return algorithm
+        return plug_ins.with_path("collective algorithm", algorithm, replace_path)
     parts = [part.partition("=") for part in rest.split(",")]
     changed = [
         f"file={replace_path(value.strip())}" if key.strip() == "file" and value.strip() else key + equals + value

@@ -13,7 +13,6 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
 from workload.errors import WorkloadError
 
-NAME = "direct"
 KINDS = ("all-to-all", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "gather", "scatter")
 PARAMETERS = {"window": 0}
 LIMITS = {"window": (0, 1 << 20)}

@@ -7,7 +7,6 @@ for barrier synchronization", 1988). Messages carry no bytes.
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, everyone_alike
 
-NAME = "dissemination"
 KINDS = ("barrier",)
 
 

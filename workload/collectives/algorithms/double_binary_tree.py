@@ -13,7 +13,6 @@ from inputs.units import PS_PER_S
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own
 
-NAME = "double-binary-tree"
 KINDS = ("all-reduce", "broadcast", "reduce")
 PARAMETERS = {"chunks": 8}
 LIMITS = {"chunks": (1, 4096)}

@@ -19,7 +19,6 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.shape import GroupShape
 
-NAME = "grid"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 NEEDS_SHAPE = True
 PARAMETERS = {"algorithms": "default", "splits": 1, "order": "baseline", "ring_below": 0}

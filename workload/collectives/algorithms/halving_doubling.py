@@ -13,7 +13,6 @@ from workload.collectives.plans.folding import doubling, exchanged, halving, pow
 from workload.collectives.plans.plan import Plans
 from workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
 
-NAME = "halving-doubling"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 
 

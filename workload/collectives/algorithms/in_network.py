@@ -15,9 +15,9 @@ from workload.collectives.trees.lanes import extent as tree_extent
 from workload.errors import WorkloadError
 from workload.shape import GroupShape
 
-NAME = "in-network"
 KINDS = ("all-reduce", "reduce", "broadcast", "reduce-scatter", "all-gather", "barrier")
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 TREES = "all"
 PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}

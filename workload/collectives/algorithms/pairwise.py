@@ -8,7 +8,6 @@ from inputs.units import PS_PER_S
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, everyone_alike
 
-NAME = "pairwise"
 KINDS = ("all-to-all", "reduce-scatter")
 
 

@@ -11,7 +11,6 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.collectives.plans.spreading import far_first, gathered, reduced, rounds_ps
 
-NAME = "pat"
 KINDS = ("all-gather", "reduce-scatter")
 PARAMETERS = {"aggregation": 0}
 LIMITS = {"aggregation": (0, 1 << 20)}

@@ -12,7 +12,6 @@ from workload.collectives.plans.folding import FoldingRound, doubling, exchanged
 from workload.collectives.plans.plan import Plans
 from workload.collectives.plans.spreading import gathered, near_first, rounds_ps
 
-NAME = "recursive-doubling"
 KINDS = ("all-reduce", "all-gather", "barrier")
 
 

@@ -19,7 +19,6 @@ from workload.collectives.plans.extent import PlanExtent, of_chains
 from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike
 from workload.errors import WorkloadError
 
-NAME = "ring"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")
 NAMED_ONLY = ("all-to-all",)
 PARAMETERS = {"channels": 1, "bidirectional": False}

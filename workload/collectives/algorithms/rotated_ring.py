@@ -16,9 +16,9 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import MAX_CONNECTIONS, Lane, Plans
 from workload.shape import GroupShape
 
-NAME = "rotated-ring"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 NAMED_ONLY = True
 ESTIMATE = True
 

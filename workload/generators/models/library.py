@@ -6,12 +6,13 @@ from functools import cache
 from pathlib import Path
 
 import inputs
+from inputs import plug_ins
 from inputs.documents import checked
 from workload.errors import WorkloadError
 from workload.generators.models import huggingface
 from workload.generators.models.model import Model
 
-_FOLDER = Path(__file__).parent
+_KIND = "model"
 _BETWEEN = str.maketrans("", "", "-_ ")
 _SIZE = re.compile(r"(?<=[-x])(?:a)?([0-9.]+)([xmbt])")
 _UNITS = {"x": 1.0, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -20,8 +21,8 @@ _EXPECTED = "a model (TOML, or a config.json of Hugging Face)"
 
 @cache
 def names() -> tuple[str, ...]:
-    """Return the names of the library's models, sorted by family, then by size."""
-    return tuple(sorted((path.stem for path in _FOLDER.glob("*.toml")), key=_by_family_and_size))
+    """Return the names of the library's models and of those of installed packages, by family, then by size."""
+    return tuple(sorted(plug_ins.names(_KIND), key=_by_family_and_size))
 
 
 def find(name: str) -> Model:
@@ -31,7 +32,7 @@ def find(name: str) -> Model:
     known = {_bare(each): each for each in names()}
     library_name = known.get(_bare(name))
     if library_name is not None:
-        return read(_FOLDER / f"{library_name}.toml")
+        return read(plug_ins.toml_file(_KIND, library_name, WorkloadError))
     if Path(name).is_file():
         return read(Path(name))
     near = difflib.get_close_matches(_bare(name), known, n=1, cutoff=0.0)

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from inputs import plug_ins
 from inputs.documents import checked
 from workload.errors import WorkloadError
-from workload.generators.training.pipeline import schedules
+from workload.generators.training.pipeline import KIND, schedule_of
 from workload.generators.training.software import AUTO, known_profile, one_of
 
 _MAX_NUMBER = 2**31 - 1
@@ -24,8 +25,11 @@ Number = Annotated[int, Field(ge=0, le=_MAX_NUMBER)]
 
 
 def _known_schedule(name: str) -> str:
-    """Return the name of a pipeline schedule; a pydantic error if it is unknown."""
-    return one_of(name, [AUTO, *sorted(schedules())])
+    """Return the name of a pipeline schedule; an error if it is unknown, or a file that holds none."""
+    if plug_ins.is_file(KIND, name):
+        schedule_of(name)
+        return name
+    return one_of(name, [AUTO, *plug_ins.names(KIND)])
 
 
 class ParallelPlan(BaseModel):
@@ -116,7 +120,7 @@ class ParallelPlan(BaseModel):
     @property
     def is_mirrored(self) -> bool:
         """Whether two stages hold every slice of the model; see workload.generators.training.pipeline."""
-        return schedules()[self.pipeline_schedule].IS_MIRRORED
+        return schedule_of(self.pipeline_schedule).IS_MIRRORED
 
     def __str__(self) -> str:
         """Return the plan as users write it: axes with more than one GPU, and other fields that are not default."""
@@ -165,7 +169,7 @@ def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
 @functools.cache
 def _words() -> dict[str, tuple[str, Any]]:
     """Return field and value by word, names of schedules included."""
-    return _WORDS | {name: ("schedule", name) for name in sorted(schedules())}
+    return _WORDS | {name: ("schedule", name) for name in plug_ins.names(KIND)}
 
 
 def _values(text: str) -> dict[str, Any]:
@@ -176,6 +180,8 @@ def _values(text: str) -> dict[str, Any]:
         axis = _AXIS.fullmatch(part)
         if is_pair:
             field, given = _AXES.get(key.strip(), key.strip().replace("-", "_")), value.strip()
+        elif plug_ins.is_file(KIND, part):
+            field, given = "schedule", part
         elif part in _words():
             field, given = _words()[part]
         elif axis is not None and axis[1] in _AXES:

@@ -13,7 +13,7 @@ from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.pipeline import schedules
+from workload.generators.training.pipeline import schedule_of
 from workload.generators.training.software import profile
 from workload.generators.training.stages import layers_of_slots, micro_batches, pipeline_of, slots
 
@@ -139,7 +139,7 @@ def _pipeline_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
     schedule = plan.pipeline_schedule
     if schedule == "interleaved" and plan.vpp == 1:
         yield "the schedule is interleaved with vpp 1, expected vpp of 2 or more"
-    if plan.vpp > 1 and not schedules()[schedule].TAKES_VPP:
+    if plan.vpp > 1 and not schedule_of(schedule).TAKES_VPP:
         yield f"vpp is {plan.vpp} with schedule {schedule}, expected vpp 1, or schedule interleaved"
     if plan.vpp > 1 and plan.pp == 1:
         yield f"vpp is {plan.vpp} with a single stage, expected pp of 2 or more, or vpp 1"

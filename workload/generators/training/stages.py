@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from workload.generators.models.model import Model
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.pipeline import PipelineSchedule, schedules
+from workload.generators.training.pipeline import PipelineSchedule, schedule_of
 
 VOCABULARY_ROWS = 128
 """Vocabulary rows per GPU are a multiple of it (default of Megatron's --make-vocab-size-divisible-by)."""
@@ -61,7 +61,7 @@ def chunks(model: Model, plan: ParallelPlan) -> tuple[tuple[Chunk, ...], ...]:
 
 def pipeline_of(plan: ParallelPlan) -> PipelineSchedule:
     """Return the pipeline schedule of a plan, with the plan's numbers of stages, micro-batches and chunks."""
-    return schedules()[plan.pipeline_schedule](plan.pp, micro_batches(plan), plan.vpp)
+    return schedule_of(plan.pipeline_schedule)(plan.pp, micro_batches(plan), plan.vpp)
 
 
 def padded_vocab(model: Model, plan: ParallelPlan) -> int:

@@ -12,6 +12,7 @@ from nadi.launching.ending import unwound
 
 _PATH = "Trace set or folder of plain traces; DIR/NAME for NAME.<npu>.et; or a single file."
 _GROUPS = "Group file. Default: groups.json or NAME.json beside the traces."
+_MORE = "Further check, in a file of yours; may be repeated."
 _OUT = "Folder for fixed traces."
 
 
@@ -20,6 +21,7 @@ def check(
     groups: Path | None = typer.Option(None, "--groups", metavar="FILE", help=_GROUPS),
     npus: int | None = typer.Option(None, "--npus", min=1, max=MAX_NPUS, help="Expected number of NPUs."),
     most: int = typer.Option(5, "--most", min=0, max=100, help="Maximum number of lines per kind of finding."),
+    more: list[str] = typer.Option([], "--check", metavar="FILE.py", show_default=False, help=_MORE),
     as_json: AsJson = False,
     strict: bool = typer.Option(False, "--strict", help="Exit with code 2 for warnings too."),
     fix: bool = typer.Option(False, "--fix", help="Write fixed traces to -o, and check these."),
@@ -40,7 +42,7 @@ def check(
             mends = write_mended(sources, out)
             fixed = out if path.is_dir() else out / path.name
             sources = sources_of(fixed, groups=groups, npus=npus)
-        report = check_traces(sources)
+        report = check_traces(sources, files=more)
     if as_json:
         described = report.described(most)
         if mends is not None:

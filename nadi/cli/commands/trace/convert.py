@@ -10,6 +10,7 @@ from nadi.launching.ending import unwound
 
 # Typical size of a node in a Chakra trace in bytes; a computation without attributes has 40, a collective 90
 _NODE_BYTES = 60
+_CHAKRA = "chakra"  # name of the format of trace sets
 _SOURCE = "Format of INPUT if ambiguous, optionally with FORMAT:option=value,..."
 
 
@@ -17,13 +18,13 @@ def convert(
     sources: list[Path] = typer.Argument(metavar="INPUT...", help="Files or a folder of one format, or a trace set."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the results."),
     source: str = typer.Option("", "--from", metavar="FORMAT", help=_SOURCE),
-    target: str = typer.Option("chakra", "--to", metavar="FORMAT", help="Format of the results."),
+    target: str = typer.Option(_CHAKRA, "--to", metavar="FORMAT", help="Format of the results."),
     prefix: Prefix = "trace",
     as_json: bool = typer.Option(False, "--json", help="Print inputs, results and losses as JSON."),
 ) -> None:
     """Convert traces of PyTorch, ASTRA-sim, SimAI or GOAL to Chakra traces, and Chakra traces to JSON or GOAL."""
     from et.errors import advising
-    from et.formats import chakra, chosen, format_of, readable, writable
+    from et.formats import chakra, chosen, format_of
     from nadi.reports.text.trace import render_converted
     from workload import read_set
     from workload.trace_sets.expansion import expanded_tables
@@ -31,12 +32,12 @@ def convert(
     from workload.trace_sets.folder import check_prefix, staged_traces
 
     check_prefix(prefix)
-    writer, to_options = chosen(target, writable(), "--to")
+    target, writer, to_options = chosen(target, "write", "--to")
     of_set = len(sources) == 1 and is_set(sources[0])
-    format_name = source or (chakra.NAME if of_set else "")
-    reader, from_options = chosen(format_name, readable(), "--from") if format_name else (format_of(sources[0]), {})
+    source = source or (_CHAKRA if of_set else format_of(sources[0]))
+    source, reader, from_options = chosen(source, "read", "--from")
     with unwound():
-        if of_set and reader.NAME == chakra.NAME:
+        if of_set and source == _CHAKRA:
             strict = chakra.is_strict(from_options)
             with advising(chakra.NOT_STRICT_OPTION):
                 traces = expanded_tables(read_set(sources[0], strict=strict, keep_others=True))
@@ -45,6 +46,6 @@ def convert(
         names = writer.names(traces, prefix)
         with staged_traces(out, names, "these traces", traces.nodes_each * _NODE_BYTES) as staging:
             writer.write(traces, staging, prefix, to_options)
-    result = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
+    result = {"from": source, "to": target, "folder": str(out), "files": names, "npus": len(traces.tables)}
     result |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}
     print_document(result, render_converted, as_json=as_json)

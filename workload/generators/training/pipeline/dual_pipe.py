@@ -14,10 +14,9 @@ from typing import Literal
 from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
 
-class DualPipe(PipelineSchedule):
+class Pipeline(PipelineSchedule):
     """Two chunks per stage, one per direction."""
 
-    NAME = "dualpipe"
     IS_MIRRORED = True
 
     @property

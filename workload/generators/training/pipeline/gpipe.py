@@ -7,10 +7,9 @@ pass. Each stage holds the activations of all m micro-batches.
 from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
 
-class GPipe(PipelineSchedule):
+class Pipeline(PipelineSchedule):
     """All forward passes, then all backward passes in the same order of micro-batches."""
 
-    NAME = "gpipe"
     WAITS_FOR_SENDS = "always"
 
     def order(self, stage: int) -> list[Work]:

@@ -12,10 +12,9 @@ from typing import Literal
 from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
 
-class Interleaved(PipelineSchedule):
+class Pipeline(PipelineSchedule):
     """The first forward passes, then alternating forward and backward passes, then the other backward passes."""
 
-    NAME = "interleaved"
     TAKES_VPP = True
     WAITS_FOR_SENDS = "without overlap"  # overlap_p2p_comm; Megatron-LM before 3.0 always waited
 

@@ -6,10 +6,9 @@ It is also known as PipeDream-Flush. The bubble is GPipe's, (p - 1) (F + B); sta
 from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
 
-class OneForwardOneBackward(PipelineSchedule):
+class Pipeline(PipelineSchedule):
     """p - 1 - s forward passes, then alternating forward and backward passes, then the other backward passes."""
 
-    NAME = "1f1b"
     WAITS_FOR_SENDS = "always"
 
     def order(self, stage: int) -> list[Work]:

@@ -27,7 +27,6 @@ class PipelineSchedule(ABC):
     micro_batches: int  # m, number of micro-batches per step
     vpp: int = 1  # Number of model chunks per stage in the plan
 
-    NAME: ClassVar[str]  # Name of the schedule in plans
     TAKES_VPP: ClassVar[bool] = False  # Whether plans may set vpp, the number of chunks per stage
     # Whether two stages hold every slice: stages s and p - 1 - s both hold the slices s and p - 1 - s and are replicas
     # of each other

@@ -8,10 +8,8 @@ backward passes, so that every stage holds p micro-batches, as 1F1B's first stag
 from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
 
-class ZeroBubble(PipelineSchedule):
+class Pipeline(PipelineSchedule):
     """p - 1 - s forward passes, then forward, backward and delayed W passes in turns, then the other passes."""
-
-    NAME = "zero-bubble"
 
     def order(self, stage: int) -> list[Work]:
         """Return the passes of a stage in order."""

@@ -1,0 +1,32 @@
+"""The engine's plug-ins: modules with hooks, of `pdes` itself, of installed packages and in files of users."""
+
+from types import ModuleType
+from typing import Any
+
+from compiling.defects import defect_text
+from inputs import plug_ins
+from pdes.core.errors import RunError
+from pdes.core.jit import hook_address
+
+
+def module_of(kind: str, name: str, hook: str, parameters: int) -> ModuleType:
+    """Return the module of a plug-in by name or file; RunError if it is none, or its hook is wrong.
+
+    hook, parameters: name of the module's hook, and their number; a hook of an outside file is compiled here.
+    """
+    module: ModuleType = plug_ins.module(kind, name, RunError)
+    if name not in plug_ins.own_files(kind):
+        check_hook(f"{name}: {hook}", getattr(module, hook), parameters)
+    return module
+
+
+def check_hook(label: str, hook: Any, parameters: int) -> None:
+    """Raise a RunError that begins with `label` if `hook` is no hook of so many parameters, or does not compile."""
+    function = getattr(hook, "py_func", hook)
+    found = getattr(getattr(function, "__code__", None), "co_argcount", None)
+    if found != parameters:
+        raise RunError(f"{label} has {found} parameters; expected a hook of {parameters}")
+    try:
+        hook_address(hook)
+    except Exception as error:
+        raise RunError(f"{label}: {defect_text(error)}; expected a hook of integers") from error

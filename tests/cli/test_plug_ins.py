@@ -1,0 +1,308 @@
+"""Plug-ins in files outside of the tree, and of an installed package: runs as with Nadi's own, or one line."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compiling import compiler
+from compiling.kernel_cache import settled_folder
+from inputs import plug_ins
+from nadi.configuration.run_file import load_config
+from tests.features.restarting import STOPPED, after, different, often
+
+ROOT = Path(__file__).parents[2]
+RUN = """
+[workload]
+model = "gpt3-125m"
+plan = "pp2,dp2,mb2,gb16,seq=256,{schedule}"
+[topology]
+spec = "{topology}:npus=4,hosts_per_leaf=2,rate=100Gbps"
+[compute]
+gpu = "{gpu}"
+[system.collectives]
+all-reduce = "{algorithm}"
+reduce-scatter = "{algorithm}:bidirectional=true"
+[network]
+mtu = "60kB"
+congestion_control = "{control}"
+load_balancing = "{balancing}"
+discipline = "{discipline}"
+p2p_class = 1
+[engine]
+partitioner = "{partitioner}"
+"""
+OWN = {
+    "schedule": ("pipeline schedule", "gpipe"),
+    "topology": ("topology", "leaf-spine"),
+    "gpu": ("GPU", "a100"),
+    "algorithm": ("collective algorithm", "ring"),
+    "control": ("congestion control", "dctcp"),
+    "balancing": ("load balancing", "flowlet"),
+    "discipline": ("switch discipline", "weighted"),
+    "partitioner": ("partition method", "metis"),
+}
+OTHER = {"schedule": "1f1b", "gpu": "h100", "control": "swift", "balancing": "ecmp"}
+
+
+def copied(folder, kind, name):
+    """A copy of a plug-in of Nadi's own in a folder; gives its name relative to the folder of run files."""
+    own = plug_ins.own_files(kind)[name]
+    copy = folder / "copies" / f"copy_of_{own.name}"
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_text(own.read_text())
+    return f"copies/{copy.name}"
+
+
+def written(folder, name, **changed):
+    """A run file with Nadi's own plug-ins but those that are changed."""
+    path = folder / f"{name}.toml"
+    path.write_text(RUN.format(**{key: own for key, (_, own) in OWN.items()} | changed))
+    return path
+
+
+def run(nadi, path, *options):
+    """Run a run file; gives its digest."""
+    out = path.with_suffix("")
+    done = nadi("run", path, "--out", out, "-q", *options)
+    assert done.code == 0, done.err
+    return json.loads((out / "summary.json").read_text())["digest"]
+
+
+@pytest.fixture
+def copies(tmp_path):
+    """The names of copies of all plug-ins of a run."""
+    return {key: copied(tmp_path, kind, name) for key, (kind, name) in OWN.items()}
+
+
+def test_copies_of_all_give_the_same_results_from_another_folder(nadi, tmp_path, copies, monkeypatch):
+    own = run(nadi, written(tmp_path, "own"))
+    for key, name in OTHER.items():
+        if key != "gpu":
+            assert run(nadi, written(tmp_path, f"other-{key}", **{key: name})) != own, key
+    monkeypatch.chdir("/")
+    assert run(nadi, written(tmp_path, "copies", **copies)) == own
+    assert run(nadi, written(tmp_path, "threads", **copies), "--workers", 2) == own
+    assert run(nadi, written(tmp_path, "processes", **copies), "--workers", 2, "--backend", "processes") == own
+    assert run(nadi, written(tmp_path, "exact", **copies), "--exact") == own
+    assert [path.name for path in tmp_path.rglob("__pycache__")] == []
+    summary = json.loads((tmp_path / "copies" / "summary.json").read_text())
+    read = {entry["key"]: entry["path"] for entry in summary["files"]}
+    assert read["network.load_balancing"] == str(tmp_path / copies["balancing"])
+    assert read["workload.plan"] == str(tmp_path / copies["schedule"])
+    assert {"topology.spec", "system.collectives", "compute.gpu", "engine.partitioner"} <= read.keys()
+    assert nadi("report", tmp_path / "copies").code == 0
+
+
+def test_a_restart_takes_the_same_files(nadi, tmp_path, copies):
+    path = written(tmp_path, "parts", **copies)
+    whole = written(tmp_path, "whole", **copies)
+    run(nadi, whole)
+    out = path.with_suffix("")
+    with often(), after(2):
+        assert nadi("run", path, "--out", out, "-q", "--set", "engine.checkpoint=1h").code == STOPPED
+    control = tmp_path / copies["control"]
+    content = control.read_text()
+    control.write_text(f"{content}\n# changed\n")
+    refused = nadi("run", "--resume", out, "-q")
+    (line,) = refused.err.splitlines()
+    assert refused.code == 2
+    assert f"[network] congestion_control = {control.name}: its content differs from that of the checkpoint" in line
+    control.write_text(content)
+    assert nadi("run", "--resume", out, "-q").code == 0
+    assert different(out, whole.with_suffix("")) == []
+
+
+def test_kernels_are_kept_by_the_content_of_their_file(nadi, tmp_path, copies, monkeypatch):
+    control = tmp_path / copies["control"]
+
+    def is_kept():
+        content = hashlib.sha256(os.fsencode(control) + b"\0" + control.read_bytes()).hexdigest()[:16]
+        return any(name.startswith(f"{content}.update-") for name in settled_folder().names())
+
+    def forget():
+        for name in [name for name in sys.modules if name.startswith("plug_in_")]:
+            del sys.modules[name]
+
+    path = written(tmp_path, "run", **copies)
+    assert not is_kept()
+    digest = run(nadi, path)
+    assert is_kept()
+    forget()  # as in another process
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "compiled_c_function", None)
+        assert run(nadi, path) == digest
+    control.write_text(f"{control.read_text()}\nMINE = 2\n")
+    assert not is_kept()
+    run(nadi, path)
+    assert is_kept()
+    (tmp_path / "beside.py").write_text("GAIN = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    control.write_text(f"import beside\n{control.read_text()}")
+    run(nadi, path)
+    assert not is_kept(), "an edit of the imported file would go unnoticed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "text", "complaint"),
+    [
+        (
+            "balancing",
+            "load_balancing",
+            "def pick(world_address): return 0",
+            "pick has 1 parameters; expected a hook of 7",
+        ),
+        (
+            "discipline",
+            "discipline",
+            "def pick(world_address, link, classes): return 0",
+            "TypeError: pick lacks the decorator @hook",
+        ),
+        ("balancing", "load_balancing", "x = 1", "no pick; expected a load balancing with pick"),
+        (
+            "algorithm",
+            "",
+            "def plan(kind, members): pass",
+            "no KINDS; expected a collective algorithm with plan and KIN",
+        ),
+        (
+            "topology",
+            "",
+            "def build(arguments, name): pass",
+            "no Arguments; expected a topology with Arguments and buil",
+        ),
+        ("partitioner", "partitioner", "", "no assign; expected a partition method with assign"),
+        ("schedule", "plan", "", "no Pipeline; expected a pipeline schedule with Pipeline"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(nadi, tmp_path, kind, key, text, complaint):
+    (tmp_path / "wrong.py").write_text(text)
+    refused = nadi("run", written(tmp_path, "run", **{kind: "wrong.py"}), "-q")
+    (line,) = refused.err.splitlines()
+    assert refused.code == 2
+    assert complaint in line
+    assert f"{key}: " in line
+
+
+def test_a_wrong_kind_of_word_is_explained(nadi, tmp_path, copies):
+    control = tmp_path / copies["control"]
+    control.write_text(control.read_text().replace('word("float"', 'word("fraction"'))
+    refused = nadi("run", written(tmp_path, "run", **copies), "-q")
+    assert refused.code == 2
+    assert "ValueError: kind 'fraction' of the word '" in refused.err
+    assert "'; expected one of time, duration, bytes, count, flag, " in refused.err
+
+
+def test_a_machine_and_a_cluster(nadi, tmp_path):
+    (tmp_path / "mine.toml").write_text(plug_ins.own_files("machine")["dgx-h100"].read_text())
+    (tmp_path / "star.py").write_text(plug_ins.own_files("topology")["switch"].read_text())
+    fabric = 'gpu = "h100"\ngpus_per_host = 1\ngpus = 8\n[fabric]\nname = "star.py"\nrate = "100Gbps"\n'
+    (tmp_path / "cluster.toml").write_text(fabric)
+
+    def shown(spec):
+        document = nadi("topology", "show", spec, "--json").document
+        return {key: value for key, value in document.items() if key not in {"name", "topology", "fabric"}}
+
+    assert shown(f"{tmp_path / 'mine.toml'}:npus=16") == shown("dgx-h100:npus=16")
+    assert shown(f"{tmp_path / 'cluster.toml'}:gpus=4") == shown("switch:npus=4,rate=100Gbps")
+
+
+def test_a_trace_format_and_a_trace_check(nadi, write_run, step, tmp_path):
+    write_run([step] * 4)
+    json_format = tmp_path / "mine.py"
+    json_format.write_text(plug_ins.own_files("trace format")["json"].read_text())
+    given = [tmp_path / f"trace.{npu}.et" for npu in range(4)]
+    done = nadi("trace", "convert", *given, "--to", json_format, "-o", tmp_path / "own")
+    assert done.code == 0, done.err
+    assert nadi("trace", "convert", *given, "--to", "json", "-o", tmp_path / "json").code == 0
+    for npu in range(4):
+        name = f"trace.{npu}.json"
+        assert (tmp_path / "own" / name).read_bytes() == (tmp_path / "json" / name).read_bytes()
+    (tmp_path / "all.py").write_text(CHECK)
+    (finding,) = nadi("trace", "check", given[0], "--check", tmp_path / "all.py", "--json").document["findings"]
+    assert (finding["check"], finding["count"]) == ("all", 1)
+
+
+CHECK = """
+from et.checking.check import Check
+from et.checking.finding import NOTE, Example, Finding
+LOOKS_FOR = "anything"
+class TraceCheck(Check):
+    def trace(self, checked):
+        return [Finding(NOTE, "a trace", 1, (Example("", None, "found"),))]
+"""
+COMMAND = '''
+import typer
+def tell(model: str = typer.Argument()) -> None:
+    """Say how many layers a model has."""
+    from workload.generators.models import find
+    typer.echo(f"{find(model).layers} layers")
+'''
+
+
+def test_a_command(nadi, tmp_path):
+    (tmp_path / "tell.py").write_text(COMMAND)
+    (tmp_path / "mine.toml").write_text(plug_ins.own_files("model")["gpt3-125m"].read_text())
+    assert nadi(tmp_path / "tell.py", tmp_path / "mine.toml").out == "12 layers\n"
+    (tmp_path / "other.py").write_text(COMMAND)
+    refused = nadi(tmp_path / "other.py", "gpt3-125m")
+    assert (refused.code, "no function of its name; expected one, or register" in refused.err) == (2, True)
+
+
+def test_paths_of_a_batch_job_and_of_set_are_absolute(nadi, tmp_path, copies, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = load_config(written(tmp_path, "run"), [f"network.load_balancing={copies['balancing']}"])
+    assert config.network.load_balancing == str(tmp_path / copies["balancing"])
+    sweep = tmp_path / "sweep.toml"
+    sweep.write_text(f'run = "run.toml"\n[values]\n"network.load_balancing" = ["flowlet", "{copies["balancing"]}"]\n')
+    done = nadi("sweep", sweep, "--out", tmp_path / "sweep", "-q")
+    assert done.code == 0, done.err
+
+
+PACKAGE = {
+    "nadi.congestion_control": ("copied", "dctcp.py", ("congestion control", "dctcp")),
+    "nadi.gpu": ("h300", "h300.toml", ("GPU", "h100")),
+    "nadi.command": ("tell", "tell.py", None),
+}
+
+
+def test_an_installed_package(tmp_path):
+    """What `pip install` of a package with entry points leaves in a folder of packages: commands list and take them."""
+    site, package = tmp_path / "site", tmp_path / "site" / "mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    entries = ""
+    for group, (name, file, own) in PACKAGE.items():
+        text = plug_ins.own_files(own[0])[own[1]].read_text() if own else COMMAND
+        (package / file).write_text(text)
+        value = f"mine:{file}" if file.endswith(".toml") else f"mine.{Path(file).stem}"
+        entries += f"[{group}]\n{name} = {value}\n"
+    info = site / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entries)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
+
+    def nadi(*arguments):
+        command = [sys.executable, "-m", "nadi", *map(str, arguments)]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert " tell " in nadi("--help")
+    assert nadi("tell", "gpt3-125m") == "12 layers\n"
+    assert "copied" in [control["name"] for control in json.loads(nadi("net", "controls", "--json"))]
+    assert "sustained" in nadi("workload", "gpus", "h300")
+    digests = []
+    for name in ("copied", "dctcp"):
+        nadi("run", written(tmp_path, name, control=name), "--out", tmp_path / name, "-q")
+        digests.append(json.loads((tmp_path / name / "summary.json").read_text())["digest"])
+    assert digests[0] == digests[1]
+    read = {
+        each["key"]: each["path"] for each in json.loads((tmp_path / "copied" / "summary.json").read_text())["files"]
+    }
+    assert read["network.congestion_control"] == str(package / "dctcp.py")
