@@ -59,10 +59,11 @@ test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=2 lint kernels
 	$(BIN)/python -m pytest $(PARALLEL) -m "not full" $(PYTEST)
 
-# Tests whose daemons and times need the machine to themselves come last, one after another.
+# Tests of SLURM, whose daemons and times need the machine to themselves, come last, one after another.
 test-more: $(STAMP)
 	NADI_FULL_PRODUCTS=1 $(BIN)/python -m pytest $(PARALLEL) -m "not full" $(PYTEST) $(SMALL_PRODUCTS)
-	$(BIN)/python -m pytest -m full $(PYTEST)
+	$(BIN)/python -m pytest $(PARALLEL) -m full $(PYTEST) --ignore=tests/slurm
+	$(BIN)/python -m pytest $(PYTEST) tests/slurm
 
 test-all:
 	$(MAKE) --no-print-directory test

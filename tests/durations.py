@@ -47,7 +47,7 @@ class Durations:
     Attributes:
         before: CPU seconds of tests in earlier runs, by name.
         found: CPU seconds of the tests of this run that passed, by name.
-        unmarked: Names of those of these tests that lack the mark `slow`.
+        unmarked: Names of those of these tests that lack the marks `slow` and `full`.
     """
 
     def __init__(self, cache):
@@ -60,7 +60,7 @@ class Durations:
         duration_s = dict(report.user_properties).get(_PROPERTY)
         if report.when == "call" and report.passed and duration_s is not None:
             self.found[report.nodeid] = duration_s
-            if "slow" not in report.keywords:
+            if not {"slow", "full"} & report.keywords.keys():
                 self.unmarked.add(report.nodeid)
 
     def over(self, limit_s):

@@ -33,7 +33,9 @@ def run(cache, *reports):
 
 
 def test_long_tests_without_a_mark_are_found():
-    found, _ = run(Cache(), report("a", 2.5), report("b", 9, slow=1), report("c", 3), report("d", 1.9))
+    found, _ = run(
+        Cache(), report("a", 2.5), report("b", 9, slow=1), report("e", 9, full=1), report("c", 3), report("d", 1.9)
+    )
     assert found.over(2) == ["c", "a"]
 
 

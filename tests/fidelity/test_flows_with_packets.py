@@ -195,6 +195,7 @@ def test_pools_grow_in_the_middle_of_a_cell(monkeypatch):
     assert {s.NEED_MSGS, s.NEED_QPS, s.NEED_RXQPS, s.NEED_EVENTS, s.NEED_HOPS} <= in_cell
 
 
+@pytest.mark.full
 def test_plain_python_gives_the_same_digests():
     digests = [ran(LEAVES, ring_against_messages(8, 40_000, 30_000), names).digest for names in KINDS]
     assert len({*digests, ran(LEAVES, ring_against_messages(8, 40_000, 30_000)).digest}) == 3

@@ -146,7 +146,7 @@ def test_slow_nvlinks_of_an_only_host_count():
     assert slow > 5 * healthy
 
 
-@pytest.mark.serial
+@pytest.mark.busy
 def test_digest_is_one_for_any_workers():
     run = {
         "workload": {"model": "gpt3-125m", "plan": "tp4,pp2,dp2,gb4,sp"},

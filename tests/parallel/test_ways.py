@@ -121,8 +121,8 @@ RANKS = {
     # three teams: each rank of a pair answers for one other
     5: ["scatter/5/1/pairs", "metis/5/1/pairs-python"],
 }
-NUMBERS = [pytest.param(ranks, marks=[pytest.mark.full] * (ranks > 3)) for ranks in RANKS]
-"""Numbers of ranks; many more than cores take long."""
+NUMBERS = [pytest.param(ranks, marks=[pytest.mark.full] * (ranks > 2)) for ranks in RANKS]
+"""Numbers of ranks; more than cores take long."""
 RANDOM_RUNS = {1: 0, 2: 60, 3: 20, 4: 10, 5: 6}
 
 
@@ -226,6 +226,7 @@ json.dump({"jit": jit_enabled(), "found": found}, sys.stdout)
 """
 
 
+@pytest.mark.full
 def test_plain_python(python):
     done = python(None, "-c", PLAIN, NUMBA_DISABLE_JIT="1")
     assert done.returncode == 0, done.stderr
