@@ -152,7 +152,9 @@ def run_program(
     extended_graph, extended_program, owner = with_reducers(graph, program, owner)
     if extended_graph is not graph:
         settings = replace(settings, faults=rerouted(settings.faults, extended_graph))
-    compile_s = pdes.compile_kernels(extended_graph, settings) if compiles else 0.0  # before worlds need them
+    compile_s = 0.0
+    if compiles:  # before worlds need them
+        compile_s = pdes.compile_kernels(pdes.Layout(extended_graph, settings, owner), settings)
     results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
     results = replace(results, compile_s=compile_s + results.compile_s)
     if compiles and reports_cache:
