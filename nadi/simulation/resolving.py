@@ -276,9 +276,8 @@ def _plan(
     counts = work_counts.total(workers.ranks.exchange(own))
     roofline = Roofline(compute.peak_flops or 0.0, (memory.bandwidth or 0) / BITS_PER_BYTE)
     return RunPlan(
-        **{name: getattr(work, name) for name in ("traces", "trace_of_npu", "program", "collectives", "operators")},
-        **{name: getattr(work, name) for name in ("memories", "jobs")},
-        **{name: getattr(inputs, name) for name in ("config", "graph", "settings", "owner", "note")},
+        **{name: value for name, value in work._asdict().items() if name != "frameworks"},
+        **{name: value for name, value in inputs._asdict().items() if name != "work"},
         workers=workers,
         expected=expected,
         closed_form=closed_form,
@@ -355,17 +354,18 @@ def idle_fabric(config: RunConfig, seed: int, *, force: bool) -> TimedFabric:
         raise ConfigError(f"{found}, which every row contains anyway; expected another")
     affordable.check_fabric(config.topology.source(), force=force)
     graph, model = built_fabric(config), config.network.model
-    simulated = config.decided(
-        engine={"seed": seed}, network={} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
-    )
-    settings = settings_on(graph, simulated, records=False)
+    by_packets = {} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
+    settings = settings_on(graph, config.decided(engine={"seed": seed}, network=by_packets), records=False)
     said = [*graph.remarks, *filter(None, [without_effect(config).sentence()])]
-    keys, overload = (
-        {name: getattr(config, name).model_dump(mode="json") for name in ("network", "system")},
-        model.hooks_with(config.network.own_keys).overload,
+    return TimedFabric(
+        keys={name: getattr(config, name).model_dump(mode="json") for name in ("network", "system")},
+        graph=graph,
+        settings=settings,
+        collectives=collective_settings(config, graph, force=force),
+        simulates=model.has_links,
+        overload=model.hooks_with(config.network.own_keys).overload,
+        remarks=said,
     )
-    how = collective_settings(config, graph, force=force)
-    return TimedFabric(keys, graph, settings, how, model.has_links, overload, said)
 
 
 def partition_inputs(config: RunConfig, weights: Path | None, *, force: bool) -> tuple[Graph, Load, Division]:

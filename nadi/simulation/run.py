@@ -8,11 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-from compiling.kernel_cache import (
-    cache_complaint,
-    note_compilation,
-    what_was_not_kept,
-)
+from compiling.kernel_cache import cache_complaint, note_compilation, what_was_not_kept
 from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
