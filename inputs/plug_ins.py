@@ -121,7 +121,8 @@ def outside_file(kind: str, name: str) -> Path | None:
         return None
     if KINDS[kind].suffix == ".toml":
         return toml_file(kind, name)
-    path = getattr(sys.modules.get(getattr(module(kind, name), "__name__", "")), "__file__", None)
+    module(kind, name)
+    path = sys.modules[_installed(kind)[name][0].module].__file__
     return None if path is None else Path(path)
 
 
@@ -165,7 +166,7 @@ def _module(kind: str, name: str) -> Any:  # noqa: ANN401 - what an entry point 
             found = entry.load()
         except Exception as error:
             raise _wrong(label, error, kind) from error
-        _note_source(found)
+        _note_source(sys.modules[entry.module])
     missing = [needed for needed in KINDS[kind].needs if not hasattr(found, needed)]
     if missing:
         raise PlugInError(f"{label}: no {missing[0]}; expected {_expected(kind)}")
@@ -229,11 +230,10 @@ def _module_of_file(kind: str, path: Path) -> ModuleType:
     return found
 
 
-def _note_source(found: object) -> None:
+def _note_source(found: ModuleType) -> None:
     """Keep the source of a package's module beside it, for the cache of kernels, unless it may run older code."""
-    path = getattr(found, "__file__", None)
-    if path and path not in LOADED:
-        source = read_bytes(path, LARGEST_TEXT_BYTES)
-        LOADED[path] = hashlib.sha256(source).hexdigest()
-        if Path(path).stat().st_mtime < _BEGAN_S:
+    if found.__file__ is not None and found.__file__ not in LOADED:
+        source = read_bytes(found.__file__, LARGEST_TEXT_BYTES)
+        LOADED[found.__file__] = hashlib.sha256(source).hexdigest()
+        if Path(found.__file__).stat().st_mtime < _BEGAN_S:
             found.__dict__["__source__"] = source

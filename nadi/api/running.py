@@ -125,7 +125,7 @@ def _executed(
     from nadi.simulation.run import execute
 
     config, resumes = request.config, request.resumed_from is not None
-    plan = resolve(config, ranks, force=force, has_folder=request.folder is not None, resumes=resumes)
+    plan = resolve(config, ranks, shown, force=force, has_folder=request.folder is not None, resumes=resumes)
     for remark in plan.remarks if ranks.rank == 0 else ():
         shown.warn(remark)
     if not plan.identity or request.folder is None:

@@ -59,18 +59,13 @@ def files_read(
         for key, marker in naming_keys(type(section)).items()
         for path in _paths(getattr(section, key), marker)
     ]
-    loaded = plug_ins.LOADED
     new = {
         (key, path): _existing_files(path, marker)
         for key, path, marker in named
-        if (key, path) not in known_files or path in loaded
+        if (key, path) not in known_files or _loaded(Path(path))
     }
-    hashed = {str(file): file for files in new.values() for file in files.hashed}
-    own = {
-        name: loaded.get(name) or _content_hash(file)
-        for name, file in hashed.items()
-        if name in loaded or may_open(file)
-    }
+    files = {file for found in new.values() for file in found.hashed if _loaded(file) or may_open(file)}
+    own = {str(file): _loaded(file) or _content_hash(file) for file in sorted(files)}
     hashes: dict[str, str] = {}
     for part in exchange(own):
         for name, content in part.items():
@@ -172,6 +167,11 @@ def _existing_files(path: str, declaration: NamesFiles) -> _Files:
                 every[file] = status
     regular = sorted(file for file, status in every.items() if stat.S_ISREG(status.st_mode))
     return _Files(every, regular, sum(every[file].st_size for file in regular))
+
+
+def _loaded(file: Path) -> str | None:
+    """Return the SHA-256 of the code that this process runs, if the file is a plug-in that it has loaded."""
+    return plug_ins.LOADED.get(str(file.absolute()))
 
 
 def _content_hash(file: Path) -> str:

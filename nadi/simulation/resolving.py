@@ -16,13 +16,14 @@ from nadi.configuration.from_model import model_and_plan, remarks, serving_and_r
 from nadi.configuration.input_files import InputFiles, changed_paths, files_read
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from nadi.launching.progress import Progress
+from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.sources import source_hash
 from nadi.launching.workers import Workers
 from nadi.launching.world import ALONE, RankGather, together
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.compilation import compile_plays
 from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
@@ -44,6 +45,7 @@ from workload.generators.point_to_point import flow_lists
 def resolve(
     config: RunConfig,
     ranks: RankGather = ALONE,
+    progress: Progress | None = None,
     *,
     force: bool = False,
     has_folder: bool = True,
@@ -51,6 +53,7 @@ def resolve(
 ) -> RunPlan:
     """Decide everything about the run of a configuration; on several ranks, each has the plan of its part.
 
+    `progress`: what announces a compilation of kernels; None = nothing does.
     `force`: True = also allow a run that needs more memory than is free, or more than a day.
     `has_folder`: Whether the run has a folder of results; without, no rows of messages are kept, and no checkpoints.
     `resumes`: Whether the run continues from a checkpoint.
@@ -67,7 +70,7 @@ def resolve(
         files = files_read(config, exchange=ranks.exchange, may_open=inputs.work.opens)
         identity = _identity(inputs.config, files) if saves else {}
         if inputs.settings.fidelity.model.has_links:
-            inputs, expected = _expected(inputs, workers, force=force)
+            inputs, expected = _expected(inputs, workers, progress or NoProgress(), force=force)
             closed_form = None
         else:
             expected, closed_form = None, _lay_out(inputs, force=force) if ranks.rank == 0 else None
@@ -210,11 +213,13 @@ def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
     return {"sources": source_hash(), "keys": sections, "files": hashes}
 
 
-def _expected(inputs: _Inputs, workers: Workers, *, force: bool) -> tuple[_Inputs, Estimate]:
+def _expected(inputs: _Inputs, workers: Workers, progress: Progress, *, force: bool) -> tuple[_Inputs, Estimate]:
     """Return the inputs with stand-ins or coupled flows, and the work of all ranks; refuse too much, unless `force`."""
     config, ranks = inputs.config, workers.ranks
     work, own, is_coupled = _estimated(inputs)
     graph, settings = inputs.graph, inputs.settings
+    if ranks.rank == 0:
+        compile_plays(graph, work.program, settings, progress)
     if is_coupled and ranks.rank == 0:
         config = config.decided(network=settings.fidelity.own.coupled)
         kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
@@ -271,9 +276,8 @@ def _plan(
     counts = work_counts.total(workers.ranks.exchange(own))
     roofline = Roofline(compute.peak_flops or 0.0, (memory.bandwidth or 0) / BITS_PER_BYTE)
     return RunPlan(
-        **{name: getattr(work, name) for name in ("traces", "trace_of_npu", "program", "collectives", "operators")},
-        **{name: getattr(work, name) for name in ("memories", "jobs")},
-        **{name: getattr(inputs, name) for name in ("config", "graph", "settings", "owner", "note")},
+        **{name: value for name, value in work._asdict().items() if name != "frameworks"},
+        **{name: value for name, value in inputs._asdict().items() if name != "work"},
         workers=workers,
         expected=expected,
         closed_form=closed_form,
@@ -350,17 +354,18 @@ def idle_fabric(config: RunConfig, seed: int, *, force: bool) -> TimedFabric:
         raise ConfigError(f"{found}, which every row contains anyway; expected another")
     affordable.check_fabric(config.topology.source(), force=force)
     graph, model = built_fabric(config), config.network.model
-    simulated = config.decided(
-        engine={"seed": seed}, network={} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
-    )
-    settings = settings_on(graph, simulated, records=False)
+    by_packets = {} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
+    settings = settings_on(graph, config.decided(engine={"seed": seed}, network=by_packets), records=False)
     said = [*graph.remarks, *filter(None, [without_effect(config).sentence()])]
-    keys, overload = (
-        config.model_dump(mode="json", include={"network", "system"}),
-        model.hooks_with(config.network.own_keys).overload,
+    return TimedFabric(
+        keys={name: getattr(config, name).model_dump(mode="json") for name in ("network", "system")},
+        graph=graph,
+        settings=settings,
+        collectives=collective_settings(config, graph, force=force),
+        simulates=model.has_links,
+        overload=model.hooks_with(config.network.own_keys).overload,
+        remarks=said,
     )
-    how = collective_settings(config, graph, force=force)
-    return TimedFabric(keys, graph, settings, how, model.has_links, overload, said)
 
 
 def partition_inputs(config: RunConfig, weights: Path | None, *, force: bool) -> tuple[Graph, Load, Division]:

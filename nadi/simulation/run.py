@@ -3,27 +3,19 @@
 import functools
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-from compiling.kernel_cache import (
-    cache_complaint,
-    cache_dir,
-    is_warm,
-    last_compilation_s,
-    note_compilation,
-    what_was_not_kept,
-)
+from compiling.kernel_cache import cache_complaint, note_compilation, what_was_not_kept
 from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import ALONE, RankGather
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
-from nadi.simulation.closed_forms.idle_fabric import idle_settings
+from nadi.simulation.compilation import announce_compilation, compile_plays
 from nadi.simulation.job_times import job_finish_ps
 from nadi.simulation.run_plan import FinishedRun, RunPlan
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
@@ -92,10 +84,10 @@ def _at_closed_forms(plan: RunPlan, formulas: set[tuple[int, int]], progress: Pr
     """Run a plan at closed forms; `formulas` gets the collectives whose times are not played."""
     assert plan.closed_form is not None  # noqa: S101 - that of rank 0, which runs this
     costs, folded = plan.closed_form
-    _compile_plays(plan.graph, plan.program, plan.settings, progress)
+    compile_plays(plan.graph, plan.program, plan.settings, progress)
     costed = running.costed(folded, costs, plan.collectives)
     formulas.update(running.formulas(folded, costed, plan.program))
-    compiles = _announce_compilation(advance, progress)
+    compiles = announce_compilation(advance, progress)
     results = running.run(plan.graph, folded, costed, costs, plan.settings, progress)
     if compiles:
         note_compilation(advance, results.compile_s)
@@ -152,48 +144,20 @@ def run_program(
     if reports_cache:
         _warn_once(progress, cache_complaint())
     main_kernel = work_messages if settings.fidelity.hooks.act else work
-    compiles = _announce_compilation(main_kernel, progress)
+    compiles = announce_compilation(main_kernel, progress)
     extended_graph, extended_program, owner = with_reducers(graph, program, owner)
     if extended_graph is not graph:
         settings = replace(settings, faults=rerouted(settings.faults, extended_graph))
+    compile_s = 0.0
+    if compiles:  # before worlds need them
+        compile_s = pdes.compile_kernels(pdes.Layout(extended_graph, settings), settings)
     results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
+    results = replace(results, compile_s=compile_s + results.compile_s)
     if compiles and reports_cache:
         note_compilation(main_kernel, results.compile_s)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
     return without_reducers(results, graph, program)
-
-
-def _compile_plays(
-    graph: Graph,
-    program: Program,
-    settings: pdes.Settings,
-    progress: Progress | NoProgress,
-    ranks: RankGather = ALONE,
-) -> None:
-    """Compile the kernels that play collectives as packets on rank 0, in a run that simulates no packets itself."""
-    model = settings.fidelity.model
-    plays = model.has_headers and not model.has_packets and bool((program.node_schedule >= 0).any())
-    if plays and ranks.rank == 0 and _announce_compilation(work, progress):
-        idle = idle_settings(graph, settings)
-        note_compilation(work, pdes.compile_kernels(pdes.Layout(graph, idle), idle))
-
-
-# main kernels that this process has already loaded, whose cache entries need no second check
-_LOADED_KERNELS: set[Callable[..., Any]] = set()
-
-
-def _announce_compilation(kernel: Callable[..., Any], progress: Progress) -> bool:
-    """Print a line if a main kernel must be compiled first, with the time that this took before; return whether."""
-    if not jit_enabled() or kernel in _LOADED_KERNELS:
-        return False
-    _LOADED_KERNELS.add(kernel)
-    if is_warm(kernel):
-        return False
-    seconds = last_compilation_s(kernel)
-    hint = "" if seconds is None else f" (it took {seconds:.0f} s here before)"
-    progress.say(f"compiling the kernels, once, into {cache_dir()}{hint}")
-    return True
 
 
 @functools.cache

@@ -82,7 +82,7 @@ NETWORKS = {
     "alpha of zero": ("pfc_alpha = 0", ["[network] pfc_alpha"]),
     "trimming with pfc": ("trimming = true", ["trimming", "pfc = false"]),
     "one weight": ("class_weights = [1]", ["[network] class_weights"]),
-    "unknown discipline": ('switch = "shared-buffer"\ndiscipline = "x"', ["discipline", "auto, strict, weighted"]),
+    "unknown discipline": ('switch = "shared-buffer"\ndiscipline = "x"', ["discipline", "known: strict, weighted"]),
     "weight of zero": ("class_weights = [1, 0]", ["class_weights", "greater than or equal to 1"]),
     "share above all": ("p2p_share = 1.5", ["[network] p2p_share", "1.5", "0.001 to 1"]),
     "third class": ("p2p_class = 2", ["[network] p2p_class", "0 or 1"]),

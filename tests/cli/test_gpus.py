@@ -5,6 +5,7 @@ import json
 import pytest
 
 import et
+from inputs import plug_ins
 from tests.nonempty import nonempty
 from workload.compute import (
     IN_STEPS,
@@ -54,7 +55,7 @@ def test_one_gpu_is_shown_with_its_sources(nadi):
     assert nadi("workload", "gpus", "h200", "--json").document["name"] == "h200"
     wrong = nadi("workload", "gpus", "h10")
     assert (wrong.code, wrong.out) == (2, "")
-    assert wrong.err.startswith("nadi: error: GPU 'h10': not known; expected one of a100, b200")
+    assert wrong.err.startswith("nadi: error: unknown GPU 'h10'; did you mean 'h100'? known: a100, b200")
 
 
 def test_a_run_takes_as_long_as_its_operators_on_the_gpu(nadi, write_compute):
@@ -82,15 +83,14 @@ def test_tables_and_gpus_are_found_from_the_run_file(nadi, write_compute, tmp_pa
 
 
 def _text_of(name):
-    from workload.compute import gpu
 
-    return (gpu._FOLDER / f"{name}.toml").read_text()
+    return plug_ins.own_files("GPU")[name].read_text()
 
 
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ('gpu = "h10"', "run.toml: [compute] gpu: GPU 'h10': not known; expected one of a100"),
+        ('gpu = "h10"', "run.toml: [compute] gpu: unknown GPU 'h10'; did you mean 'h100'? known: a100"),
         ('gpu = "no.toml"', "no.toml: No such file or directory; expected a GPU in TOML"),
         ('gpu = "a100"\ntables = ["no.csv"]', "no.csv: No such file or directory; expected a table of measured times"),
         ('gpu = "a100"\nscale_from = "h100"', "[compute] scale_from is set without tables; expected tables"),

@@ -18,6 +18,7 @@ from tests.features.restarting import after, often
 from tests.nonempty import nonempty
 
 READERS = {
+    "nadi/configuration/conditions.py",
     "nadi/configuration/effects.py",
     "nadi/configuration/from_model.py",
     "nadi/simulation/resolving.py",

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 RUN_ALL = """
 import sys
 from nadi.cli.main import main
@@ -69,12 +71,13 @@ partition traffic.toml --parts 2 --weights traffic
 """
 
 
+@pytest.mark.slow
 def test_commands_do_not_import_pandas(tmp_path):
     """PyArrow imports an installed one wherever it converts values. Here a file of that name ends the process."""
     (tmp_path / "pandas.py").write_text(PANDAS)
     for name, text in {"jobs": JOBS, "traffic": TRAFFIC, "sweep": SWEEP}.items():
         (tmp_path / f"{name}.toml").write_text(text)
-    options = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 300}
+    options = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 600}
     options["env"] = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", RUN_ALL], input=COMMANDS_WITH_TABLES[1:], **options)
     assert done.returncode == 0, done.stderr

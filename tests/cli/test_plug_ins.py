@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from compiling import compiler
 from compiling.kernel_cache import settled_folder
 from inputs import plug_ins
+from nadi.configuration.input_files import files_read
 from nadi.configuration.run_file import load_config
+from nadi.errors import ConfigError
 from tests.features.restarting import STOPPED, after, different, often
 
 ROOT = Path(__file__).parents[2]
@@ -261,6 +264,16 @@ def test_paths_of_a_batch_job_and_of_set_are_absolute(nadi, tmp_path, copies, mo
     sweep.write_text(f'run = "run.toml"\n[values]\n"network.load_balancing" = ["flowlet", "{copies["balancing"]}"]\n')
     done = nadi("sweep", sweep, "--out", tmp_path / "sweep", "-q")
     assert done.code == 0, done.err
+
+
+def test_ranks_that_read_different_contents_refuse_to_run(tmp_path, copies):
+    config = load_config(written(tmp_path, "run", **copies))
+    control = str(tmp_path / copies["control"])
+    plug_ins.module("congestion control", control)
+    (entry,) = [each for each in files_read(config) if each.path == control]
+    assert [str(file) for file in entry.files] == [control]
+    with pytest.raises(ConfigError, match=f"^{re.escape(control)}: ranks have read different contents; expected one"):
+        files_read(config, exchange=lambda own: [own, {control: "another"}])
 
 
 PACKAGE = {

@@ -14,7 +14,8 @@ import topologies
 from compiling import compiler, kernel_cache, kernel_sources, machine_code
 from compiling.kernel_cache import KernelFolder
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation import run
+from nadi.simulation import compilation
+from nadi.simulation.fidelities import network_settings
 from pdes.core.hashing import rehash
 from pdes.workers import team
 from workload import collective_program
@@ -306,18 +307,18 @@ def test_open_folders_are_closed_again(tmp_path):
 def test_times_of_compilations_are_measured_ones(tmp_path, monkeypatch, corrupt):
     """None is announced before one was measured here; a file that says something else counts as none."""
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(run, "_LOADED_KERNELS", set())
-    monkeypatch.setattr(run, "jit_enabled", lambda: True)
+    monkeypatch.setattr(compilation, "_LOADED_KERNELS", set())
+    monkeypatch.setattr(compilation, "jit_enabled", lambda: True)
     said = []
     progress = SimpleNamespace(say=said.append)
     assert kernel_cache.last_compilation_s(team.work) is None
-    assert run._announce_compilation(team.work, progress)
+    assert compilation.announce_compilation(team.work, progress)
     kernel_cache.note_compilation(team.work, 12.34)
-    run._LOADED_KERNELS.clear()
+    compilation._LOADED_KERNELS.clear()
     if corrupt is not None:
         next((tmp_path / "times").iterdir()).write_bytes(corrupt)
-    assert run._announce_compilation(team.work, progress)
-    assert not run._announce_compilation(team.work, progress)
+    assert compilation.announce_compilation(team.work, progress)
+    assert not compilation.announce_compilation(team.work, progress)
     hint = "" if corrupt is not None else " (it took 12 s here before)"
     folder = f"compiling the kernels, once, into {kernel_cache.cache_dir()}"
     assert said == [folder, folder + hint]
@@ -329,15 +330,17 @@ def test_times_of_compilations_are_measured_ones(tmp_path, monkeypatch, corrupt)
 def test_kernels_of_plays_are_announced_and_timed(tmp_path, monkeypatch, model, compiles):
     """Flows and closed forms play collectives as packets first; packets announce their own kernels."""
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(run, "_LOADED_KERNELS", set())
-    monkeypatch.setattr(run, "jit_enabled", lambda: True)
+    monkeypatch.setattr(compilation, "_LOADED_KERNELS", set())
+    monkeypatch.setattr(compilation, "jit_enabled", lambda: True)
     compiled = []
     monkeypatch.setattr(pdes, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
     said = []
     graph = topologies.build("ring:npus=4")
-    settings = run.network_settings(NetworkSection(fidelity=model))
+    settings = network_settings(NetworkSection(fidelity=model))
     for _ in range(2):  # once per process
-        run._compile_plays(graph, collective_program("barrier", 4, 0), settings, SimpleNamespace(say=said.append))
+        compilation.compile_plays(
+            graph, collective_program("barrier", 4, 0), settings, SimpleNamespace(say=said.append)
+        )
     assert len(said) == len(compiled) == int(compiles)
     assert kernel_cache.last_compilation_s(team.work) == (7.0 if compiles else None)
     assert all(settings.fidelity.model.has_packets for _, settings in compiled)

@@ -13,14 +13,15 @@ from pdes.nic import congestion
 from tests.pdes.cases import Traces
 from topologies import build
 
-CROWD = {"switch": "shared-buffer", "ecn_kmin": "5kB", "ecn_kmax": "20kB", "window": "200kB"}
-
-UNTYPED = """from pdes.core.jit import hook
-TITLE = SIGNALS = PARAMETERS = ()
+FINE = """from pdes.core.jit import hook
+TITLE, SIGNALS, PARAMETERS = "", (), {}
 @hook
 def update(a, b, c, d, e, f, g):
-    return {}[a]
+    return 0
 """
+CROWD = {"switch": "shared-buffer", "ecn_kmin": "5kB", "ecn_kmax": "20kB", "window": "200kB"}
+
+UNTYPED = FINE.replace("return 0", "return {}[a]")
 
 
 def outcome(control, owner=None, **parameters):
@@ -59,6 +60,8 @@ def test_a_file_has_parameters(tmp_path):
         ("x = 1\n", "no update; expected a congestion control with "),
         ("raise OSError('own')", "OSError: own"),
         (UNTYPED, "Error: "),
+        (FINE.replace("()", "'rtt'"), "SIGNALS is 'rtt'; expected some of cnp, ecn, rtt, telemetry, as ('rtt',)"),
+        (FINE.replace("{}", "()"), "PARAMETERS is (); expected `declared` of a ControlParameters, or {}"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(tmp_path, text, complaint):

@@ -28,9 +28,8 @@ ROOT = Path(__file__).parents[2]
 _WIDTHS = re.compile(r"(?<=\S) {2,}|─+")
 _SECONDS = r"[\d.]+ (?:s|min|h)"
 _RULES = (
-    # Whether kernels were compiled before, and how far a run was after some seconds: no such line.
-    (r"^(?:nadi: )?compiling the kernels, once, into .*\n", ""),
-    (r"^nadi: .* simulated, .* done.*\n", ""),
+    # Whether kernels were compiled before: no such line.
+    (r"^nadi: compiling the kernels, once, into .*\n", ""),
     # Times on this machine, and rates that follow from them.
     (rf"(?<=simulated in ){_SECONDS}, {_SECONDS}(?= since the command began)", "TIME, TIME"),
     (r"[\d.]+ M/s$", "RATE"),

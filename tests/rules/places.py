@@ -49,6 +49,11 @@ PLACES = (
         "nadi.launching.python starts Python in safe-path mode",
     ),
     Place(re.compile(r"import pickle|cache=True"), set(), "what is loaded is never unpickled, as Numba's cache would"),
+    Place(
+        re.compile(r"\bpa\.(?:array|scalar)\(|\bpq\.read_table\(|\.(?:to_numpy|fill_null)\("),
+        set(),
+        "inputs.arrow converts columns, as PyArrow imports pandas; pq.ParquetFile reads files",
+    ),
 )
 
 

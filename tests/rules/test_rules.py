@@ -40,6 +40,12 @@ def test_mpi_is_found_where_a_module_imports_it():
     assert len([*places.misplaced([Source("a.py", "from mpi4py import MPI\n")], [rule])]) == 1
 
 
+@pytest.mark.parametrize("text", ["pa.array([1])", "pq.read_table(path)", 'table["a"].to_numpy()', "x.fill_null(0)"])
+def test_conversions_that_import_pandas_are_found(text):
+    rule = places.PLACES[-1]
+    assert len([*places.misplaced([Source("nadi/a.py", text)], [rule])]) == 1
+
+
 def test_a_file_that_has_lost_its_right_is_found():
     (finding,) = places.misplaced([Source("inputs/toml.py", "")], [places.PLACES[2]])
     assert (finding.path, finding.line) == ("inputs/toml.py", 1)

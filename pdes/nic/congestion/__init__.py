@@ -91,6 +91,7 @@ class Control:
 
 
 KIND = "congestion control"
+SIGNALS = frozenset({"ecn", "cnp", "rtt", "telemetry"})  # that switches and receivers can send
 _EVENT_PARAMETERS = 7  # of update
 NO_CONTROL = Control("none", None, frozenset(), ())
 
@@ -102,7 +103,13 @@ def names() -> list[str]:
 
 def module_of(name: str) -> ModuleType:
     """Return the module of a congestion control other than "none"; RunError if there is none of this name or file."""
-    return checked_module(KIND, name, "update", _EVENT_PARAMETERS)
+    module = checked_module(KIND, name, "update", _EVENT_PARAMETERS)
+    signals, own = module.SIGNALS, module.PARAMETERS
+    if isinstance(signals, str) or not SIGNALS.issuperset(signals):
+        raise RunError(f"{name}: SIGNALS is {signals!r}; expected some of {', '.join(sorted(SIGNALS))}, as ('rtt',)")
+    if not isinstance(own, Mapping) or not all(isinstance(value, ControlParameter) for value in own.values()):
+        raise RunError(f"{name}: PARAMETERS is {own!r:.60}; expected `declared` of a ControlParameters, or {{}}")
+    return module
 
 
 def parameters(name: str) -> Mapping[str, ControlParameter]:
