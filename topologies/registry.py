@@ -19,7 +19,7 @@ from inputs import plug_ins
 from inputs.documents import checked
 from inputs.limits import MAX_NPUS
 from topologies.bounds import MAX_CABLES, MAX_NODES
-from topologies.clusters import clusters, find, is_cluster
+from topologies.clusters import find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
@@ -123,7 +123,7 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
     The result is None if `spec` names neither a topology nor a cluster, so that all of it may be a path.
     """
     name, colon, rest = spec.strip().partition(":")
-    if not is_topology(name) and name not in clusters():
+    if not is_topology(name) and name not in plug_ins.names("cluster"):
         return None
     keys = path_parameters()
     parts = [part.partition("=") for part in rest.split(",")]
@@ -137,11 +137,11 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
 
 @functools.cache
 def path_parameters() -> frozenset[str]:
-    """Return the names of the parameters of topologies that are paths."""
+    """Return the names of the parameters of Nadi's own topologies that are paths."""
     return frozenset(
         key
-        for topology in topologies().values()
-        for key, field in topology.arguments.model_fields.items()
+        for name in plug_ins.own_files("topology")
+        for key, field in topology_of(name).arguments.model_fields.items()
         if _form(field.metadata, field.annotation).is_path
     )
 
@@ -187,7 +187,7 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
         values = find(str(values["name"])).table({key: value for key, value in values.items() if key != "name"})
     name = values["name"]
     if not isinstance(name, str) or not is_topology(name):
-        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*_names(), *clusters()})}")
+        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*_names(), *plug_ins.names('cluster')})}")
     builder = topology_of(name)
     others = {key: value for key, value in values.items() if key != "name"}
     return builder, checked(builder.arguments, others, label, TopologyError), label
@@ -206,9 +206,11 @@ def _parse_path(path_text: str) -> dict[str, object]:
         return {"name": "simai", "path": path}
     name = path.partition(":")[0]
     if kind is not None and ":" not in path:
-        expected = f"the file of a fabric, or one of {', '.join(sorted({*_names(), *clusters()}))}"
+        expected = f"the file of a fabric, or one of {', '.join(sorted({*_names(), *plug_ins.names('cluster')}))}"
         raise TopologyError(inputs.complaint(path, kind, expected))
-    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, {*_names(), *clusters()})}")
+    raise TopologyError(
+        f"unknown topology {name!r}, and no such file; {suggest(name, {*_names(), *plug_ins.names('cluster')})}"
+    )
 
 
 def _format_value(value: object) -> str:

@@ -18,10 +18,14 @@ from topologies.parameters import parse_pairs, suggest
 _KIND = "cluster"
 
 
-@functools.cache
 def clusters() -> Mapping[str, Cluster]:
-    """Return all named clusters, in the order of their names. Raises TopologyError: a file of this folder is wrong."""
-    return {name: _read(plug_ins.toml_file(_KIND, name, TopologyError)) for name in plug_ins.names(_KIND)}
+    """Return all named clusters, in the order of their names. Raises TopologyError: a file of one is wrong."""
+    return {name: _named(name) for name in plug_ins.names(_KIND)}
+
+
+@functools.cache
+def _named(name: str) -> Cluster:
+    return _read(plug_ins.toml_file(_KIND, name, TopologyError))
 
 
 def find(text: str) -> Cluster:
@@ -31,9 +35,9 @@ def find(text: str) -> Cluster:
     text names the nearest and all known ones), its file is wrong, or a parameter is no key=value.
     """
     name, _, rest = text.strip().partition(":")
-    known = clusters()
+    known = plug_ins.names(_KIND)
     if name in known:
-        cluster = known[name]
+        cluster = _named(name)
     elif plug_ins.is_file(_KIND, name) or is_cluster(name):
         cluster = _read(Path(name))
     else:
@@ -46,7 +50,7 @@ def is_cluster(name: object) -> bool:
     """Return whether a name, without parameters, is that of a cluster or of a file that describes one."""
     if not isinstance(name, str) or not name:
         return False
-    if name in clusters():
+    if name in plug_ins.names(_KIND):
         return True
     kind = inputs.kind_of(name)
     return kind is not None and kind.key == "cluster"
