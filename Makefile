@@ -8,30 +8,35 @@ STAMP := $(VENV)/.installed
 DEMO := demo-out
 WORKERS ?= 2
 PYTEST ?= --durations=25
+PARALLEL = -n $(WORKERS) --dist worksteal
 SECONDS ?= 600
 FILES ?= 10000
 RESULTS ?= 10000
 CHECKPOINTS ?= 300
 # Tests of pairwise samples, of which `make fuzz` runs every case.
 PRODUCTS = $(shell grep -rl --include='test_*.py' 'from tests.samples import' tests)
+# All cases of the others take hours.
+SMALL_PRODUCTS = $(filter-out tests/parallel/% tests/features/test_shift.py,$(PRODUCTS))
 # Recorded runs that take seconds as plain Python.
 SMALL_RUNS := (matrix or flows) and not (driven or nvls or sprayed or symbolic or crowd)
 # Hundreds of processes of the tests import the project: they share its compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 BOUNDS_CACHE ?= $(HOME)/.cache/nadi/configuration/bounds-check
 
-.PHONY: help setup demo test coverage fuzz fuzz-bounds fuzz-files fuzz-results fuzz-checkpoints kernels lint bench docs clean
+.PHONY: help setup demo test test-more test-all coverage fuzz fuzz-bounds fuzz-files fuzz-results fuzz-checkpoints kernels lint bench docs clean
 
 help:
 	@echo "make demo    install, make traces, simulate them, print the report"
-	@echo "make test    install, lint, run all tests (WORKERS=2 beside each other)"
+	@echo "make test    install, lint, run the tests (WORKERS=2 beside each other)"
+	@echo "make test-more  all cases of sampled products, SLURM, two hosts, and what takes long"
+	@echo "make test-all  both"
 	@echo "make coverage  lines that the tests execute, kernels included"
 	@echo "make fuzz    all pairs of features, of situations of named machines, all cases of sampled products, then fresh random examples for SECONDS=600"
 	@echo "make fuzz-bounds  all pairs of features with kernels that check each index"
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
 	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, traces and files of other simulators, read by every command"
 	@echo "make fuzz-checkpoints  CHECKPOINTS=300 exchanged, truncated and forged checkpoints, from which runs continue"
-	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make lint    ruff, mypy, import-linter, rules about sources and documents, budgets of lines (tests/rules)"
 	@echo "make bench   packet-hops per second on this machine"
 	@echo "make docs    the pages of docs/ as a site in site/, without the network"
 	@echo "make clean   remove .venv and what the demo made"
@@ -49,18 +54,26 @@ demo: $(STAMP)
 	$(BIN)/nadi workload transformer --npus 16 --layers 4 --hidden 1024 --heads 16 -o $(DEMO)/traces
 	$(BIN)/nadi run scripts/demo.toml --out $(DEMO)
 
-# Kernels are compiled beside the linters. Then files of tests run beside each other, and one after another those that
-# keep several cores busy themselves.
+# Kernels are compiled beside the linters; then all tests but those of `test-all`.
 test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=2 lint kernels
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not serial" $(PYTEST)
-	$(BIN)/python -m pytest -m serial $(PYTEST)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not full" $(PYTEST)
+
+# Tests of SLURM, whose daemons and times need the machine to themselves, come last, one after another.
+test-more: $(STAMP)
+	NADI_FULL_PRODUCTS=1 $(BIN)/python -m pytest $(PARALLEL) -m "not full" $(PYTEST) $(SMALL_PRODUCTS)
+	$(BIN)/python -m pytest $(PARALLEL) -m full $(PYTEST) --ignore=tests/slurm
+	$(BIN)/python -m pytest $(PYTEST) tests/slurm
+
+test-all:
+	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test-more
 
 # Compiled kernels are invisible to coverage, so small recorded runs are repeated without the compiler.
 coverage: $(STAMP)
 	$(BIN)/coverage erase
-	-$(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not serial" $(PYTEST)
-	-$(BIN)/coverage run -m pytest -m serial $(PYTEST)
+	-$(BIN)/coverage run -m pytest $(PARALLEL) -m "not full" $(PYTEST)
+	-$(BIN)/coverage run -m pytest -m full $(PYTEST)
 	-NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -q tests/digests/test_recorded.py -k "$(SMALL_RUNS)"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
@@ -92,6 +105,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.rules
 
 bench: $(STAMP)
 	$(BIN)/nadi bench permutation

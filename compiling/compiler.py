@@ -77,7 +77,7 @@ class _InnerLibrary(_Library):
 class _KernelCompiler(Compiler):
     """Numba's compiler without negative indices, and with machine code only for functions that Python or C calls.
 
-    Kernels never use negative indices (tests/pdes/test_house_rules.py), so this compiler omits the code that maps -1 to
+    Kernels never use negative indices (tests/rules/kernels.py), so this compiler omits the code that maps -1 to
     the last element: 15 % of the speed. It disables LLVM's vectorisers, which find nothing to vectorise here: a fifth
     of the compile time. It disables Numba's timer of LLVM calls, which runs once for every nested compilation: a
     twentieth. It caches the default flags that Numba compares one by one whenever it looks up an operator: a seventh.

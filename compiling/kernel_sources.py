@@ -18,7 +18,7 @@ FOLDERS = (
     "nadi/simulation/trace_decoding",
     "pdes",
 )
-"""Folders of all files with kernels and of the project's files that those import (tests/pdes/test_house_rules.py)."""
+"""Folders of all files with kernels and of the project's files that those import (tests/rules/kernels.py)."""
 _IMPORTED_AT_S = time.time()
 _UNCHANGING = {"numpy", *sys.stdlib_module_names}
 _PACKAGES = tuple(f"{folder.replace('/', '.')}." for folder in FOLDERS)

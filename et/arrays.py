@@ -36,8 +36,13 @@ def sums(keys: Int64, *columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
 
 def positions(known: NDArray[np.integer], wanted: NDArray[np.integer]) -> Int64:
     """Return int64[len(wanted)], the index in `known` of each wanted number; -1 = unknown."""
+    order = np.argsort(known, kind="stable")
+    return np.append(order, -1)[positions_in_sorted(known[order], wanted)]
+
+
+def positions_in_sorted(known: NDArray[np.integer], wanted: NDArray[np.integer]) -> Int64:
+    """Return what `positions` returns; `known` ascends."""
     if not len(known):
         return np.full(len(wanted), -1)
-    order = np.argsort(known, kind="stable")
-    place = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)]
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     return np.where(known[place] == wanted, place, -1)

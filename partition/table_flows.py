@@ -88,7 +88,7 @@ class _Fluid:
         use = distance == nearest[entry]
         inside = use & (distance == 0) & (self._graph.node_kind[self._graph.link_dst[link]] == NVSWITCH)
         use &= inside | ~(np.bincount(entry, inside, len(states)) > 0)[entry]
-        return self._split(link[use], entry[use], target, packets, by_rate=True)
+        return self._split(link[use], entry[use], target, packets)
 
     def _move(self, rows: Int64, targets: Int64, packets: Float64) -> tuple[Int64, Float64]:
         """Move packets by one link from switches, rows of the tables equally far from their targets; return states."""
@@ -116,20 +116,9 @@ class _Fluid:
         bounds = np.unique(np.concatenate([[0], cuts, [len(rows)]])).tolist()
         yield from map(slice, bounds[:-1], bounds[1:])
 
-    def _split(
-        self, links: Int64, entry_of_link: Int64, targets: Int64, packets: Float64, *, by_rate: bool = False
-    ) -> tuple[Int64, Float64]:
+    def _split(self, links: Int64, entry_of_link: Int64, targets: Int64, packets: Float64) -> tuple[Int64, Float64]:
         """Share each entry's packets among its links; return states (switch, target) at the ends, and packets."""
-        # by_rate: NICs in proportion to their rates, as NPUs choose, else equally, as switches do.
-        weight = np.ones(len(links))
-        if by_rate:
-            is_nic = self._graph.node_kind[self._graph.link_dst[links]] != NVSWITCH
-            rate, fastest = (
-                np.where(is_nic, self._graph.link_rate_bps[links], 0).astype(np.float64),
-                np.ones(len(packets)),
-            )
-            np.maximum.at(fastest, entry_of_link, rate)
-            weight = np.where(is_nic, rate / fastest[entry_of_link], 1)
+        weight = self._graph.port_shares[links]
         total = np.maximum(np.bincount(entry_of_link, weight, len(packets)), 1)
         share = weight * (packets / total)[entry_of_link]
         self._load += np.bincount(links, share, minlength=len(self._load))

@@ -33,6 +33,7 @@ from pdes.nic import congestion
 from pdes.open_network import OpenNetwork
 from pdes.results import FoldedRows, Results
 from pdes.warm_up import compile_all
+from pdes.workers.crew import compile_kernels
 from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, StoppedError
 from pdes.workers.processes import Processes
 from pdes.workers.ranks import Ranks

@@ -10,11 +10,11 @@ from pdes.build.settings import Settings
 from pdes.build.simulation import Progress, Simulation
 from pdes.build.worlds import build_lps
 from pdes.checkpoint.contract import Checkpoints
-from pdes.checkpoint.saver import Saver, as_saved
+from pdes.checkpoint.saver import Saver, reused
 from pdes.core.errors import RunError
 from pdes.core.inputs import Program
 from pdes.harvest.gathering import Harvest, check, harvest, results
-from pdes.nic.driven import has_shares, with_driven
+from pdes.nic.driven import control_of, has_shares
 from pdes.results import Results, simulated_hops
 from pdes.reuse.records import Records
 from pdes.reuse.recurrence import Recurrence, may_recur
@@ -54,7 +54,7 @@ def run_divided(
     None on others; checkpoints: where the run saves its state and continues from, None = nowhere.
     Raises RunError: the run failed, see `run`; or a process ended early.
     """
-    settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
+    layout.control = control_of(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress, checkpoints=checkpoints)
 
 
@@ -81,9 +81,9 @@ def _run(
     """Compile, let every process run its share, and return Results; built: a Simulation ready to run, or None."""
     begun = time.perf_counter()
     resumes = checkpoints is not None and checkpoints.resumed is not None
-    if settings.reuse != as_saved(settings, checkpoints).reuse:
-        settings, built = as_saved(settings, checkpoints), None
-    compile_s = compile_kernels(layout.graph, settings)
+    if layout.reuses and checkpoints is not None and not reused(checkpoints):
+        layout.reuses, built = False, None
+    compile_s = compile_kernels(layout, settings)
     trace = np.asarray(program.trace_of_npu)
     own_trace = trace[np.isin(layout.owner[: len(trace)], mailbox.lps(layout)) & (trace >= 0)]
     nodes_total = mailbox.sum(int(np.diff(program.trace_ptr)[own_trace].sum()))
@@ -117,7 +117,7 @@ def _run(
 
     total, own = mailbox.everywhere(layout, threads, share)
     if total.is_disturbed:
-        is_first, settings = False, replace(settings, reuse=False)
+        is_first = layout.reuses = False
         total, own = mailbox.everywhere(layout, threads, share)
     try:
         check(total)

@@ -34,7 +34,7 @@ class OpenNetwork:
         self._sim = build_world(graph, rows, settings)
         (self._lp,) = self._sim.lps
         self._by_message = settings.fidelity.hooks.act is not None
-        compile_kernels(graph, self._sim.settings)
+        compile_kernels(self._sim.layout, self._sim.settings)
         if self._by_message:
             begin_messages(self._lp, self._sim.settings)
         self._team = tm.team_in(zeros(tm.team_words(1)))

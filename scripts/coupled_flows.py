@@ -20,7 +20,8 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, WorkloadError, algorithms_of, build_program
 

@@ -21,8 +21,8 @@ from packaging.version import Version
 import topologies
 from nadi.configuration.run_file import collective_config
 from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.fidelities.fabric_settings import fitted
-from nadi.simulation.run import network_settings
 from nadi.simulation.wiring.reading import collective_settings
 from nadi.studies.collectives.microbench import CollectiveCase
 from workload.compute.nvidia import folder

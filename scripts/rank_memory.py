@@ -20,7 +20,6 @@ import numpy as np
 
 import pdes
 import topologies
-from nadi.configuration.sections import NetworkSection
 from nadi.simulation.wiring.partitioning import Load, divide
 from nadi.studies.benchmarks.bench import BENCHES
 from partition import DEFAULT_METHOD, uniform
@@ -71,7 +70,7 @@ def main() -> None:
 def divided(npus: int, ranks: int) -> Any:  # noqa: ANN401 - int32[nodes]
     """Return the LP of each node, one LP per rank, for traffic from everywhere to everywhere."""
     graph = topologies.build(FABRIC.format(npus=npus))
-    return divide(graph, ranks, DEFAULT_METHOD, Load(uniform(graph), "", None, 0.0), NetworkSection())[0].owner
+    return divide(graph, ranks, DEFAULT_METHOD, Load(uniform(graph), "", None, 0.0), pdes.Settings())[0].owner
 
 
 def in_a_process(args: argparse.Namespace, rank: int, file: Path) -> dict[str, int]:

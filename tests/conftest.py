@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import fcntl
 import gc
 import io
 import signal
@@ -15,6 +16,7 @@ from et import decoder
 from nadi.cli.main import main
 from nadi.launching.python import nadi_command
 from nadi.studies.sweeps import running
+from tests import durations
 from tests.budgets import bounded
 from tests.needs import SHARED
 
@@ -24,37 +26,41 @@ settings.load_profile("nadi")  # for tests of random examples that do not say ho
 gc.set_threshold(50_000)  # searches for garbage after 700 new objects, as is usual, take a tenth of the suite's time
 
 
-BUSY = {"faults", "parallel", "slurm"}
-"""Folders of tests that start several workers which wait for each other, or end them at certain moments.
+BUSY = {"faults", "parallel"}
+"""Folders of tests that start several workers which wait for each other, or end them at certain moments."""
+FULL = {"slurm"}
+"""Folders of tests that `make test-all` runs, and `make test` does not."""
 
-What keeps one process busy at a time, and asks for no times, belongs elsewhere: beside others it costs half.
-"""
 
-
-def pytest_configure():
+def pytest_configure(config):
     """Have signals mean what they do in a terminal; under nohup, or in the background, some are ignored.
 
     The product heeds that, so tests of how it ends would wait in vain.
     """
+    config.pluginmanager.register(durations, "durations of tests")
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Do not look into folders of which -m wants nothing: ten thousand tests take ten seconds to collect."""
-    wants_busy = {"serial": True, "not serial": False}.get(config.option.markexpr)
-    if wants_busy is None or not collection_path.is_dir() or collection_path.parent != Path(__file__).parent:
-        return None
-    return True if (collection_path.name in BUSY) != wants_busy else None
+    """Do not look into folders of which -m wants nothing."""
+    is_folder = collection_path.is_dir() and collection_path.parent == Path(__file__).parent
+    return True if is_folder and config.option.markexpr == "not full" and collection_path.name in FULL else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what must not run beside other tests, before pytest selects by marks."""
+    """Mark the tests of folders before pytest selects by marks, and put busy ones first.
+
+    Of pytest-xdist's workers the first then does these while others do half of the rest, and steal the other half.
+    """
     for item in items:
         if item.path.parent.name in BUSY:
-            item.add_marker("serial")
+            item.add_marker("busy")
+        if item.path.parent.name in FULL:
+            item.add_marker("full")
+    items.sort(key=lambda item: item.get_closest_marker("busy") is None)
 
 
 def pytest_collection_finish():
@@ -74,6 +80,17 @@ def byte_code(tmp_path_factory):
         if sys.dont_write_bytecode:
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
             patch.setenv("PYTHONPYCACHEPREFIX", str(lasting / "byte-code"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def one_busy_test_at_a_time(request, tmp_path_factory):
+    """Two tests with two workers each would wait for cores more than they compute."""
+    if request.node.get_closest_marker("busy") is None:
+        yield
+        return
+    with (tmp_path_factory.getbasetemp().parent / "busy").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

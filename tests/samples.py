@@ -1,8 +1,10 @@
-"""Pairwise samples of products of parameters: a few cases in the suite, all of them in `make fuzz`."""
+"""Pairwise samples of products of parameters: a few cases in `make test`, all of them in `make test-more`."""
 
 import itertools
 import os
 from collections import Counter
+
+import pytest
 
 FULL = "NADI_FULL_PRODUCTS"
 """Environment variable under which tests run every case of a product instead of its pairwise sample."""
@@ -24,6 +26,31 @@ def each_value(cases):
         cases: Tuples as for `pairwise`.
     """
     return _covering(cases, 1)
+
+
+def some(few, many):
+    """Return `few`, or `many` where tests run every case: numbers of random examples of what takes long."""
+    return many if os.environ.get(FULL) else few
+
+
+def sampled(factors):
+    """Return a mark that gives a test the pairwise sample of a product.
+
+    Args:
+        factors: Name of an argument -> its values. Of several arguments ("kind, algorithm") the values are tuples;
+            pairs of one argument's values with those of each other are covered, in tuples that are listed.
+    """
+    listed = [[value if "," in names else (value,) for value in values] for names, values in factors.items()]
+    cases = [tuple(itertools.chain.from_iterable(parts)) for parts in itertools.product(*listed)]
+    columns = [[] for _ in cases[0]]
+
+    def number(column, value):
+        if value not in column:
+            column.append(value)
+        return column.index(value)
+
+    numbered = {tuple(map(number, columns, case)): case for case in cases}
+    return pytest.mark.parametrize(", ".join(factors), [numbered[each] for each in pairwise(numbered)])
 
 
 def _covering(cases, together):

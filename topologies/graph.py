@@ -13,6 +13,7 @@ Float64 = npt.NDArray[np.float64]
 
 NPU, SWITCH, NVSWITCH, AGGREGATOR = range(4)
 RING, TABLE, SINGLE, NONE = 0, 1, 2, 3
+_MAX_SHARES = 16  # approximate maximum sum of the shares of an NPU's NICs
 UNREACHABLE = 127  # `TableRouting.hops` between switches that no path of switches connects
 
 
@@ -80,6 +81,31 @@ class Graph:
         """Return the links that leave a node, int32[degree], ascending."""
         pointer, link = self._out
         return link[pointer[node] : pointer[node + 1]]
+
+    @cached_property
+    def port_shares(self) -> Int32:
+        """int32[links]: the share that each link out of an NPU has of what the NPU sends over all its NICs; others 1.
+
+        Shares are the rates, without faults, as small whole numbers, about _MAX_SHARES in all. A port to an NVSwitch
+        that forwards to other hosts has as much as a NIC on average: its rate limits nothing.
+        """
+        shares = np.ones(self.links, np.int32)
+        links = np.flatnonzero(self.link_src < self.npus)
+        is_nic = self.node_kind[self.link_dst[links]] != NVSWITCH
+        if len(np.unique(self.link_rate_bps[links[is_nic]])) <= 1:
+            return shares
+        for npu in range(self.npus):
+            own = self.out_links(npu)
+            nics = self.node_kind[self.link_dst[own]] != NVSWITCH
+            rate_bps = self.link_rate_bps[own[nics]]
+            if len(np.unique(rate_bps)) > 1:
+                parts = rate_bps // np.gcd.reduce(rate_bps)
+                total = int(parts.sum())
+                if total > _MAX_SHARES:
+                    parts = np.maximum(np.rint(parts / total * _MAX_SHARES), 1)
+                shares[own] = max(round(parts.mean()), 1)
+                shares[own[nics]] = parts
+        return shares
 
     @cached_property
     def _out(self) -> tuple[Int64, Int32]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from et.arrays import Int64
+from et.arrays import Int32, Int64
 from topologies import TABLE, DimensionRouting, Graph, next_links, route
 from workload.collectives.trees.aggregators import AggregatorBranch, trees_of
 from workload.errors import WorkloadError
@@ -36,7 +36,7 @@ class GroupShape(NamedTuple):
     inside_ps: int = 0  # Latency in ps of an empty message within a host, for the farthest pair
     outside_bps: int = 0  # Send rate in bits per second to another host over all NICs together; 0 = a single host
     outside_ps: int = 0  # Latency in ps of an empty message to another host
-    nics: int = 0  # Minimum number of a member's links to other hosts
+    nic_shares: tuple[int, ...] = ()  # Share of outside_bps of each NIC of the first member (Graph.port_shares)
     trees: tuple[AggregatorBranch, ...] = ()  # Aggregation trees in the switches, only for algorithms that name TREES
     accelerator: str = ""  # Name of the NPU type on the fabric; "" = unknown
     line_bps: tuple[int, ...] = ()  # Bits per second of inside_bps and outside_bps with headers; () = equal
@@ -68,10 +68,35 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape
         *(len(npu), grid, rates, latencies, host, place),
         *_paths(graph, inside),
         *_paths(graph, outside),
-        min((len(next_links(graph, *pair)) for pair in outside), default=0),
+        _smallest(graph.port_shares[next_links(graph, *outside[0])]) if outside else (),
         trees_of(graph, npu, trees)[0] if trees and len(npu) > 1 else (),
         graph.accelerator,
     )
+
+
+def stripes_of(graph: Graph, members: ArrayLike) -> int:
+    """Return the smallest number of equal stripes of a buffer that a group's links share by their rates; 1 = one link.
+
+    members: int[n], NPU of each member. The links are those of the first member (`parallel_links`).
+    """
+    return sum(_smallest(graph.port_shares[parallel_links(graph, members)]))
+
+
+def parallel_links(graph: Graph, members: ArrayLike) -> list[int]:
+    """Return the links that a group's first member uses side by side: to another host, or in its own if there is none.
+
+    members: int[n], NPU of each member. Fabrics that are routed by dimensions have no such links: the result is one.
+    """
+    npu = np.asarray(members, np.int64)
+    if len(npu) < 2 or isinstance(graph.routing, DimensionRouting):
+        return graph.out_links(int(npu[0]))[:1].tolist() if len(npu) else []
+    elsewhere = npu[graph.host[npu] != graph.host[npu[0]]]
+    return next_links(graph, int(npu[0]), int(elsewhere[0] if len(elsewhere) else npu[1]))
+
+
+def _smallest(shares: Int32) -> tuple[int, ...]:
+    """Return shares as the smallest whole numbers, (1,) for none."""
+    return tuple((shares // np.gcd.reduce(shares)).tolist()) if len(shares) else (1,)
 
 
 def _grid(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def entry_point() -> NoReturn:
     """Run the console script `nadi`, and end the process."""
-    sys.meta_path.insert(0, _WithoutPandas())
     try:
         Interrupts.heed()
         code = main()
@@ -50,18 +48,6 @@ def entry_point() -> NoReturn:
     except (OSError, ValueError):  # a closed pipe after a reported error: Python would report it again
         _discard_output()
     sys.exit(code)
-
-
-class _WithoutPandas(MetaPathFinder):
-    """A finder that hides pandas from the process of a command, which does not use it.
-
-    PyArrow imports pandas where it is installed, at the first array or table that it makes: 0.3 s of each run.
-    """
-
-    def find_spec(self, fullname: str, _path: object = None, _target: object = None) -> None:
-        """Raise ModuleNotFoundError for pandas, and leave other modules to the other finders."""
-        if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is hidden from commands of Nadi", name=fullname)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

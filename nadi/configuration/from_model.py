@@ -4,14 +4,14 @@ Functions import the trace generators on use, because a run of traces does not n
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from topologies.clusters import find as find_cluster
-from workload.compute import find_gpu, gpu_names
+from workload.compute import find_gpu, gpu_names, nvidia
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
 
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from workload.generators.inference import Request, Serving
     from workload.generators.models import Model
     from workload.generators.training import ParallelPlan
+
+
+class Training(NamedTuple):
+    """Training of a model that a run simulates."""
+
+    model: "Model"
+    plan: "ParallelPlan"
+    peak_flops: float | None  # floating-point operations per second of a GPU in the plan's type; None = not known
+    iterations: int  # number of times that the run does the plan's steps
 
 
 def settled(config: "RunConfig") -> "RunConfig":
@@ -70,14 +79,29 @@ def _settled_job(job: "JobSection", single: "RunConfig") -> "JobSection":
     return job.model_copy(update={"plan": plan, "gpus": plan.gpus})
 
 
+def training_plan(config: "RunConfig") -> "ParallelPlan | None":
+    """Return the plan of a settled training; None if the configuration names traces or a served model."""
+    workload = config.workload
+    return None if workload.model is None or workload.framework == "inference" else workload.plan
+
+
 def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
     """Return model and plan of a settled training; None if the configuration names traces or a served model."""
-    workload = config.workload
-    if workload.model is None or workload.plan is None or workload.framework == "inference":
+    plan = training_plan(config)
+    if plan is None:
         return None
     from workload.generators.models import find
 
-    return find(workload.model), workload.plan
+    return find(config.workload.model or ""), plan
+
+
+def training(config: "RunConfig", iterations: int = 1) -> Training | None:
+    """Return the training of a settled configuration, None as in `model_and_plan`; iterations: of a job."""
+    found = model_and_plan(config)
+    if found is None:
+        return None
+    peak, gpu = config.compute.peak_flops, config.compute.gpu
+    return Training(*found, peak or (find_gpu(gpu).peak_flops.get(found[1].dtype) if gpu else None), iterations)
 
 
 def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, ...]] | None":
@@ -102,6 +126,11 @@ def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, 
     count = section.requests or section.batch * serving.plan.dp
     prompt, answer = Lengths.parse(section.prompt, "prompt"), Lengths.parse(section.generate, "generate")
     return serving, requests_of(RequestStream(count, prompt, answer, seed=section.seed))
+
+
+def vendor_tables(config: "RunConfig") -> str:
+    """Return package and version of NVIDIA's measured tables if operators may take their times from them, else ""."""
+    return nvidia.installed() if config.compute.gpu and config.compute.vendor_tables else ""
 
 
 def remarks(config: "RunConfig", num_npus: int | None = None) -> list[str]:

@@ -24,7 +24,6 @@ from nadi.configuration.sections import (
     given_default,
     known_model,
 )
-from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from pdes import RunError, balancing, fidelity
 from pdes.wire import SELECTIVE_PACKETS
@@ -56,8 +55,7 @@ def load_config(
         config = settled(with_paths_from(config, folder))
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
-    if config.energy is not None:
-        read_table(config.energy.table)
+    config.check_energy()
     return config
 
 

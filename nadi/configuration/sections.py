@@ -3,7 +3,7 @@
 Each section is a model, and its fields are the keys. Values carry units as people write them.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Optional, Self
 
@@ -23,6 +23,40 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from nadi.configuration import bounds, named_files
+from nadi.configuration.conditions import (
+    ASKED,
+    BALANCED,
+    CLASSES,
+    CONTROL,
+    DIVIDED,
+    DOWN,
+    ECN,
+    FABRIC_KEYS,
+    FAULTS,
+    FLOWLETS,
+    GPU,
+    JOBS,
+    MODELLED,
+    NODES,
+    NOTIFIED,
+    NUM_OPS,
+    OPERATORS,
+    OWN_REMOTE,
+    PACKETS,
+    PFC,
+    QUEUED,
+    QUEUES,
+    SELECTIVE,
+    SHARED,
+    SIMULATED,
+    TENSORS,
+    TIMEOUTS,
+    TRIMMING,
+    WEIGHTED,
+    WHOLE_MESSAGES,
+    Needs,
+    needs,
+)
 from nadi.configuration.faults import FaultSection
 from nadi.configuration.jobs import JobSection
 from nadi.configuration.values import (
@@ -52,6 +86,7 @@ from nadi.configuration.values import (
     Weight,
 )
 from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
+from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
@@ -180,7 +215,7 @@ class SystemSection(Section):
     )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
     one_at_a_time: StrictBool = _engine("one_at_a_time")
-    tick: Time = _engine("tick")
+    tick: Annotated[Time, needs(PACKETS)] = _engine("tick")
     splits: int = Field(
         CollectiveSettings.splits,
         ge=1,
@@ -196,18 +231,17 @@ class SystemSection(Section):
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = Field(
         CollectiveSettings.dimension_order, description="order in which the splits use the dimensions"
     )
-    scheduling: Literal["fifo", "lifo", "priority"] = _engine("scheduling")
+    scheduling: Annotated[Literal["fifo", "lifo", "priority"], needs(SIMULATED, QUEUED)] = _engine("scheduling")
     phases_per_dimension: CountOrUnlimited = _engine("phases_per_dimension")
-    collectives_in_flight: CountOrUnlimited = _engine("collectives_in_flight")
-    rendezvous: SizeOrUnlimited = _engine("rendezvous")
-    rendezvous_control: MessageSize = _engine("rendezvous_control")
+    collectives_in_flight: Annotated[CountOrUnlimited, needs(PACKETS)] = _engine("collectives_in_flight")
+    rendezvous: Annotated[SizeOrUnlimited, needs(PACKETS)] = _engine("rendezvous")
+    rendezvous_control: Annotated[MessageSize, needs(PACKETS, ASKED)] = _engine("rendezvous_control")
     compute_slowdown: FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate")
 _WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate")  # keys of shared buffers that are set or are not
-FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")  # keys that only switches with shared buffers have
 
 
 def _known_fidelity(name: object) -> object:
@@ -252,12 +286,12 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     header: PacketSize = _engine("header")
     ack: PacketSize = _engine("ack")
     window: SizeOrAuto = _engine("window")
-    queue_limit: SizeOrUnlimited = _engine("queue_limit")
+    queue_limit: Annotated[SizeOrUnlimited, needs(QUEUES)] = _engine("queue_limit")
     cut_through: StrictBool = _engine("cut_through")
     rto: TimeOrAuto = _engine("rto")
-    max_retries: int = _engine("max_retries", ge=1, le=bounds.MAX_RETRIES)
-    max_resends: int = _engine("max_resends", ge=1, le=bounds.MAX_RESENDS)
-    detection_time: Moment = _engine("detection_time")
+    max_retries: Annotated[int, needs(TIMEOUTS)] = _engine("max_retries", ge=1, le=bounds.MAX_RETRIES)
+    max_resends: Annotated[int, needs(SHARED, TRIMMING)] = _engine("max_resends", ge=1, le=bounds.MAX_RESENDS)
+    detection_time: Annotated[Moment, needs(DOWN)] = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
     nvlink: Literal["messages", "closed-form"] = Field(
         "messages",
@@ -270,29 +304,35 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         'point-to-point messages, "all" for collectives of all NPUs',
     )
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
-    queue_pairs: Literal["pair", "message"] = _engine("queue_pairs")
+    queue_pairs: Annotated[Literal["pair", "message"], needs(NODES)] = _engine("queue_pairs")
     switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
-    buffer: BufferSize | None = _engine_if("buffer")
-    pfc: StrictBool | None = _engine_if("pfc")
-    pfc_alpha: float | None = _engine_if("pfc_alpha", ge=1 / 1024, le=1024)
-    pfc_headroom: BufferSizeOrAuto | None = _engine_if("pfc_headroom")
-    pfc_resume_offset: BufferSizeFromZero | None = _engine_if("pfc_resume_offset")
-    ecn: StrictBool | None = _engine_if("ecn")
-    ecn_kmin: BufferSizeFromZero | None = _engine_if("ecn_kmin")
-    ecn_kmax: BufferSizeFromZero | None = _engine_if("ecn_kmax")
-    ecn_pmax: float | None = _engine_if("ecn_pmax", ge=0, le=1)
-    ecn_by_rate: EcnByRate | None = _engine_if("ecn_by_rate")
-    trimming: StrictBool | None = _engine_if("trimming")
-    class_weights: tuple[Weight, ...] | None = _engine_if("class_weights", min_length=2, max_length=2)
-    discipline: Annotated[str | None, named_files.DISCIPLINE] = _engine_if("discipline")
-    p2p_class: Literal[0, 1] | None = _engine_if("p2p_class")
+    buffer: Annotated[BufferSize | None, needs(SHARED)] = _engine_if("buffer")
+    pfc: Annotated[StrictBool | None, needs(SHARED)] = _engine_if("pfc")
+    pfc_alpha: Annotated[float | None, needs(SHARED)] = _engine_if("pfc_alpha", ge=1 / 1024, le=1024)
+    pfc_headroom: Annotated[BufferSizeOrAuto | None, needs(SHARED, PFC)] = _engine_if("pfc_headroom")
+    pfc_resume_offset: Annotated[BufferSizeFromZero | None, needs(SHARED, PFC)] = _engine_if("pfc_resume_offset")
+    ecn: Annotated[StrictBool | None, needs(SHARED)] = _engine_if("ecn")
+    ecn_kmin: Annotated[BufferSizeFromZero | None, needs(SHARED, ECN)] = _engine_if("ecn_kmin")
+    ecn_kmax: Annotated[BufferSizeFromZero | None, needs(SHARED, ECN)] = _engine_if("ecn_kmax")
+    ecn_pmax: Annotated[float | None, needs(SHARED, ECN)] = _engine_if("ecn_pmax", ge=0, le=1)
+    ecn_by_rate: Annotated[EcnByRate | None, needs(SHARED, ECN)] = _engine_if("ecn_by_rate")
+    trimming: Annotated[StrictBool | None, needs(SHARED)] = _engine_if("trimming")
+    class_weights: Annotated[tuple[Weight, ...] | None, needs(SHARED, CLASSES, WEIGHTED)] = _engine_if(
+        "class_weights", min_length=2, max_length=2
+    )
+    discipline: Annotated[str | None, named_files.DISCIPLINE, needs(SHARED, CLASSES)] = _engine_if("discipline")
+    p2p_class: Annotated[Literal[0, 1] | None, needs(SHARED)] = _engine_if("p2p_class")
     congestion_control: Annotated[str, named_files.CONTROL] = _engine("congestion_control")
-    congestion: dict[str, FiniteFloat] = Field({}, description="parameters of the congestion control")
-    cnp_interval: Time = _engine("cnp_interval")
-    load_balancing: Annotated[str, named_files.BALANCING] = _engine("load_balancing")
-    flowlet_gap: Time = _engine("flowlet_gap")
+    congestion: Annotated[dict[str, FiniteFloat], needs(CONTROL)] = Field(
+        {}, description="parameters of the congestion control"
+    )
+    cnp_interval: Annotated[Time, needs(NOTIFIED)] = _engine("cnp_interval")
+    load_balancing: Annotated[str, named_files.BALANCING, Needs((BALANCED,), whatever_model=True)] = _engine(
+        "load_balancing"
+    )
+    flowlet_gap: Annotated[Time, needs(FLOWLETS)] = _engine("flowlet_gap")
     selective_repeat: ChoiceOrAuto = _engine("selective_repeat")
-    reorder: PacketsOrAuto = _engine("reorder")
+    reorder: Annotated[PacketsOrAuto, needs(SELECTIVE)] = _engine("reorder")
 
     @model_validator(mode="before")
     @classmethod
@@ -392,27 +432,31 @@ class ComputeSection(Section):
         description='source of durations: "trace" = the trace\'s durations; "roofline" = operators, or num_ops and '
         'tensor_size; "auto" = what the node has',
     )
-    peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
-    gpu: Annotated[str | None, named_files.GPU] = Field(
+    peak_flops: Annotated[OptionalFlops, needs(MODELLED, NUM_OPS)] = Field(
+        None, description='floating-point operations per second, "312TFLOPS"'
+    )
+    gpu: Annotated[str | None, named_files.GPU, needs(MODELLED, GPU)] = Field(
         None, description="GPU that runs operators: a name (`nadi workload gpus` lists them) or the path of a TOML file"
     )
-    tables: Annotated[tuple[str, ...], named_files.TABLES] = Field(
+    tables: Annotated[tuple[str, ...], named_files.TABLES, needs(MODELLED, OPERATORS)] = Field(
         (), description="tables of measured times of operators: names, or paths of CSV or Parquet files"
     )
-    vendor_tables: bool = Field(
+    vendor_tables: Annotated[bool, needs(MODELLED, OPERATORS)] = Field(
         True,
         description="whether operators that `tables` does not have take their times from NVIDIA's measured tables; "
         "they need the package aiconfigurator-core (`pip install nadi[measured]`)",
     )
-    scale_from: Annotated[str | None, named_files.GPU] = Field(
+    scale_from: Annotated[str | None, named_files.GPU, needs(MODELLED, OPERATORS)] = Field(
         None, description="GPU whose measured times are scaled if the tables have no times of gpu"
     )
-    efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
+    efficiency: Annotated[
+        dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat], needs(MODELLED, GPU)
+    ] = Field(
         {},
         description="share of the GPU's rates that a class of operators reaches; defaults: docs/explanation/compute.md",
     )
 
-    pace: Literal["step", "serving", "alone"] | None = Field(
+    pace: Annotated[Literal["step", "serving", "alone"] | None, needs(MODELLED, OPERATORS)] = Field(
         None,
         description="pace of operators: as in a training step, as in a server that replays CUDA graphs, or as alone in "
         "a benchmark; default: serving if the traces name requests, else step",
@@ -430,8 +474,10 @@ class ComputeSection(Section):
 class MemorySection(Section):
     """Memory of an NPU."""
 
-    latency: Time = Field(0, description="latency of each memory node")
-    bandwidth: OptionalRate = Field(None, description='bandwidth of memory nodes and of the roofline, "2.04TB/s"')
+    latency: Annotated[Time, needs(MODELLED)] = Field(0, description="latency of each memory node")
+    bandwidth: Annotated[OptionalRate, needs(MODELLED, TENSORS)] = Field(
+        None, description='bandwidth of memory nodes and of the roofline, "2.04TB/s"'
+    )
     remote: Literal["npu", "node", "pool", "none"] | None = Field(
         None,
         description="memory of remote tensors (tensor_loc other than 0): one per NPU, one per host, NPUs of the fabric "
@@ -440,7 +486,7 @@ class MemorySection(Section):
     remote_npus: tuple[Annotated[int, Field(ge=0, le=MAX_NODES)], ...] = Field(
         (), description="NPUs without traces that form the memory pool"
     )
-    remote_sharers: int = Field(
+    remote_sharers: Annotated[int, needs(WHOLE_MESSAGES, OWN_REMOTE)] = Field(
         1, ge=1, le=MAX_NODES, description="consecutive NPUs that share a remote memory and wait for each other there"
     )
     remote_latency: Time = Field(0, description="latency of each access to remote memory")
@@ -461,27 +507,27 @@ class EngineSection(Section):
     """Workers and partition of the engine."""
 
     seed: int = _engine("seed", ge=0, le=bounds.MAX_SEED)
-    backend: Backend = _engine("backend")
-    workers: int = _engine("workers", ge=1, le=bounds.MAX_WORKERS)
-    share_memory: bool = _engine("share_memory")
-    lps_per_worker: int = _engine("lps_per_worker", ge=1, le=bounds.MAX_WORKERS)
-    partitioner: Annotated[str, named_files.PARTITIONER] = Field(
+    backend: Annotated[Backend, needs(DIVIDED)] = _engine("backend")
+    workers: Annotated[int, needs(DIVIDED)] = _engine("workers", ge=1, le=bounds.MAX_WORKERS)
+    share_memory: Annotated[bool, needs(DIVIDED)] = _engine("share_memory")
+    lps_per_worker: Annotated[int, needs(DIVIDED)] = _engine("lps_per_worker", ge=1, le=bounds.MAX_WORKERS)
+    partitioner: Annotated[str, named_files.PARTITIONER, needs(DIVIDED)] = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
-    weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES)] = Field(
+    weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES), needs(DIVIDED)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
     )
-    checkpoint: WallTime = Field(
+    checkpoint: Annotated[WallTime, needs(SIMULATED)] = Field(
         0,
         description='wall time between two checkpoints in the folder of results, "30min"; "off": none. `nadi run '
         "--resume DIR` continues from the newest",
     )
-    reuse: Literal["exact", "off"] = Field(
+    reuse: Annotated[Literal["exact", "off"], needs(PACKETS)] = Field(
         "exact",
         description='"exact": collectives of NVLink domains and periods of the run that repeat are simulated once, '
         'with the same results; "off": each packet is simulated',
     )
-    fast_forward: Percentage = Field(
+    fast_forward: Annotated[Percentage, needs(PACKETS)] = Field(
         0.0,
         description='"1%": periods of the run, such as micro-batches, that differ by no more than this are counted as '
         'alike, and only some simulated; the results are then estimates, with a bound of their error; "off": none',
@@ -518,16 +564,16 @@ class OutputSection(Section):
         "collectives that are replayed have no rows",
     )
     report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
-    sample: TimeAboveZero | None = Field(
+    sample: Annotated[TimeAboveZero | None, needs(PACKETS)] = Field(
         None,
         description="interval of samples.parquet, which has the bytes that each link sent and the longest queue at its "
         "port in each such interval; default: no samples",
     )
-    alone: bool = Field(
+    alone: Annotated[bool, needs(JOBS)] = Field(
         default=False,
         description="simulate each of [[jobs]] alone, too: results show what it lost to the others",
     )
-    without_faults: bool = Field(
+    without_faults: Annotated[bool, needs(FAULTS)] = Field(
         default=False,
         description="simulate the run without its [[faults]], too: results show what these cost",
     )
@@ -615,6 +661,30 @@ class RunConfig(Section):
     def settled(self) -> dict[str, Any]:
         """Return all values as in a run file, including defaults; for summary.json."""
         return self.model_dump(mode="json", exclude_none=True, exclude={"workload"} if self.jobs else {"jobs"})
+
+    def check_energy(self) -> None:
+        """Raise ConfigError if the table of powers and prices is wrong."""
+        if self.energy is not None:
+            read_table(self.energy.table)
+
+    def decided(self, **keys_of_section: Mapping[str, Any]) -> Self:
+        """Return the configuration with values that a run has decided, by section and key."""
+        changed = {name: getattr(self, name).model_copy(update=dict(keys)) for name, keys in keys_of_section.items()}
+        return self.model_copy(update=changed)
+
+    def _to_compare(self, **sections: tuple[Section, ...]) -> Self:
+        """Return the configuration of a run of other sections whose end results compare with this run's."""
+        kept = self.decided(output={"alone": False, "without_faults": False}, engine={"checkpoint": 0})
+        return kept.model_copy(update=sections)
+
+    def without_faults(self) -> Self:
+        """Return the configuration of the same run without its faults."""
+        return self._to_compare(faults=())
+
+    def alone(self, job: JobSection, name: str, npus: tuple[int, ...], begin_ps: int) -> Self:
+        """Return the configuration of one copy of a job alone on the fabric: its name, NPUs and start."""
+        own = {"name": name, "gpus": len(npus), "placement": npus, "start": f"{begin_ps}ps", "repeat": 1}
+        return self._to_compare(jobs=(job.model_copy(update=own),))
 
     def of_job(self, job: JobSection) -> Self:
         """Return the configuration whose only work is that of a job, on a fabric of its own NPUs."""

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from nadi.configuration import bounds, named_files
+from nadi.configuration.conditions import RANDOM, needs, takes
 from nadi.configuration.values import FilePath, Moment, OptionalRate, Section
 from workload.generators.point_to_point.arrivals import EXPECTED, arrivals
 
@@ -28,12 +29,16 @@ class TrafficSection(Section):
         None, description="rate of a rank; default: of its links to the network (not to NVSwitches), all together"
     )
     duration: Moment | None = Field(None, description="time span in which random messages arrive")
-    arrivals: Annotated[str, AfterValidator(_known_process)] = Field("poisson", description=f"times: {EXPECTED}")
-    seed: int = Field(1, ge=0, le=bounds.MAX_SEED, description="seed of times, sizes and receivers")
+    arrivals: Annotated[str, AfterValidator(_known_process), needs(RANDOM)] = Field(
+        "poisson", description=f"times: {EXPECTED}"
+    )
+    seed: Annotated[int, needs(RANDOM)] = Field(
+        1, ge=0, le=bounds.MAX_SEED, description="seed of times, sizes and receivers"
+    )
     file: Annotated[FilePath | None, named_files.FILE] = Field(
         None, description="list of flows instead: CSV (.csv), ns-3's flow.txt (.txt), or htsim's matrix (.cm)"
     )
-    queue_pairs: Literal["message", "pair"] = Field(
+    queue_pairs: Annotated[Literal["message", "pair"], needs(*takes("queue_pairs"))] = Field(
         "message", description="queue pairs of these messages, in place of [network] queue_pairs"
     )
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WrapValidator, model_validator
 
 from nadi.configuration import bounds, named_files
+from nadi.configuration.conditions import DRAWN, MODEL, NODES, TRACES, WHOLE_PROMPTS, needs
 from nadi.configuration.traffic import TrafficSection
 from nadi.configuration.values import FilePath, GivenTraces, Section
 from topologies.units import short
@@ -55,18 +56,20 @@ class WorkloadSection(Section):
         None, description="name of a model (`nadi workload models`) or path of its file, instead of traces"
     )
     plan: Annotated[PlanOfRun, named_files.PLAN] = Field(None, description='parallel plan of the model, "tp8,pp4,dp32"')
-    framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
+    framework: Annotated[Literal["megatron", "deepspeed", "fsdp", "inference"], needs(MODEL)] = Field(
         "megatron", description='framework of the training step; "inference" = the model is served, see [serving]'
     )
     groups: Annotated[FilePath | None, named_files.FILE] = Field(
         None,
         description="JSON file of the communicators in the traces; default: groups.json if traces is a folder",
     )
-    all_gather_size: Literal["contribution", "total"] = Field(
+    all_gather_size: Annotated[Literal["contribution", "total"], needs(NODES)] = Field(
         CollectiveSettings.all_gather_size,
         description="meaning of comm_size of all-gather and gather: one member's part, or the whole buffer",
     )
-    strict: bool = Field(True, description="refuse dependencies on nodes that a trace lacks; false drops them")
+    strict: Annotated[bool, needs(TRACES)] = Field(
+        True, description="refuse dependencies on nodes that a trace lacks; false drops them"
+    )
     traffic: TrafficSection | None = Field(None, description="messages without a model, instead of traces")
 
     @model_validator(mode="after")
@@ -113,10 +116,10 @@ class ServingSection(Section):
         le=bounds.MAX_TOKENS,
         description="tokens per iteration with chunked prefill; 0 = whole prompts go first",
     )
-    prompt_tokens: int = Field(
+    prompt_tokens: Annotated[int, needs(WHOLE_PROMPTS)] = Field(
         8192, ge=1, le=bounds.MAX_TOKENS, description="maximum tokens of whole prompts per iteration"
     )
     kv_tokens: int = Field(
         0, ge=0, le=bounds.MAX_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
     )
-    seed: int = Field(1, ge=0, le=bounds.MAX_SEED, description="seed of random lengths")
+    seed: Annotated[int, needs(DRAWN)] = Field(1, ge=0, le=bounds.MAX_SEED, description="seed of random lengths")

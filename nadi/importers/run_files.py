@@ -20,7 +20,7 @@ def write_run_file(path: Path, config: RunConfig, sections: Sections, header: st
     ones of a run file count from its own folder.
     """
     values = changed_paths(config, lambda name: str(Path(name).absolute())).settled()
-    traces = config.workload.trace_set
+    traces = sections.get("workload", {}).get("trace_set")
     lines = [f"# {inputs.shown(header)}"]
     try:
         if isinstance(traces, TraceSet):

@@ -7,6 +7,10 @@ docs/reference/results.md includes the output of `documentation()`.
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from inputs.arrow import arrow_numbers, arrow_texts
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -94,11 +98,14 @@ class Schema(NamedTuple):
         return {name: of_name[name] for name in names}
 
 
-def _array(values: object, arrow_type: "pa.DataType") -> "pa.Array":
+def _array(values: Any, arrow_type: "pa.DataType") -> "pa.Array":  # noqa: ANN401 - numbers or texts of any kind
     """Return values, an Arrow array or what becomes one, as an Arrow array of this type."""
     import pyarrow as pa
 
-    array = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
+    array = values
+    if not isinstance(values, (pa.Array, pa.ChunkedArray)):
+        is_number = pa.types.is_primitive(arrow_type)
+        array = arrow_numbers(np.asarray(values)) if is_number else arrow_texts(values)
     return array if array.type == arrow_type else array.cast(arrow_type)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from pdes.build.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
-from pdes.build.islands import may_replay
 from pdes.build.layout import Layout, Part, offsets
 from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
 from pdes.core import state as s
@@ -23,11 +22,13 @@ from pdes.messages.flows.coupled import MAX_STAGES, join
 from pdes.messages.whole import post_whole, post_whole_later
 from pdes.network import balancing, disciplines
 from pdes.network.faults import make_changes
+from pdes.network.framing import NVSWITCH_KIND
 from pdes.network.routing import cell_of_several, port_of_several
 from pdes.network.shared_switch import shared_switches
 from pdes.network.telemetry import carry
 from pdes.nic import congestion
 from pdes.nic.allowed import first_allowed, pace
+from pdes.nic.congestion import NO_CONTROL, Control
 from pdes.nic.driven import DRIVEN, begin_message, drive
 from pdes.nic.rendezvous import ask
 from pdes.nic.selective import sender
@@ -74,13 +75,14 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     for name in OF_FIDELITY.split():
         const[name] = getattr(settings.fidelity, name)
     const.window_packets = window_packets(graph, settings)
-    const.window_fixed = settings.congestion_control.update in {None, DRIVEN.update}
+    const.window_fixed = settings.congestion_control.update is None
     const.rto_ps = rto_ps(graph, settings)
     const.tie_pause_ps = tie_pause_ps(graph, settings)
     const.cell_ps = const.long_cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
     const.lists = part.lists
     const.dimensions, const.homes = routing
+    const.several_nics = routing[0] == 0 and has_several_nics(graph)
     const.npus, const.nodes = part.npus, len(part.nodes)
     const.outer, const.splits = part.outer, part.splits
     const.lane_stride = 1 + lanes
@@ -114,6 +116,13 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     return const
 
 
+def has_several_nics(graph: Graph) -> bool:
+    """Return whether some NPU has several links to ordinary switches."""
+    to_switch = (graph.link_dst >= graph.npus) & (graph.node_kind[graph.link_dst] != NVSWITCH_KIND)
+    is_nic = (graph.link_src < graph.npus) & to_switch
+    return bool(np.bincount(graph.link_src[is_nic]).max(initial=0) > 1)
+
+
 def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None:
     """Set the constants of switches with shared buffers."""
     weights = switch.class_weights or (1, 1)
@@ -128,11 +137,13 @@ def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None
 Hook = Callable[..., Any]
 
 
-def _choices(settings: Settings, *, one_home: bool, one_port: bool, has_domains: bool) -> list[tuple[str, Any, Any]]:
-    """Return (word of `Hooks`, whether the run calls it, hook)."""
+def _choices(
+    settings: Settings, control: Control, *, one_home: bool, one_port: bool, has_domains: bool
+) -> list[tuple[str, Any, Any]]:
+    """Return (word of `Hooks`, whether the run calls it, hook); control: congestion control."""
     # one_home, one_port: whether each NPU has only one. has_domains: whether the fabric has NVLink domains that may be
     # replayed.
-    control, ends = settings.congestion_control, settings.fidelity
+    ends = settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
     is_driven, hooks = control == DRIVEN, ends.hooks
     by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
@@ -181,7 +192,7 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool, has_domains:
 
 def all_hooks() -> list[Hook]:
     """Return every hook that any run may use."""
-    ours = [hook for _, _, hook in _choices(Settings(), one_home=True, one_port=True, has_domains=True)]
+    ours = [hook for _, _, hook in _choices(Settings(), NO_CONTROL, one_home=True, one_port=True, has_domains=True)]
     controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
@@ -189,10 +200,10 @@ def all_hooks() -> list[Hook]:
     return [hook for hook in dict.fromkeys(ours + controls + rules + orders + moves) if hook]
 
 
-def hooks_of(graph: Graph, settings: Settings) -> dict[str, Hook]:
+def hooks_of(layout: Layout, settings: Settings) -> dict[str, Hook]:
     """Return the hooks of a run: name (of `Hooks`) -> hook."""
+    graph = layout.graph
     one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
-    domains = may_replay(graph, settings)
-    choices = _choices(settings, one_home=one_way, one_port=ports <= 1, has_domains=domains)
+    choices = _choices(settings, layout.control, one_home=one_way, one_port=ports <= 1, has_domains=layout.replays)
     return {name: hook for name, is_called, hook in choices if is_called}

@@ -150,7 +150,7 @@ def island_tables(
     layout: "Layout", program: Program, settings: Settings, part: "Part", domains: list[Domain], net: s.Net
 ) -> s.Islands:
     """Return the tables of an LP's islands, those of `domains`, and set the length of its first cells in `net`."""
-    if not may_replay(layout.graph, settings):
+    if not layout.replays:
         return unused(s.Islands)
     graph = layout.lasting
     island_of, node_of = full(graph.npus, -1, np.int32), full(graph.npus, -1, np.int32)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pdes.build.fabric import Fabric
-from pdes.build.islands import all_domains, long_cell_ps
+from pdes.build.islands import all_domains, long_cell_ps, may_replay
 from pdes.build.schedule import with_lasting
 from pdes.build.settings import Settings
 from pdes.core.inputs import Graph, Int64, Rows
@@ -170,7 +170,11 @@ def shares(owner: ArrayLike, workers: int) -> Int64:
 
 
 class Layout:
-    """A fabric divided among LPs; owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP."""
+    """A fabric divided among LPs, and what all workers of a run have decided besides its settings.
+
+    `control` is the congestion control, DRIVEN in place of none where lanes are driven at shares; `reuses` is whether
+    the run reuses what repeats, which ends where it was disturbed.
+    """
 
     def __init__(self, graph: Graph, settings: Settings, owner: ArrayLike | None = None) -> None:
         """Divide the fabric; owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP."""
@@ -180,12 +184,19 @@ class Layout:
         self.lps = int(self.owner.max()) + 1
         self.fabric = Fabric(graph, settings)
         cut = self.owner[graph.link_src] != self.owner[graph.link_dst]
+        self.control, self.reuses = settings.congestion_control, settings.reuse
+        self._may_replay = may_replay(graph, settings)
         self.domains = all_domains(graph, settings, self.owner)  # NVLink domains with collectives that may be replayed
         # windows begin at multiples of the longest cell, and a window is whole cells, at most the reach of any link
         # between LPs; a cell without such links
         self.grid_ps = cell_ps = long_cell_ps(graph, settings, self.fabric, self.domains)
         shortest_ps = int(self.fabric.reach_ps[cut].min()) if cut.any() else cell_ps
         self.lookahead_ps = max(1, shortest_ps // cell_ps) * cell_ps
+
+    @property
+    def replays(self) -> bool:
+        """Whether collectives of NVLink domains may be replayed."""
+        return self.reuses and self._may_replay
 
     def part(self, number: int) -> Part:
         """Return the part of LP number `number`."""

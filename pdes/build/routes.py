@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pdes.build.layout import Part
     from pdes.build.settings import Settings
 
-_MAX_WEIGHT = 1 << 20  # maximum sum of the weights of an NPU's ports: times a hash of 32 bits it fits into 64
 NO_CELL = np.int32(0)  # cell of the switch itself or of an unreachable home
 
 
@@ -152,32 +151,10 @@ def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
     hop_row[switch] = np.arange(len(kept)) * len(r.home_node)
     via = np.where(part.local[beyond] >= 0, part.local[beyond], len(part.nodes) + np.searchsorted(extra, beyond))
     hops, own = r.hops[kept].astype(np.int8), column[entries]
+    shares = graph.port_shares[part.links[: part.out_ptr[part.npus]]]
     if _shares_leaves(graph):
         hops, own = _nvswitches_first(graph, entries, hops, own)
-    return {"hops": hops, "hop_row": hop_row, "hop_column": own, "via": via, "weight": _weights(graph, part)}
-
-
-def _weights(graph: Graph, part: "Part") -> Int32:
-    """Return int32[ports], the weight of each port of own NPUs: its rate without faults, as a part of its NPU's NICs.
-
-    A port to an NVSwitch that forwards to other hosts weighs as much as a NIC on average: its rate limits nothing.
-    """
-    ptr = part.out_ptr[: part.npus + 1]
-    links = part.links[: ptr[-1]]
-    is_nic = graph.node_kind[graph.link_dst[links]] != NVSWITCH_KIND
-    weights = np.ones(len(links), np.int32)
-    rate_bps = graph.link_rate_bps[links]
-    if len(np.unique(rate_bps[is_nic])) <= 1:
-        return weights
-    for begin, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
-        own, nics = rate_bps[begin:end], is_nic[begin:end]
-        if len(np.unique(own[nics])) > 1:
-            parts = own // np.gcd.reduce(own[nics])
-            total = int(parts[nics].sum())
-            if total > _MAX_WEIGHT:
-                parts = np.maximum(np.round(parts / total * _MAX_WEIGHT), 1)
-            weights[begin:end] = np.where(nics, parts, max(round(parts[nics].mean()), 1))
-    return weights
+    return {"hops": hops, "hop_row": hop_row, "hop_column": own, "via": via, "share": shares}
 
 
 def _shares_leaves(graph: Graph) -> bool:

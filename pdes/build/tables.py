@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from pdes.build.jobs import begins_ps, places
-from pdes.build.layout import Part, offsets
+from pdes.build.layout import Layout, Part, offsets
 from pdes.build.settings import Settings
 from pdes.core import packet
 from pdes.core import state as s
@@ -112,12 +112,12 @@ def padded(values: ArrayLike, dtype: DTypeLike) -> Any:
     return values if len(values) else np.zeros(1, dtype)
 
 
-def npu_rows(program: Program, jobs: s.JobTables, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
+def npu_rows(program: Program, jobs: s.JobTables, part: Part, layout: Layout) -> tuple[Rows, Int32, Int64]:
     """Return the table `npu` of an LP, `part`, its trace rows' states (RowStates.state), and offsets of these."""
     npu = rows_of(Npu, part.npus)
     own = npu[: part.npus]
     own.ports = np.diff(part.out_ptr[: part.npus + 1])
-    own.heap = offsets(_slots(own.ports, settings))[:-1]
+    own.heap = offsets(_slots(own.ports, layout))[:-1]
     own.number = part.nodes[: part.npus]
     trace = np.full(part.npus, -1, np.int64)
     busy = np.flatnonzero(own.number < program.npus)
@@ -171,15 +171,15 @@ def row_states(state: Int32, slots: int, *, is_recorded: bool) -> s.RowStates:
     )
 
 
-def _slots(ports: Int64, settings: Settings) -> Int64:
+def _slots(ports: Int64, layout: Layout) -> Int64:
     """Return int64[n], entries of NPUs' heaps: ports (twice with pacing), lanes, timer, agenda, message list."""
     # ports: int64[n], number of ports of each NPU.
-    return ports * (2 if settings.congestion_control.update else 1) + s.LANES + 3
+    return ports * (2 if layout.control.update else 1) + s.LANES + 3
 
 
-def idle_npus(part: Part, npu_table: Rows, const: Record, settings: Settings) -> s.Npus:
+def idle_npus(part: Part, npu_table: Rows, const: Record, layout: Layout, settings: Settings) -> s.Npus:
     """Return the NPUs of an LP, `part`, with idle ports and empty heaps; npu_table: result of `npu_rows`."""
-    slots = int(npu_table.heap[-1] + _slots(npu_table.ports[-1:], settings)[0])
+    slots = int(npu_table.heap[-1] + _slots(npu_table.ports[-1:], layout)[0])
     heap = zeros(2 * slots)
     for npu in npu_table[npu_table.job_row >= 0]:  # its job begins later: the only event
         heap[2 * npu.heap : 2 * npu.heap + 2] = npu.job_begin_ps, begin_slot(npu.ports)

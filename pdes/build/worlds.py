@@ -12,7 +12,7 @@ from pdes.build.buffers import samples, shared_buffers
 from pdes.build.constants import constants_of, hooks_of
 from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
-from pdes.build.islands import AGGREGATOR_KIND, island_tables, may_replay
+from pdes.build.islands import AGGREGATOR_KIND, island_tables
 from pdes.build.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
 from pdes.build.layout import Layout, Outboxes, Part, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
@@ -46,7 +46,7 @@ from pdes.fidelity import Fidelity
 from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
 from pdes.network.batch import BUCKETS
 from pdes.network.framing import is_ample
-from pdes.nic.driven import has_shares, with_driven
+from pdes.nic.driven import control_of, has_shares
 from pdes.nic.rendezvous import MAX_TAG
 from pdes.npu.trace import KIND_SEND
 
@@ -110,7 +110,7 @@ def _net(
     )
 
 
-def _qps(part: Part, const: Record, scalars: Record, settings: Settings) -> s.Qps:
+def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: Settings) -> s.Qps:
     """Return an LP's tables without queue pairs yet, and with room for some messages and flow records."""
     sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
@@ -129,7 +129,7 @@ def _qps(part: Part, const: Record, scalars: Record, settings: Settings) -> s.Qp
         flow_in=rows_of(FlowIn, FLOW_ROWS),
         qp_key=qp_key,
         qp_val=qp_val,
-        cc=rows_of(CongestionState, pairs if settings.congestion_control.update else 1),
+        cc=rows_of(CongestionState, pairs if layout.control.update else 1),
         par=par,
         resends=rows_of(Resends, pairs if settings.switch and settings.switch.trimming else 1),
         sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
@@ -277,14 +277,16 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
         raise ImpossibleRunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
 
 
-def build_world(graph: Graph, program: Program, settings: Settings, owner: ArrayLike | None = None) -> Simulation:
+def build_world(
+    graph: Graph, program: Program, settings: Settings, owner: ArrayLike | None = None, *, is_driven: bool = False
+) -> Simulation:
     """Return a Simulation with worlds of all LPs that run `program` on `graph`, ready for the driver.
 
-    owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP. Raises ImpossibleRunError if the
-    packet format cannot hold the run.
+    owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP. is_driven: whether lanes are driven at
+    shares whatever the program says. Raises ImpossibleRunError if the packet format cannot hold the run.
     """
-    settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)
+    layout.control = control_of(settings, driven=is_driven or has_shares(program, settings))
     parts = [layout.part(number) for number in range(layout.lps)]
     return build_lps(layout, program, settings, parts, Outboxes(parts))
 
@@ -293,8 +295,7 @@ def build_lps(
     layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], outboxes: Outboxes
 ) -> Simulation:
     """Return a Simulation with the worlds of the LPs that this process holds, those of `parts`."""
-    # The program has at least the traces of these LPs' NPUs; settings are driven (pdes.nic.driven) if any part of the
-    # run is; outboxes: those of the LPs and of their neighbours.
+    # The program has at least the traces of these LPs' NPUs; outboxes: those of the LPs and of their neighbours.
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings, layout.lps)
     jobs = job_tables(program, layout.graph.npus, settings.queue_pairs)
@@ -304,6 +305,7 @@ def build_lps(
         # an idle LP of the whole fabric without faults, only for its routes (pdes/npu/endpoints.py)
         plain = replace(settings, fidelity=Fidelity(), faults=NO_FAULTS)
         whole = Layout(layout.graph, plain)
+        whole.control, whole.reuses = layout.control, layout.reuses
         idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
         back = _build_lp(whole, idle, plain, whole.part(0), tables, Outboxes([whole.part(0)]))
         for lp in built:
@@ -324,19 +326,19 @@ def _build_lp(
     graph, fabric = layout.graph, layout.fabric
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
     trace, plans, jobs = tables
-    npu, state, row_ptr = npu_rows(program, jobs, part, settings)
+    npu, state, row_ptr = npu_rows(program, jobs, part, layout)
     const = constants_of(layout, program, settings, part, routing)
     const.jobs = jobs_per_link(jobs)
     net = with_pit(_net(layout, part, const, npu, outboxes, jobs, settings), settings.faults)
     const.epochs = epochs
     net.ctl.cell_ps = const.cell_ps
-    domains = [domain for domain in layout.domains if part.local[domain.switch] >= 0 and may_replay(graph, settings)]
+    domains = [domain for domain in layout.domains if part.local[domain.switch] >= 0 and layout.replays]
     if len(schedule.change):
         net.ctl.fault_ps = schedule.change[0].begin_ps
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
     rx_psb = aligned(fabric.psb) if fabric.cut.any() else zeros(1, np.float64)
-    qps = _qps(part, const, net.ctl, settings)
-    npus = idle_npus(part, npu, const, settings)
+    qps = _qps(part, const, net.ctl, layout, settings)
+    npus = idle_npus(part, npu, const, layout, settings)
     npus.system.slow_1000ths[: part.npus] = slow_1000ths(jobs, settings, npu.number[: part.npus])
     if settings.one_at_a_time:
         npus.turns.is_free[: part.npus] = graph.node_kind[part.nodes[: part.npus]] == AGGREGATOR_KIND
@@ -355,6 +357,6 @@ def _build_lp(
         flows=_flows(net, len(qps.qp), len(part.nodes), program.schedules, settings),
         islands=island_tables(layout, program, settings, part, domains, net),
     )
-    lp = LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))
+    lp = LogicalProcess(part, world, row_ptr, hooks_of(layout, settings))
     lp.domains = domains
     return lp

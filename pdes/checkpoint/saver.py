@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
 from pdes.checkpoint.contract import Checkpoints, SavedState
@@ -38,11 +37,9 @@ def program_hash(program: Program) -> str:
     return digest.hexdigest()
 
 
-def as_saved(settings: Settings, checkpoints: Checkpoints | None) -> Settings:
-    """Return the settings as they were at the checkpoint that the run continues, if it continues one."""
-    if checkpoints is None or checkpoints.resumed is None:
-        return settings
-    return replace(settings, reuse=settings.reuse and checkpoints.resumed.values["reuse"])
+def reused(checkpoints: Checkpoints) -> bool:
+    """Return whether the run reused what repeats at the checkpoint that it continues; True if it continues none."""
+    return checkpoints.resumed is None or bool(checkpoints.resumed.values["reuse"])
 
 
 class Saver(Cuts):
@@ -117,7 +114,7 @@ class Saver(Cuts):
 
     def _of_run(self, begin_ps: int) -> SavedState:
         """Return the part of the checkpoint that is about the whole run."""
-        values = {"begin_ps": begin_ps, "reuse": self._sim.settings.reuse, "lps": self._sim.layout.lps}
+        values = {"begin_ps": begin_ps, "reuse": self._sim.layout.reuses, "lps": self._sim.layout.lps}
         return SavedState(values, {"owner": self._sim.layout.owner})
 
     def _write(self) -> None:

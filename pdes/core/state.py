@@ -104,7 +104,7 @@ class Routes(NamedTuple):
     via: Annotated[
         Int32, BUILT
     ]  # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
-    weight: Annotated[Int32, BUILT]  # [ports] likewise: weight of the port in the choice among ports, by their rates
+    share: Annotated[Int32, BUILT]  # [ports] likewise: the port's share of its NPU's connections, `Graph.port_shares`
     here: Annotated[Int32, BUILT]  # [nodes * D] own coordinates
     digit: Annotated[Int32, BUILT]  # [npus of the fabric * D]
     mode: Annotated[Int8, BUILT]  # [nodes * D]

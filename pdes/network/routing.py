@@ -11,7 +11,7 @@ import numpy as np
 
 from pdes.core.hashing import mix, mix3
 from pdes.core.jit import call_hook, hook, inline
-from pdes.core.packet import entropy
+from pdes.core.packet import CONNECTION_SHIFT, entropy
 from pdes.core.state import world_at
 
 DIM_RING, DIM_TABLE = 0, 1  # modes of a dimension at a node; in all other modes there is one way
@@ -130,9 +130,22 @@ def hops_by(net, routes, port, dst):
 
 
 @inline
-def weight_of(routes, port, hops):
-    """Return the weight of an NPU's port in the choice among those with `hops` to the destination; 1 if all are cut."""
-    return np.int64(routes.weight[port]) if hops < UNREACHABLE else np.int64(1)
+def share_of(routes, port, hops):
+    """Return the share of an NPU's port among those with `hops` to the destination; 1 if all are cut."""
+    return np.int64(routes.share[port]) if hops < UNREACHABLE else np.int64(1)
+
+
+@inline
+def path_of(net, src, dst, connection):
+    """Return the number whose lowest bits are the entropy of a connection's path between two NPUs of the fabric.
+
+    It is a hash. Where NPUs have several NICs, the connections of two NPUs have consecutive numbers, so that
+    `port_of_several` shares them out exactly. connection: within the job, with its number, without its share of a rate.
+    """
+    if net.const.several_nics == 0:
+        return mix3(src + net.const.seed, dst, connection)
+    group = connection & ((1 << CONNECTION_SHIFT) - 1)
+    return mix3(src + net.const.seed, dst, group) + (connection >> CONNECTION_SHIFT)
 
 
 @hook
@@ -169,7 +182,7 @@ def cell_of_several(world_address, node, dst, word2):
 @hook
 def port_of_several(world_address, node, dst, word2):
     """Return the outgoing link of NPU `node`, of several, to NPU `dst`; in table mode one with the nearest switch."""
-    # Of several with equally near switches the entropy chooses each in proportion to its rate: NICs may be unlike.
+    # Of those with equally near switches, NICs take turns with consecutive entropies, each as often as its share says.
     world = world_at(world_address)
     net, routes = world.net, world.routes
     if net.const.dimensions > 0:
@@ -182,13 +195,15 @@ def port_of_several(world_address, node, dst, word2):
             best = hops
             total = 0
         if hops == best:
-            total += weight_of(routes, out, hops)
-    pick = (mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1)) * total) >> 32
+            total += share_of(routes, out, hops)
+    pick = entropy(word2) % total
+    if net.const.several_nics == 0:
+        pick = (mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1)) * total) >> 32
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         if hops_by(net, routes, out, dst) == best:
-            weight = weight_of(routes, out, best)
-            if pick >= 0 and pick < weight:
+            share = share_of(routes, out, best)
+            if pick >= 0 and pick < share:
                 link = np.int64(out)
-            pick -= weight
+            pick -= share
     return link

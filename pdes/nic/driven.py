@@ -13,8 +13,7 @@ one mover for all, which moves a packet of each queue pair in rotation: all of t
 their bytes have passed at the share. (Under a congestion control each queue pair observes the share by itself.)
 """
 
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -97,9 +96,6 @@ def drive(world_address, link, pair, now_ps, _seq, size_bytes, _flag):
 DRIVEN = Control("none", begin, frozenset(), ())  # replacement of NO_CONTROL in runs with shares
 
 
-Settings = TypeVar("Settings", bound=Any)  # pdes.build.settings.Settings, which belongs to a higher layer
-
-
 def has_shares(program: Program, settings: Any) -> bool:
     """Return whether lanes of a program, or point-to-point messages, are driven at a share of the line rate."""
     # settings: pdes.build.settings.Settings, which belongs to a higher layer.
@@ -107,9 +103,8 @@ def has_shares(program: Program, settings: Any) -> bool:
     return bool(settings.p2p_share < 1 or shares > 1)
 
 
-def with_driven(settings: Settings, *, driven: bool) -> Settings:
-    """Return settings under which queue pairs are driven, if `driven`."""
+def control_of(settings: Any, *, driven: bool) -> Control:
+    """Return the congestion control of a run, in which lanes or messages are driven at shares if `driven`."""
     # A congestion control enforces the shares itself (pdes.nic.allowed.pace), and message-level models need no other.
-    if not driven or settings.fidelity.hooks.act or settings.congestion_control.update:
-        return settings
-    return replace(settings, congestion_control=DRIVEN)
+    chosen: Control = settings.congestion_control
+    return DRIVEN if driven and not settings.fidelity.hooks.act and not chosen.update else chosen

@@ -8,7 +8,7 @@ recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 
 import numpy as np
 
-from pdes.core.hashing import FREE, find, find_row, mix2, mix3
+from pdes.core.hashing import FREE, find, find_row, mix2
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from pdes.core.packet import (
     CONNECTION_SHIFT,
@@ -50,7 +50,7 @@ from pdes.core.state import (
     world_at,
 )
 from pdes.network.link import class_row, link_send, share_psb
-from pdes.network.routing import npu_route
+from pdes.network.routing import npu_route, path_of
 from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from pdes.nic.counting import count_posted, finish_flow, within_job
 from pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
@@ -92,7 +92,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     qp.deadline_ps = INF
     is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
     qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
-    path = mix3(src + net.const.seed, dst, within_job(net, connection))
+    path = path_of(net, src, dst, within_job(net, connection))
     qp.w2 = path_word(pair, mix2(path, tag) if is_of_message else path)
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node

@@ -92,10 +92,13 @@ class EpisodeRecord(NamedTuple):
         return RECORD_BYTES + sum(column.nbytes for messages in self.messages for column in messages)
 
 
-def simulate(graph: Graph, program: Program, settings: Settings, constants: Record, episode: Episode) -> EpisodeRecord:
+def simulate(
+    graph: Graph, program: Program, settings: Settings, constants: Record, episode: Episode, *, is_driven: bool
+) -> EpisodeRecord:
     """Simulate an episode by packets and return its record.
 
-    graph: fabric of its NPUs alone; program, settings, constants: of the whole run.
+    graph: fabric of its NPUs alone; program, settings, constants: of the whole run, and whether its lanes are driven at
+    shares (is_driven).
     """
     plain = replace(
         settings,
@@ -108,7 +111,7 @@ def simulate(graph: Graph, program: Program, settings: Settings, constants: Reco
         concurrent_collectives=True,  # members start when they have started, at times at which others end, too
     )
     own = episode_program(program, episode)
-    sim = build_world(graph, own, plain)
+    sim = build_world(graph, own, plain, is_driven=is_driven)
     (lp,) = sim.lps
     for world in (lp, *([lp.back] if lp.back else [])):
         for name in OF_FABRIC.split():

@@ -20,7 +20,6 @@ from pdes.core.inputs import Int64
 from pdes.core.memory import words_of
 from pdes.core.packet import bytes_sent, packets_sent
 from pdes.core.rows.run import Counters
-from pdes.nic.driven import DRIVEN
 from pdes.npu import quiet, recurring
 from pdes.npu.trace import KIND_SEND
 from pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
@@ -46,12 +45,12 @@ def may_recur(sim: Simulation) -> bool:
     const = sim.lps[0].world.net.const if sim.lps else None
     return (
         const is not None
-        and settings.reuse
+        and sim.layout.reuses
         and len(sim.lps) == sim.layout.lps
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
         and settings.switch is None
-        and settings.congestion_control.update in {None, DRIVEN.update}
+        and settings.congestion_control.update is None
         and settings.faults.never_change
         and settings.queue_pairs == "pair"
         and not settings.load_balancing.remembers

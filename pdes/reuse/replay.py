@@ -12,6 +12,7 @@ from pdes.core.inputs import Graph, Int64
 from pdes.core.memory import rows_of, words_of
 from pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
 from pdes.core.rows.nic import FlowIn, FlowOut
+from pdes.nic.driven import DRIVEN
 from pdes.npu.islands import INSIDE, begin_cells, count_links, count_messages, end_members, send_packets, take_packets
 from pdes.reuse.episodes import EpisodeRecord, Messages, simulate
 from pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running, Start, first_sent
@@ -268,7 +269,8 @@ class Replay:
         """Return the record of an episode that has none yet."""
         sim = self._sim
         const = self._lp.world.net.const
-        return simulate(self._graphs[episode.star_kind], sim.program, sim.settings, const, episode)
+        graph, is_driven = self._graphs[episode.star_kind], sim.layout.control == DRIVEN
+        return simulate(graph, sim.program, sim.settings, const, episode, is_driven=is_driven)
 
     def _set_ends(self, running: Running, end_ps: Int64) -> None:
         """Let the members of a collective end at end_ps, int64[members], unless they have ended already."""

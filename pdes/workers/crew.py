@@ -8,12 +8,13 @@ import numpy as np
 
 from pdes.build.constants import hooks_of
 from pdes.build.growth import grow
+from pdes.build.layout import Layout
 from pdes.build.settings import Settings
 from pdes.build.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.hashing import rehash
-from pdes.core.inputs import Graph, Rows
+from pdes.core.inputs import Rows
 from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
 from pdes.core.message_digest import sum_messages
 from pdes.core.state import DONE, FAILED, FULL
@@ -36,15 +37,15 @@ WINDOWS_OF_A_PAUSE_PLAIN = 200  # maximum number of windows between two reports,
 EVENTS_OF_A_PAUSE = 1_000_000  # events between two reports at message level
 
 
-def compile_kernels(graph: Graph | None = None, settings: Settings | None = None) -> float:
-    """Compile or load all kernels of a run and return the seconds; without a graph, those of every packet run."""
+def compile_kernels(layout: Layout | None = None, settings: Settings | None = None) -> float:
+    """Compile or load all kernels of a run and return the seconds; without a layout, those of every packet run."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     if settings is not None and settings.fidelity.hooks.act:
         compile_for(message_loop.work_messages, 0, 0, 0)
     else:
         compile_for(tm.work, 0, 0, 0, 0)
-        if settings is None or settings.reuse:
+        if layout is None or layout.reuses:
             compile_for(end_members, 0, words, words, words, words)
             compile_for(sum_messages, words, words, words, words, words, words)
             compile_for(count_messages, 0, 0, 0, 0, 0, words)
@@ -58,7 +59,7 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
             compile_for(recurring.go_forward, 0, 0, words, words, words, words, words)
             compile_for(recurring.count_messages_again, 0, words, words, words)
     compile_for(rehash, words, words, words, words)
-    for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
+    for function in hooks_of(layout, settings).values() if layout is not None and settings is not None else ():
         hook_address(function)
     return time.perf_counter() - begun
 

@@ -1,7 +1,6 @@
 """The front door itself: help, lazy imports, errors as one line and an exit code."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -229,21 +228,3 @@ def test_completion_can_be_installed(nadi, monkeypatch):
     assert shown.code == 0
     assert "complete -o default -F _nadi_completion nadi" in shown.out
     assert "--install-completion" in nadi("--help").out
-
-
-def test_commands_do_not_import_pandas(tmp_path):
-    """PyArrow would import an installed one at its first array. Here a file of that name reports its import."""
-    (tmp_path / "pandas.py").write_text("raise SystemExit('pandas is imported')\n")
-    run = tmp_path / "run.toml"
-    run.write_text(
-        '[workload.traffic]\nsizes = "hadoop"\nload = 0.1\nduration = "10us"\n'
-        '[topology]\nspec = "ring:npus=2"\n[network]\nfidelity = "analytical"\n'
-    )
-    command = [sys.executable, "-m", "nadi"]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    for arguments in (["run", run, "--out", tmp_path / "out", "-q"], ["compare", tmp_path / "out", tmp_path / "out"]):
-        done = subprocess.run(command + arguments, env=environment, capture_output=True, text=True, timeout=120)
-        assert (done.returncode, done.stderr) == (0, "")
-    read = f"import nadi; nadi.Run({str(tmp_path / 'out')!r}).flows.to_pandas()"  # a user of Python gets DataFrames
-    done = subprocess.run([sys.executable, "-c", read], env=environment, capture_output=True, text=True, timeout=60)
-    assert "pandas is imported" in done.stderr

@@ -12,7 +12,7 @@ from nadi.configuration.run_file import collective_config, load_config
 from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.reading import compute_model
 from tests.docs.pages import DOCS, blocks
 from tests.network_sections import network_section

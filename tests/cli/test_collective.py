@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.launching import progress as progress_module
 from nadi.reports import pages
@@ -245,7 +244,7 @@ def row(algorithm, size_bytes, time_ps, closed_ps):
 def test_the_picture():
     rows = [row("a", 100, 10**6, 5e5), row("a", 10_000, 4 * 10**6, 4e6)]
     rows += [row("b:x=1", 100, 2 * 10**6, 1e6), row("b:x=1", 10_000, 10**6, 1e6)]
-    sweep = CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, [])
+    sweep = CollectiveSweep("all-reduce", "ring", 4, {}, 1, rows, [])
     assert band_edges(sweep) == [(100.0, pytest.approx(1000.0), "a"), (pytest.approx(1000.0), 10_000.0, "b:x=1")]
     drawn = figure(sweep)
     shown = {(trace.name, trace.yaxis): (list(trace.x), list(trace.y), trace.line.dash) for trace in drawn.data}
@@ -259,7 +258,7 @@ def test_the_picture():
 
 def test_many_algorithms_look_different():
     rows = [row(f"a{number:02}", size, 10**6, 5e5) for number in range(30) for size in (100, 10_000)]
-    drawn = figure(CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
+    drawn = figure(CollectiveSweep("all-reduce", "ring", 4, {}, 1, rows, []))
     looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in drawn.data if t.yaxis == "y"]
     assert len(set(looks)) == len(looks) == 60
 
@@ -267,14 +266,14 @@ def test_many_algorithms_look_different():
 def test_the_table_goes_by_size_and_the_fastest_stands_first():
     rows = [row("a", 1 << 30, 3 * 10**9, 1e9), row("a", 1 << 16, 10**6, 1e6)]
     rows += [row("b", 1 << 30, 2 * 10**9, 1e9), row("b", 1 << 16, 10**6, 1e6)]
-    table = sweep_table(CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows, []))
+    table = sweep_table(CollectiveSweep("all-reduce", "ring", 4, {}, 1, rows, []))
     assert [line[:4] for line in table.rows] == [
         ("1 GiB", "b", "2.000 ms", "fastest"),
         ("", "a", "3.000 ms", "1.500"),
         ("64 KiB", "a", "1.000 µs", "fastest"),
         ("", "b", "1.000 µs", "1.000"),
     ]
-    alone = sweep_table(CollectiveSweep("all-reduce", "ring", 4, NetworkSection(), 1, rows[:2], []))
+    alone = sweep_table(CollectiveSweep("all-reduce", "ring", 4, {}, 1, rows[:2], []))
     assert [line[:3] for line in alone.rows] == [("1 GiB", "a", "3.000 ms"), ("64 KiB", "a", "1.000 µs")]
     assert "vs fastest" not in [column.heading for column in alone.columns]
 

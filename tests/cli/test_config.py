@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import NetworkSection, RunConfig
 from nadi.errors import ConfigError
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.fidelities.fabric_settings import fitted, shared_buffer
-from nadi.simulation.run import network_settings
 from pdes.build.fabric import rto_ps
 from pdes.build.settings import SharedBuffer
 from tests.network_sections import network_section

@@ -10,9 +10,9 @@ from nadi.configuration.effects import CONDITIONS, keys_without_effect, without_
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import network_settings, simulate
+from nadi.simulation.fidelities import network_settings
 from tests.cli.test_input_files import sections_of
+from tests.running import simulate
 
 LEAF_SPINE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=1us"
 VALUES = {
@@ -185,9 +185,9 @@ def test_what_is_called_without_effect_has_none(config_of, context):
         else:
             alone.append({key: value})
     assert len(together) > 5
-    digest = simulate(config_of(given), NoProgress()).results.digest
+    digest = simulate(config_of(given)).results.digest
     for keys in (together, *alone):
-        assert simulate(config_of(given, keys), NoProgress()).results.digest == digest, keys
+        assert simulate(config_of(given, keys)).results.digest == digest, keys
 
 
 def test_the_seed_matters_at_closed_forms(config_of):
@@ -197,10 +197,8 @@ def test_the_seed_matters_at_closed_forms(config_of):
         "topology.spec": "dgx-h100:npus=8",
         "system.collectives.all-reduce": "double-binary-tree",
     }
-    assert without_effect(config_of(given, {"engine.seed": 2})) == ""
-    assert (
-        len({simulate(config_of(given, {"engine.seed": seed}), NoProgress()).results.digest for seed in (1, 2, 7)}) > 1
-    )
+    assert without_effect(config_of(given, {"engine.seed": 2})).sentence() == ""
+    assert len({simulate(config_of(given, {"engine.seed": seed})).results.digest for seed in (1, 2, 7)}) > 1
 
 
 CLOSED = {"network.fidelity": "closed-form"}
@@ -249,7 +247,7 @@ def test_one_warning_names_it(nadi, traces, given, key):
 def test_what_a_cluster_sets_is_not_named_by_the_user(config_of):
     config = config_of({"topology.spec": "llama3-24k:gpus=16", "network.fidelity": "closed-form"})
     assert config.network.switch == "shared-buffer"
-    assert without_effect(config) == ""
+    assert without_effect(config).sentence() == ""
 
 
 def test_values_of_keys_without_effect_are_checked(nadi, traces):
@@ -331,7 +329,7 @@ def test_a_seed_without_a_random_choice(fidelity, spec, matters):
         "engine": {"seed": 5},
     }
     config = RunConfig.model_validate(sections).with_named({"engine.seed"})
-    said = without_effect(config, graph=topologies.build(spec))
+    said = without_effect(config, graph=topologies.build(spec)).sentence()
     assert ("[engine] seed (needs packets, or several equally short ways" in said) != matters
 
 

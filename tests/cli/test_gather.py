@@ -14,14 +14,13 @@ from nadi.configuration.run_file import load_config
 from nadi.insight.analysis import findings
 from nadi.insight.analysis import node_times as analysis
 from nadi.insight.analysis.findings import find, merge, part
-from nadi.launching.progress import NoProgress
 from nadi.launching.world import RankGather
 from nadi.reports.result_files.run_folder import TABLES, summary, write_results
 from nadi.reports.text.run import render
-from nadi.simulation.run import simulate
 from nadi.simulation.wiring.reading import compute_model
 from nadi.terminal.tables import console
 from tests.nonempty import nonempty
+from tests.running import simulate
 from tests.workload.ranks import on_ranks
 
 SPLITS = [[0, 0, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [2, 1, 0, 1], [1, 1, 1, 1]]
@@ -42,7 +41,7 @@ def simulation(write_run, step, tmp_path):
     nodes[3].append(et.comp_node(7, "only here", duration_micros=3, is_cpu_op=True, deps=[6]))
     run = write_run(nodes, '[system.collectives]\nall-reduce = "direct"\n')
     run.write_text(run.read_text().replace('"trace"', '"trace"\ngroups = "groups.json"'))
-    return simulate(load_config(run, []), NoProgress())
+    return simulate(load_config(run, []))
 
 
 def share_of(whole, rank_of_npu, rank, exchange):

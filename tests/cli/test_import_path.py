@@ -1,6 +1,5 @@
 """Files in the folder in which the user works are no modules of Nadi or of the processes that it starts."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +18,6 @@ SWEEP = """
 "compute.gpu" = ["a100"]
 "network.fidelity" = ["closed-form"]
 """
-MAY_NAME_PYTHON = {
-    "nadi/studies/benchmarks/scaling.py": "looks for mpiexec beside it",
-    "nadi/cli/commands/slurm.py": "names it in a script, with -P",
-    "nadi/cli/diagnosis.py": "prints it",
-    "nadi/launching/launcher.py": "looks for mpiexec beside it",
-    "nadi/launching/python.py": "starts it",
-}
 
 
 @pytest.fixture
@@ -70,14 +62,3 @@ def test_doctor_finds_worlds_of_one_rank_in_mixed_up_output(monkeypatch, output)
     finding = diagnosis._mpi()
     assert not finding.ok
     assert finding.found.endswith("2 ranks see a world of 1")
-
-
-def test_python_is_started_in_safe_path_mode_only():
-    """`nadi.launching.python` says how; a file that has another reason to name the interpreter stands above."""
-    naming = {
-        str(path.relative_to(ROOT))
-        for folder in ("nadi", "pdes", "et", "workload", "topologies", "partition", "inputs", "compiling")
-        for path in (ROOT / folder).rglob("*.py")
-        if re.search(r"sys\.executable", path.read_text())
-    }
-    assert naming == set(MAY_NAME_PYTHON)

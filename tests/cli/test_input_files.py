@@ -17,8 +17,7 @@ from nadi.configuration.input_files import files_read, naming_keys
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.configuration.values import Section
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import simulate
+from tests.running import simulate
 from tests.workload import msccl_files
 from topologies import build, write_toml
 from workload import TraceSet, npu_of, write_set
@@ -162,9 +161,9 @@ def test_a_run_opens_the_files_that_are_listed_and_no_others(nadi, inputs_of, mo
     listed = {file.absolute() for entry in files_read(load_config(run, overrides)) for file in entry.files}
 
     def act():
-        simulate(load_config(run, overrides), NoProgress())
+        simulate(load_config(run, overrides))
 
-    monkeypatch.setattr("nadi.simulation.run.files_read", lambda *_, **__: [])  # which opens them, too
+    monkeypatch.setattr("nadi.simulation.resolving.files_read", lambda *_, **__: [])  # which opens them, too
     opened = opened_in(inputs_of, act) - {run}
     # pyarrow opens Parquet files of results itself
     assert opened | {file for file in listed if file.name == "links.parquet"} == listed

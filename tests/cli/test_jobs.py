@@ -145,7 +145,7 @@ def test_poisson_arrivals_have_their_mean(write):
 def placed(path):
     config = load_config(path)
     graph = build(config.topology.source())
-    return graph, [npus.tolist() for copies in placements(config, graph) for npus in copies]
+    return graph, [npus.tolist() for copies in placements(config.jobs, graph) for npus in copies]
 
 
 def test_placements(write, tmp_path):

@@ -13,6 +13,7 @@ from nadi.studies.planner.page import page
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.step import step_time, target_machine
 from tests.budgets import bounded
+from tests.cli.tiny_model import EXPERTS, write_model
 from tests.nonempty import nonempty
 from topologies import clusters
 from workload import WorkloadError
@@ -21,25 +22,12 @@ from workload.generators.memory import estimate
 from workload.generators.models import find
 from workload.generators.training import ParallelPlan, parallel_plan, rules
 
-_MODEL = """
-layers = 4
-hidden = 1024
-heads = 8
-kv_heads = 4
-ffn = 2048
-vocab = 1024
-sequence = 512
-global_batch = 64
-"""
-_EXPERTS = "[experts]\ncount = 4\ntop_k = 2\nffn = 512\n"
 _ON = ("--cluster", "small-a100", "--gpus", 4, "--confirm", 0)
 
 
 @pytest.fixture
 def model(tmp_path):
-    path = tmp_path / "tiny.toml"
-    path.write_text(_MODEL)
-    return path
+    return write_model(tmp_path)
 
 
 @pytest.fixture
@@ -66,10 +54,10 @@ def test_a_plan_of_one_gpu_computes_only_and_takes_what_its_run_takes(nadi, mode
     assert rows[0]["step_s"] == pytest.approx(run["finish_time_ps"] * 1e-12, rel=1e-9)
 
 
-@pytest.mark.parametrize("experts", ["", _EXPERTS])
+@pytest.mark.parametrize("experts", ["", EXPERTS])
 def test_candidates_are_all_plans_that_keep_the_rules(model, experts):
     """Against every tuple of sizes up to the number of GPUs."""
-    model.write_text(_MODEL + experts)
+    write_model(model.parent, experts)
     tiny, gpus = find(str(model)), 4
     found = {_sizes(one.plan) for one in candidates(tiny, PlanSpace(gpus, 8, 80 * 10**9, ParallelPlan()))}
     sizes = range(1, gpus + 1)
@@ -133,11 +121,10 @@ def _values(text):
 
 
 @bounded(60)
-@given(constraints(), st.sampled_from(["megatron", "deepspeed", "fsdp"]), st.sampled_from(["", _EXPERTS]))
+@given(constraints(), st.sampled_from(["megatron", "deepspeed", "fsdp"]), st.sampled_from(["", EXPERTS]))
 def test_every_plan_has_what_the_user_fixed(tmp_path_factory, text, framework, experts):
     """And of the plans of the open search, those that have it are all found."""
-    path = tmp_path_factory.mktemp("model") / "tiny.toml"
-    path.write_text(_MODEL + experts)
+    path = write_model(tmp_path_factory.mktemp("model"), experts)
     tiny, fixed = find(str(path)), parallel_plan(text)
     open_plans = [one.plan for one in candidates(tiny, PlanSpace(4, 8, 80 * 10**9, ParallelPlan(), framework))]
     found, said = [], None
@@ -347,7 +334,7 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
 
 def test_flows_time_and_rank_whole_steps(nadi, model):
     """With all NICs of a host on one oversubscribed switch, plans that communicate between hosts lose their rank."""
-    options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--shard", "0/6", "--confirm-by", "flow")
+    options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--shard", "0/12", "--confirm-by", "flow")
     found = nadi("plan", "--model", model, *options, "--confirm", 99, "--json")
     assert found.code == 0, found.err
     rows = nonempty(found.document["answers"]["tiny"]["rows"])

@@ -17,32 +17,21 @@ from nadi.studies.planner.planning import plan_request, rank_plans
 from nadi.studies.planner.progress_file import FILE
 from nadi.studies.planner.step import step_time, target_machine
 from tests.budgets import bounded
+from tests.cli.tiny_model import EXPERTS, write_model
 from tests.nonempty import nonempty
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.generators.models import find
 from workload.generators.training import parallel_plan, rules
 
-_MODEL = """
-layers = 6
-hidden = 512
-heads = 8
-kv_heads = 4
-ffn = 1024
-vocab = 1024
-sequence = 512
-global_batch = 48
-positions = "rotary"
-"""
-_EXPERTS = "[experts]\ncount = 4\ntop_k = 2\nffn = 512\n"
-_ON = ("--cluster", "small-a100", "--confirm", 0, "-q", "--json")
+_KEYS = {"layers": 6, "hidden": 512, "ffn": 1024, "global_batch": 48, "positions": "rotary"}
+_ON = ("--cluster", "small-a100", "--confirm", 0, "--plan", "pp1", "-q", "--json")
+"""Without stages of a pipeline few plans are left, of which the search still skips most."""
 
 
 @pytest.fixture
 def model(tmp_path):
-    path = tmp_path / "tiny.toml"
-    path.write_text(_MODEL)
-    return path
+    return write_model(tmp_path, **_KEYS)
 
 
 @pytest.fixture
@@ -92,10 +81,10 @@ def _times(model, text, framework):
     return bound_ps(machine, model, plan, framework), *steps
 
 
-@pytest.mark.parametrize("experts", ["", _EXPERTS])
+@pytest.mark.parametrize("experts", ["", EXPERTS])
 @pytest.mark.parametrize("text", _PLANS)
 def test_no_step_is_shorter_than_its_bound(model, text, experts):
-    model.write_text(_MODEL + experts)
+    write_model(model.parent, experts, **_KEYS)
     if experts:
         text += ",sp" if "tp2" in text and "sp" not in text.split(",") else ""
         text += "" if "pp4" in text else ",ep2"
@@ -124,13 +113,12 @@ def test_the_bound_has_the_bubble_of_the_pipeline(model):
 @given(
     st.sampled_from(["tp2,mb2", "pp2,mb4", "pp4,gb16", "dp2,mb1", "vpp2,mb2", "mb4", "gb16,mb2", "recompute=full,mb4"]),
     st.sampled_from(["megatron", "megatron", "deepspeed", "fsdp"]),
-    st.sampled_from(["", _EXPERTS]),
+    st.sampled_from(["", EXPERTS]),
     st.integers(1, 12),
 )
 def test_skipping_finds_the_same_plans(tmp_path_factory, text, framework, experts, top):
     """Of all plans, the search for the best few finds these, and says how many others it has left out."""
-    path = tmp_path_factory.mktemp("model") / "tiny.toml"
-    path.write_text(_MODEL + experts)
+    path = write_model(tmp_path_factory.mktemp("model"), experts, **_KEYS)
     framework = "megatron" if "pp" in text else framework
     request = replace(plan_request(str(path), "small-a100", 4, text, framework, ""), confirm=0)
     some, every = (document(rank_plans(replace(request, top=n), NoProgress())) for n in (top, 9999))
@@ -145,7 +133,7 @@ def test_skipping_finds_the_same_plans(tmp_path_factory, text, framework, expert
 
 def test_plans_of_unequal_batches_are_ranked_by_time_per_token(model, answer):
     """Without a global batch, the plan with the smallest batch has the shortest step, and wastes GPUs."""
-    model.write_text(_MODEL.replace("global_batch = 48", ""))
+    write_model(model.parent, **_KEYS | {"global_batch": None})
     rows = answer("--top", 999)["rows"]
     assert len({row["tokens"] for row in rows}) > 1
     rates = [row["tokens_per_s"] for row in rows]
@@ -178,8 +166,7 @@ def test_two_fabrics_are_compared_in_money(nadi, model, tmp_path):
 def test_workers_and_shards_skip_the_same(nadi, answer, tmp_path):
     expected = answer("--top", 3)
     assert expected["skipped"] > 0
-    for workers in (2, 3):
-        assert answer("--top", 3, "--workers", workers) == expected
+    assert answer("--top", 3, "--workers", 2) == expected
     for shard in range(3):
         answer("--top", 3, "--shard", f"{shard}/3", "--out", tmp_path / str(shard))
     merged = nadi("plan", "--json", *(word for shard in range(3) for word in ("--merge", tmp_path / str(shard))))
@@ -248,11 +235,11 @@ def test_a_stopped_search_shows_what_it_found_and_continues(nadi, model, answer,
 
 
 @pytest.mark.parametrize(
-    "change", [("--plan", "gb24"), ("--reserve", "50%"), ("--framework", "fsdp"), ("--shard", "0/2")]
+    "change", [("--plan", "pp1,gb24"), ("--reserve", "50%"), ("--framework", "fsdp"), ("--shard", "0/2")]
 )
 def test_a_changed_request_does_not_continue(nadi, model, stopping, tmp_path, change):
-    options = ("plan", "--model", model, "--gpus", 4, *_ON[:4], "--top", 2, "--json", "--out", tmp_path / "out")
-    stopping(2, _interrupt)
+    options = ("plan", "--model", model, "--gpus", 4, *_ON[:-2], "--top", 2, "--json", "--out", tmp_path / "out")
+    stopping(1, _interrupt)
     assert nadi(*options).code == 130
     timed = stopping(-1, _never)
     changed = nadi(*options, *change)

@@ -124,6 +124,7 @@ def memory_of(section, folder):
         pa.set_memory_pool(before)
 
 
+@pytest.mark.full
 def test_memory_by_message_is_bounded(run, copied, monkeypatch):
     """Of pictures of the network; of the critical path it does not grow at all, as messages are read block by block."""
     monkeypatch.setattr(earlier_run, "_BLOCK_ROWS", BLOCK_ROWS)

@@ -75,6 +75,8 @@ SCENARIOS = {
     "pipeline at 4:1": Scenario("gpt3-125m tp2,dp2,pp4,gb16,mb1,seq256", HOSTS.format(1) + HOST_RATES, OF_HOSTS),
     "half again as fast": Scenario(STEP, HOSTS.format(2) + HOST_RATES, OF_HOSTS, factor=1.5),
 }
+LONG = {"step at 1:1", "half again as fast"}
+"""Scenarios of which `make test` has shorter ones like them: a step at 2:1, several seeds, twice as fast a tier."""
 
 
 def incast():
@@ -140,7 +142,7 @@ def _simulated(scenario, folder, name, fabric, seed):
     return package.simulate(workload=workload, topology={"spec": fabric}, network=network, out=folder / name, **more)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.full] * (name in LONG)) for name in SCENARIOS])
 def test_told_gains_are_those_of_real_runs(name, tmp_path):
     """For each tier of links of each scenario."""
     scenario = SCENARIOS[name]

@@ -16,7 +16,7 @@ TINY = '[topology]\nspec = "ring:npus=2"\n[workload]\nmodel = "gpt3-125m"\nplan 
 
 @pytest.mark.parametrize("value", VALUES)
 def test_one_line(tmp_path, capsys, value, monkeypatch):
-    monkeypatch.setattr("nadi.cli.commands.run.simulate_and_report", lambda *_, **__: None)
+    monkeypatch.setattr("nadi.cli.commands.run.run_and_report", lambda *_, **__: None)
     monkeypatch.chdir(tmp_path)
     wrong = []
     for section, key in nonempty(KEYS):

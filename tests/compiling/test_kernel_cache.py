@@ -9,12 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
+import pdes
+import topologies
 from compiling import compiler, kernel_cache, kernel_sources, machine_code
 from compiling.kernel_cache import KernelFolder
-from nadi.simulation import run
+from nadi.configuration.sections import NetworkSection
+from nadi.simulation import compilation
+from nadi.simulation.fidelities import network_settings
 from pdes.core.hashing import rehash
 from pdes.workers import team
-from tests.nonempty import nonempty
+from workload import collective_program
 
 NOBODY = 65534
 SUFFIX = kernel_cache.CODE_SUFFIX
@@ -251,15 +255,6 @@ def test_a_cache_that_is_full_is_no_failure(tmp_path, monkeypatch, of_rehash):
     assert kernel_cache.cache_complaint().endswith(f"{SUFFIX}: No space left on device")
 
 
-def test_nothing_that_is_loaded_is_unpickled():
-    """Numba's cache pickles, so nothing of ours may ask for it."""
-    for folder in ("compiling", "pdes", "nadi"):
-        for path in nonempty((kernel_sources.ROOT / folder).rglob("*.py")):
-            text = path.read_text()
-            assert "import pickle" not in text, path
-            assert "cache=True" not in text, path
-
-
 def test_is_warm_does_not_count_corrupt_code(tmp_path, monkeypatch):
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
     assert not kernel_cache.is_warm(team.work)
@@ -312,18 +307,40 @@ def test_open_folders_are_closed_again(tmp_path):
 def test_times_of_compilations_are_measured_ones(tmp_path, monkeypatch, corrupt):
     """None is announced before one was measured here; a file that says something else counts as none."""
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(run, "_LOADED_KERNELS", set())
-    monkeypatch.setattr(run, "jit_enabled", lambda: True)
+    monkeypatch.setattr(compilation, "_LOADED_KERNELS", set())
+    monkeypatch.setattr(compilation, "jit_enabled", lambda: True)
     said = []
     progress = SimpleNamespace(say=said.append)
     assert kernel_cache.last_compilation_s(team.work) is None
-    assert run._announce_compilation(team.work, progress)
+    assert compilation.announce_compilation(team.work, progress)
     kernel_cache.note_compilation(team.work, 12.34)
-    run._LOADED_KERNELS.clear()
+    compilation._LOADED_KERNELS.clear()
     if corrupt is not None:
         next((tmp_path / "times").iterdir()).write_bytes(corrupt)
-    assert run._announce_compilation(team.work, progress)
-    assert not run._announce_compilation(team.work, progress)
+    assert compilation.announce_compilation(team.work, progress)
+    assert not compilation.announce_compilation(team.work, progress)
     hint = "" if corrupt is not None else " (it took 12 s here before)"
     folder = f"compiling the kernels, once, into {kernel_cache.cache_dir()}"
     assert said == [folder, folder + hint]
+
+
+@pytest.mark.parametrize(
+    ("model", "compiles"), [("flow", True), ("closed-form", True), ("packet", False), ("analytical", False)]
+)
+def test_kernels_of_plays_are_announced_and_timed(tmp_path, monkeypatch, model, compiles):
+    """Flows and closed forms play collectives as packets first; packets announce their own kernels."""
+    monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compilation, "_LOADED_KERNELS", set())
+    monkeypatch.setattr(compilation, "jit_enabled", lambda: True)
+    compiled = []
+    monkeypatch.setattr(pdes, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
+    said = []
+    graph = topologies.build("ring:npus=4")
+    settings = network_settings(NetworkSection(fidelity=model))
+    for _ in range(2):  # once per process
+        compilation.compile_plays(
+            graph, collective_program("barrier", 4, 0), settings, SimpleNamespace(say=said.append)
+        )
+    assert len(said) == len(compiled) == int(compiles)
+    assert kernel_cache.last_compilation_s(team.work) == (7.0 if compiles else None)
+    assert all(settings.fidelity.model.has_packets for _, settings in compiled)

@@ -45,6 +45,7 @@ def rehashed(run):
     return new_keys.tolist(), new_values.tolist()
 
 
+@pytest.mark.full
 def test_a_run_gives_what_it_gave_when_its_kernels_were_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
     kernel_cache.settled_folder.cache_clear()

@@ -7,7 +7,7 @@ import pytest
 import pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from pdes import build_world, run
 from pdes.nic import congestion
 from tests.pdes.cases import Traces

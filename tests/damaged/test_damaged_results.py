@@ -1,11 +1,12 @@
-"""A few hundred damaged inputs; `python -m tests.damaged.fuzz_results` tries ten thousand."""
+"""Some damaged inputs; `python -m tests.damaged.fuzz_results` tries ten thousand."""
 
 import pytest
 
 from nadi.cli.main import main
 from tests.damaged.mutations import complaint, example, make_bases
+from tests.samples import some
 
-EXAMPLES = 250
+EXAMPLES = some(80, 250)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.running import laid_out
 from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import (
     LinkFault,

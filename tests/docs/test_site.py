@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.document_reference import PAGES
-from tests.docs.pages import DOCS, ROOT, pages
+from tests.docs.pages import DOCS, ROOT
 from tests.nonempty import nonempty
 
 CHROMIUM = shutil.which("chromium")
@@ -69,27 +69,3 @@ def test_nothing_is_fetched(site):
         assert re.findall(fetched, page.read_text()) == [], page.name
     for style in nonempty(site.rglob("*.css")):
         assert "url(http" not in style.read_text(), style.name
-
-
-def test_links_to_files_exist():
-    generated = {DOCS / path for path in PAGES}
-    for page in nonempty({*pages(), *ROOT.glob("*.md")}):
-        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists() or (page.parent / target).resolve() in generated, page.name
-
-
-def test_files_of_the_code_that_pages_name_exist():
-    """But for those that a reader is to make: NAME, and the topology of the page on plug-ins."""
-    roots = "nadi|pdes|et|workload|topologies|partition|inputs|scripts|tests"
-    named = {
-        (page.name, path.rstrip(".,"))
-        for page in [*pages(), ROOT / "CONTRIBUTING.md"]
-        for path in re.findall(rf"(?<![\w/.-])((?:{roots})/[\w./*-]+)", page.read_text())
-        if "NAME" not in path and "dumbbell" not in path
-    }
-    assert len(named) > 100
-    missing = [
-        (page, path) for page, path in sorted(named) if not any(ROOT.glob(path)) and not (ROOT / f"{path}.py").exists()
-    ]
-    assert missing == []

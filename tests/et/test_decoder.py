@@ -18,8 +18,9 @@ from nadi.simulation.trace_decoding.nodes import PADDING_BYTES
 from pdes.core.jit import jit_enabled
 from tests.et.alike import check_alike
 from tests.plain_python import plain_python
+from tests.samples import sampled, some
 
-MUTATIONS = 400
+MUTATIONS = some(150, 400)
 SHARED = ("chakra/gpt_fsdp8/workload.0.et", "chakra/dense_dp2tp2pp2/workload.5.et")
 
 
@@ -192,9 +193,13 @@ def test_attributes_in_any_order_after_any_other(tmp_path):
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("ids", [range(4), range(7, 11), [0, 1, 3, 4], [3, 2, 1, 0]])
-@pytest.mark.parametrize("kinds", [("deps",), ("ctrl_deps",), ("deps", "ctrl_deps")])
-@pytest.mark.parametrize("parents", [[0, 1, 2], [2, 0, 1], [1, 1, 2], [], [1, None]])
+@sampled(
+    {
+        "ids": [range(4), range(7, 11), [0, 1, 3, 4], [3, 2, 1, 0]],
+        "kinds": [("deps",), ("ctrl_deps",), ("deps", "ctrl_deps")],
+        "parents": [[0, 1, 2], [2, 0, 1], [1, 1, 2], [], [1, None]],
+    }
+)
 def test_parents_in_any_order(tmp_path, ids, kinds, parents):
     """Of the last node; None = one that the file lacks."""
     ids, path = list(ids), tmp_path / "a.et"

@@ -190,6 +190,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.full
 def test_plain_python_agrees():
     names = ["pauses, control", "drops, control", "selective, trims"]
     said = plain_python("-c", PLAIN, *names)

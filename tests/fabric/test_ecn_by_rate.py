@@ -4,8 +4,7 @@ import pytest
 
 import et
 from nadi.configuration.run_file import load_config
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import simulate
+from tests.running import simulate
 
 FABRIC = "leaf-spine:npus=8,leaves=2,spines=1,hosts_per_leaf=4,rate=100Gbps,uplink_rate=200Gbps,delay=1us"
 
@@ -19,7 +18,7 @@ def run(folder, **network):
         "topology": {"spec": FABRIC},
         "network": {"congestion_control": "dcqcn", **network},
     }
-    return simulate(load_config(None, sections=sections), NoProgress()).results
+    return simulate(load_config(None, sections=sections)).results
 
 
 def test_the_same_thresholds_by_rate_are_the_same_run(tmp_path):

@@ -51,7 +51,9 @@ def mean_and_error(values, batches=50):
     return np.mean(means), np.std(means, ddof=1) / np.sqrt(batches)
 
 
-@pytest.mark.parametrize(("load", "packets"), [(0.5, 800_000), (0.8, 800_000), (0.95, 2_000_000)])
+@pytest.mark.parametrize(
+    ("load", "packets"), [(0.5, 800_000), (0.8, 800_000), pytest.param(0.95, 2_000_000, marks=pytest.mark.full)]
+)
 def test_mean_wait(load, packets):
     """Each wait is that of the recursion, to the picosecond; the mean is that of the formula within 1 %.
 

@@ -74,7 +74,7 @@ FAULTS = {
     "windows": (boom, "pdes.workers.crew.grow"),
     # before the first window, while the others are in theirs
     "starting": (boom_later, "pdes.workers.crew.Crew._work"),
-    "reading": (boom, "nadi.simulation.wiring.partitioning.read_work"),
+    "reading": (boom, "nadi.simulation.resolving.read_work"),
     "building": (boom, "pdes.build.worlds.build_lps", "pdes.driver.build_lps"),
     "harvesting": (boom, "pdes.driver.harvest"),
     "writing": (boom, "nadi.reports.result_files.run_tables._nodes"),

@@ -57,7 +57,12 @@ def test_a_requested_checkpoint(start, some_seconds, digest, tmp_path):
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("threads", "serial"), ("serial", "processes"), ("processes", "ranks"), ("ranks of two nodes", "threads")],
+    [
+        ("threads", "serial"),
+        pytest.param("serial", "processes", marks=pytest.mark.full),
+        ("processes", "ranks"),
+        ("ranks of two nodes", "threads"),
+    ],
 )
 def test_asked_to_end_and_continued(start, some_seconds, digest, tmp_path, first, second):
     run = start(first, some_seconds, "--out", tmp_path / "out", *EVERY)

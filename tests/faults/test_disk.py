@@ -9,7 +9,7 @@ import pytest
 
 from nadi.cli.main import main
 
-ENDS_S = 10
+ENDS_S = 20
 
 
 @pytest.fixture

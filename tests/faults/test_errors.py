@@ -2,8 +2,8 @@
 
 import pytest
 
-STARTS_S = 5
-ENDS_S = 5
+STARTS_S = 20
+ENDS_S = 10
 
 CASES = [
     # way, who has the fault, where, what stands before it

@@ -4,7 +4,7 @@ import pytest
 
 from tests.needs import open_mpi
 
-ENDS_S = 10
+ENDS_S = 20
 ONE_SWITCH = ("--set", "topology.spec=switch:npus=8")
 SHORT_LINKS = ("--set", "topology.spec=ring:npus=8,rate=100Gbps,delay=100ns")
 

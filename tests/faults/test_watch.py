@@ -13,7 +13,7 @@ from nadi.launching.status import STATUS_FILE
 from tests.faults.conftest import ROOT
 
 STARTS_S = 30
-ENDS_S = 10
+ENDS_S = 20
 
 
 def look(out, capsys):
@@ -52,7 +52,9 @@ WORKERS = {"serial": 1, "threads": 2, "processes": 2, "ranks": 2, "ranks of two 
 """Workers of the first rank's node."""
 
 
-@pytest.mark.parametrize("way", WORKERS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.full] * (way in {"threads", "ranks of two nodes"})) for way in WORKERS]
+)
 def test_a_run_under_way(start, endless, tmp_path, capsys, way):
     out = tmp_path / "a" / "out"
     run = start(way, endless, "--out", out, "--quiet")

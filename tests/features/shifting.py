@@ -7,7 +7,8 @@ import numpy as np
 from nadi.cli.main import WRONG_INPUT
 from nadi.configuration.run_file import load_config
 from nadi.launching.progress import NoProgress
-from nadi.simulation import run as simulation
+from nadi.simulation import resolving
+from nadi.simulation.run import execute
 from nadi.simulation.wiring import partitioning
 from pdes.nic.control import ECHO_MASK
 from tests.features.running import described
@@ -49,11 +50,11 @@ def results_of(path, later_ps):
     """Return the results of the run of a file whose NPUs begin at later_ps."""
 
     def place(*arguments, **options):
-        work, owner = partitioning.place(*arguments, **options)
-        return work._replace(program=begun_at(work.program, later_ps)), owner
+        work, *others = partitioning.place(*arguments, **options)
+        return work._replace(program=begun_at(work.program, later_ps)), *others
 
-    simulation.place = place
-    return simulation.simulate(load_config(path), NoProgress()).results
+    resolving.place = place
+    return execute(resolving.resolve(load_config(path)), NoProgress()).results
 
 
 def times(results):

@@ -11,10 +11,11 @@ from tests.features.matrix import PLAIN, REFUSED, Matrix
 from tests.features.restarting import run_and_restart
 from tests.features.running import described, is_valid, outcome, sections, warm_up, write_traces
 from tests.features.values import ALWAYS, FACTORS, SECTIONS, choices, keys_with_values
+from tests.samples import some
 
-RUNS = 40
+RUNS = some(20, 40)
 """Runs of the part, refused ones too."""
-RESTARTED = 15
+RESTARTED = some(8, 15)
 """Of these, runs that stop and continue."""
 
 

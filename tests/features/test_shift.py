@@ -1,16 +1,14 @@
 """The same run later: whatever features it has, all times are later by as much, and nothing else changes."""
 
-import os
-
 import numpy as np
 import pytest
 
 from tests.features.matrix import Matrix
 from tests.features.running import described, is_valid, outcome, warm_up, write_traces
 from tests.features.shifting import begins_together, shift
-from tests.samples import FULL
+from tests.samples import some
 
-RUNS = 12
+RUNS = some(6, np.inf)
 """Runs of the part that belongs to every test run, refused ones too."""
 
 
@@ -25,5 +23,5 @@ def folder(tmp_path_factory):
 @pytest.mark.slow
 def test_runs_that_begin_later_end_later_by_as_much(folder):
     matrix = Matrix(lambda run: begins_together(run) and is_valid(run, folder), lambda run: outcome(run, folder, shift))
-    matrix.cover(np.inf if os.environ.get(FULL) else RUNS)
+    matrix.cover(RUNS)
     assert [(described(run), what) for run, what in matrix.defects] == []

@@ -17,13 +17,12 @@ from tests.features.situations.__main__ import is_any_valid
 from tests.features.situations.relations import broken
 from tests.features.situations.running import outcome, run_with_results, sections, warm_up
 from tests.features.situations.values import FACTORS, LIMITS, PLACE, conflicts, described
-from tests.samples import pairwise
+from tests.samples import pairwise, some
 from topologies.clusters import clusters
 from topologies.machines import machines
 from workload import algorithms_of
 
-RUNS = 8
-PAIRS = 4
+RUNS, PAIRS = some(5, 8), some(2, 4)
 PLAIN = dict.fromkeys(FACTORS, 0)
 SYMMETRIC = {
     "bruck",

@@ -14,8 +14,7 @@ import pytest
 
 import et
 from nadi.configuration.run_file import load_config
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import simulate
+from tests.running import simulate
 
 MEMORY_BYTES_PER_NS, HGX_MEMORY = 1600, 3350
 TOPOLOGIES = {"Ring": "ring", "Switch": "switch", "FullyConnected": "fully-connected"}
@@ -60,7 +59,7 @@ class Case(NamedTuple):
         algorithm = self.algorithms[0] if len(self.sizes) == 1 else f"grid:algorithms={'/'.join(self.algorithms)}"
         aware = str(backend == "Aware").lower()
         (folder / "run.toml").write_text(RUN.format(**self._asdict(), algorithm=algorithm, aware=aware))
-        return simulate(load_config(folder / "run.toml"), NoProgress()).results
+        return simulate(load_config(folder / "run.toml")).results
 
     def uncharged_ns(self):
         """Their halving-doubling takes no time for the first of its reductions, of half of what the dimension has."""

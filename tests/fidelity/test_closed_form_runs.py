@@ -19,7 +19,8 @@ from nadi.simulation.closed_forms.advancing.likeness import classes_of, pairs_of
 from nadi.simulation.closed_forms.advancing.run import MessageTimes, digests_of, run_closed_form
 from nadi.simulation.closed_forms.collective import ClosedForm
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, RUN_EFFORT, CollectiveCosts, Curve, CurveSource
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from pdes.core.state import INF, LANES
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
 from tests.budgets import bounded

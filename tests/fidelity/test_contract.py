@@ -1,89 +1,12 @@
-"""Each model of the network declares what it supports in its own file, and no other file names a model."""
-
-import ast
-import re
-from pathlib import Path
+"""Each model of the network declares what it supports in its own file (tests/rules/places.py finds others)."""
 
 import pytest
 
 from nadi.configuration.sections import NetworkSection, given_default
 from pdes import fidelity
 from pdes.core.setting import settings_of
-from tests.nonempty import nonempty
 
-ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "pdes" / "fidelity"
 NAMES = tuple(fidelity.networks())
-QUOTED = re.compile(f"['\"]({'|'.join(NAMES)})['\"]")
-OTHER_MEANINGS = {
-    ("pdes/build/growth.py", "flow"),  # a table of the engine
-    ("nadi/cli/completion.py", "flow"),  # a benchmark
-    ("nadi/configuration/sections.py", "closed-form"),  # a value of [network] nvlink
-    ("nadi/simulation/nvlink_stand_ins.py", "closed-form"),
-}
-
-
-IMPORTERS = (ROOT / "nadi" / "importers", ROOT / "nadi" / "cli" / "commands")
-"""Importers and their commands write run files, as users do, of the model that another simulator has."""
-
-
-def others():
-    """Return the product's files outside the models' folder and the importers."""
-    files = [path for room in ("nadi", "pdes") for path in (ROOT / room).rglob("*.py") if FOLDER not in path.parents]
-    commands = {path.stem for path in IMPORTERS[0].iterdir()}
-    return [
-        path
-        for path in files
-        if IMPORTERS[0] not in path.parents and not (path.parent == IMPORTERS[1] and path.stem in commands)
-    ]
-
-
-def named_models(text):
-    """Yield (line, name) of each model that the strings of a source name, docstrings left out."""
-    tree = ast.parse(text)
-    docstrings = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            if node.value in NAMES:
-                yield node.lineno, node.value
-            yield from ((node.lineno, name) for name in QUOTED.findall(node.value))
-
-
-def test_no_other_file_names_a_model():
-    files = others()
-    found = []
-    for path in nonempty(files):
-        place = path.relative_to(ROOT).as_posix()
-        found += [f"{place}:{line} {name}" for line, name in named_models(path.read_text())
-                  if (place, name) not in OTHER_MEANINGS]  # fmt: skip
-    assert not found
-
-
-def test_no_other_file_reads_the_keys_of_one_model():
-    """Those of `own`; "collectives" is also a key of [system]."""
-    pattern = re.compile(r"congestion_aware|(?:network|fidelity|own)\.(?:collectives|resolution)\b")
-    assert pattern.search("settings.fidelity.collectives")
-    files = others()
-    assert [str(path) for path in nonempty(files) if pattern.search(path.read_text())] == []
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        'if network.fidelity == "packet": pass',
-        'keys = {"fidelity": "closed-form"}',
-        "raise ValueError('expected fidelity = \"analytical\"')",
-        'model = fidelity("flow")',
-    ],
-)
-def test_a_name_is_found(line):
-    assert len(list(named_models(f'"""Not "packet" in a docstring."""\n{line}\n'))) == 1
 
 
 def test_declared_keys_are_keys_of_the_section():

@@ -14,10 +14,12 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from pdes import Faults, LinkFault
 from tests.fidelity.test_training_steps import CASES, HOSTS, LINKS, SWITCH, over_packets
 from tests.pdes.cases import Traces
+from tests.samples import sampled
 from topologies import build, routing_without
 from workload import KINDS, CollectiveSettings, build_program
 
@@ -138,9 +140,11 @@ def test_steps_of_models_take_as_long_as_by_packets(case):
         assert over_packets(case, fabric, "coupled") == pytest.approx(1, abs=ALONE)
 
 
-@pytest.mark.parametrize("fidelity", ["flow", "coupled"])
-@pytest.mark.parametrize(
-    ("case", "spines"), list(itertools.product([case for case in CASES if "hosts" not in case], [4, 2, 1]))
+@sampled(
+    {
+        "fidelity": ["flow", "coupled"],
+        "case, spines": list(itertools.product([case for case in CASES if "hosts" not in case], [4, 2, 1])),
+    }
 )
 def test_steps_of_models_on_congested_leaves_take_as_long_as_by_packets(case, spines, fidelity):
     fabric = f"leaf-spine:hosts_per_leaf=4,rate=100Gbps,delay=500ns,spines={spines}"

@@ -16,7 +16,7 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.fault_schedule import with_slow_links
 from pdes import Faults, LinkFault, NpuFault
 from tests.failures.common import cable

@@ -11,7 +11,7 @@ from nadi.errors import ConfigError
 from nadi.insight.explanation.document import explain
 from nadi.insight.runs import Run
 from nadi.reports.pages.report.fabric import section
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from tests.pdes.cases import Traces
 from topologies import build, route
 

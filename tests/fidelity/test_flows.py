@@ -13,8 +13,9 @@ import workload
 from inputs.units import MIB
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.open_network import open_network
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.run import run_program
 from pdes import Faults, LinkFault, NpuFault
 from pdes.fidelity import fidelity
 from tests.budgets import bounded

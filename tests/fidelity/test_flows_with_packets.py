@@ -13,7 +13,8 @@ from inputs.units import MIB
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from nadi.simulation.wiring.affordable import estimate
 from nadi.simulation.wiring.flow_traffic import with_flows
 from pdes.build import growth
@@ -194,6 +195,7 @@ def test_pools_grow_in_the_middle_of_a_cell(monkeypatch):
     assert {s.NEED_MSGS, s.NEED_QPS, s.NEED_RXQPS, s.NEED_EVENTS, s.NEED_HOPS} <= in_cell
 
 
+@pytest.mark.full
 def test_plain_python_gives_the_same_digests():
     digests = [ran(LEAVES, ring_against_messages(8, 40_000, 30_000), names).digest for names in KINDS]
     assert len({*digests, ran(LEAVES, ring_against_messages(8, 40_000, 30_000)).digest}) == 3

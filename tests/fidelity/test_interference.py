@@ -17,7 +17,7 @@ from tests.fidelity.running import KINDS
 from tests.fidelity.running import simulate as simulate_whole
 from tests.nonempty import nonempty
 from tests.pdes.cases import Traces
-from tests.samples import each_value
+from tests.samples import each_value, sampled
 from tests.scenarios.running import simulate as simulate_packets
 from tests.scenarios.test_contention import CASES, SPEC, US, built, end_ps
 from workload import CollectiveSettings, ComputeModel, build_program, read_set, write_set
@@ -35,9 +35,13 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("factor", ["1.5", "1.001", "7.013"])
-@pytest.mark.parametrize("name", CASES)
+@sampled(
+    {
+        "kind": KINDS,
+        "factor": ["1.5", "1.001", "7.013"],
+        "name": CASES,
+    }
+)
 def test_whole_messages_slow_computation_as_packets_do(name, factor, kind):
     case = CASES[name]
     program, rows = built(case)

@@ -13,8 +13,7 @@ import pytest
 
 import et
 from nadi.configuration.run_file import load_config
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import simulate
+from tests.running import simulate
 
 NPUS, SPLITS = 8, 4
 PUBLISHED_NS = {
@@ -62,7 +61,7 @@ def run_ns(folder, kind, topology, size, latency_ns=0):
     comm_type = et.CollectiveCommType[kind.replace("-", "_").upper()]
     et.write_trace(folder / "trace.et", et.metadata(), [et.coll_node(1, kind, comm_type, size)])
     (folder / "run.toml").write_text(RUN.format(kind=kind, topology=topology, latency_ns=latency_ns))
-    return simulate(load_config(folder / "run.toml"), NoProgress()).results.finish_time_ps / 1000
+    return simulate(load_config(folder / "run.toml")).results.finish_time_ps / 1000
 
 
 @pytest.mark.parametrize("size", PUBLISHED_NS["ring"])

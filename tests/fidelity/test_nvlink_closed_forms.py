@@ -12,8 +12,9 @@ from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.run import run_program
 from pdes import Faults, LinkFault
 from tests.failures.common import cable
 from tests.fidelity import test_training_steps as steps
@@ -145,7 +146,7 @@ def test_slow_nvlinks_of_an_only_host_count():
     assert slow > 5 * healthy
 
 
-@pytest.mark.serial
+@pytest.mark.busy
 def test_digest_is_one_for_any_workers():
     run = {
         "workload": {"model": "gpt3-125m", "plan": "tp4,pp2,dp2,gb4,sp"},

@@ -12,11 +12,13 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.open_network import MAX_OPEN, open_network
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.run import run_program
 from pdes import Faults, LinkFault
 from tests.budgets import bounded
 from tests.pdes.cases import Traces
+from tests.samples import sampled
 from workload import CollectiveSettings
 from workload.node_kinds import COMPUTE
 
@@ -71,9 +73,13 @@ def crossed_ps(graph, route, packets, begin_ps, cuts):
         yield ready_ps
 
 
-@pytest.mark.parametrize("fabric", ["leaves", "torus"])
-@pytest.mark.parametrize(("cuts", "answers"), [(False, False), (True, False), (False, True), (True, True)])
-@pytest.mark.parametrize("size", [1, MTU, MTU + 1, 300_001])
+@sampled(
+    {
+        "fabric": ["leaves", "torus"],
+        "cuts, answers": [(False, False), (True, False), (False, True), (True, True)],
+        "size": [1, MTU, MTU + 1, 300_001],
+    }
+)
 def test_a_message_alone_takes_the_time_of_its_packets(fabric, cuts, answers, size):
     """With `acknowledged`, the sender is done when the acknowledgement of the last packet is back."""
     graph = FABRICS[fabric]

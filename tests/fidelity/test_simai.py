@@ -11,8 +11,7 @@ import pytest
 
 import et
 from nadi.configuration.run_file import load_config
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import simulate
+from tests.running import simulate
 
 PAYLOAD, HEADER, ACK, SEND_LATENCY_NS = 9000, 48, 60, 6000
 GIB_PER_GB = 1e9 / 2**30
@@ -44,7 +43,7 @@ def our_time_ns(folder, npus, size, rate, delay):
     node = et.coll_node(1, "all-reduce", et.CollectiveCommType.ALL_REDUCE, size)
     et.write_trace(folder / "trace.et", et.metadata(), [node])
     (folder / "run.toml").write_text(RUN.format(npus=npus, rate=rate, delay=delay))
-    return simulate(load_config(folder / "run.toml"), NoProgress()).results.finish_time_ps / 1000
+    return simulate(load_config(folder / "run.toml")).results.finish_time_ps / 1000
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 20, 1 << 24, 1 << 26])

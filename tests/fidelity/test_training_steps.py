@@ -14,7 +14,8 @@ from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from topologies import build, clusters
 from workload import CollectiveSettings, ComputeModel, build_program
 from workload.collectives import defaults_on

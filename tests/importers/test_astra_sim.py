@@ -11,15 +11,14 @@ from nadi.errors import ConfigError
 from nadi.importers.astra_sim.memory import MemoryFile
 from nadi.importers.astra_sim.system import SystemFile
 from nadi.importers.files import find_named
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import simulate
+from tests.running import simulate
 from tests.topologies.test_htsim import SMALL_TREE
 
 COLL = et.CollectiveCommType
 
 
 def finish_ns(sections):
-    results = simulate(load_config(None, sections=sections), NoProgress()).results
+    results = simulate(load_config(None, sections=sections)).results
     return results.finish_time_ps / 1000
 
 
@@ -439,7 +438,7 @@ def test_the_htsim_back_end(astra_sim, nadi):
     assert done.code == 0, done.err
     assert "bandwidth, latency, TCP (windows of a round trip, no losses), -o, UNCOUPLED" in done.err
     sections, _ = files.sections(htsim=("--htsim_opts", "-topo", str(files.folder / "tree.topo"), "-nodes", "4"))
-    graph = simulate(load_config(None, sections=sections), NoProgress()).graph
+    graph = simulate(load_config(None, sections=sections)).graph
     assert (graph.npus, graph.dims, set(graph.link_rate_bps.tolist())) == (4, (4,), {200 * 10**9})
 
 

@@ -8,8 +8,7 @@ import pytest
 import et
 import topologies
 from nadi.configuration.run_file import load_config
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import simulate
+from tests.running import simulate
 
 CONFIG = """ENABLE_QCN 1
 PACKET_PAYLOAD_SIZE 1000
@@ -78,7 +77,7 @@ def test_shipped_logical_topologies(shared_data, astra_sim, name):
         network=files.folder / "config.txt",
         logical_topology=shared_data / "astra-sim" / "network" / "ns3" / f"sample_{name}.json",
     )
-    run = simulate(load_config(None, sections=sections), NoProgress())
+    run = simulate(load_config(None, sections=sections))
     assert run.graph.dims == ((8, 2) if has_two else (int(re.match(r"\d+", name)[0]),))
     assert run.results.finish_time_ps > 0
 
@@ -157,7 +156,7 @@ def test_receives_of_one_key_end_in_order(ns3):
         make = et.send_node if npu < 2 else et.recv_node
         nodes = [make(i + 1, f"m{i}", npu % 2, npu % 2 + 2, size, 7) for i, size in enumerate(sizes)]
         et.write_trace(files.folder / f"work.{npu}.et", et.metadata(), nodes)
-    run = simulate(load_config(None, sections=files.sections(**options)[0]), NoProgress())
+    run = simulate(load_config(None, sections=files.sections(**options)[0]))
     there_and_back_ps = 2 * 60_010_000_000
     for npu in (2, 3):
         first_ps, second_ps = run.results.node_finish_ps[run.results.npu_node_ptr[npu] :][:2] - there_and_back_ps

@@ -7,9 +7,8 @@ import pytest
 
 import et
 from nadi.configuration.run_file import load_config
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import simulate
 from tests.importers.conftest import SYSTEM
+from tests.running import simulate
 
 MEMORY = 1600
 BANDWIDTHS = {True: [400.0, 50.0], False: [50.0, 25.0]}
@@ -60,7 +59,7 @@ def test_every_published_row(shared_data, astra_sim):
         )
         named = {"network": network, "system": system} if is_shipped else {}
         sections, _ = files.sections(congestion_aware=row["backend"] == "Aware", **named)
-        results = simulate(load_config(None, sections=sections), NoProgress()).results
+        results = simulate(load_config(None, sections=sections)).results
         expected = tuple(int(row[f"{end}_cycles"]) + uncharged_ns(row) for end in ("min", "max"))
         ends_ps = [
             results.node_finish_ps[first:last].max()

@@ -2,8 +2,6 @@
 
 import errno
 import os
-import re
-from pathlib import Path
 
 import pytest
 
@@ -49,19 +47,6 @@ def test_a_link_is_replaced_and_not_followed(tmp_path):
     write_whole(tmp_path / "a.html", "page")
     assert not (tmp_path / "a.html").is_symlink()
     assert (tmp_path / "precious").read_text() == "precious"
-
-
-def test_temporary_files_are_made_here_only():
-    """The kernel cache has its own, relative to an open folder; PyTorch's processes cannot import Nadi."""
-    root = Path(__file__).parents[2]
-    making = {
-        str(path.relative_to(root))
-        for folder in ("nadi", "pdes", "et", "workload", "topologies", "partition", "inputs", "compiling")
-        for path in (root / folder).rglob("*.py")
-        if re.search(r"\.part(\.json)?\"", path.read_text())
-    }
-    own = {"compiling/kernel_cache.py", "et/pytorch/injected/nadi_collecting.py"}
-    assert making == {"inputs/writing.py", *own}
 
 
 def test_a_new_file_has_the_usual_mode(tmp_path):

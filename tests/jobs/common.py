@@ -12,7 +12,8 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.running import costed, laid_out
 from nadi.simulation.closed_forms.running import run as run_closed_forms
 from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from nadi.simulation.wiring.flow_traffic import with_flows
 from topologies import build
 from workload import CollectiveSettings

@@ -5,7 +5,7 @@ import pytest
 
 import pdes
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from tests.jobs.common import FIDELITIES, LEAVES, finish_of, job, program_of, run, run_jobs, tables
 from topologies import build
 from workload import build_program

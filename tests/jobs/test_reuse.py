@@ -7,7 +7,7 @@ import pytest
 
 import et
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import build_world, run
 from tests.jobs.common import ALL_REDUCE, finish_of

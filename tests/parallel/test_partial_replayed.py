@@ -150,6 +150,7 @@ def test_resumed_runs_have_the_same(folder, tmp_path, ways):
     assert differences(tables(tmp_path / "out"), tables(folder / "packets")) == ["events"]
 
 
+@pytest.mark.full
 def test_they_are_the_same_on_any_workers(folder, tmp_path, python):
     time_ps, found = share_ps(folder, 0.2), {}
     for way in ("threads", "processes"):

@@ -121,6 +121,8 @@ RANKS = {
     # three teams: each rank of a pair answers for one other
     5: ["scatter/5/1/pairs", "metis/5/1/pairs-python"],
 }
+NUMBERS = [pytest.param(ranks, marks=[pytest.mark.full] * (ranks > 2)) for ranks in RANKS]
+"""Numbers of ranks; more than cores take long."""
 RANDOM_RUNS = {1: 0, 2: 60, 3: 20, 4: 10, 5: 6}
 
 
@@ -153,7 +155,7 @@ def on_ranks(python):
     return run_on
 
 
-@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("ranks", NUMBERS)
 def test_ranks(on_ranks, ranks):
     found = on_ranks(ranks)["cases"]
     assert set(found) >= set(TINY)
@@ -167,7 +169,7 @@ def test_ranks(on_ranks, ranks):
     assert wrong == {}
 
 
-@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("ranks", NUMBERS)
 def test_ranks_share_memory_or_send(on_ranks, ranks):
     for ways in nonempty(on_ranks(ranks)["cases"].values()):
         for way, result in nonempty(ways.items()):
@@ -186,7 +188,7 @@ def test_teams_agree_only_where_parcels_do_not_say_when_the_next_window_begins(o
     assert all(how["agreed"] < how["windows"] // 2 for how in nonempty(hows.values()))
 
 
-@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("ranks", NUMBERS)
 def test_workers_of_ranks(on_ranks, ranks):
     for ways in nonempty(on_ranks(ranks)["cases"].values()):
         for way, result in nonempty(ways.items()):
@@ -203,7 +205,7 @@ def test_workers_of_ranks(on_ranks, ranks):
                 assert min(found["waiting_s"]) > 0, "each waits for a message in every window"
 
 
-@pytest.mark.parametrize("ranks", [ranks for ranks, runs in RANDOM_RUNS.items() if runs])
+@pytest.mark.parametrize("ranks", NUMBERS[1:])
 def test_random_runs_on_ranks(on_ranks, ranks):
     found = on_ranks(ranks)["random"]
     assert found["ran"] >= RANDOM_RUNS[ranks] // 3
@@ -224,6 +226,7 @@ json.dump({"jit": jit_enabled(), "found": found}, sys.stdout)
 """
 
 
+@pytest.mark.full
 def test_plain_python(python):
     done = python(None, "-c", PLAIN, NUMBA_DISABLE_JIT="1")
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,7 @@ from tests.budgets import bounded
 from tests.every import programs
 from tests.nonempty import nonempty
 from tests.partition.naive import arrivals, data_and_acks, fluid_loads
+from tests.samples import sampled
 from tests.scenarios.running import simulate
 from tests.topologies.naive import SMALL
 from topologies.endpoints import with_host_memories
@@ -112,9 +113,13 @@ ONE_WAY = ["ring:npus=7", "torus:sizes=3x5", "fully-connected:npus=6", "leaf-spi
 SHARED = ["fat-tree:k=4", "rail-optimised:npus=16,gpus_per_host=4", "torus:sizes=4x4"]
 
 
-@pytest.mark.parametrize("size_bytes", [100, 12 * 4096, 1_000_000])
-@pytest.mark.parametrize("kind", ["all-reduce", "all-to-all", "broadcast", "barrier"])
-@pytest.mark.parametrize("spec", ONE_WAY)
+@sampled(
+    {
+        "size_bytes": [100, 12 * 4096, 1_000_000],
+        "kind": ["all-reduce", "all-to-all", "broadcast", "barrier"],
+        "spec": ONE_WAY,
+    }
+)
 def test_where_there_is_one_way_the_engine_sends_exactly_so_many(spec, kind, size_bytes):
     graph = topologies.build(spec)
     for _, fabric, program in nonempty(programs(kind, graph, size_bytes)):

@@ -9,7 +9,7 @@ them.
 import heapq
 import itertools
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from functools import cache, lru_cache
 from types import SimpleNamespace
 
@@ -165,6 +165,9 @@ class Simulator:
             if link.src < graph.npus:
                 ports = self.npus[link.src].ports
                 ports[link.number] = Port(link, len(ports))
+        switches = [link for link in self.links if link.dst >= graph.npus and graph.node_kind[link.dst] != NVSWITCH]
+        nics = Counter(link.src for link in switches)
+        self.has_several_nics = hasattr(graph.routing, "home") and max(nics[npu] for npu in range(graph.npus)) > 1
         self.ways = {}
         self.flows, self.steps, self.buffers, self.blocking, self.connection, self.shares = [], {}, {}, {}, {}, {}
         self.endpoint, self.begins = settings.fidelity.endpoint_delay_ps, {}
@@ -325,6 +328,8 @@ class Simulator:
     def one_of(self, links, node, entropy):
         if len(links) == 1:
             return links[0]
+        if node < self.graph.npus and self.has_several_nics:
+            return links[entropy % len(links)]
         return links[mix(self.salt[node] ^ (entropy * 0x9E3779B1)) * len(links) // WORD]
 
     def links_of(self, port_set):
@@ -338,11 +343,14 @@ class Simulator:
         return self.one_of(self.ways[to], node, entropy)
 
     def by_rate(self, node, links):
-        """Links of an NPU, NICs as often as their rates have the common part of the rates of all its NICs."""
+        """Links of an NPU, NICs as often as their rates say: in common parts of all, if there are no more than 16."""
         graph = self.graph
         nics = [link for link in self.npus[node].ports if graph.node_kind[graph.link_dst[link]] != NVSWITCH]
         part = math.gcd(*(int(graph.link_rate_bps[link]) for link in nics))
         count = {link: int(graph.link_rate_bps[link]) // part for link in nics}
+        total = sum(count.values())
+        if total > 16:
+            count = {link: max(1, round(parts * 16 / total)) for link, parts in count.items()}
         mean = round(sum(count.values()) / len(count)) if count else 1
         return [link for link in links for _ in range(count.get(link, mean))]
 
@@ -459,7 +467,11 @@ class Simulator:
 
     def pair_to(self, npu, dst, group, connection):
         if (dst, group, connection) not in npu.pairs:
-            entropy = mix3(npu.number + self.settings.seed, dst, group + connection * 2**19) % 2**15
+            src = npu.number + self.settings.seed
+            if self.has_several_nics:  # the connections of two NPUs have consecutive numbers
+                entropy = (mix3(src, dst, group) + connection) % 2**15
+            else:
+                entropy = mix3(src, dst, group + connection * 2**19) % 2**15
             port = self.route_from(npu, dst, entropy)
             npu.pairs[dst, group, connection] = self.new_pair(npu, dst, group, port, entropy)
         return npu.pairs[dst, group, connection]

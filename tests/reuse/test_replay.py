@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import pdes
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Layout, LinkFault, Processes, RunError, build_world, run, run_divided
 from pdes.build.islands import ALL_GATHER, MEETINGS

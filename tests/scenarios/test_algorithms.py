@@ -7,6 +7,7 @@ import topologies
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from pdes import Settings
+from tests.samples import sampled
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate
 from workload import KINDS, WorkloadError, algorithms_of, collective_program, collectives
@@ -46,9 +47,13 @@ def on_switch(kind, npus, size_bytes, algorithm):
     return measured_ps, formula.time_ps
 
 
-@pytest.mark.parametrize("message", [512, 64 * 4096])
-@pytest.mark.parametrize("npus", [4, 8])
-@pytest.mark.parametrize(("kind", "algorithm"), ALIKE)
+@sampled(
+    {
+        "message": [512, 64 * 4096],
+        "npus": [4, 8],
+        "kind, algorithm": ALIKE,
+    }
+)
 def test_all_do_alike(kind, algorithm, npus, message):
     size_bytes = 0 if kind == "barrier" else npus * message
     measured_ps, closed_ps = on_switch(kind, npus, size_bytes, algorithm)
@@ -99,9 +104,13 @@ SERVERS = "rail-optimised:npus=6,gpus_per_host=2,hosts_per_rail_leaf=2,spines=2"
 EVERY = [(kind, name) for kind in KINDS for name in algorithms_of(kind)]
 
 
-@pytest.mark.parametrize("network", [SERVERS, "torus:sizes=3x2"])
-@pytest.mark.parametrize("size_bytes", [1, 6 * 100_001])
-@pytest.mark.parametrize(("kind", "algorithm"), EVERY)
+@sampled(
+    {
+        "network": [SERVERS, "torus:sizes=3x2"],
+        "size_bytes": [1, 6 * 100_001],
+        "kind, algorithm": EVERY,
+    }
+)
 def test_every_algorithm_runs_to_its_end(kind, algorithm, size_bytes, network):
     """On servers and on a torus, small and large; `simulate` checks that all that was sent has arrived."""
     graph = topologies.build(network)

@@ -5,13 +5,13 @@ from math import ceil, floor
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 
 import topologies
 from pdes import NpuFault
 from tests.failures.common import faults_of
 from tests.nonempty import nonempty
 from tests.pdes.cases import Traces
+from tests.samples import sampled
 from tests.scenarios.running import simulate
 from workload import CollectiveSettings, ComputeModel, build_program
 
@@ -81,9 +81,13 @@ def end_ps(begin_ps, work_ps, intervals_ps, factor):
     raise AssertionError("the last stretch has no end")
 
 
-@pytest.mark.parametrize("straggler", [None, 1.5, 3.14])
-@pytest.mark.parametrize("factor", ["1.5", "1.001", "7.013"])
-@pytest.mark.parametrize("name", CASES)
+@sampled(
+    {
+        "straggler": [None, 1.5, 3.14],
+        "factor": ["1.5", "1.001", "7.013"],
+        "name": CASES,
+    }
+)
 def test_overlaps_of_every_order(name, factor, straggler):
     case = CASES[name]
     graph = topologies.build(SPEC)

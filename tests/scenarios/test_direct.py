@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.samples import sampled
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, port_ps, steps_ps, train_ps
 from tests.scenarios.running import simulate
 from workload import collective_program, pairs_program
@@ -22,9 +23,13 @@ def on_switch(kind, npus, size_bytes, algorithm):
     return simulate(f"switch:npus={npus},switch_latency=300ns", program).finish_time_ps
 
 
-@pytest.mark.parametrize("size_bytes", MESSAGES)
-@pytest.mark.parametrize("npus", MEMBERS)
-@pytest.mark.parametrize("kind", ["all-to-all", "reduce-scatter", "all-gather", "all-reduce"])
+@sampled(
+    {
+        "size_bytes": MESSAGES,
+        "npus": MEMBERS,
+        "kind": ["all-to-all", "reduce-scatter", "all-gather", "all-reduce"],
+    }
+)
 def test_everybody_to_everybody(kind, npus, size_bytes):
     """a + (n-1) S/nB: at each moment everybody sends to one member and receives from one, so ports stay in step."""
     steps = 2 if kind == "all-reduce" else 1
@@ -32,9 +37,13 @@ def test_everybody_to_everybody(kind, npus, size_bytes):
     assert on_switch(kind, npus, npus * size_bytes, "direct") == pytest.approx(expected_ps, rel=ROUNDED)
 
 
-@pytest.mark.parametrize("size_bytes", [1, 64, 50_000, 4096 * 100 + 100])
-@pytest.mark.parametrize("npus", MEMBERS)
-@pytest.mark.parametrize("kind", ["broadcast", "scatter"])
+@sampled(
+    {
+        "size_bytes": [1, 64, 50_000, 4096 * 100 + 100],
+        "npus": MEMBERS,
+        "kind": ["broadcast", "scatter"],
+    }
+)
 def test_from_the_root(kind, npus, size_bytes):
     """The root's port sends (n-1) M packets, a packet to each in turn; acknowledgements come the other way.
 
@@ -49,9 +58,13 @@ def test_from_the_root(kind, npus, size_bytes):
     assert on_switch(kind, npus, buffer_bytes, "direct") == pytest.approx(expected_ps, rel=ROUNDED)
 
 
-@pytest.mark.parametrize("size_bytes", [1, 64, 50_000, 4096 * 100 + 100])
-@pytest.mark.parametrize("npus", MEMBERS)
-@pytest.mark.parametrize("kind", ["gather", "reduce"])
+@sampled(
+    {
+        "size_bytes": [1, 64, 50_000, 4096 * 100 + 100],
+        "npus": MEMBERS,
+        "kind": ["gather", "reduce"],
+    }
+)
 def test_to_the_root(kind, npus, size_bytes):
     """All messages wait in the port towards the root, which is busy from the first packet in to the last."""
     buffer_bytes = size_bytes if kind == "reduce" else npus * size_bytes

@@ -16,7 +16,7 @@ from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run
 from pdes.fidelity import fidelity
 from pdes.network.balancing import balancing
-from tests.samples import each_value
+from tests.samples import each_value, sampled
 from tests.scenarios import closed_forms
 from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps
 from tests.scenarios.running import simulate
@@ -352,16 +352,21 @@ def test_an_all_to_all_in_which_members_keep_all_their_bytes():
     assert above_ps(graph, uneven_program(np.eye(3, dtype=np.int64) * 64, "direct", graph), "all-to-all", "direct") == 0
 
 
-@pytest.mark.parametrize("framing", [True, False])
-@pytest.mark.parametrize(
-    ("kind", "algorithm"),
-    [
-        *(("all-reduce", f"nccl:algo={algo},proto={proto}") for algo in ("ring", "tree") for proto in ("ll", "simple")),
-        ("all-reduce", "nccl:algo=ring,proto=ll128,pacing=none"),
-        *((kind, "nccl") for kind in ("all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")),
-    ],
+@sampled(
+    {
+        "framing": [True, False],
+        "kind, algorithm": [
+            *(
+                ("all-reduce", f"nccl:algo={algo},proto={proto}")
+                for algo in ("ring", "tree")
+                for proto in ("ll", "simple")
+            ),
+            ("all-reduce", "nccl:algo=ring,proto=ll128,pacing=none"),
+            *((kind, "nccl") for kind in ("all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")),
+        ],
+        "hosts": [1, 2],
+    }
 )
-@pytest.mark.parametrize("hosts", [1, 2])
 def test_hosts_among_others_take_as_long_as_on_a_fabric_of_their_own(hosts, kind, algorithm, framing):
     """Of several hosts all-to-alls are PXN's."""
     whole, members, spec = HOSTS[8], OF_EIGHT_HOSTS[hosts], HOSTS[hosts]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from pdes import build_world, run
 from tests.pdes.cases import Traces
 from topologies import build

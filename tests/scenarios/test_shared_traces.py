@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from et import CollectiveCommType, coll_node, metadata, read_groups, table_of
+from tests.samples import sampled
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, steps_ps
 from tests.scenarios.running import simulate
 from workload import CollectiveSettings, ComputeModel, build_program, load_traces
@@ -44,9 +45,13 @@ def micro(shared_data, kind, npus):
     return build_program(*load_traces(folder / kind, npus), npus)
 
 
-@pytest.mark.parametrize("name", FABRICS)
-@pytest.mark.parametrize("npus", [4, 8, 16])
-@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all", "reduce_scatter"])
+@sampled(
+    {
+        "name": FABRICS,
+        "npus": [4, 8, 16],
+        "kind": ["all_reduce", "all_gather", "all_to_all", "reduce_scatter"],
+    }
+)
 def test_microbenchmarks(shared_data, kind, npus, name):
     results = simulate(fabric(name, npus), micro(shared_data, kind, npus))
     part = MIB if kind == "all_gather" else MIB // npus

@@ -9,8 +9,7 @@ import pytest
 
 from nadi.configuration.run_file import load_config
 from nadi.insight.analysis.training_step import throughput
-from nadi.launching.progress import NoProgress
-from nadi.simulation.run import simulate
+from tests.running import simulate
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "predictions.py"
 
@@ -34,9 +33,7 @@ def test_a_row_is_what_a_run_says(tmp_path):
         "topology.cluster": row["cluster"],
         "network.fidelity": "closed-form",
     }
-    run = simulate(
-        load_config(None, [f'{key}="{value}"' for key, value in said.items()]), NoProgress(), keep_flows=False
-    )
+    run = simulate(load_config(None, [f'{key}="{value}"' for key, value in said.items()]))
     rates = throughput(run)
     assert (row["gpus"], row["is_whole"], row["does_not_fit"]) == (128, True, "")
     assert row["step_s"] == pytest.approx(run.results.finish_time_ps / 1e12, rel=0.01)

@@ -17,6 +17,4 @@ def hosts(*sizes, order=None, inside_bps=NVLINK_BPS, outside_bps=NIC_BPS):
     outside = (outside_bps, OUTSIDE_PS) if len(sizes) > 1 else (0, 0)
     rate_bps, latency_ps = outside if len(sizes) > 1 else inside
     host, place = tuple(number[host] for host, _ in at), tuple(place for _, place in at)
-    return GroupShape(
-        len(at), (len(at),), (rate_bps,), (latency_ps,), host, place, *inside, *outside, int(len(sizes) > 1)
-    )
+    return GroupShape(len(at), (len(at),), (rate_bps,), (latency_ps,), host, place, *inside, *outside)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.nonempty import nonempty
+from tests.samples import sampled
 from tests.workload.alpha_beta import Network
 from workload import KINDS, WorkloadError, algorithms_of, closed_form, collectives
 from workload.collectives.schedules.oracle import check
@@ -36,8 +37,12 @@ def test_does_what_the_kind_promises(kind, spec):
         check(kind, schedules, index, seed=index)
 
 
-@pytest.mark.parametrize(("kind", "spec"), CASES)
-@pytest.mark.parametrize("members", [2, 3, 6, 8, 13])
+@sampled(
+    {
+        "kind, spec": CASES,
+        "members": [2, 3, 6, 8, 13],
+    }
+)
 def test_closed_form_is_what_an_idle_network_takes(kind, spec, members):
     schedules = pack([collectives.plan(kind, spec, members)])
     for latency in (0.5e6, 3e6, 1e8):

@@ -1,5 +1,6 @@
 import pytest
 
+from tests.samples import sampled
 from tests.workload.alpha_beta import Network
 from tests.workload.plain import plain_algorithms
 from workload import KINDS, WorkloadError, closed_form, collectives, default_algorithm
@@ -18,8 +19,12 @@ def test_does_what_the_kind_promises(kind, name):
             check(kind, schedules, index, seed)
 
 
-@pytest.mark.parametrize(("kind", "name"), CASES)
-@pytest.mark.parametrize("members", [2, 3, 4, 7, 8, 16])
+@sampled(
+    {
+        "kind, name": CASES,
+        "members": [2, 3, 4, 7, 8, 16],
+    }
+)
 def test_closed_form_is_what_an_idle_network_takes(kind, name, members):
     schedules = pack([collectives.plan(kind, name, members)])
     size = 0 if kind == "barrier" else 1 << 20

@@ -21,6 +21,29 @@ def test_parts_do_what_the_kind_promises(kind, name):
         check(kind, schedules, index, seed=index)
 
 
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_stripes_do_what_the_kind_promises_on_connections_of_their_own(kind, name):
+    for parts in ("", ":dataset_splits=2"):
+        choice = collectives.choose(kind, name + parts).striped(kind, 4)
+        plans = [choice.plan(kind, n) for n in (2, 5, 8)]
+        for index in range(3):
+            check(kind, pack(plans), index, seed=index)
+        sending = {
+            lane.connection
+            for each in plans
+            for row, plan in enumerate(each.plans)
+            for steps, lane in zip(plan, each.attributes_of(row), strict=True)
+            if any(step.send_peer >= 0 for step in steps)
+        }
+        assert sending == {0, 1, 2, 3}
+
+
+def test_a_barrier_and_algorithms_with_own_connections_have_no_stripes():
+    for kind, name in (("barrier", "dissemination"), ("all-reduce", "nccl"), ("all-reduce", "rotated-ring")):
+        choice = collectives.choose(kind, name)
+        assert choice.striped(kind, 4) == choice
+
+
 @pytest.mark.parametrize(
     ("kind", "spec"),
     [

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from tests.nonempty import nonempty
+from tests.samples import sampled
 from tests.workload.alpha_beta import Network
 from workload import CollectiveSettings, WorkloadError, closed_form, collectives
 from workload.collectives.grid.phases import pipelined_ps
+from workload.collectives.schedules.checks import checked
 from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import ScheduleSet, _checked, pack
+from workload.collectives.schedules.packed import ScheduleSet, pack
 from workload.collectives.schedules.read_back import buffers, unpack
 from workload.shape import GroupShape
 
@@ -34,22 +36,23 @@ def made(kind, spec, of_shape, size_bytes=1 << 20):
     return schedules.pack()
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "grid",
-        "grid:splits=3",
-        "grid:order=bandwidth-aware,splits=2",
-        "grid:order=whole,splits=2",
-        "grid:algorithms=direct,ring_below=1000",
-        "grid:order=themis,splits=4",
-        "grid:algorithms=direct,splits=2",
-        "hierarchical",
-        "hierarchical:splits=2",
-    ],
+@sampled(
+    {
+        "spec": [
+            "grid",
+            "grid:splits=3",
+            "grid:order=bandwidth-aware,splits=2",
+            "grid:order=whole,splits=2",
+            "grid:algorithms=direct,ring_below=1000",
+            "grid:order=themis,splits=4",
+            "grid:algorithms=direct,splits=2",
+            "hierarchical",
+            "hierarchical:splits=2",
+        ],
+        "kind": KINDS,
+        "grid": GRIDS,
+    }
 )
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("grid", GRIDS)
 def test_does_what_the_kind_promises(grid, kind, spec):
     schedules = made(kind, spec, shape(grid))
     for seed in range(2):
@@ -83,9 +86,9 @@ def test_a_wrong_arrangement_is_found(kind):
         with pytest.raises(OracleError):
             check(kind, pack([plans._replace(arrangements=tuple(wrong))]), 0)
     with pytest.raises(WorkloadError, match=r"^x: an arrangement of 12 pieces, expected each once$"):
-        _checked(plans._replace(arrangements=(np.zeros(12, np.int32),) * len(plans.arrangements)), "x")
+        checked(plans._replace(arrangements=(np.zeros(12, np.int32),) * len(plans.arrangements)), "x")
     with pytest.raises(WorkloadError, match=r"^x: a lane with arrangement 0, expected one of 0$"):
-        _checked(plans._replace(arrangements=()), "x")
+        checked(plans._replace(arrangements=()), "x")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,10 +166,14 @@ def of_network(grid, latencies):
     return shape(grid, rates, latencies), [(a, 8e12 / rate) for a, rate in zip(latencies, rates, strict=True)]
 
 
-@pytest.mark.parametrize("algorithms", ["default", "direct"])
-@pytest.mark.parametrize("splits", [1, 2, 5])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("grid", "latencies"), ALPHA_BETA)
+@sampled(
+    {
+        "algorithms": ["default", "direct"],
+        "splits": [1, 2, 5],
+        "kind": KINDS,
+        "grid, latencies": ALPHA_BETA,
+    }
+)
 def test_closed_form_is_what_an_idle_network_takes(grid, latencies, kind, splits, algorithms):
     size = 5 * math.prod(grid) * 1024
     fabric, dimensions = of_network(grid, latencies)

@@ -6,6 +6,7 @@ import pytest
 import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
 from tests.nonempty import nonempty
+from tests.samples import sampled
 from topologies.endpoints import AGGREGATOR_DELAY_PS, folded, with_aggregators
 from topologies.graph import AGGREGATOR
 from workload import KINDS, CollectiveSettings, WorkloadError, build_program, collective_program
@@ -32,8 +33,12 @@ def packed(kind, name, graph, members, size_bytes=1 << 20):
     return schedules.pack(), index
 
 
-@pytest.mark.parametrize("members", range(2, 18))
-@pytest.mark.parametrize(("name", "kind"), CASES)
+@sampled(
+    {
+        "members": range(2, 18),
+        "name, kind": CASES,
+    }
+)
 def test_does_what_the_kind_promises_on_one_switch(name, kind, members):
     graph = topologies.build(f"switch:npus={members}")
     oracle.check(kind, *packed(kind, name, graph, range(members)), seed=members)

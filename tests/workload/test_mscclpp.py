@@ -235,6 +235,21 @@ def test_a_plan_takes_about_as_long_as_direct_messages(nadi, tmp_path, make, kin
     assert times["custom"] == pytest.approx(times["direct"], rel=0.06)  # one byte each way before, and after
 
 
+def test_sizes_out_of_a_plans_range_are_refused(nadi, tmp_path):  # noqa: F811 - the fixture
+    """As by checkMessageSize in execution_plan.cc of MSCCL++, for each size of a run, and for closed forms."""
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(read_reduce(4) | {"min_message_size": 1 << 20, "max_message_size": 4 << 20}))
+    options = ("collective", "all-reduce", "-t", "switch:npus=4", "-q", "--algorithm", f"custom:file={path}")
+    assert nadi(*options, "--sizes", "1MiB,4MiB").code == 0
+    assert nadi(*options, "--sizes", "1MiB,3MiB,4MiB", "--fidelity", "closed-form").code == 0
+    for sizes, wrong in (("1048575B", 1048575), ("1MiB,4194305B,2MiB", 4194305)):
+        found = nadi(*options, "--sizes", sizes)
+        assert found.code == 2
+        assert f"plan.json: all-reduce of {wrong} B, expected min_message_size 1048576 B to max_" in found.err
+    path.write_text(json.dumps(read_reduce(4) | {"max_message_size": 2**64 - 1}))  # as MSCCL++ writes by default
+    assert nadi(*options, "--sizes", "1B").code == 0
+
+
 def add_switch(gpu):
     """Let an NVSwitch add and copy, as reduce_nvls.json of MSCCL++ does."""
     gpu["channels"].append(
@@ -272,6 +287,12 @@ def add_switch(gpu):
         (lambda p: p["gpus"][0].update(output_chunks=10**9), "output_chunks 1000000000"),
         (lambda p: p["gpus"][0].update(threadblocks=3), "threadblocks: '3', expected a list"),
         (lambda p: p.update(inplace=[[]]), ""),
+        (lambda p: p.update(min_message_size=-1), "min_message_size -1, expected a whole number from 0"),
+        (
+            lambda p: p.update(min_message_size=9, max_message_size=8),
+            "max_message_size 8, expected a whole number from 9",
+        ),
+        (lambda p: p.update(max_message_size="1MiB"), "max_message_size 1MiB, expected a whole number from 0"),
         (lambda p: p["gpus"][0]["channels"][0].update(connected_to=3), "connected_to: '3', expected a list"),
         (lambda p: p["gpus"][0]["remote_buffers"][0].update(type=["i"]), "of a remote buffer, expected i, o or s"),
         (

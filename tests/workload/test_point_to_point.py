@@ -8,6 +8,7 @@ import pytest
 
 import topologies
 from pdes import Settings, build_world, run
+from tests.samples import sampled
 from tests.workload.nccl_shapes import hosts
 from tests.workload.uneven_oracle import check_uneven
 from workload import WorkloadError, collective_program, uneven_program
@@ -60,9 +61,13 @@ def group_of(gpu, *counts):
     return communicator(host_of(shape, NcclParameters(generation=gpu)), is_paced=True), shape
 
 
-@pytest.mark.parametrize("size", [1, KIB, 16 * KIB, 16 * KIB + 1, 64 * KIB, 100_000, MIB, 32 * MIB, 300 * MIB, 1 << 31])
-@pytest.mark.parametrize("counts", [(2,), (3,), (4,), (8,), (8, 8), (1, 1), (8,) * 16])
-@pytest.mark.parametrize("gpu", LINKS)
+@sampled(
+    {
+        "size": [1, KIB, 16 * KIB, 16 * KIB + 1, 64 * KIB, 100_000, MIB, 32 * MIB, 300 * MIB, 1 << 31],
+        "counts": [(2,), (3,), (4,), (8,), (8, 8), (1, 1), (8,) * 16],
+        "gpu": LINKS,
+    }
+)
 def test_channels_and_protocol_are_those_of_nccls_rules(gpu, counts, size):
     group, _ = group_of(gpu, *counts)
     several, local = len(counts) > 1, max(counts) > 1
@@ -121,10 +126,12 @@ def took_us(graph, program, settings=Settings()):  # noqa: B008 - frozen
     return run(build_world(graph, program, settings)).finish_time_ps / 1e6
 
 
-@pytest.mark.parametrize("pxn", ["true", "false"])
-@pytest.mark.parametrize("each", [100, 3 * KIB, 16 * KIB, 64 * KIB + 4, MIB])
-@pytest.mark.parametrize(
-    "fabric", ["dgx-a100:npus=8", "dgx-h100:npus=16", "rail-optimised:npus=6,gpus_per_host=3", "switch:npus=3"]
+@sampled(
+    {
+        "pxn": ["true", "false"],
+        "each": [100, 3 * KIB, 16 * KIB, 64 * KIB + 4, MIB],
+        "fabric": ["dgx-a100:npus=8", "dgx-h100:npus=16", "rail-optimised:npus=6,gpus_per_host=3", "switch:npus=3"],
+    }
 )
 def test_uneven_with_equal_sizes_takes_as_long_as_even(fabric, each, pxn):
     graph = topologies.build(fabric)

@@ -8,7 +8,8 @@ from topologies import build, clusters
 from workload import WorkloadError, collectives
 from workload.collectives import defaults_on
 from workload.collectives.plans.plan import Lane, each_its_own, everyone_alike
-from workload.collectives.schedules.packed import ScheduleSet, _checked, pack
+from workload.collectives.schedules.checks import checked
+from workload.collectives.schedules.packed import ScheduleSet, pack
 from workload.collectives.schedules.read_back import unpack
 from workload.shape import shape_of
 
@@ -124,7 +125,7 @@ def test_a_large_ring_is_quick():
 )
 def test_plans_that_cannot_be_are_refused(plans, text):
     with pytest.raises(WorkloadError) as error:
-        _checked(plans, "algorithm x")
+        checked(plans, "algorithm x")
     assert str(error.value) == f"algorithm x: {text}"
 
 
@@ -143,3 +144,38 @@ def test_groups_at_other_places_share_a_schedule_if_their_plans_are_equal():
         alone.add("all-reduce", algorithm, 2, shape, 1 << 20)
         wanted, found = unpack(alone.pack(), 0), unpack(schedules.pack(), number)
         assert wanted == found
+
+
+@pytest.mark.parametrize("sizes", [(300_000_000, 900_000_000, 1_200_000_000), (1 << 16, 3 << 16)])
+def test_sizes_share_steps_and_differ_in_the_time_before_the_first(sizes, monkeypatch):
+    """NVLS trees over two hosts; the schedule of each size is the one that it has alone."""
+    graph = build(clusters.find("dgx-h100-superpod").topology(16))
+    shape = shape_of(graph, range(16), trees=collectives.choose("all-reduce", "nccl").trees)
+    alone = [ScheduleSet() for _ in sizes]
+    for schedules, size in zip(alone, sizes, strict=True):
+        schedules.add("all-reduce", "nccl:algo=nvls-tree", 16, shape, size)
+    planned = []
+    plan = collectives.AlgorithmChoice.plan
+    monkeypatch.setattr(collectives.AlgorithmChoice, "plan", lambda *given: planned.append(given[-1]) or plan(*given))
+    schedules = ScheduleSet()
+    numbers = [schedules.add("all-reduce", "nccl:algo=nvls-tree", 16, shape, size) for size in sizes]
+    packed = schedules.pack()
+    assert numbers == [*range(len(sizes))]
+    classes = {
+        collectives.choose("all-reduce", "nccl:algo=nvls-tree").size_class("all-reduce", shape, s) for s in sizes
+    }
+    assert len(planned) == len(classes)
+    assert len(set(packed.launch_ps.tolist())) == len(sizes)
+    for number, single in nonempty(zip(numbers, alone, strict=True)):
+        assert packed.launch_ps[number] == single.pack().launch_ps[0]
+        assert unpack(packed, number) == unpack(single.pack(), 0)
+
+
+def test_several_steps_are_those_added_one_by_one():
+    peers, chunks, lanes = np.array([2, -1, 1]), np.array([4, 5, 6]), np.array([0, -1, 3])
+    together = Lane().several(3, send_to=peers, to_lane=7, send=chunks, receive_from=peers[::-1], after=(lanes, chunks))
+    one_by_one = Lane()
+    for own, other, chunk, lane in zip(*(a.tolist() for a in (peers, peers[::-1], chunks, lanes)), strict=True):
+        one_by_one.step(send_to=own, to_lane=7, send=chunk, receive_from=other, after=(lane, chunk))
+    assert together.steps == one_by_one.steps
+    assert len(Lane().several(0, send_to=1).steps) == 0

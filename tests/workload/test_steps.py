@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import topologies
+from tests.samples import sampled
 from workload import collective_program, collectives, uneven_program
 from workload.collectives.plans.plan import NONE
 from workload.collectives.schedules.read_back import buffers, unpack
@@ -40,8 +41,12 @@ def is_counted(schedules, size_bytes):
         assert most_bytes(schedules, 0, size_bytes) >= sent.max()
 
 
-@pytest.mark.parametrize("size_bytes", [1, 100_003])
-@pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
+@sampled(
+    {
+        "size_bytes": [1, 100_003],
+        "kind, algorithm": ALGORITHMS,
+    }
+)
 def test_every_algorithm(kind, algorithm, size_bytes):
     graph = topologies.build("switch:npus=8" if algorithm == "nvls" else HOSTS)
     is_counted(collective_program(kind, graph.npus, size_bytes, algorithm, graph).schedules, size_bytes)

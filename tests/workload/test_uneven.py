@@ -13,8 +13,9 @@ from tests.pdes import compare
 from tests.workload.uneven_oracle import check_uneven
 from workload import WorkloadError, collective_program, collectives
 from workload.collectives.plans.plan import NONE
+from workload.collectives.schedules.checks import checked
 from workload.collectives.schedules.oracle import OracleError
-from workload.collectives.schedules.packed import _checked, pack
+from workload.collectives.schedules.packed import pack
 from workload.collectives.schedules.read_back import buffers, unpack
 from workload.collectives.uneven.all_to_all_v import ALGORITHMS, all_to_all_v, buffer_bytes, units
 
@@ -60,7 +61,7 @@ def messages(plans, matrix):
 @pytest.mark.parametrize("matrix", cases().values(), ids=cases())
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_all_end_with_what_is_meant_for_them(algorithm, matrix):
-    plans = _checked(plans_of(algorithm, matrix), algorithm, "all-to-all")
+    plans = checked(plans_of(algorithm, matrix), algorithm, "all-to-all")
     schedules = pack([plans])
     for seed in range(5):
         check_uneven(schedules, 0, units(matrix).sent, seed)

@@ -12,8 +12,9 @@ from tests.workload.handmade import grid, two_rings
 from tests.workload.test_oracle import reasons
 from workload import WorkloadError
 from workload.collectives.plans.plan import Lane, each_its_own, everyone_alike, lines
+from workload.collectives.schedules.checks import checked
 from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import _checked, pack
+from workload.collectives.schedules.packed import pack
 from workload.collectives.schedules.read_back import buffers, unpack
 
 GOOD = {
@@ -27,7 +28,7 @@ GOOD = {
 
 @pytest.mark.parametrize("name", GOOD)
 def test_hand_made_schedules_do_what_they_promise(name):
-    schedules = pack([GOOD["2x3"], _checked(GOOD[name], name)])  # views of the second stand behind those of the first
+    schedules = pack([GOOD["2x3"], checked(GOOD[name], name)])  # views of the second stand behind those of the first
     for seed in range(5):
         check("all-reduce", schedules, 1, seed)
 
@@ -90,7 +91,7 @@ def cut_buffers(draw):
 def test_chunks_sum_to_the_part_and_parts_to_the_whole(case):
     plans, view, size_bytes = case
     whole = {}
-    for member, own in nonempty(enumerate(buffers(pack([_checked(plans, "x")]), 0))):
+    for member, own in nonempty(enumerate(buffers(pack([checked(plans, "x")]), 0))):
         for lane, buffer in nonempty(enumerate(own)):
             every = [buffer.bytes(c, 1, size_bytes) for c in range(buffer.chunks)]
             assert sum(every) == buffer.bytes(0, buffer.chunks, size_bytes)
@@ -122,7 +123,7 @@ def exchange(*, waits):
     stage = Lane().step(send_to=1, to_lane=1)
     after = (0, 0) if waits else (-1, -1)
     land = Lane().step(receive_from=1, receive=1).copy(1, to=0, reduce=True, after=after)
-    return _checked(everyone_alike(2, 1, [stage, land], regions=2), "x")
+    return checked(everyone_alike(2, 1, [stage, land], regions=2), "x")
 
 
 def test_copies_move_and_add_between_regions():
@@ -171,19 +172,19 @@ VIEW = lines([[0, 1], [2, 3]])
 )
 def test_lanes_that_cannot_be_are_refused(plans, text):
     with pytest.raises(WorkloadError) as error:
-        _checked(plans, "algorithm x")
+        checked(plans, "algorithm x")
     assert str(error.value) == f"algorithm x: {text}"
 
 
 def test_a_wire_factor_of_nothing_is_refused():
     with pytest.raises(WorkloadError, match="expected a wire factor above 0"):
-        _checked(everyone_alike(4, 4, [Lane(wire=(0, 1))]), "algorithm x")
+        checked(everyone_alike(4, 4, [Lane(wire=(0, 1))]), "algorithm x")
 
 
 def test_an_output_that_is_not_there_is_refused():
     plans = everyone_alike(4, 4, [Lane()])
     with pytest.raises(WorkloadError, match=r"^x: 1 regions, launch after 0 ps; expected 2 and 0 or more$"):
-        _checked(plans, "x", "all-to-all")
+        checked(plans, "x", "all-to-all")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,10 @@ A module defines
   upper bound, without building them. Nadi refuses a run whose plans would not fit into free memory. Without this
   function a bound applies that holds for any algorithm and grows with the square of the members.
 
+Where NPUs have several NICs towards each other, a buffer is cut into stripes, which run side by side on connections of
+their own (plans.dataset_splits), so that the NICs share it by their rates. An algorithm with `OWN_CONNECTIONS = True`
+is not cut: its lanes name connections, or its members send to switches.
+
 Optional flags: `LOWER_BOUND = True` if the closed form is only a lower bound, `ESTIMATE = True` if it is an estimate,
 `ONE_WAY = True` if no member receives while it sends, so that acknowledgements cost nothing.
 
@@ -31,7 +35,10 @@ and defines
 - `TREES`, if switches take part: "all", "hosts" or "hosts and rails" (trees.aggregators), or a function of the
   parameters that returns one of these. The shape then contains the trees, and the last members of a plan that uses them
   are their aggregators,
+- `check_size(kind, size_bytes, **parameters)`, if it takes some sizes only: raises WorkloadError for others,
 - `size_class(kind, shape, size_bytes, **parameters) -> int`, if several sizes share a plan: sizes of one class do,
+- `launch_ps(kind, shape, size_bytes, **parameters) -> int | None`, if plans of one class differ in their launch_ps, the
+  time before the first step: that of a size; None = the same for all sizes of the class,
 - `plan_uneven(cut, shape, **parameters) -> Plans`, if it supports all-to-alls of split sizes (cut:
   uneven.all_to_all_v.Units),
 - `describe(kind, shape, size_bytes, **parameters) -> str`, if it chooses among several algorithms, for tables.
@@ -58,7 +65,7 @@ import numpy as np
 
 from inputs import plug_ins
 from topologies import NVSWITCH, Graph
-from workload.collectives.plans.dataset_splits import in_parts
+from workload.collectives.plans.dataset_splits import in_parts, in_stripes
 from workload.collectives.plans.extent import PlanExtent, of_any
 from workload.collectives.plans.plan import Plans
 from workload.collectives.uneven.all_to_all_v import ALGORITHMS as PLAIN_UNEVEN
@@ -101,6 +108,12 @@ class AlgorithmChoice(NamedTuple):
     parameters: tuple[tuple[str, Value], ...]  # name and value of every parameter, in the algorithm's order
     dataset_splits: int = 1  # number of parts of the buffer (PARTS)
     chains: int = 1  # number of parts that run at a time (PARTS)
+    stripes: int = 1  # number of equal stripes of the buffer, which run side by side over parallel NICs
+
+    def striped(self, kind: str, stripes: int) -> "AlgorithmChoice":
+        """Return the choice with `stripes` stripes; itself if the kind or algorithm (OWN_CONNECTIONS) has none."""
+        is_whole = kind in _WHOLE or getattr(self.module, "OWN_CONNECTIONS", False)
+        return self if is_whole else self._replace(stripes=stripes)
 
     @property
     def module(self) -> Algorithm:
@@ -127,7 +140,7 @@ class AlgorithmChoice(NamedTuple):
     def is_exact(self) -> bool:
         """Whether the closed form is exact on an idle network, rather than an estimate or a bound."""
         bounds = getattr(self.module, "LOWER_BOUND", False) or getattr(self.module, "ESTIMATE", False)
-        return not bounds and self.dataset_splits == 1
+        return not bounds and self.dataset_splits == self.stripes == 1
 
     def on(self, kind: str, shape: GroupShape | None) -> GroupShape:
         """Return the shape of the group, which the algorithm needs. Raises WorkloadError: the shape is None."""
@@ -141,9 +154,21 @@ class AlgorithmChoice(NamedTuple):
         part_bytes = self.part_bytes(size_bytes)
         return part_bytes if classify is None else int(classify(kind, shape, part_bytes, **dict(self.parameters)))
 
+    def check_size(self, kind: str, size_bytes: int) -> None:
+        """Raise WorkloadError if the algorithm does not take a buffer of this size."""
+        check = getattr(self.module, "check_size", None)
+        if check is not None:
+            check(kind, self.part_bytes(size_bytes), **dict(self.parameters))
+
+    def launch_ps(self, kind: str, shape: GroupShape, size_bytes: int) -> int | None:
+        """Return the picoseconds before the first step for a buffer's size; None = as planned for any of its class."""
+        launch_ps = getattr(self.module, "launch_ps", None)
+        part_bytes = self.part_bytes(size_bytes)
+        return None if launch_ps is None else launch_ps(kind, shape, part_bytes, **dict(self.parameters))
+
     def part_bytes(self, size_bytes: int) -> int:
         """Return the approximate size of a part in bytes, rounded up so that it is above 0 if size_bytes is."""
-        return -(-size_bytes // self.dataset_splits)
+        return -(-size_bytes // (self.dataset_splits * self.stripes))
 
     def describe(self, kind: str, shape: GroupShape, size_bytes: int) -> str:
         """Return in words what an algorithm with variants chooses for a buffer's size; "" for other algorithms."""
@@ -158,7 +183,7 @@ class AlgorithmChoice(NamedTuple):
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
         plans = self.module.plan(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
-        return in_parts(plans, kind, self.dataset_splits, self.chains)
+        return in_stripes(in_parts(plans, kind, self.dataset_splits, self.chains), kind, self.stripes)
 
     def plan_uneven(self, split_units: Units, shape: GroupShape | None) -> Plans:
         """Return the steps of each member in an all-to-all with these split sizes, if the algorithm supports it."""
@@ -169,9 +194,9 @@ class AlgorithmChoice(NamedTuple):
         """Return the number of steps and lanes of `plan`, or an upper bound; the arguments are those of `plan`."""
         count_steps: Callable[..., PlanExtent] | None = getattr(self.module, "extent", None)
         if count_steps is None:
-            return of_any(members).in_parts(self.dataset_splits)
+            return of_any(members).in_parts(self.dataset_splits).in_parts(self.stripes)
         extent = count_steps(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
-        return extent.in_parts(self.dataset_splits)
+        return extent.in_parts(self.dataset_splits).in_parts(self.stripes)
 
     def _arguments(self, kind: str, members: int, shape: GroupShape | None, size_bytes: int) -> tuple[object, ...]:
         """Return the arguments of the module's `plan` and `extent` for one part, after the kind."""

@@ -35,6 +35,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.arrow import numpy_column
 from inputs.units import PS_PER_S
 from workload.compute.measured_times import MeasuredTimes, Row
 from workload.compute.operators import Operator
@@ -255,10 +256,10 @@ def _read(path: Path) -> Columns:
     import pyarrow.parquet as pq  # noqa: PLC0415 - half a second, only if NVIDIA's tables are used
 
     try:
-        table = pq.read_table(path)
+        table = pq.ParquetFile(path).read()
     except (OSError, ValueError) as error:
         raise WorkloadError(f"{path}: {str(error).splitlines()[0]}; expected a table of {PACKAGE}") from None
-    return {name: table[name].to_numpy() for name in table.column_names}
+    return {name: numpy_column(table[name]) for name in table.column_names}
 
 
 def _columns(table: Columns, chosen: NDArray[np.generic], *names: str) -> Iterator[tuple[int, ...]]:

@@ -84,7 +84,7 @@ def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
     import pyarrow.parquet as pq  # noqa: PLC0415 - the same
 
     try:
-        table = pq.read_table(pa.BufferReader(inputs.read_bytes(path)))
+        table = pq.ParquetFile(pa.BufferReader(inputs.read_bytes(path))).read()
     except pa.ArrowException as error:
         raise WorkloadError(f"{path}: no Parquet: {str(error).splitlines()[0]}; expected a table") from None
     _check_columns(path, table.column_names)

@@ -17,7 +17,7 @@ from workload.errors import WorkloadError
 from workload.kinds import KINDS
 from workload.program.program import InNetworkGroup
 from workload.program.settings import CollectiveSettings
-from workload.shape import GroupShape, shape_of
+from workload.shape import GroupShape, shape_of, stripes_of
 from workload.trace_sets.groups import GroupTable
 
 _SHAPELESS = ("direct", "pairwise")
@@ -63,7 +63,8 @@ class ScheduleChooser:
         self._uneven_schedules: dict[tuple[int, GroupShape | None], tuple[int, int]] = {}
         self._groups, self._fabric = group_table, fabric
         self._shapes: dict[int, GroupShape] = {}
-        self._known: dict[tuple[str, int, GroupShape | None, int, str], int] = {}
+        self._stripes: dict[int, int] = {}
+        self._known: dict[tuple[str, int, GroupShape | None, int, str, int], int] = {}
 
     def needs_shape(self, kind: str) -> bool:
         """Return whether the algorithm of a kind depends on the group's shape and on the size."""
@@ -75,8 +76,9 @@ class ScheduleChooser:
         members = len(self._groups.members(group))
         algorithm = self.settings.algorithm_of(kind, is_copied=is_copied)
         if not collectives.choose(kind, algorithm).needs_shape:
-            return self._add(kind, members, None, 0, algorithm)
-        return self._add(kind, members, self._shape(group) if members > 1 else None, size_bytes, algorithm)
+            return self._add(kind, members, None, 0, algorithm, self._stripes_of(group))
+        shape = self._shape(group) if members > 1 else None
+        return self._add(kind, members, shape, size_bytes, algorithm, self._stripes_of(group))
 
     def use(self, group: int, members: Int32, kinds: list[str], size_bytes: Int64, priority: Int32) -> InNetworkGroup:
         """Return the in-network group of collectives (kinds, sizes, priorities); members may be other ranks'."""
@@ -95,12 +97,16 @@ class ScheduleChooser:
             group, members, switches, np.array([number[call] for call in calls], np.int32), size_bytes, priority
         )
 
-    def _add(self, kind: str, members: int, shape: GroupShape | None, size_bytes: int, algorithm: str) -> int:
+    def _add(
+        self, kind: str, members: int, shape: GroupShape | None, size_bytes: int, algorithm: str, stripes: int = 1
+    ) -> int:
         """Return the number of the schedule of a collective, DONE_AT_ONCE without steps."""
-        key = kind, members, shape, size_bytes, algorithm
+        key = kind, members, shape, size_bytes, algorithm, stripes
         if key in self._known:
             return self._known[key]
-        number = self._known[key] = self.schedules.add(kind, algorithm, members, shape, size_bytes)
+        if members > 1:  # closed forms also ask for plans of sizes between those of the program
+            collectives.choose(kind, algorithm).check_size(kind, size_bytes)
+        number = self._known[key] = self.schedules.add(kind, algorithm, members, shape, size_bytes, stripes)
         if number != DONE_AT_ONCE and self.schedules.aggregators(number):
             self.trees_of[number] = kind
         return number
@@ -121,12 +127,25 @@ class ScheduleChooser:
         """Return a key that is equal for groups with equal schedules; by_shape: whether the shape matters."""
         members = len(self._groups.members(group))
         shape = (by_shape and self._shape(group)) or members
-        return shape, tuple(id(matrix) for matrix in self._uneven_of.get(group, ()))  # equal matrices are one array
+        return (
+            shape,
+            self._stripes_of(group),
+            tuple(id(matrix) for matrix in self._uneven_of.get(group, ())),
+        )  # equal matrices are one array
 
     def _shape(self, group: int) -> GroupShape | None:
         """Return the shape of a group, by number; None without a fabric."""
         if group not in self._shapes and self._fabric is not None:
-            members = self._groups.members(group)
-            npus = members if self._placement is None else self._placement[members]
-            self._shapes[group] = shape_of(self._fabric, npus, trees=self.trees)
+            self._shapes[group] = shape_of(self._fabric, self._npus(group), trees=self.trees)
         return self._shapes.get(group)
+
+    def _stripes_of(self, group: int) -> int:
+        """Return the stripes of a group's buffers, by number; 1 without a fabric."""
+        if group not in self._stripes and self._fabric is not None:
+            self._stripes[group] = stripes_of(self._fabric, self._npus(group))
+        return self._stripes.get(group, 1)
+
+    def _npus(self, group: int) -> Int32:
+        """Return int32[n], the NPUs of a group's members."""
+        members = self._groups.members(group)
+        return members if self._placement is None else self._placement[members]

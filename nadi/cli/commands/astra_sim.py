@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from nadi.cli.options import Force, Overrides, Quiet, named_path
-from nadi.cli.simulating import simulate_and_report
+from nadi.cli.simulating import run_and_report
 from nadi.terminal.printing import say
 
 _WORKLOAD = "Prefix of the traces, PREFIX.<npu>.et, or layers of ASTRA-sim 1.0."
@@ -77,6 +77,7 @@ def astra_sim(
 ) -> None:
     """Run files of ASTRA-sim 2 unchanged, and print its lines beside Nadi's report."""
     begin_s = time.monotonic()
+    from nadi.api.running import RunRequest
     from nadi.configuration.run_file import load_config
     from nadi.importers.astra_sim.lines import print_lines
     from nadi.importers.astra_sim.translation import Options, translated
@@ -118,4 +119,4 @@ def astra_sim(
             say(f"run file: {write}")
         return
     end = partial(print_lines, log_folder=logging_folder) if ranks.size == 1 else None
-    simulate_and_report(ranks, config, out, begin_s, force=force, as_json=False, quiet=quiet, before_report=end)
+    run_and_report(RunRequest(config, out), ranks, begin_s, force=force, quiet=quiet, before_report=end)

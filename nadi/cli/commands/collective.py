@@ -21,7 +21,6 @@ from nadi.cli.options import (
 )
 from nadi.cli.output import check_outputs, print_document, say_results, write_charts
 from nadi.configuration.bounds import MAX_SEED
-from nadi.errors import ConfigError
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
@@ -65,48 +64,37 @@ def collective(
     from nadi.launching.launcher import connected_ranks
 
     ranks = connected_ranks(os.environ)
-    import topologies
-    from nadi.configuration.effects import without_effect
     from nadi.configuration.run_file import collective_config
     from nadi.launching.progress import progress
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
     from nadi.reports.result_files.staging import staged
-    from nadi.simulation.fidelities.fabric_settings import fitted
-    from nadi.simulation.run import network_settings
-    from nadi.simulation.wiring.affordable import check_fabric, checker
-    from nadi.simulation.wiring.reading import collective_settings
+    from nadi.simulation.resolving import idle_fabric
+    from nadi.simulation.wiring.affordable import checker
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
     from nadi.studies.collectives.page import FILES, PAGE, page, write_sweep
     from nadi.studies.collectives.skew import demand
     from nadi.studies.collectives.sweep import CollectiveSweep
-    from pdes.fidelity import REFERENCE
 
     with together(ranks):
         check_outputs(None, figures)
         own = Workers(ranks, backend_of(backend, ranks), workers)
         config = collective_config(topology, [*overrides, *([f'network.fidelity="{fidelity}"'] if fidelity else [])])
-        _refuse_nvlink_closed_forms(config.network.nvlink)
-        network, system = config.network, config.system
-        check_fabric(config.topology.source(), force=force)
-        graph = topologies.build(config.topology.source())
-        case, source = demand(kind, matrix, skew, graph.npus, seed, collective_settings(config, graph, force=force))
+        idle = idle_fabric(config, seed, force=force)
+        graph, settings, simulates = idle.graph, idle.settings, idle.simulates
+        case, source = demand(kind, matrix, skew, graph.npus, seed, idle.collectives)
         steps_bytes = [0] if matrix else sizes_of(kind, sizes)
-        simulates = network.model.has_links
-        simulated = network if simulates else network.model_copy(update={"fidelity": REFERENCE})
-        settings = fitted(graph, network_settings(simulated, system, seed=seed, record_nodes=False, record_flows=False))
         check = checker(graph, settings, ranks.size * workers, force=force) if simulates else lambda _: None
         chosen = choose(graph, case, ",".join(algorithm), steps_bytes, check)
     if chosen.left_out and ranks.rank == 0:
         say(f"nadi: skipped: {skipped_text(chosen.left_out)}", err=True)
-    for sentence in filter(None, (*graph.remarks, without_effect(config))) if ranks.rank == 0 else ():
+    for sentence in idle.remarks if ranks.rank == 0 else ():
         say(f"nadi: {sentence}", err=True)
     with staged(out, FILES, ranks) if out else nullcontext() as staging:
         with progress(quiet=quiet or ranks.rank != 0) as shown:
             rows = list(measure(graph, case, chosen, steps_bytes, settings, shown, own, simulates=simulates))
-        sweep = CollectiveSweep(
-            case.kind, graph.name, graph.npus, network, settings.seed, rows, chosen.left_out, source, system
-        )
+        of_case = case.kind, graph.name, graph.npus, idle.keys, seed, rows, chosen.left_out, source
+        sweep = CollectiveSweep(*of_case, simulates, idle.overload)
         with together(ranks):
             if staging:
                 write_sweep(staging, sweep)
@@ -117,13 +105,6 @@ def collective(
         say_results(out, PAGE, err=as_json)
     if figures:
         write_charts(figures, page(sweep), err=as_json)
-
-
-def _refuse_nvlink_closed_forms(nvlink: str) -> None:
-    """Refuse [network] nvlink with another value than "messages"."""
-    if nvlink != "messages":
-        found = f'[network] nvlink: found "{nvlink}"'
-        raise ConfigError(f"{found}, which every row contains anyway; expected another")
 
 
 def _tables(sweep: "CollectiveSweep") -> "Group":

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from nadi.cli.options import Force, Overrides, named_path
-from nadi.cli.simulating import simulate_and_report
+from nadi.cli.simulating import run_and_report
 from nadi.configuration.bounds import MAX_SEED
 from nadi.terminal.printing import say
 
@@ -55,6 +55,7 @@ def htsim(
     """Run files of htsim and ATLAHS unchanged: a connection matrix or GOAL schedule on a tree, packet by packet."""
     del end, sender_only
     begin_s = time.monotonic()
+    from nadi.api.running import RunRequest
     from nadi.configuration.run_file import load_config
     from nadi.importers.htsim.lines import print_spread
     from nadi.importers.htsim.translation import HtsimOptions, translated
@@ -72,4 +73,5 @@ def htsim(
     for remark in translation.remarks if ranks.rank == 0 else ():
         say(f"nadi: {remark}", err=True)
     spread = partial(print_spread, err=as_json) if traffic is not None and ranks.size == 1 else None
-    simulate_and_report(ranks, config, out, begin_s, force=force, as_json=as_json, quiet=quiet, before_report=spread)
+    request = RunRequest(config, out)
+    run_and_report(request, ranks, begin_s, force=force, as_json=as_json, quiet=quiet, before_report=spread)

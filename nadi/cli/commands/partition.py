@@ -8,7 +8,6 @@ import typer
 from nadi.cli.completion import methods
 from nadi.cli.options import AsJson, Force, Overrides, named_path
 from nadi.cli.output import print_json, print_table
-from nadi.errors import ConfigError
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
@@ -35,27 +34,17 @@ def partition(
     """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
     from nadi.reports.pages.partition import check_plot, write_plot
-    from nadi.simulation.wiring.affordable import check_fabric
-    from nadi.simulation.wiring.partitioning import compare, divide, expected_load, measured_load
-    from nadi.simulation.wiring.reading import built_fabric
-    from pdes.fidelity import quoted
+    from nadi.simulation.resolving import partition_inputs
+    from nadi.simulation.wiring.partitioning import compare, divide
 
     if plot:
         check_plot(plot)
-    config = load_config(file, overrides)
-    if not config.network.model.several_workers:
-        raise ConfigError(
-            f"[network] fidelity: found {config.network.fidelity!r}, which runs on one worker; "
-            f"expected {quoted(lambda model: model.several_workers)}"
-        )
-    check_fabric(config.topology.source(), force=force)
-    graph = built_fabric(config)
-    load = measured_load(weights, graph) if weights else expected_load(config, graph, force=force)
-    chosen, report = divide(graph, parts, method or config.engine.partitioner, load, config.network)
+    graph, load, division = partition_inputs(load_config(file, overrides), weights, force=force)
+    chosen, report = divide(graph, parts, method or division.method, load, division.settings)
     document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}
     document |= {"links": graph.links, "weights": str(weights) if weights else "expected"}
     if all_methods:
-        reports, errors = compare(graph, parts, load, config.network)
+        reports, errors = compare(graph, parts, load, division.settings)
         failures = {name: str(error) for name, error in errors.items()}
         tables = [comparison_table(reports, failures)]
         document |= {"reports": [each.as_dict() for each in reports.values()], "failures": failures}

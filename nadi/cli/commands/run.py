@@ -10,10 +10,9 @@ import typer
 from inputs import plug_ins
 from nadi.cli.completion import cluster_names, model_names
 from nadi.cli.options import Force, Overrides, Quiet, named_path
-from nadi.cli.simulating import simulate_and_report
+from nadi.cli.simulating import run_and_report
 from nadi.configuration.bounds import MAX_WORKERS
 from nadi.errors import ConfigError
-from nadi.terminal.printing import say
 
 _FILE = "Run file; docs/reference/run-file.md lists its keys."
 _MODEL = "Model to train, by name or file: `nadi workload models`."
@@ -55,14 +54,9 @@ def run(
 
     begin_s = time.monotonic()
     ranks = connected_ranks(os.environ)
-    from nadi.configuration.run_file import load_config
+    from nadi.api.running import run_request
     from nadi.configuration.sections import WEIGHT_SOURCES
-    from nadi.insight.runs import Run
-    from nadi.launching.checkpoints import newest, read_run
     from nadi.launching.world import together
-    from nadi.reports.pages.page import check_page, write_page
-    from nadi.reports.pages.report import report as report_page
-    from nadi.reports.result_files.run_folder import REPORT
 
     def from_here(kind: str, name: str | None) -> str | None:
         return name and plug_ins.with_path(kind, name, lambda path: str(Path(path).absolute()))
@@ -82,34 +76,8 @@ def run(
     if weights:
         from_options.append(f"engine.weights={weights if weights in WEIGHT_SOURCES else Path(weights).absolute()}")
     with together(ranks):
-        resumed_from = newest(resume) if resume is not None else None
-        if resumed_from is not None and file is None and not model:
-            given = read_run(resumed_from).values["arguments"]
-            file = Path(given["file"]) if given.get("file") else None  # other commands give none
-            overrides = [*given.get("overrides", ()), *overrides]
-        if file is None and not model and not overrides:
-            raise ConfigError(
-                "found neither a run file nor --model; expected RUN.toml, or --model NAME --plan PLAN --cluster NAME"
-            )
-        config = load_config(file, [*overrides, *from_options])
-        folder, has_page = out or resume or config.output.dir, report or config.output.report
-        arguments = {"file": file and str(file.absolute()), "overrides": [*overrides, *from_options]}
-        if has_page and folder is None:
+        request = run_request(file, overrides, options=from_options, out=out, report=report, resume=resume)
+        if request.has_page and request.folder is None:
             source = "--report" if report else "report in [output]"
             raise ConfigError(f"{source}: found no folder of results; expected --out DIR, or dir in [output]")
-        if has_page and folder:
-            check_page(folder / REPORT)
-    simulate_and_report(
-        ranks,
-        config,
-        folder,
-        begin_s,
-        force=force,
-        as_json=as_json,
-        quiet=quiet,
-        resumed_from=resumed_from,
-        arguments=arguments,
-    )
-    if has_page and folder and ranks.rank == 0:
-        write_page(folder / REPORT, report_page(Run(folder)))
-        say(f"page: {folder / REPORT}", err=as_json)
+    run_and_report(request, ranks, begin_s, force=force, as_json=as_json, quiet=quiet)

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from nadi.cli.options import Force, Overrides, Quiet, named_path
-from nadi.cli.simulating import simulate_and_report
+from nadi.cli.simulating import run_and_report
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.terminal.printing import say
 
@@ -45,6 +45,7 @@ def simai(
 ) -> None:
     """Run files of SimAI unchanged: a workload of layers on a topology, packet by packet, or at bus bandwidths."""
     begin_s = time.monotonic()
+    from nadi.api.running import RunRequest
     from nadi.configuration.run_file import load_config
     from nadi.importers.simai.translation import SimaiOptions, translated
     from nadi.launching.launcher import connected_ranks
@@ -58,4 +59,4 @@ def simai(
         config = load_config(None, [*named, *overrides], translation.sections)
     for remark in translation.remarks if ranks.rank == 0 else ():
         say(f"nadi: {remark}", err=True)
-    simulate_and_report(ranks, config, out, begin_s, force=force, as_json=as_json, quiet=quiet)
+    run_and_report(RunRequest(config, out), ranks, begin_s, force=force, as_json=as_json, quiet=quiet)

@@ -15,7 +15,7 @@ from et import NodeType, TraceTable
 from et.arrays import Int64, Mask
 from inputs.units import PS_PER_NS
 from nadi.errors import OutputError
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run_plan import FinishedRun, Roofline
 from nadi.terminal.printing import say
 
 _LOG = "log.log"  # name of ASTRA-sim's log in its logging folder
@@ -82,13 +82,13 @@ def _of_npu(run: FinishedRun, npu: int, table: TraceTable, times: _Times) -> Ite
         yield f"[statistics] sys[{npu}], {kind} time: {time_ns}"
     overlap_ns = busy_ns["GPU"] + busy_ns["Comm"] - wall_ns if {"GPU", "Comm"} <= busy_ns.keys() else 0
     yield f"[statistics] sys[{npu}], Total compute-communication overlap: {overlap_ns}"
-    if run.config.compute.model == "roofline":
-        yield from _roofline(run, npu, table, times, is_compute)
+    if run.roofline is not None:
+        yield from _roofline(run.roofline, npu, table, times, is_compute)
 
 
-def _roofline(run: FinishedRun, npu: int, table: TraceTable, times: _Times, is_compute: Mask) -> Iterator[str]:
+def _roofline(roofline: Roofline, npu: int, table: TraceTable, times: _Times, is_compute: Mask) -> Iterator[str]:
     """Return the lines about the use of compute and memory: means over compute nodes, weighted by their durations."""
-    peak, bandwidth = run.config.compute.peak_flops or 0.0, (run.config.memory.bandwidth or 0) / 8
+    peak, bandwidth = roofline
     modelled = is_compute & ~table.is_cpu_op & (table.tensor_size > 0)
     duration = (times.finish_ns - times.start_ns).astype(np.float64)
     total = duration[is_compute].sum() + 1  # ASTRA-sim adds 1 so that it never divides by 0

@@ -4,7 +4,7 @@ import numpy as np
 
 from et import NodeType
 from inputs.units import PS_PER_US
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run_plan import FinishedRun
 from nadi.terminal.printing import say
 
 
@@ -13,7 +13,7 @@ def print_spread(run: FinishedRun, *, err: bool) -> None:
 
     Nothing is printed if the run does not have sends wait for it. err: Whether the line goes to standard error.
     """
-    if not run.config.network.acknowledged:
+    if not run.settings.fidelity.acknowledged:
         return
     times = []
     for npu, trace in enumerate(run.trace_of_npu.tolist()):

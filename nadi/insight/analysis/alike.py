@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from et.arrays import Int64
+from inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
 from nadi.insight.analysis.distinct import distinct_rows
 from nadi.insight.analysis.findings import Findings
 from nadi.simulation.schemas import COLLECTIVES
@@ -26,9 +26,9 @@ def collectives_table(findings: Findings) -> pa.Table:
     """Return collectives.parquet of a run."""
     found = findings.collectives
     columns = {
-        "group_name": pa.array(findings.group_names, pa.string()),
-        "kind": pa.DictionaryArray.from_arrays(pa.array(found.kind, pa.int32()), pa.array(KINDS)),
-        "algorithm": pa.array(findings.algorithms, pa.string()),
+        "group_name": arrow_texts(findings.group_names),
+        "kind": arrow_words(KINDS, found.kind),
+        "algorithm": arrow_texts(findings.algorithms),
         "bytes": found.size_bytes,
         "algbw_Bps": findings.algorithm_Bps,
         "busbw_Bps": findings.bus_Bps,
@@ -42,15 +42,15 @@ def collectives_table(findings: Findings) -> pa.Table:
 def alike(collectives: pa.Table) -> dict[CollectiveKey, Int64]:
     """Return the rows of collectives.parquet by key, in the order of each key's first row."""
     names = ("group_name", "kind", "members", "bytes")
-    words = (pc.dictionary_encode(collectives[name].cast(pa.string()).combine_chunks()) for name in names[:2])
-    columns = (*(word.indices for word in words), *(collectives[name] for name in names[2:]))
-    first, number = distinct_rows([np.asarray(column, np.int64) for column in columns])
-    keys = zip(*(collectives[name].take(first).to_pylist() for name in names), strict=True)
+    words = [np.unique(numpy_column(collectives[name]), return_inverse=True)[1] for name in names[:2]]
+    first, number = distinct_rows([*words, *(numpy_column(collectives[name]) for name in names[2:])])
+    chosen = collectives.select(names).take(arrow_numbers(first))
+    keys = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
     rows = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number, minlength=1))[:-1])
     return dict(zip((CollectiveKey(*key) for key in keys), rows, strict=False))
 
 
 def slowest(collectives: pa.Table) -> list[tuple[CollectiveKey, Int64]]:
     """Return the keys and rows of `alike`, those with the largest summed time first."""
-    time_ps = np.asarray(collectives["time_ps"])
+    time_ps = numpy_column(collectives["time_ps"])
     return sorted(alike(collectives).items(), key=lambda each: -int(time_ps[each[1]].sum()))

@@ -8,7 +8,7 @@ import numpy as np
 
 from et.arrays import Int64
 from nadi.insight.analysis.node_times import row_blocks
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run_plan import FinishedRun
 from workload.errors import Exchange
 
 _NAME = re.compile(r"step(\d{1,9})/")

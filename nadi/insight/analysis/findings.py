@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from et.arrays import Float64, Int32, Int64
 from inputs.units import PS_PER_S
 from nadi.insight.analysis import jobs, node_times
-from nadi.insight.analysis.cautions import WorkCounts, cautions, count
+from nadi.insight.analysis.cautions import cautions
 from nadi.insight.analysis.distinct import distinct_rows
 from nadi.insight.analysis.done_steps import DoneSteps, done_steps
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
@@ -22,8 +22,7 @@ from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_p
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.simulation.job_times import job_finish_ps
-from nadi.simulation.run import FinishedRun
-from nadi.simulation.wiring.reading import memory_nodes
+from nadi.simulation.run_plan import FinishedRun
 from workload import KINDS
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import Exchange, alone
@@ -76,7 +75,6 @@ class RankFindings:
     group_names: dict[int, str]  # names of the groups that ran collectives, by group
     # closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1
     closed_forms: dict[CollectiveKey, ClosedForm]
-    counts: WorkCounts  # counts of the trace nodes
     # int64[k, categories], time of each NPU by axis (analysis.step_times); None if no name has an axis
     step_times: Int64 | None
     requests: Requests | None = None  # times of requests and tokens on these NPUs; None if no node belongs to a request
@@ -118,7 +116,6 @@ def part(
         collectives=found,
         group_names={group: program.group_names[group] for group in np.unique(found.group).tolist()},
         closed_forms=_closed_forms(simulation, found, schedule, played, {} if known is None else known),
-        counts=count(simulation),
         step_times=None if steps is None else steps[npus],
         requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
         job_finish_ps=job_finish_ps(program, results),
@@ -128,11 +125,10 @@ def part(
 
 def _without_step(simulation: FinishedRun) -> Iterator[int]:
     """Yield the NPUs that do no training step: memories, and those of jobs that are messages without a model."""
-    yield from memory_nodes(simulation.config, simulation.graph)
-    jobs, sections = simulation.program.jobs, simulation.config.jobs
+    yield from simulation.memories
+    jobs = simulation.program.jobs
     if jobs is not None:
-        copies = [section.traffic is not None for section in sections for _ in range(section.repeat)]
-        for number in np.flatnonzero(copies).tolist():
+        for number in np.flatnonzero([job.is_traffic for job in simulation.jobs]).tolist():
             yield from jobs.npus_of(number).tolist()
 
 
@@ -173,7 +169,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
             simulation.settings.faults.links,
             int(results.settled.get("cell_ps", 1)),
         ),
-        warnings=cautions(simulation, [p.counts for p in parts]),
+        warnings=cautions(simulation),
         step_times=step_times,
         jobs=jobs.documents(simulation, np.max([p.job_finish_ps for p in parts], axis=0), step_times),
         serving=figures(p.requests for p in parts),

@@ -8,7 +8,7 @@ import numpy as np
 
 from et.arrays import Int32, Int64
 from nadi.insight.analysis import training_step as step
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run_plan import FinishedRun
 from workload.program.program import FabricJobs
 
 MIN_SHARE = 0.01  # part of a link's bytes below which a job counts as not using it: acknowledgements of other traffic
@@ -24,9 +24,8 @@ def documents(simulation: FinishedRun, finish_ps: Int64, step_times: Int64 | Non
     jobs = simulation.program.jobs
     if jobs is None:
         return []
-    sections = [section for section in simulation.config.jobs for _ in range(section.repeat)]
     found = []
-    for number, (name, section) in enumerate(zip(jobs.names, sections, strict=True)):
+    for number, (name, job) in enumerate(zip(jobs.names, simulation.jobs, strict=True)):
         begin_ps, end_ps = int(jobs.begin_ps[number]), int(finish_ps[number])
         npus = jobs.npus_of(number)
         entry: dict[str, Any] = {
@@ -41,11 +40,11 @@ def documents(simulation: FinishedRun, finish_ps: Int64, step_times: Int64 | Non
             entry["compute_slowdown"] = simulation.settings.job_slowdowns[number]
         own = replace(
             simulation,
-            config=simulation.config.of_job(section),
+            training=job.training,
             results=replace(simulation.results, finish_time_ps=end_ps - begin_ps),
         )
         times = _own_times(simulation, step_times, npus, end_ps - begin_ps)
-        entry["step"] = step.document(own, times, section.iterations) if section.traffic is None else {}
+        entry["step"] = {} if job.is_traffic else step.document(own, times)
         if simulation.alone_ps:
             entry["alone_ps"] = simulation.alone_ps[number]
             if entry["alone_ps"]:

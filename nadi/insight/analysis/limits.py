@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from et.arrays import Int64
+from inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 
 
@@ -39,7 +40,7 @@ def limiting_link(run: Run, group: int, src: int, dst: int) -> int | None:
     """
     if run.limits is None:
         return None
-    limits = {name: np.asarray(run.limits[name]) for name in run.limits.column_names}
+    limits = {name: numpy_column(run.limits[name]) for name in run.limits.column_names}
     own = limits["group"] == group
     if group < 0:
         own &= (limits["src"] == src) & (limits["dst"] == dst)

@@ -10,6 +10,7 @@ import numpy as np
 
 import topologies
 from et.arrays import Float64, Int64
+from inputs.arrow import numpy_column
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.runs import Run
 
@@ -26,14 +27,14 @@ class LinkLoad(NamedTuple):
 
 def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
     """Estimate the load of the busiest links in equal intervals of a run."""
-    busy = np.asarray(run.links["tx_bytes"], np.float64)
-    order = np.argsort(-np.asarray(run.links["utilisation"], np.float64), kind="stable")[:max_links]
+    busy = numpy_column(run.links["tx_bytes"], np.float64)
+    order = np.argsort(-numpy_column(run.links["utilisation"], np.float64), kind="stable")[:max_links]
     links = order[busy[order] > 0]
     edges = np.linspace(0, max(run.finish_time_ps, 1), num_intervals + 1)
-    rate_bps = np.asarray(run.links["rate_bps"], np.float64)
+    rate_bps = numpy_column(run.links["rate_bps"], np.float64)
     flows, uses = run.flows, _uses(run, links)
-    start_ps, finish_ps, size = (np.asarray(flows[name], np.float64) for name in ("start_ps", "finish_ps", "bytes"))
-    pair = np.asarray(flows["src"], np.int64) * run.graph.nodes + np.asarray(flows["dst"], np.int64)
+    start_ps, finish_ps, size = (numpy_column(flows[name], np.float64) for name in ("start_ps", "finish_ps", "bytes"))
+    pair = numpy_column(flows["src"], np.int64) * run.graph.nodes + numpy_column(flows["dst"], np.int64)
     share = np.zeros((len(links), num_intervals))
     for row, link in enumerate(links.tolist()):
         own = np.flatnonzero(np.isin(pair, uses.get(link, np.zeros(0, np.int64))))
@@ -47,9 +48,9 @@ def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
 def _uses(run: Run, links: Int64) -> dict[int, Int64]:
     """Return for each link the pairs of NPUs (src * nodes + dst) whose messages cross it."""
     graph = run.graph
-    key = np.asarray(run.flows["src"], np.int64) * graph.nodes + np.asarray(run.flows["dst"], np.int64)
+    key = numpy_column(run.flows["src"], np.int64) * graph.nodes + numpy_column(run.flows["dst"], np.int64)
     pairs, index = np.unique(key, return_inverse=True)
-    by_bytes = np.argsort(-np.bincount(index.reshape(-1), np.asarray(run.flows["bytes"], np.float64)), kind="stable")
+    by_bytes = np.argsort(-np.bincount(index.reshape(-1), numpy_column(run.flows["bytes"], np.float64)), kind="stable")
     wanted, found = set(links.tolist()), dict[int, list[int]]()
     for pair in pairs[by_bytes[:MAX_PAIRS]].tolist():
         src, dst = divmod(pair, graph.nodes)

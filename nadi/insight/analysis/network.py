@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from et.arrays import Int64
 from et.statistics.percentiles import percentile
+from inputs.arrow import numpy_column
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, SAMPLES, Schema
@@ -301,7 +302,7 @@ def _columns(run: Run, schema: Schema, needed_columns: Sequence[str]) -> dict[st
     for name in table.column_names:
         column = table[name]
         is_text = is_name.get(name) or pa.types.is_dictionary(column.type)
-        columns[name] = column.to_pylist() if is_text else column.to_numpy()
+        columns[name] = column.to_pylist() if is_text else numpy_column(column)
         table = table.drop_columns(name)  # not twice in memory
     return columns
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from inputs.arrow import arrow_texts, numpy_column
 from nadi.errors import ConfigError
 from nadi.insight.analysis.network import percentiles, size_classes
 from nadi.insight.runs import Run
@@ -46,12 +47,12 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> l
         if flows is None:
             raise ConfigError(f"{folder}: no flows.parquet; expected results of a run that keeps its messages")
         if job:
-            flows = flows.filter(pc.equal(flows["job"], job))
+            flows = flows.filter(pc.equal(flows["job"], arrow_texts([job])[0]))
         flows = flows.drop_null()
         if not len(flows):
             raise ConfigError(f"{folder}: no message with a known slow-down")
-        slowdown = np.asarray(flows["slowdown"], np.float64)
-        for from_bytes, here in size_classes(np.asarray(flows["bytes"], np.int64)):
+        slowdown = numpy_column(flows["slowdown"], np.float64)
+        for from_bytes, here in size_classes(numpy_column(flows["bytes"], np.int64)):
             samples.setdefault(from_bytes, []).append((int(here.sum()), percentiles(slowdown[here], PERCENTILES)))
     return [
         _row(group, from_bytes, samples[from_bytes])

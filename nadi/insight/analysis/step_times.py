@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import NodeType, TraceTable
-from et.arrays import Int8, Int32, Int64, positions, spans
+from et.arrays import Int8, Int32, Int64, positions_in_sorted, spans
 from nadi.insight.analysis.node_times import NodeRows, row_blocks
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
@@ -138,6 +138,21 @@ class StartTimes(NamedTuple):
     last: Int64  # int64[c], this member's NPU, the lowest of several
 
 
+class _SentMessages:
+    """The begin of each message, found by its sender and its number."""
+
+    def __init__(self, begun: StartTimes) -> None:
+        self._messages, number = np.unique(begun.message, return_inverse=True)
+        self._key = begun.sender * len(self._messages) + number.reshape(-1)  # ascends, as senders and messages do
+        self._sent_ps = np.append(begun.sent_ps, 0)
+
+    def begin_ps(self, sender: Int64, message: Int64) -> Int64:
+        """Return int64[k], the begin of each message; 0 = nobody sends it."""
+        number = positions_in_sorted(self._messages, message)
+        key = np.where(number >= 0, sender * len(self._messages) + number, _NONE)
+        return self._sent_ps[positions_in_sorted(self._key, key)]
+
+
 def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
     """Return whether the name of any communication on any rank contains its axis of parallelism; all ranks call."""
     axes = _axes(traces)
@@ -150,13 +165,14 @@ def step_times(
     """Return int64[npus, len(CATEGORIES)] picoseconds, 0 on other ranks; trace_of_npu: int32[npus], < 0 = none."""
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))
+    sent = _SentMessages(begun)
     nodes = _FileNodes(traces)
     first_row = np.cumsum([0, *(len(trace.type) for trace in traces)])[:-1]
 
     def blocks() -> Iterator[Segments]:
         for rows in row_blocks(program, results.npu_node_ptr):
             file_row = first_row[trace_of_npu[rows.npu]] + rows.row
-            yield _Block(program, rows, results, nodes, file_row, folded).segments(begun)
+            yield _Block(program, rows, results, nodes, file_row, folded).segments(begun, sent)
 
     total = np.zeros((program.npus, len(CATEGORIES)), np.int64)
     segments = _joined(list(blocks()))
@@ -224,7 +240,7 @@ class _Block:
         self._begin_ps = program.begins_ps
         self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
 
-    def segments(self, begun: StartTimes) -> Segments:
+    def segments(self, begun: StartTimes, sent: _SentMessages) -> Segments:
         """Return the activities and waits of this block's NPUs that took time."""
         own = np.flatnonzero(self._category == _COMPUTE)
         own = own[np.lexsort((self._start_ps[own], self._rows.npu[own]))]
@@ -237,7 +253,7 @@ class _Block:
         while len(node):
             parent = self._latest_parents(node)
             begin_ps = np.maximum(from_ps, np.where(parent >= 0, self._finish_ps[parent], 0))
-            parts += self._shares(node, begin_ps, until_ps, begun)
+            parts += self._shares(node, begin_ps, until_ps, begun, sent)
             goes_on = begin_ps > from_ps
             node, from_ps, until_ps = parent[goes_on], from_ps[goes_on], begin_ps[goes_on]
         segments = _joined(parts)
@@ -287,10 +303,12 @@ class _Block:
         self._latest[asked] = self._nodes.latest_parents(self._file_row[asked], self._first[asked], self._finish_ps)
         return self._latest[node]
 
-    def _shares(self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: StartTimes) -> list[Segments]:
+    def _shares(
+        self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: StartTimes, sent: _SentMessages
+    ) -> list[Segments]:
         """Return the segments of some nodes: bubbles, waits for members of collectives, and the time of their axes."""
         category = self._category[node]
-        met_ps = np.clip(self._met_ps(node, begun), begin_ps, until_ps)
+        met_ps = np.clip(self._met_ps(node, begun, sent), begin_ps, until_ps)
         bubble = self._segments(node, begin_ps, met_ps, np.full(len(node), _BUBBLE))
         ready_ps = met_ps.copy()
         of = np.flatnonzero((self._program.node_kind[self._rows.at[node]] == COLLECTIVE) & ~_CROSSES_STAGES[category])
@@ -305,7 +323,7 @@ class _Block:
         wait = wait._replace(last=last, met_ps=before_ps)
         return [bubble, wait, self._segments(node, ready_ps, until_ps, category)]
 
-    def _met_ps(self, node: Int64, begun: StartTimes) -> Int64:
+    def _met_ps(self, node: Int64, begun: StartTimes, sent: _SentMessages) -> Int64:
         """Return int64[k]: the time until which the other ends had not begun; 0 where that wait is not a bubble."""
         program, at, npu = self._program, self._rows.at[node], self._rows.npu[node]
         kind = program.node_kind[at]
@@ -313,9 +331,7 @@ class _Block:
         of = np.flatnonzero(kind == RECV)
         peer = program.node_peer[at[of]].astype(np.int64)
         keys = receive_key(-peer, program.node_tag[at[of]], program.node_seq[at[of]])
-        found[of] = _looked_up(
-            begun.sender, begun.message, begun.sent_ps, self._folded.like[program.peers(npu[of], peer)], keys
-        )
+        found[of] = sent.begin_ps(self._folded.like[program.peers(npu[of], peer)], keys)
         of = np.flatnonzero((kind == COLLECTIVE) & _CROSSES_STAGES[self._category[node]])
         keys = _collective(program, npu[of], at[of], self._folded)
         found[of] = begun.ready_ps[np.searchsorted(begun.collective, keys)] if len(of) else 0
@@ -367,10 +383,3 @@ def _collective(program: Program, npu: Int64, program_row: Int64, folded: Folded
         np.int64
     )
     return group << _SEQ_BITS | program.node_seq[program_row]
-
-
-def _looked_up(owner: Int64, key: Int64, value: Int64, wanted_owner: Int64, wanted: Int64) -> Int64:
-    """Return the values of wanted owners and keys; 0 for a missing pair."""
-    distinct, number = np.unique(np.concatenate([key, wanted]), return_inverse=True)
-    pair = np.concatenate([owner, wanted_owner]) * len(distinct) + number.reshape(-1)
-    return np.append(value, 0)[positions(pair[: len(key)], pair[len(key) :])]

@@ -4,11 +4,9 @@ from typing import Any, NamedTuple
 
 from et.arrays import Int64
 from inputs.units import PS_PER_S
-from nadi.configuration.from_model import model_and_plan
 from nadi.insight.analysis.done_steps import DoneSteps
 from nadi.insight.analysis.step_times import CATEGORIES
-from nadi.simulation.run import FinishedRun
-from workload.compute import find_gpu
+from nadi.simulation.run_plan import FinishedRun
 
 
 class Throughput(NamedTuple):
@@ -31,18 +29,18 @@ class Throughput(NamedTuple):
     hfu_all_pairs: float | None
 
 
-def throughput(simulation: FinishedRun, iterations: int = 1, so_far: DoneSteps | None = None) -> Throughput | None:
+def throughput(simulation: FinishedRun, so_far: DoneSteps | None = None) -> Throughput | None:
     """Return the throughput of a run that simulates a model; None for other runs and for runs that take no time.
 
-    `iterations`: Number of times that it runs the plan's steps. `so_far`: Steps that a run which is not over has done.
+    `so_far`: Steps that a run which is not over has done.
     """
-    found, results = model_and_plan(simulation.config), simulation.results
+    found, results = simulation.training, simulation.results
     finish_ps = results.finish_time_ps if results.cut_ps is None else so_far.end_ps if so_far else 0
     if found is None or finish_ps == 0:
         return None
     from workload.generators.models import training_flops
 
-    model, plan = found
+    model, plan, peak, iterations = found
     steps = so_far.steps if so_far else plan.steps * iterations
     step_s = finish_ps / steps / PS_PER_S
     batch, tokens = plan.global_batch, plan.sequence
@@ -53,8 +51,6 @@ def throughput(simulation: FinishedRun, iterations: int = 1, so_far: DoneSteps |
         training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal, lora=plan.lora)
         for causal in (True, False)
     )
-    gpu = simulation.config.compute.gpu
-    peak = simulation.config.compute.peak_flops or (find_gpu(gpu).peak_flops.get(plan.dtype) if gpu else None)
     could = None if peak is None else peak * plan.gpus * step_s
     return Throughput(
         steps=steps,
@@ -70,15 +66,13 @@ def throughput(simulation: FinishedRun, iterations: int = 1, so_far: DoneSteps |
     )
 
 
-def document(
-    simulation: FinishedRun, times: Int64 | None, iterations: int = 1, so_far: DoneSteps | None = None
-) -> dict[str, Any]:
+def document(simulation: FinishedRun, times: Int64 | None, so_far: DoneSteps | None = None) -> dict[str, Any]:
     """Return the `step` table of summary.json; times: int64[npus, len(CATEGORIES)], None = no name has an axis.
 
-    `iterations`, `so_far`: as for throughput.
+    `so_far`: as for throughput.
     """
     fields: dict[str, Any] = {}
-    rates = throughput(simulation, iterations, so_far)
+    rates = throughput(simulation, so_far)
     if rates is not None:
         fields |= {key: value for key, value in rates._asdict().items() if value is not None}
     if times is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.arrow import numpy_column
 from nadi.insight.analysis.alike import CollectiveKey, alike
 from nadi.insight.analysis.network import tiers as tiers_of
 from nadi.insight.runs import Run
@@ -89,8 +90,8 @@ def _collectives_of(run: Run) -> dict[CollectiveKey, dict[str, Any]]:
     if not run.has(COLLECTIVES):
         return {}
     table = run.collectives
-    times_ps, closed_form_ps = (np.asarray(table[name], np.float64) for name in ("time_ps", "closed_form_ps"))
-    wait_ps = np.asarray(table["ready_ps"], np.float64) - np.asarray(table["start_ps"], np.float64)
+    times_ps, closed_form_ps = (numpy_column(table[name], np.float64) for name in ("time_ps", "closed_form_ps"))
+    wait_ps = numpy_column(table["ready_ps"], np.float64) - numpy_column(table["start_ps"], np.float64)
     algorithms = table["algorithm"].to_pylist()
     found = {}
     for key, rows in alike(table).items():
@@ -132,7 +133,7 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
     common = [link for link in places[0] if all(link in each for each in places)]
     at = [np.array([each[link] for link in common], np.int64) for each in places]
     columns = {
-        name: np.array([np.asarray(run.links[name], np.float64)[rows] for run, rows in zip(runs, at, strict=True)])
+        name: np.array([numpy_column(run.links[name], np.float64)[rows] for run, rows in zip(runs, at, strict=True)])
         for name in _OF_LINK
     }
     differs = np.zeros(len(common), np.bool_)
@@ -157,7 +158,7 @@ def _by_tier(run: Run) -> dict[str, dict[str, Any]]:
     """Return count, rate, utilisation, queue and sums of the links of each tier."""
     table = run.links
     tier = np.array(tiers_of({name: table[name].to_pylist() for name in ("src", "dst")}))
-    values = {name: np.asarray(table[name], np.float64) for name in {*_SUMS, *_OF_LINK}}
+    values = {name: numpy_column(table[name], np.float64) for name in {*_SUMS, *_OF_LINK}}
     found = {}
     for name in dict.fromkeys(tier.tolist()):
         own = {column: numbers[tier == name] for column, numbers in values.items()}
@@ -201,7 +202,7 @@ def times(runs: Sequence[Run]) -> dict[str, Any]:
     parts = [
         _by_kind(run)
         if table is None or not by_axes
-        else {name: np.asarray(table[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
+        else {name: numpy_column(table[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
         for run, table in zip(runs, steps, strict=True)
     ]
     rows = []
@@ -222,10 +223,10 @@ def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
     count = {len(run.npus) for run in runs}
     if len(count) > 1:
         return []
-    columns = {name: np.array([np.asarray(run.npus[name], np.float64) for run in runs]) for name in _OF_NPU}
+    columns = {name: np.array([numpy_column(run.npus[name], np.float64) for run in runs]) for name in _OF_NPU}
     moved = np.max([np.abs(of - of[:1]).max(axis=0) for of in columns.values()], axis=0)
     order = np.argsort(-moved, kind="stable")[:max_rows]
-    number = np.asarray(runs[0].npus["npu"])
+    number = numpy_column(runs[0].npus["npu"])
     return [
         {"npu": int(number[row])} | {name: of[:, row].tolist() for name, of in columns.items()}
         for row in order.tolist()
@@ -235,6 +236,6 @@ def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
 
 def _by_kind(run: Run) -> Parts:
     """Return times by kind: communication that compute does not cover is exposed; memory time alone is "other"."""
-    known = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "host", "idle")}
+    known = {name: numpy_column(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "host", "idle")}
     known["other"] = run.finish_time_ps - np.sum(list(known.values()), axis=0)
     return {name: known[name] for name in ("compute", "exposed", "host", "other", "idle")}

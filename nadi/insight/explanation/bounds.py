@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import topologies
 from et.arrays import Int64
+from inputs.arrow import arrow_numbers, numpy_column
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.errors import ConfigError
 from nadi.insight.analysis.limits import limiting_link
@@ -68,15 +69,14 @@ def _chosen(run: Run, collective_keys: Int64, npu_pairs: Int64, num_npus: int) -
         of_collectives = np.isin(group << _SEQ_BITS | seq, collective_keys)
         of_traces = (group < 0) & (_numbers(block, "control") == 0)
         of_traces[of_traces] = np.isin(src[of_traces] * num_npus + dst[of_traces], npu_pairs)
-        here = pa.array(np.flatnonzero(of_collectives | of_traces))
+        here = np.flatnonzero(of_collectives | of_traces)
         if len(here):
-            found = block.take(here)
+            found = block.take(arrow_numbers(here))
             yield {name: _numbers(found, name) for name in _COLUMNS}
 
 
 def _numbers(block: pa.RecordBatch, name: str) -> Int64:
-    column = block.column(name)
-    return np.asarray(column.fill_null(-1) if column.null_count else column, np.int64)
+    return numpy_column(block.column(name), np.int64, null=-1)
 
 
 _HALF = 0.5  # share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound
@@ -110,7 +110,7 @@ class PathBounds:
         self._costs: CollectiveCosts | None = None
         self._pauses = None
         if run.has(PAUSES) and run.pauses is not None:
-            columns = {name: np.asarray(run.pauses[name]) for name in run.pauses.column_names}
+            columns = {name: numpy_column(run.pauses[name]) for name in run.pauses.column_names}
             self._pauses = find_pauses(columns, run.finish_time_ps)
 
     def of(self, piece: PathPiece) -> Bound | None:

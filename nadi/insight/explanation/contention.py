@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import partition
 from et.arrays import Float64, Int64
+from inputs.arrow import numpy_column
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.errors import ConfigError
 from nadi.insight.analysis.limits import limiting_link
@@ -138,7 +139,7 @@ def _of_collectives(run: Run, run_events: RunEvents) -> _Pieces:
     row_of = rows_of_collectives(run)
     row = np.array([row_of.get(key, -1) for key in zip(group.tolist(), seq.tolist(), strict=True)], np.int64)
     node, group, seq, size = node[row >= 0], group[row >= 0], seq[row >= 0], size[row >= 0]
-    columns = (np.asarray(table[name].fill_null(0), np.float64)[row[row >= 0]] for name in _TIMES)
+    columns = (numpy_column(table[name], np.float64, null=0)[row[row >= 0]] for name in _TIMES)
     none = np.full(len(node), -1)
     return _Pieces(node, group, seq, none, none, size, *columns)
 
@@ -190,7 +191,7 @@ def _kinds(run_events: RunEvents, pieces: _Pieces, is_on_path: NDArray[np.bool_]
 def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[ContendedClass]:
     """Return for each piece how long the links on its paths were busy during it."""
     whole, during, own = _traffic(run, graph.npus, pieces)
-    sent_bytes = np.asarray(run.links["tx_bytes"], np.float64)
+    sent_bytes = numpy_column(run.links["tx_bytes"], np.float64)
     spread_bytes = _loads(graph, _joined(whole))
     # Bytes that a link sent in the run, headers and acknowledgements included, over its share with even spreading.
     chosen = np.divide(sent_bytes, spread_bytes, out=np.zeros(graph.links), where=spread_bytes > 0)
@@ -217,7 +218,7 @@ def _traffic(run: Run, num_npus: int, pieces: _Pieces) -> tuple[list[Pairs], lis
     during: list[list[Pairs]] = [[] for _ in pieces.node]
     own: list[list[Pairs]] = [[] for _ in pieces.node]
     for block in run.blocks(FLOWS, _COLUMNS):
-        flows = {name: np.asarray(block.column(name).fill_null(-1), np.int64) for name in _COLUMNS}
+        flows = {name: numpy_column(block.column(name), np.int64, null=-1) for name in _COLUMNS}
         src, dst, start_ps, finish_ps = (flows[name] for name in ("src", "dst", "start_ps", "finish_ps"))
         between_npus = (src != dst) & (src < num_npus) & (dst < num_npus)
         pair, size = np.where(between_npus, src * num_npus + dst, -1), flows["bytes"].astype(np.float64)

@@ -19,13 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from et.arrays import Int64, positions, spans
+from inputs.arrow import numpy_column
 from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.likeness import slots_of
 from nadi.simulation.closed_forms.costs import WHAT_IF_EFFORT, CollectiveCosts
-from nadi.simulation.fidelities import fabric_settings
-from nadi.simulation.run import network_settings
+from nadi.simulation.resolving import settings_on
 from pdes import Settings
 from topologies import Graph
 from workload import Program
@@ -111,7 +111,7 @@ def happened(run: Run, job: str = "") -> RunEvents:
     if len(nodes) > MAX_NODES:
         raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MAX_NODES:,} to be explained")
     columns = ("npu", "row", "start_ps", "finish_ps")
-    npu, row, start_ps, finish_ps = (np.asarray(nodes[name], np.int64) for name in columns)
+    npu, row, start_ps, finish_ps = (numpy_column(nodes[name], np.int64) for name in columns)
     at = _rows_in_program(run, program, npu, row)
     kind = program.node_kind[at]
     like = representatives(run, program, npu)
@@ -119,7 +119,7 @@ def happened(run: Run, job: str = "") -> RunEvents:
     sender = _senders(program, npu, at, kind, like)
     parents = _parents(program, npu, row)
     own_lane = np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[at], -1).astype(np.int64)
-    if not run.config.system.concurrent_collectives:
+    if not settings_of(run).concurrent_collectives:
         own = np.flatnonzero(collective >= 0)
         own_lane[own] = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]] + _MAX_LANES
     # consecutive nodes of an NPU that exclude each other: on a lane, or of a group
@@ -156,14 +156,14 @@ def _npus_of_jobs(run: Run, program: Program, name: str) -> NDArray[np.bool_]:
         return np.ones(program.npus, np.bool_)
     chosen = [each == name for each in program.jobs.names]
     if not name:
-        chosen = [section.traffic is None for section in run.config.jobs for _ in range(section.repeat)]
+        chosen = [not job.is_traffic for job in run.work.jobs]
     return np.append(chosen if any(chosen) else np.ones(len(chosen), np.bool_), False)[program.jobs.of_npus()]
 
 
 def senders_of(run: Run) -> Int64:
     """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive."""
     program = run.work.program
-    npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
+    npu, row = (numpy_column(run.nodes[name], np.int64) for name in ("npu", "row"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
     return _senders(program, npu, at, program.node_kind[at], representatives(run, program, npu))
 
@@ -285,7 +285,7 @@ def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
     groups = np.arange(len(program.group_ptr) - 1)
     like = np.arange(program.npus)
     if is_folded(run):
-        like = np.asarray(run.npus[REPRESENTED_BY], np.int64)
+        like = numpy_column(run.npus[REPRESENTED_BY], np.int64)
         groups = _equivalent_groups(program, like, groups)
     first = np.full(program.npus, -1)
     own, begin = np.unique(npu, return_index=True)
@@ -311,8 +311,7 @@ def _equivalent_groups(program: Program, representative_npu: Int64, group_number
 
 def settings_of(run: Run) -> Settings:
     """Return the engine's settings of the run."""
-    config = run.config
-    return fabric_settings.fitted(run.graph, network_settings(config.network, config.system, seed=config.engine.seed))
+    return settings_on(run.graph, run.config)
 
 
 def closed_forms(run: Run) -> CollectiveCosts:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.arrays import Float64, Int64
+from inputs.arrow import numpy_column
 from nadi.insight.analysis.network import tiers
 from nadi.insight.explanation import run_events as events
 from nadi.insight.explanation.contention import Contention
@@ -87,7 +88,7 @@ def _sorts(run: Run, run_events: events.RunEvents) -> tuple[Int64, list[str]]:
     name = events.names(run).unify_dictionaries().combine_chunks()
     words_of_axes = [axis_of(word) for word in name.dictionary.to_pylist()]
     axes = np.array([COMMUNICATION_AXES.index(word) if word else -1 for word in words_of_axes], np.int64)
-    axis = axes[np.asarray(name.indices)] if len(axes) else np.full(len(run_events.npu), -1)
+    axis = axes[numpy_column(name.indices)] if len(axes) else np.full(len(run_events.npu), -1)
     kind = run_events.program.node_collective[run_events.at].astype(np.int64)
     without_axis = np.where(kind >= 0, len(COMMUNICATION_AXES) + kind, len(words) - 1)
     speaks = (run_events.collective >= 0) | (run_events.sender >= 0) | (run_events.node_kind == SEND)
@@ -107,7 +108,7 @@ def _of_tiers(
     now = _Times(run, run_events, graph, settings)
     names, first, tier = np.unique(of_link, return_index=True, return_inverse=True)
     busiest = np.zeros(len(names))
-    np.maximum.at(busiest, tier.reshape(-1), np.asarray(run.links["utilisation"], np.float64))
+    np.maximum.at(busiest, tier.reshape(-1), numpy_column(run.links["utilisation"], np.float64))
     for name in names[np.lexsort((first, -busiest))[:MAX_TIERS]].tolist():
         rate_bps = np.where(of_link == name, np.round(graph.link_rate_bps * factor), graph.link_rate_bps)
         faster = dataclasses.replace(graph, link_rate_bps=rate_bps.astype(np.int64))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from et import topological_order
 from et.arrays import Int64, positions
 from et.other_attributes import waited_micros
+from inputs.arrow import arrow_numbers, numpy_column
 from inputs.units import PS_PER_US
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 KINDS = ("compute", "host compute", "memory", "send", "recv", "collective")
 COMPUTE, HOST_COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(len(KINDS))
-_NODE_COLUMNS = ("npu", "row", "node_id", "name", "kind", "lane", "group", "bytes", "start_ps", "finish_ps")
+_NUMBERS = ("npu", "row", "node_id", "group", "bytes", "start_ps", "finish_ps")
+_NODE_COLUMNS = (*_NUMBERS, "name", "kind", "lane")
 _COLLECTIVE_COLUMNS = ("group", "group_name", "seq", "kind", "members", "bytes", "start_ps")
 _MAX_DURATION_MICROS = 9 * 10**12  # in picoseconds still less than 2^63
 
@@ -79,17 +81,15 @@ def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
         raise ConfigError(f'{run}: no {lacking}; expected results of nadi run with [output] nodes = "all"')
     if not nodes.num_rows:
         raise ConfigError(f"{run}: {schemas.NODES.file} has no rows; expected a run of traces")
-    columns: dict[str, Any] = {name: nodes[name].to_numpy() for name in ("npu", "row", "node_id", "bytes")}
-    columns |= {name: nodes[name].to_numpy() for name in ("start_ps", "finish_ps")}
+    columns: dict[str, Any] = {name: numpy_column(nodes[name], null=-1) for name in _NUMBERS}
     columns |= {"kind": _words(nodes["kind"]), "lane": _words(nodes["lane"]), "name": nodes["name"]}
-    columns["group"] = nodes["group"].fill_null(-1).to_numpy()
-    of_collectives = {name: collectives[name].to_numpy(zero_copy_only=False) for name in _COLLECTIVE_COLUMNS}
+    of_collectives = {name: numpy_column(collectives[name]) for name in _COLLECTIVE_COLUMNS}
     return opened.summary.get("config", {}), columns, of_collectives
 
 
 def _words(column: "pa.ChunkedArray") -> NDArray[Any]:
     """Return a text column with few distinct values as an array of str; null as ""."""
-    return column.cast("string").fill_null("").to_numpy(zero_copy_only=False).astype(str)
+    return numpy_column(column, str, null="")
 
 
 def _paired(
@@ -136,7 +136,7 @@ def _paired(
         traces=traces_path,
         npu=nodes["npu"][timed].astype(np.int64),
         node_id=nodes["node_id"][timed],
-        name=nodes["name"].take(timed),
+        name=nodes["name"].take(arrow_numbers(timed)),
         kind=kind[timed],
         size_bytes=nodes["bytes"][timed],
         peer=peer[timed].astype(np.int64),

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from inputs.arrow import numpy_column
 from inputs.units import PS_PER_S
 from nadi.energy.bill import Bill, PortUse, Usage, bill, document
 from nadi.energy.ports import port_uses
@@ -77,7 +78,7 @@ def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
     # While the host computes alone, the accelerator is idle.
     columns = {"compute": ("compute_ps",), "communication": ("exposed_ps",), "idle": ("idle_ps", "host_ps")}
     times = {
-        name: float(sum(np.sum(np.asarray(npus[column], np.float64)) for column in parts))
+        name: float(sum(np.sum(numpy_column(npus[column], np.float64)) for column in parts))
         for name, parts in columns.items()
     }
     times["memory"] = finish_ps * len(npus) - sum(times.values())
@@ -99,15 +100,15 @@ def _usages_of_jobs(run: Run, whole: Usage) -> list[tuple[str, Usage]]:
     of_npu = np.array(run.npus["job"].to_pylist(), dtype=object)
     sent = run.read(JOB_LINKS, ["job", "tx_bytes"]) if run.has(JOB_LINKS) else None
     of_row = np.array([] if sent is None else sent["job"].to_pylist(), dtype=object)
-    bytes_of_row = np.zeros(0) if sent is None else np.asarray(sent["tx_bytes"], np.float64)
+    bytes_of_row = np.zeros(0) if sent is None else numpy_column(sent["tx_bytes"], np.float64)
     usages = []
     for job in jobs:
         own, count, time_ps = of_npu == job["name"], int(job["npus"]), float(job["time_ps"])
         of_npus = count / max(len(of_npu), 1)
         of_bytes = bytes_of_row[of_row == job["name"]].sum() / max(bytes_of_row.sum(), 1) if len(of_row) else of_npus
-        busy = {name: float(np.asarray(run.npus[column])[own].sum()) for name, column in _BUSY.items()}
-        host = float(np.asarray(run.npus["host_ps"])[own].sum())
-        waits = float(np.asarray(run.npus["idle_ps"])[own].sum()) - (whole.finish_ps - time_ps) * count
+        busy = {name: float(numpy_column(run.npus[column])[own].sum()) for name, column in _BUSY.items()}
+        host = float(numpy_column(run.npus["host_ps"])[own].sum())
+        waits = float(numpy_column(run.npus["idle_ps"])[own].sum()) - (whole.finish_ps - time_ps) * count
         busy["idle"] = max(waits, 0.0) + host
         busy["memory"] = max(time_ps * count - sum(busy.values()), 0.0)
         ports = {
@@ -137,5 +138,5 @@ def _ports(run: Run) -> tuple[dict[str, PortUse], int]:
     src, dst = np.array([number[name] for name in ends], np.int64).reshape(2, -1)
     is_npu = np.array([name.startswith("npu ") for name in number], np.bool_)
     is_nvswitch = np.array([name.startswith("nvswitch") for name in number], np.bool_)
-    rate_bps, sent = (np.asarray(links[column], np.float64) for column in ("rate_bps", "tx_bytes"))
+    rate_bps, sent = (numpy_column(links[column], np.float64) for column in ("rate_bps", "tx_bytes"))
     return port_uses(src, dst, is_npu, is_nvswitch, rate_bps, sent)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from et.statistics.percentiles import percentile
+from inputs.arrow import numpy_column
 from nadi.insight.runs.energy import energy_of
 from nadi.insight.runs.repetitions import confidence_interval
 from nadi.insight.runs.run import Run
@@ -33,7 +34,7 @@ def balance(run: Run) -> Balance:
     """Return the load balance of a run; a run without recorded workers is even."""
     if run.workers is None or not len(run.workers):
         return Balance(1.0, 0.0)
-    working, waiting = (np.asarray(run.workers[name], np.float64) for name in ("working_s", "waiting_s"))
+    working, waiting = (numpy_column(run.workers[name], np.float64) for name in ("working_s", "waiting_s"))
     wall_s = float(working.sum() + waiting.sum())
     mean = float(working.mean())
     return Balance(float(working.max()) / mean if mean else 1.0, float(waiting.sum()) / wall_s if wall_s else 0.0)
@@ -136,16 +137,17 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
     has_work = not run.has_only_messages
     if has_work and "compute_ps" not in run.summary.get("step", {}) and run.finish_time_ps:
         for name in ("compute", "exposed", "idle"):
-            yield f"{name}_share", float(np.mean(run.npus[f"{name}_ps"])) / run.finish_time_ps
+            yield f"{name}_share", float(np.mean(numpy_column(run.npus[f"{name}_ps"]))) / run.finish_time_ps
     if run.has(COLLECTIVES) and len(run.collectives):
-        time_ps, closed_ps = (float(np.sum(run.collectives[name])) for name in ("time_ps", "closed_form_ps"))
+        columns = (numpy_column(run.collectives[name]) for name in ("time_ps", "closed_form_ps"))
+        time_ps, closed_ps = (float(column.sum()) for column in columns)
         yield "collectives_ps", time_ps
         if closed_ps:
             yield "collectives_ratio", time_ps / closed_ps
     if run.has(FLOWS) and len(run.flows):
-        took = np.asarray(run.flows["finish_ps"]) - np.asarray(run.flows["start_ps"])
+        took = numpy_column(run.flows["finish_ps"]) - numpy_column(run.flows["start_ps"])
         yield "median_completion_ps", float(np.median(took))
-        tails = {"p99_completion_ps": took, "p99_slowdown": run.flows["slowdown"].drop_null()}
+        tails = {"p99_completion_ps": took, "p99_slowdown": numpy_column(run.flows["slowdown"].drop_null())}
         values = {name: percentile(sample, 99) for name, sample in tails.items()}
         yield from ((name, value) for name, value in values.items() if value is not None)
     if has_work and run.finish_time_ps and run.has(NPUS):
@@ -155,7 +157,7 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
     if run.workers is not None and len(run.workers):
         yield from (("imbalance", balance(run).imbalance), ("waiting_share", balance(run).waiting))
     if run.has(LINKS) and len(run.links):
-        yield "busiest_link", float(np.max(run.links["utilisation"]))
+        yield "busiest_link", float(np.max(numpy_column(run.links["utilisation"])))
 
 
 def ranking_figure(table: pa.Table, figure_name: str = "") -> Figure | None:
@@ -175,7 +177,7 @@ def order(points: pa.Table, figure: Figure | None) -> NDArray[np.int64]:
 
 def costs(points: pa.Table, figure: Figure) -> NDArray[np.float64]:
     """Return float64[points]: the figure where less is better, else its negative; NaN where a point lacks it."""
-    values = points[figure.name].to_numpy(zero_copy_only=False).astype(np.float64)
+    values = numpy_column(points[figure.name], np.float64)
     return values if figure.is_cost else -values
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inputs.arrow import numpy_column
 from inputs.names import shown
 from inputs.units import PS_PER_MS
 from nadi.configuration.sections import RunConfig
@@ -161,7 +162,7 @@ class Run:
         """
         if not self.has(schemas.NPUS) or (self.has(schemas.COLLECTIVES) and len(self.collectives)):
             return False
-        return not any(np.any(self.npus[name]) for name in ("compute_ps", "memory_ps"))
+        return not any(numpy_column(self.npus[name]).any() for name in ("compute_ps", "memory_ps"))
 
     def has(self, schema: schemas.Schema) -> bool:
         """Return whether the folder has this table."""

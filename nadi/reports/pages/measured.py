@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from et.arrays import Int64
+from inputs.arrow import arrow_numbers
 from inputs.units import PS_PER_US
 from nadi.insight.measured.accuracy import joint_operations
 from nadi.insight.measured.timed_nodes import KINDS, TimedNodes
@@ -104,7 +105,11 @@ def _furthest(measured_ps: Int64, simulated_ps: Int64, rows: Int64) -> Int64:
 
 def _labels(nodes: TimedNodes, rows: Int64) -> list[str]:
     """Return NPU, name and size of each node."""
-    names, sizes, npus = nodes.name.take(rows).to_pylist(), nodes.size_bytes[rows].tolist(), nodes.npu[rows].tolist()
+    names, sizes, npus = (
+        nodes.name.take(arrow_numbers(rows)).to_pylist(),
+        nodes.size_bytes[rows].tolist(),
+        nodes.npu[rows].tolist(),
+    )
     return [
         in_page(f"NPU {npu}: {name}" + (f", {size_text(size)}" if size > 0 else ""))
         for npu, name, size in zip(npus, names, sizes, strict=True)

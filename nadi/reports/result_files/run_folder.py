@@ -13,7 +13,8 @@ from nadi.launching.world import ALONE, RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities.fabric_settings import settled_parameters
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run_plan import FinishedRun
+from pdes import Settings
 from workload import KINDS
 
 SUMMARY = "summary.json"
@@ -22,7 +23,6 @@ REPORT = "report.html"
 # Files that a run may write; the first marks a complete folder. A run removes the page of an earlier run
 RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN), REPORT)
 SUMMARY_KEY = "digest"  # Top-level key that identifies a summary.json of Nadi
-_SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 
 def write_results(
@@ -35,14 +35,13 @@ def write_results(
     """
     from nadi.reports.result_files import run_tables
 
-    output = simulation.config.output
     if folder:
         folder.mkdir(exist_ok=True)
     is_over = simulation.results.cut_ps is None
-    if output.nodes == "all" and is_over:
+    if simulation.keeps_nodes and is_over:
         run_tables.write_nodes(simulation, folder, ranks)
     if findings and folder:
-        if output.flows != "none" and is_over:
+        if simulation.settings.record_flows and is_over:
             run_tables.write_flows(simulation, folder)
         run_tables.write_job_links(simulation, folder)
         run_tables.write_findings(simulation, findings, folder)
@@ -62,14 +61,14 @@ def summary(
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
-    model = simulation.config.network.model
+    model = simulation.settings.fidelity.model
     chosen = simulation.settings.congestion_control
     collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}
     found = simulation.results.settled | ({"collectives": collectives} if collectives else {})
     return {
         "version": __version__,
-        "network": simulation.config.network.fidelity,
-        "switches": _SWITCHES[simulation.config.network.switch] if model.has_packets else "none",
+        "network": model.name,
+        "switches": _switches(simulation.settings),
         "topology": simulation.graph.name,
         **{key: getattr(simulation.graph, key) for key in ("npus", "nodes", "links")},
         "finish_time_ps": results.finish_time_ps,
@@ -98,6 +97,13 @@ def summary(
         "files": [entry.document() for entry in simulation.files],
         "working_folder": str(Path.cwd()),
     }
+
+
+def _switches(settings: Settings) -> str:
+    """Return the queues of the switches in words."""
+    if not settings.fidelity.model.has_packets:
+        return "none"
+    return "output queues" if settings.switch is None else "shared buffers"
 
 
 def _without_rows(simulation: FinishedRun) -> dict[str, int]:

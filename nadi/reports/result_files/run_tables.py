@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 import pdes
 from et.arrays import Int64, UInt64
+from inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
 from nadi.insight.analysis.alike import collectives_table
 from nadi.insight.analysis.findings import Findings
 from nadi.insight.analysis.node_times import npu_blocks, rows_of
 from nadi.launching.world import RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run_plan import FinishedRun
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
@@ -30,7 +31,7 @@ def write_flows(simulation: FinishedRun, folder: Path) -> None:
     flows = simulation.results.flows
     ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares_of(simulation.program, flows))
     unknown = ideal == UNKNOWN
-    more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
+    more = {"ideal_ps": arrow_numbers(ideal, unknown), "slowdown": arrow_numbers(slowdown(ideal, flows), unknown)}
     if (jobs := simulation.program.jobs) is not None:
         job = jobs.of_npus()[np.where(flows["group"] < 0, flows["src"], 0)]  # switches reduce for groups alone
         more["job"] = _job_words(simulation, np.where(flows["group"] < 0, job, jobs.of_groups()[flows["group"]]))
@@ -50,7 +51,7 @@ def write_job_links(simulation: FinishedRun, folder: Path) -> None:
 def _job_words(simulation: FinishedRun, jobs: NDArray[np.integer]) -> pa.DictionaryArray:
     """Return the names of jobs by number; null for -1, no job."""
     assert simulation.program.jobs is not None  # noqa: S101 - callers look
-    return _words(simulation.program.jobs.names, jobs)
+    return arrow_words(simulation.program.jobs.names, jobs)
 
 
 def _jobs_of_npus(simulation: FinishedRun, npus: NDArray[np.integer]) -> dict[str, pa.Array]:
@@ -95,7 +96,7 @@ def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather)
     """Write a row per trace node of each NPU, in blocks of NPUs that do not depend on the number of ranks."""
     names = _NodeNames(simulation)
     path = folder and folder / schemas.NODES.file
-    columns = [field.name for field in schemas.NODES.fields if not field.where or simulation.config.jobs]
+    columns = [field.name for field in schemas.NODES.fields if not field.where or simulation.jobs]
     with pq.ParquetWriter(path, schemas.NODES.arrow(columns)) if path else nullcontext() as writer:
         for npus in npu_blocks(_rows_of_npu(simulation, ranks)):
             parts = ranks.gather(_nodes(simulation, names, npus))
@@ -126,9 +127,9 @@ def _nodes(simulation: FinishedRun, names: "_NodeNames", npus: range) -> pa.Tabl
         "row": rows.row,
         "node_id": names.ids(rows.npu, rows.row),
         "name": names.names(rows.npu, rows.row),
-        "kind": _words(NODE_KINDS, kind),
-        "lane": _words(LANES, np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[rows.at], -1)),
-        "group": pa.array(group, mask=group < 0),
+        "kind": arrow_words(NODE_KINDS, kind),
+        "lane": arrow_words(LANES, np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[rows.at], -1)),
+        "group": arrow_numbers(group, group < 0),
         "bytes": program.node_bytes[rows.at],
         "start_ps": results.node_start_ps[rows.result],
         "finish_ps": results.node_finish_ps[rows.result],
@@ -142,7 +143,7 @@ def _by_npu(parts: Sequence[pa.Table]) -> pa.Table:
     if len(parts) == 1:
         return parts[0]
     table = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
-    return table.take(np.argsort(table["npu"].to_numpy(), kind="stable"))
+    return table.take(arrow_numbers(np.argsort(numpy_column(table["npu"]), kind="stable")))
 
 
 class _NodeNames:
@@ -153,20 +154,17 @@ class _NodeNames:
         self._ptr = np.cumsum([0, *(len(trace) for trace in traces)])
         self._trace_of_npu = simulation.trace_of_npu
         self._ids = np.concatenate([np.zeros(0, np.uint64), *(trace.node_id for trace in traces)])
-        words = pa.array([name for trace in traces for name in trace.names], pa.string()).dictionary_encode()
-        self._words, self._index = words.dictionary, words.indices.to_numpy()
+        index: dict[str, int] = {}  # of each name, in the order of the first nodes that have them
+        rows = (index.setdefault(name, len(index)) for trace in traces for name in trace.names)
+        self._index = np.fromiter(rows, np.int32, self._ptr[-1])
+        self._words = arrow_texts(index)
 
     def ids(self, npu: Int64, row: Int64) -> UInt64:
         return self._ids[self._ptr[self._trace_of_npu[npu]] + row]
 
     def names(self, npu: Int64, row: Int64) -> pa.DictionaryArray:
         index = self._index[self._ptr[self._trace_of_npu[npu]] + row]
-        return pa.DictionaryArray.from_arrays(index.astype(np.int32), self._words)
-
-
-def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryArray:
-    """Return words by index; null for negative indices."""
-    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), pa.array(words))
+        return pa.DictionaryArray.from_arrays(arrow_numbers(index), self._words)
 
 
 def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
@@ -178,6 +176,6 @@ def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
         "rate_bps": graph.link_rate_bps,
         "delay_ps": graph.link_delay_ps,
     }
-    columns |= {"src": _words(names, graph.link_src), "dst": _words(names, graph.link_dst)}
+    columns |= {"src": arrow_words(names, graph.link_src), "dst": arrow_words(names, graph.link_dst)}
     columns |= {**simulation.results.links, "utilisation": findings.utilisation}
     return schemas.LINKS.table(columns)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from inputs.arrow import numpy_column
 from inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
 from nadi.insight.analysis.alike import collectives_table, slowest
@@ -19,7 +20,7 @@ from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
 from nadi.reports.text.jobs import MAX_JOBS, jobs_table
 from nadi.reports.text.network import note_too_few
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run_plan import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, console, name_column, text_column
@@ -132,8 +133,8 @@ def collective_table(collectives: "pa.Table", max_rows: int, *, with_waits: bool
     found = slowest(collectives)
     played, algorithms = (collectives[name].to_pylist() for name in ("closed_form_played", "algorithm"))
     numbers = ("time_ps", "closed_form_ps", "algbw_Bps", "busbw_Bps")
-    columns = {name: np.asarray(collectives[name], np.float64) for name in numbers}
-    columns["wait_ps"] = np.asarray(collectives["ready_ps"]) - np.asarray(collectives["start_ps"])
+    columns = {name: numpy_column(collectives[name], np.float64) for name in numbers}
+    columns["wait_ps"] = numpy_column(collectives["ready_ps"]) - numpy_column(collectives["start_ps"])
     means = [{name: float(column[rows].mean()) for name, column in columns.items()} for _, rows in found[:max_rows]]
     unit = time_unit(mean["time_ps"] for mean in means)
     names = name_column("group", 5), name_column("kind"), name_column("algorithm", 3)
@@ -222,7 +223,7 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
 
 def _faults(simulation: FinishedRun) -> str:
     """Return a line that lists the faults of the run, and what they cost if the run without them was simulated."""
-    faults, finish_ps = simulation.config.faults, simulation.results.finish_time_ps
+    faults, finish_ps = simulation.without_effect.faults, simulation.results.finish_time_ps
     if not faults:
         return ""
     more = f" and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
@@ -249,7 +250,7 @@ def _moved(simulation: FinishedRun) -> str:
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
     if simulation.settings.flow_groups is not None:
-        moved += f"; as flows: {', '.join(simulation.config.network.flows)}"
+        moved += f"; as flows: {', '.join(simulation.flow_names)}"
     hooks = simulation.settings.fidelity.hooks
     if hooks.act:
         flows = " as flows" if simulation.settings.coupled is None else ", collectives as coupled flows"
@@ -291,7 +292,7 @@ def _replayed(reuse: dict[str, int]) -> str:
 def _no_contention(simulation: FinishedRun) -> str:
     """Return a line about the limits of closed forms."""
     folded = simulation.results.folded
-    name = simulation.config.network.fidelity
+    name = simulation.settings.fidelity.model.name
     said = f"{name}: every collective and message as if alone on the network, no contention"
     if folded:
         kept, npus = len(np.unique(folded.like)), simulation.program.npus

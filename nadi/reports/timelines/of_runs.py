@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from et.arrays import Int64
+from inputs.arrow import arrow_numbers, numpy_column
 from nadi.errors import ConfigError
 from nadi.insight.analysis.link_load import link_load
 from nadi.insight.explanation.path import axis_of
@@ -58,7 +59,7 @@ def write_timeline(
 
     Without `npus` it shows at most MAX_NPUS, evenly spaced; max_slices is the number of slices of all NPUs.
     """
-    known = np.unique(np.asarray(run.nodes["npu"], np.int64))
+    known = np.unique(numpy_column(run.nodes["npu"], np.int64))
     missing = sorted(set(npus) - set(known.tolist()))
     if missing:
         raise ConfigError(
@@ -87,10 +88,10 @@ def _write_npu(
     trace: PerfettoTrace, run: Run, npu: int, position: int, arrow_of_row: dict[tuple[int, int], int], max_slices: int
 ) -> tuple[int, int, int]:
     """Write the lanes of an NPU; return the number of slices, of merged nodes, and of nodes left out."""
-    nodes = run.nodes.filter(pc.equal(run.nodes["npu"], npu))
+    nodes = run.nodes.take(arrow_numbers(np.flatnonzero(numpy_column(run.nodes["npu"]) == npu)))
     columns = {name: nodes[name].to_pylist() for name in ("row", "name", "kind", "lane", "bytes", "group")}
-    begin_ns, end_ns = (np.asarray(nodes[name], np.int64) // _PS_PER_NS for name in ("start_ps", "finish_ps"))
-    took_ps = np.asarray(nodes["finish_ps"], np.int64) - np.asarray(nodes["start_ps"], np.int64)
+    begin_ns, end_ns = (numpy_column(nodes[name], np.int64) // _PS_PER_NS for name in ("start_ps", "finish_ps"))
+    took_ps = numpy_column(nodes["finish_ps"], np.int64) - numpy_column(nodes["start_ps"], np.int64)
     lane_of_node = np.array(list(map(_lane, columns["kind"], columns["lane"], columns["name"])), object)
     names = sorted(set(lane_of_node) - {""}, key=_order)
 
@@ -129,7 +130,7 @@ def _arrows(run: Run, npus: Int64) -> dict[tuple[int, int], int]:
     kinds = set(pc.unique(run.nodes["kind"]).to_pylist())
     if not {"send", "recv"} <= kinds:
         return {}
-    npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
+    npu, row = (numpy_column(run.nodes[name], np.int64) for name in ("npu", "row"))
     try:
         sender = senders_of(run)
     except ValueError as error:
@@ -166,7 +167,7 @@ def _queues(trace: PerfettoTrace, run: Run) -> int:
     """Write counters of the fullest shared buffers."""
     if run.queues is None or not len(run.queues):
         return 0
-    link, time_ps, depth = (np.asarray(run.queues[name], np.int64) for name in ("link", "time_ps", "bytes"))
+    link, time_ps, depth = (numpy_column(run.queues[name], np.int64) for name in ("link", "time_ps", "bytes"))
     fullest = np.zeros(int(link.max()) + 1, np.int64)
     np.maximum.at(fullest, link, depth)
     chosen = np.argsort(-fullest, kind="stable")[:MAX_QUEUES]

@@ -26,7 +26,7 @@ from topologies.routing import next_links
 from workload import Program, Schedules, collectives
 from workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
 from workload.collectives.trees.aggregators import AggregatorTree
-from workload.shape import GroupShape, shape_of
+from workload.shape import GroupShape, parallel_links, shape_of
 
 _MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples
 _FEW_SAMPLED_SENDS = 32  # number of messages whose paths the time of the busiest member samples
@@ -109,6 +109,9 @@ def _formula_ps(
         slowest_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
     latency_ps = max(0.0, slowest_ps - serial_ps)
     bytes_per_s = data / serial_ps * PS_PER_S if data and serial_ps else float("inf")
+    # the stripes of a message share NICs by their rates: all together are faster than one NIC by what the others add
+    link = max(zip(trains, paths, strict=True), key=lambda pair: pair[0].serial_ps)[1].links[0]
+    bytes_per_s *= graph.port_shares[parallel_links(graph, members)].sum() / graph.port_shares[link]
     return workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
 
 

@@ -24,7 +24,7 @@ from workload import KINDS, CollectiveSettings, Program, collective_program, col
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.collectives.schedules.sends import message_count, packet_count
 from workload.node_kinds import MEMORY_LANE
-from workload.shape import shape_of
+from workload.shape import shape_of, stripes_of
 
 _MAX_INTERPOLATION_ERROR = 0.005  # relative difference at which neighbouring lines no longer confirm an interpolation
 _MAX_EXTRAPOLATION_ERROR = 0.01  # relative error of the prediction of the third size at which extrapolation is rejected
@@ -264,19 +264,24 @@ class CollectiveCosts:
         shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
         fabric = self._fabric_of(members, of_switches=bool(chosen.trees))
         is_even = fabric is self._planned_on  # formulas are exact only if all links of a kind have one rate
+        stripes = stripes_of(self._planned_on, members)
         plans: dict[object, _Plan] = {}
 
         def plan_of(size_bytes: int) -> _Plan:
-            """Return the plan for a size; sizes of one class share it."""
+            """Return the plan for a size; sizes of one class share its steps."""
             size_class = chosen.size_class(kind, shape, size_bytes) if shape else 0
             if size_class not in plans:
                 if len(plans) >= _MAX_KEPT_PLANS:
                     del plans[next(iter(plans))]  # the oldest
                 schedules = ScheduleSet()
-                number = schedules.add(kind, algorithm, len(members), shape, size_bytes)
+                number = schedules.add(kind, algorithm, len(members), shape, size_bytes, stripes)
                 by_formula = PlayedCollectives(_NOTHING_PLAYED)
                 plans[size_class] = _Plan(schedules.pack(), number, PlayedCollectives(), by_formula)
-            return plans[size_class]
+            plan = plans[size_class]
+            launch_ps = chosen.launch_ps(kind, shape, size_bytes) if shape else None
+            if launch_ps is None or plan.number == DONE_AT_ONCE:
+                return plan
+            return plan._replace(schedules=plan.schedules._replace(launch_ps=np.array([launch_ps])))
 
         def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
             """Return the time of a size from its steps if `play`, else from the formula."""

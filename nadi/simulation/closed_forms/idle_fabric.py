@@ -44,7 +44,7 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
 
     `npus`: NPU of each member, aggregators included.
     """
-    own, members = _settings(graph, settings), np.array(npus)
+    own, members = idle_settings(graph, settings), np.array(npus)
     if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.hooks.act:
         return IdleFabric(graph, members, own)
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
@@ -60,7 +60,7 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
     return IdleFabric(copy, npu_of_member, replace(own, load_balancing=pdes.balancing.balancing("source")))
 
 
-def _settings(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
+def idle_settings(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     """Return the settings of an idle fabric: those of the run without contention, losses, faults and records."""
     fidelity = settings.fidelity
     if fidelity.model.has_headers:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pdes
-from nadi.configuration.sections import NetworkSection, engine_settings
+from nadi.configuration.sections import NetworkSection, SystemSection, engine_settings
 from nadi.simulation.fidelities import fabric_settings as fabric
 from pdes import congestion
 
@@ -39,6 +39,19 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
         keywords["nvlink_framing"] = False
     return keywords
+
+
+def network_settings(
+    network: NetworkSection,
+    system: SystemSection | None = None,
+    *,
+    seed: int = 1,
+    record_nodes: bool = True,
+    record_flows: bool = True,
+) -> pdes.Settings:
+    """Return the engine's settings for [network] and [system] and these options; refuse contradictory values."""
+    keywords = engine_settings(pdes.Settings, system or SystemSection()) | settings(network)
+    return pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)
 
 
 def fidelities() -> list[dict[str, Any]]:

@@ -1,25 +1,29 @@
-"""Weights and partitions for a run file, as `nadi partition` shows them, and placement of NPUs and nodes on workers."""
+"""Weights and partitions of a fabric, as `nadi partition` shows them, and placement of NPUs and nodes on workers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import partition
-from nadi.configuration.sections import WEIGHT_SOURCES, NetworkSection, RunConfig
+from inputs.arrow import numpy_column
+from nadi.configuration.sections import WEIGHT_SOURCES
 from nadi.errors import ConfigError
-from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import Workers
 from nadi.launching.world import ALONE, RankGather
 from nadi.simulation.schemas import LINKS
 from nadi.simulation.wiring.earlier_run import read_summary, read_table
 from nadi.simulation.wiring.in_network import folded_weights, with_reducers
-from nadi.simulation.wiring.reading import LoadedWorkload, read_work
+from nadi.simulation.wiring.reading import LoadedWorkload
 from partition import Partition, PartitionError, PartitionReport, TrafficWeights
+from pdes import Settings
 from pdes.wire import FLIT_BYTES
 from topologies import NVSWITCH, Graph
 from workload import Program
+from workload.errors import Exchange, alone
 from workload.program.traffic import merge, traffic
 
 # Wall times, measured on a machine of two cores, 2026-11-21; between nodes of a cluster they depend on its network.
@@ -40,22 +44,29 @@ class Load:
     mean_packet_bytes: float  # mean size on the wire in bytes, data packets and acknowledgements together
 
 
-def expected_load(config: RunConfig, graph: Graph, *, force: bool = False) -> Load:
-    """Return the load from the traces of a run file; force: see nadi.simulation.wiring.reading.read_work."""
-    return traffic_load(graph, read_work(config, graph, force=force).program, config.network)
+class Division(NamedTuple):
+    """How a run divides its fabric."""
+
+    method: str  # name of the partition method
+    weights: str  # source of the weights: "traces", "fabric" or the folder of an earlier run
+    settings: Settings  # settings with the sizes of packets
 
 
-def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks: RankGather = ALONE) -> Load:
-    """Return the load of a program's (on ranks: all programs') traffic with packets and headers of `network`."""
+# function that reads the work of a run: of these NPUs, bool[npus] or None = all, with this exchange of the ranks
+Reader = Callable[[NDArray[np.bool_] | None, Exchange], LoadedWorkload]
+
+
+def traffic_load(graph: Graph, program: Program, settings: Settings, ranks: RankGather = ALONE) -> Load:
+    """Return the load of a program's (on ranks: all programs') traffic with packets and headers of `settings`."""
     fabric, running, _ = with_reducers(graph, program, counts_reducers=ranks.rank == 0)
     sent = merge(ranks.exchange(traffic(running)))
-    weights = partition.expected(fabric, *sent, mtu_bytes=network.mtu)
+    weights = partition.expected(fabric, *sent, mtu_bytes=settings.mtu_bytes)
     weights = folded_weights(weights, graph, program)
     source = f"{sent.messages.sum():,} messages of {sent.bytes.sum() / 1e9:,.3f} GB between {len(sent.src):,} pairs"
     # data packets and acknowledgements, for messages of equal size per pair
     messages = np.maximum(sent.messages, 1)
-    packets = int((messages * np.maximum(-(-sent.bytes // (messages * network.mtu)), 1)).sum())
-    mean_packet_bytes = (int(sent.bytes.sum()) / max(packets, 1) + network.header + network.ack) / 2
+    packets = int((messages * np.maximum(-(-sent.bytes // (messages * settings.mtu_bytes)), 1)).sum())
+    mean_packet_bytes = (int(sent.bytes.sum()) / max(packets, 1) + settings.header_bytes + settings.ack_bytes) / 2
     return Load(weights, source, None, mean_packet_bytes)
 
 
@@ -75,16 +86,16 @@ def measured_load(folder: Path, graph: Graph) -> Load:
         raise ConfigError(f"--weights {folder}: {reason}; expected the results of an earlier run") from None
     if links is None:
         raise ConfigError(f"--weights {folder}: found no {LINKS.file}; expected the results of an earlier run")
-    sent = links.column("tx_packets").to_numpy()
+    sent = numpy_column(links["tx_packets"])
     return Load(partition.from_links(graph, sent), f"packets sent in {folder}", busy_ps, 0.0)
 
 
 def divide(
-    graph: Graph, parts: int, method: str, load: Load, network: NetworkSection, sync_us: float = SHARED_MEMORY_SYNC_US
+    graph: Graph, parts: int, method: str, load: Load, settings: Settings, sync_us: float = SHARED_MEMORY_SYNC_US
 ) -> tuple[Partition, PartitionReport]:
-    """Return a partition into `parts` by `method`, and its report; `network` gives sizes, sync_us a synchronisation."""
-    smallest_bytes = max(1, min(network.header, network.ack))
-    if network.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
+    """Return a partition into `parts` by `method`, and its report; `settings` give sizes, sync_us a synchronisation."""
+    smallest_bytes = max(1, min(settings.header_bytes, settings.ack_bytes))
+    if settings.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
     division = partition.partition(graph, parts, method=method, weights=load.weights, smallest_bytes=smallest_bytes)
     report = partition.report(
@@ -99,14 +110,23 @@ def divide(
     return division, report
 
 
+def owner_by_traffic(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32] | None:
+    """Return int32[nodes], the LP of each node, from dividing the fabric by a program's traffic; None = one LP."""
+    if workers.lps == 1:
+        return None
+    load = traffic_load(graph, program, Settings())
+    owner = divide(graph, workers.lps, partition.DEFAULT_METHOD, load, Settings())[0].owner
+    return workers.ranks.exchange(owner)[0]
+
+
 def compare(
-    graph: Graph, parts: int, load: Load, network: NetworkSection
+    graph: Graph, parts: int, load: Load, settings: Settings
 ) -> tuple[dict[str, PartitionReport], dict[str, PartitionError]]:
     """Return reports of methods that divide the fabric into `parts`, and errors of others; the first if all fail."""
     reports, failures = {}, {}
     for name in partition.methods():
         try:
-            reports[name] = divide(graph, parts, name, load, network)[1]
+            reports[name] = divide(graph, parts, name, load, settings)[1]
         except PartitionError as error:
             failures[name] = error
     if not reports:
@@ -115,58 +135,53 @@ def compare(
 
 
 def place(
-    config: RunConfig, graph: Graph, workers: Workers, progress: Progress | NoProgress, *, force: bool
-) -> tuple[LoadedWorkload, NDArray[np.int32] | None]:
-    """Return the program of this rank's NPUs, and the LP of each node (None = there is one LP).
+    read: Reader, graph: Graph, workers: Workers, division: Division
+) -> tuple[LoadedWorkload, NDArray[np.int32] | None, str]:
+    """Return the program of this rank's NPUs, the LP of each node (None = there is one LP), and a note on the latter.
 
     On several ranks, each rank first reads the traces of an equal share of the NPUs and counts their traffic; rank 0
     divides the fabric; then each rank reads the traces of its own NPUs. If the weights do not come from traces, the
-    first step is omitted, and a rank opens no files but those of its own NPUs. force: build plans of collectives that
-    need more memory than is free.
+    first step is omitted, and a rank opens no files but those of its own NPUs.
     """
-    name = config.engine.partitioner
     try:
-        partition.method(name)
+        partition.method(division.method)
     except PartitionError as error:
         raise ConfigError(f"[engine] partitioner: {error}") from None
-    if config.engine.weights not in WEIGHT_SOURCES:
-        measured_load(Path(config.engine.weights), graph)
+    if division.weights not in WEIGHT_SOURCES:
+        measured_load(Path(division.weights), graph)
     ranks = workers.ranks
     if ranks.size == 1:
-        work = read_work(config, graph, force=force)
+        work = read(None, alone)
         if workers.lps == 1:
-            return work, None
-        load = _given_load(config, graph) or traffic_load(graph, work.program, config.network)
-        return work, _owner(config, graph, workers, load, progress)
-    owner = None
+            return work, None, ""
+        load = _given_load(division.weights, graph) or traffic_load(graph, work.program, division.settings)
+        return work, *_owner(graph, workers, load, division)
+    owner, note = None, ""
     if not workers.alone:
-        given_load = _given_load(config, graph)
+        given_load = _given_load(division.weights, graph)
         if given_load is None:
             share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
-            first = read_work(config, graph, share, ranks.exchange, force=force)
-            given_load = traffic_load(graph, first.program, config.network, ranks)
-        owner = ranks.exchange(_owner(config, graph, workers, given_load, progress) if ranks.rank == 0 else None)[0]
+            first = read(share, ranks.exchange)
+            given_load = traffic_load(graph, first.program, division.settings, ranks)
+        divided = _owner(graph, workers, given_load, division) if ranks.rank == 0 else (None, "")
+        owner, note = ranks.exchange(divided)[0]
     own_npus = workers.own_npus(np.zeros(graph.nodes, np.int32) if owner is None else owner, graph.npus)
-    return read_work(config, graph, own_npus, ranks.exchange, force=force), owner
+    return read(own_npus, ranks.exchange), owner, note
 
 
-def _given_load(config: RunConfig, graph: Graph) -> Load | None:
+def _given_load(weights: str, graph: Graph) -> Load | None:
     """Return the load of uniform traffic between all NPUs or of an earlier run; None = it comes from the traces."""
-    weights = config.engine.weights
     if weights == "fabric":
         return Load(partition.uniform(graph), "traffic from everywhere to everywhere", None, 0.0)
     return None if weights == "traces" else measured_load(Path(weights), graph)
 
 
-def _owner(
-    config: RunConfig, graph: Graph, workers: Workers, load: Load, progress: Progress | NoProgress
-) -> NDArray[np.int32]:
-    """Return the LP of each node after dividing the fabric; print a line if more than one worker will not pay."""
+def _owner(graph: Graph, workers: Workers, load: Load, division: Division) -> tuple[NDArray[np.int32], str]:
+    """Return the LP of each node after dividing the fabric, and a note if more workers will not pay, else ""."""
     sync_us = SHARED_MEMORY_SYNC_US if workers.ranks.size == 1 or workers.share_memory else MPI_SYNC_US
-    division, report = divide(graph, workers.lps, config.engine.partitioner, load, config.network, sync_us)
-    if workers.total > 1 and report.speed_up < MIN_SPEED_UP:
-        progress.say(
-            f"{workers.total} workers will hardly pay: {report.mean_events_per_window:,.0f} events per window, "
-            f"predicted speed-up {report.speed_up:.2f} over one"
-        )
-    return division.owner
+    divided, report = divide(graph, workers.lps, division.method, load, division.settings, sync_us)
+    note = (
+        f"{workers.total} workers will hardly pay: {report.mean_events_per_window:,.0f} events per window, "
+        f"predicted speed-up {report.speed_up:.2f} over one"
+    )
+    return divided.owner, note if workers.total > 1 and report.speed_up < MIN_SPEED_UP else ""

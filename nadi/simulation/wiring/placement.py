@@ -1,7 +1,7 @@
 """The NPUs of the ranks of each job of a run."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,6 @@ import numpy as np
 import inputs
 from et.arrays import Int32, Mask
 from nadi.configuration.jobs import JobSection, is_file
-from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.wiring.traffic import rank_of_numbers
 from topologies import Graph
@@ -40,7 +39,7 @@ def ranks_of(job: JobSection, graph: Graph) -> int:
     return max(files_of(path).files) + 1
 
 
-def placements(config: RunConfig, graph: Graph) -> list[list[Int32]]:
+def placements(jobs: Sequence[JobSection], graph: Graph) -> list[list[Int32]]:
     """Return int32[ranks] for each copy of each job: the NPU of each rank; no NPU is in two of them.
 
     Jobs that name their NPUs get them first; the others follow in the order of the run file, on NPUs that are free.
@@ -48,9 +47,9 @@ def placements(config: RunConfig, graph: Graph) -> list[list[Int32]]:
     """
     is_free = np.ones(graph.npus, np.bool_)
     found: dict[int, list[Int32]] = {}
-    order = sorted(range(len(config.jobs)), key=lambda number: _chooses(config.jobs[number]))
+    order = sorted(range(len(jobs)), key=lambda number: _chooses(jobs[number]))
     for number in order:
-        job = config.jobs[number]
+        job = jobs[number]
         try:
             ranks = ranks_of(job, graph)
         except WorkloadError as error:
@@ -58,7 +57,7 @@ def placements(config: RunConfig, graph: Graph) -> list[list[Int32]]:
         npus = _chosen(job, graph, is_free, ranks * job.repeat)
         is_free[npus] = False
         found[number] = np.split(npus, job.repeat)
-    return [found[number] for number in range(len(config.jobs))]
+    return [found[number] for number in range(len(jobs))]
 
 
 def _chooses(job: JobSection) -> bool:

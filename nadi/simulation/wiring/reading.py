@@ -14,8 +14,8 @@ import workload
 from et import TraceError, TraceTable, read_groups
 from et.arrays import Int32
 from inputs.units import BITS_PER_BYTE
-from nadi.configuration.from_model import on_npus, trace_set
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.from_model import Training, on_npus, trace_set, training
+from nadi.configuration.sections import ComputeSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring.affordable import schedule_bytes
@@ -25,7 +25,17 @@ from topologies import Graph, TopologyError
 from topologies.endpoints import with_host_memories
 from workload import CollectiveSettings, ComputeModel, Program, TraceSet, WorkloadError
 from workload.collectives import defaults_on
-from workload.compute import ALONE, IN_SERVING, IN_STEPS, SOURCES, ComputeTimes, Efficiencies, find_gpu, read_tables
+from workload.compute import (
+    ALONE,
+    IN_SERVING,
+    IN_STEPS,
+    SOURCES,
+    ComputeTimes,
+    Efficiencies,
+    Gpu,
+    find_gpu,
+    read_tables,
+)
 from workload.errors import Exchange, alone
 from workload.generators.inference.requests import names_requests
 from workload.generators.point_to_point.traces import OPS_PER_S
@@ -56,6 +66,13 @@ class OperatorSources(NamedTuple):
         return {"operators": counts, "operator_tables": self.tables}
 
 
+class JobWork(NamedTuple):
+    """Work of a copy of one of [[jobs]]."""
+
+    is_traffic: bool  # whether it is messages without a model
+    training: Training | None  # model and plan that it trains; None = not known
+
+
 class LoadedWorkload(NamedTuple):
     """Work of all NPUs, or of this rank's NPUs."""
 
@@ -66,6 +83,8 @@ class LoadedWorkload(NamedTuple):
     # framework whose training steps the traces of each entry of [[jobs]], or of [workload], are, "" = not known
     frameworks: tuple[str, ...]
     operators: OperatorSources  # sources of the times of operators
+    memories: tuple[int, ...] = ()  # NPUs that are remote memories
+    jobs: tuple[JobWork, ...] = ()  # work of each of [[jobs]], copy by copy
 
     def opens(self, file: Path) -> bool:
         """Return whether this rank may open a file, which is False for traces that only other ranks have."""
@@ -94,17 +113,20 @@ def read_work(
     use_compiled_decoder()
     if config.jobs:
         return _read_jobs(config, graph, own_npus, exchange, force=force)
-    servers = memory_nodes(config, graph)
-    traces = _with_memories(config, graph, own_npus, exchange, force=force)
-    if servers:
-        traces = with_memory_nodes(traces, servers, graph.host, exchange)
+    memories = memory_nodes(config, graph)
+    hosts = len(memories) if config.memory.remote == "node" else 0  # they come after the NPUs that have traces
+    own = None if own_npus is None else own_npus[: graph.npus - hosts]
+    traces = _trace_set(config, graph, np.arange(graph.npus - hosts, dtype=np.int32), own, exchange, force=force)
+    if memories:
+        traces = with_memory_nodes(_with_idle(traces, hosts, own_npus), memories, graph.host, exchange)
     work = _work_of(config, graph, traces, exchange, force=force)
     parts = SharedParts(work.settings)
-    built = parts.build(work, graph, exchange, memory_nodes=servers)
+    built = parts.build(work, graph, exchange, memory_nodes=memories)
     program = parts.program(built.trace_of_rank, built.groups, built.chooser, exchange)
     operators = _operator_sources([work], exchange)
     frameworks = (traces.framework,)
-    return LoadedWorkload(list(traces.traces), traces.trace_of_npu, program, work.settings, frameworks, operators)
+    loaded = list(traces.traces), traces.trace_of_npu, program, work.settings, frameworks, operators, memories
+    return LoadedWorkload(*loaded)
 
 
 def _work_of(config: RunConfig, graph: Graph, traces: TraceSet, exchange: Exchange, *, force: bool) -> WorkOfRanks:
@@ -130,10 +152,11 @@ def _read_jobs(
     is_here = np.ones(graph.npus, np.bool_) if own_npus is None else own_npus
     trace_of_npu = np.where(is_here, IDLE, ELSEWHERE).astype(np.int32)
     jobs: list[FabricJob] = []
+    kinds: list[JobWork] = []
     traces: list[TraceTable] = []
     frameworks: list[str] = []
     works: list[WorkOfRanks] = []
-    for single, section, places in zip(config.single_jobs(), config.jobs, placements(config, graph), strict=True):
+    for single, section, places in zip(config.single_jobs(), config.jobs, placements(config.jobs, graph), strict=True):
         is_own = np.any([is_here[npus] for npus in places], axis=0)  # of any copy
         try:
             ranks = _trace_set(single, graph, places[0], is_own, exchange, force=force)
@@ -148,11 +171,14 @@ def _read_jobs(
             trace_of_npu[npus] = np.where(trace_of_rank >= 0, trace_of_rank + len(traces), trace_of_rank)
         traces += ranks.traces
         frameworks.append(ranks.framework)
+        kinds += [JobWork(section.traffic is not None, training(single, section.iterations))] * section.repeat
     program = build_jobs(jobs, graph, is_here, exchange)
     copied = frozenset[str]().union(*(work.settings.copied for work in works))
     operators = _operator_sources(works, exchange)
     settings = replace(works[0].settings, copied=copied)
-    return LoadedWorkload(traces, trace_of_npu, program, settings, tuple(frameworks), operators)
+    return LoadedWorkload(
+        traces, trace_of_npu, program, settings, tuple(frameworks), operators, config.memory.remote_npus, tuple(kinds)
+    )
 
 
 def _operator_sources(works: Sequence[WorkOfRanks], exchange: Exchange) -> OperatorSources:
@@ -179,16 +205,11 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
     )
 
 
-def _with_memories(
-    config: RunConfig, graph: Graph, is_own_npu: NDArray[np.bool_] | None, exchange: Exchange, *, force: bool
-) -> TraceSet:
-    """Return the traces of a run without [[jobs]], with idle memories of hosts; arguments as of `_trace_set`."""
-    npus = graph.npus - len(host_memories(config, graph))
-    own_npus = None if is_own_npu is None else is_own_npu[:npus]
-    traces = _trace_set(config, graph, np.arange(npus, dtype=np.int32), own_npus, exchange, force=force)
-    is_own = np.ones(graph.npus - npus, bool) if is_own_npu is None else is_own_npu[npus:]
+def _with_idle(traces: TraceSet, count: int, is_own_npu: NDArray[np.bool_] | None) -> TraceSet:
+    """Return traces with `count` more NPUs, which are idle; is_own_npu: bool[npus], with these, None = all."""
+    is_own = np.ones(count, bool) if is_own_npu is None else is_own_npu[len(is_own_npu) - count :]
     rest = np.where(is_own, IDLE, ELSEWHERE).astype(np.int32)
-    return replace(traces, trace_of_npu=np.concatenate([traces.trace_of_npu, rest])) if len(rest) else traces
+    return replace(traces, trace_of_npu=np.concatenate([traces.trace_of_npu, rest])) if count else traces
 
 
 def _trace_set(
@@ -244,7 +265,7 @@ def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
         peak_flops=config.compute.peak_flops,
         memory_bandwidth_Bps=_bytes_per_s(memory.bandwidth),
         memory_latency_ps=memory.latency,
-        times=_compute_times(config, serves=serves),
+        times=_compute_times(config.compute, serves=serves),
         remote=remote,
         unit_ps=config.network.own_keys.unit_ps,
     )
@@ -255,9 +276,8 @@ def _bytes_per_s(bandwidth_bps: int | None) -> float | None:
     return None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE
 
 
-def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
+def _compute_times(section: ComputeSection, *, serves: bool) -> ComputeTimes | None:
     """Return the times of operators on the run file's GPU; None without GPU. serves: the traces serve requests."""
-    section = config.compute
     if section.gpu is None:
         beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
         if beside is not None:
@@ -275,36 +295,38 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
     )
 
 
-def with_interference(
-    config: RunConfig, graph: Graph, frameworks: Sequence[str]
-) -> tuple[RunConfig, tuple[float, ...]]:
-    """Return the configuration with compute_slowdown settled, and that of each job if jobs differ, else ().
+def interference(config: RunConfig, graph: Graph, work: LoadedWorkload) -> tuple[float | None, tuple[float, ...]]:
+    """Return compute_slowdown, None if jobs differ, and then that of each job, else ().
 
-    It is 1 without a GPU or without a known framework. `frameworks`: that of each entry of [[jobs]], or of [workload].
+    It is 1 without a GPU or without a known framework.
     """
     if config.system.compute_slowdown is not None:
-        return config, ()
-    singles = list(zip(frameworks, config.single_jobs(), strict=True))
+        return config.system.compute_slowdown, ()
+    compute = config.compute
+    in_a_row = compute.pace in {None, "step"}  # the default pace of training steps
+    gpu = None if compute.gpu is None else find_gpu(compute.gpu)
+    singles = list(zip(work.frameworks, config.single_jobs(), strict=True))
     computing = {framework for framework, single in singles if single.workload.traffic is None} or {""}
-    slowdown_of = {framework: _compute_slowdown(config, graph, framework) for framework in sorted(computing)}
-    if len(set(slowdown_of.values())) > 1:
-        of_entry = [1.0 if single.workload.traffic else slowdown_of[framework] for framework, single in singles]
-        entries = zip(of_entry, config.jobs, strict=True)
-        return config, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))
-    system = config.system.model_copy(update={"compute_slowdown": min(slowdown_of.values())})
-    return config.model_copy(update={"system": system}), ()
+    slowdown_of = {
+        framework: _compute_slowdown(graph, work.memories, framework, gpu, in_a_row=in_a_row)
+        for framework in sorted(computing)
+    }
+    if len(set(slowdown_of.values())) == 1:
+        return min(slowdown_of.values()), ()
+    of_entry = [1.0 if single.workload.traffic else slowdown_of[framework] for framework, single in singles]
+    entries = zip(of_entry, config.jobs, strict=True)
+    return None, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))
 
 
-def _compute_slowdown(config: RunConfig, graph: Graph, framework: str) -> float:
-    """Return the default of compute_slowdown for traces of a framework, "" = not known."""
-    if not framework or config.compute.gpu is None:
+def _compute_slowdown(
+    graph: Graph, memories: Sequence[int], framework: str, gpu: Gpu | None, *, in_a_row: bool
+) -> float:
+    """Return the default of compute_slowdown for traces of a framework, "" = not known; gpu: None = not known."""
+    if not framework or gpu is None:
         return 1.0
     from workload.generators.training.interference import channels_on, compute_slowdown
 
-    in_a_row = config.compute.pace in {None, "step"}  # the default pace of training steps
-    gpu = find_gpu(config.compute.gpu)
-    channels = channels_on(graph, memory_nodes(config, graph))
-    return compute_slowdown(cast("Framework", framework), gpu, channels, in_a_row=in_a_row)
+    return compute_slowdown(cast("Framework", framework), gpu, channels_on(graph, memories), in_a_row=in_a_row)
 
 
 def built_fabric(config: RunConfig) -> Graph:
@@ -320,12 +342,7 @@ def built_fabric(config: RunConfig) -> Graph:
 
 
 def memory_nodes(config: RunConfig, graph: Graph) -> tuple[int, ...]:
-    """Return the endpoints of the fabric that are remote memories: those of a pool, or the memories of hosts."""
-    return config.memory.remote_npus or host_memories(config, graph)
-
-
-def host_memories(config: RunConfig, graph: Graph) -> tuple[int, ...]:
-    """Return the endpoints of `built_fabric` that are memories of hosts."""
+    """Return the endpoints of `built_fabric` that are remote memories: those of a pool, or the memories of hosts."""
     if config.memory.remote != "node":
-        return ()
+        return config.memory.remote_npus
     return tuple(range(graph.npus - len(np.unique(graph.host)), graph.npus))

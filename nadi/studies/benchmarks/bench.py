@@ -21,16 +21,14 @@ import topologies
 import workload
 from et import CollectiveCommType, coll_node, metadata, table_of
 from inputs.units import MIB
-from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import run_program
-from nadi.simulation.wiring.partitioning import divide, traffic_load
+from nadi.simulation.wiring.partitioning import owner_by_traffic
 from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
-from partition import DEFAULT_METHOD
 from pdes import fidelity
 from topologies import Graph, clusters
 from workload import CollectiveSettings, Program
@@ -115,11 +113,7 @@ def run_bench(
     start_s = time.perf_counter()
     graph = topologies.build(bench.spec)
     program = bench.program(graph, bench.size_bytes, seed)
-    owner = None
-    if workers.lps > 1:
-        load = traffic_load(graph, program, NetworkSection())
-        owner = divide(graph, workers.lps, DEFAULT_METHOD, load, NetworkSection())[0].owner
-        owner = workers.ranks.exchange(owner)[0]
+    owner = owner_by_traffic(graph, program, workers)
     built_s = time.perf_counter() - start_s
     settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False, nvlink_framing=False, **bench.choices)
     results, calibrations = [], [pairs_per_second(runs=1)]

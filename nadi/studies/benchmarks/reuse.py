@@ -8,21 +8,22 @@ from typing import Any
 
 import pdes
 from nadi.configuration.run_file import load_config
-from nadi.launching.progress import NoProgress, Progress
-from nadi.simulation.run import simulate
+from nadi.launching.progress import Progress
+from nadi.simulation.resolving import resolve
+from nadi.simulation.run import execute
 
 NAME = "reuse"
 MODEL, PLAN, CLUSTER = "gpt3-175b", "tp8,pp2,mb1,gb2", "selene"
 
 
 def run_reuse_bench(
-    progress: Progress | NoProgress, *, model: str = MODEL, plan: str = PLAN, seed: int = 1, runs: int = 5
+    progress: Progress, *, model: str = MODEL, plan: str = PLAN, seed: int = 1, runs: int = 5
 ) -> dict[str, Any]:
     """Run a training step with `reuse` "exact", the fastest of `runs`, then once with "off"; return figures for JSON.
 
     model, plan: a model of the library and a parallel plan for it, on as many GPUs of CLUSTER; seed: seed of the run.
     `packet_hops` are those of the step, `episode_hops` those that were simulated in worlds of their own, and
-    `replayed_hops` those that were not simulated in the fabric. Errors: those of `nadi.simulation.run.simulate`.
+    `replayed_hops` those that were not simulated in the fabric. Errors: those of `resolve` and `execute`.
     """
 
     def measured(reuse: str) -> pdes.Results:
@@ -33,7 +34,7 @@ def run_reuse_bench(
             "engine": {"reuse": reuse, "seed": seed},
             "output": {"flows": "none"},
         }
-        return simulate(load_config(None, sections=sections), progress, keep_flows=False).results
+        return execute(resolve(load_config(None, sections=sections)), progress).results
 
     exact = min((measured("exact") for _ in range(runs)), key=lambda results: results.wall_s)
     off = measured("off")

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 import pdes
 import workload
-from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress, duration_text
@@ -21,10 +20,9 @@ from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
-from nadi.simulation.wiring.partitioning import divide, traffic_load
+from nadi.simulation.wiring.partitioning import owner_by_traffic
 from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.studies.collectives.pace import LONG_S, Pace, calibration_sizes, measured
-from partition import DEFAULT_METHOD
 from topologies import NVSWITCH, Graph
 from topologies.bounds import MAX_BYTES
 from topologies.units import format_bytes, parse_bytes_within
@@ -263,7 +261,7 @@ class _Bench:
     def row(self, name: str, program: Program, size_bytes: int) -> SweepRow:
         """Run the program of a size, announced by its predicted time; name: number, algorithm and size of the row."""
         if self._owner is None:
-            self._owner = _owner(self._graph, program, self._workers)
+            self._owner = owner_by_traffic(self._graph, program, self._workers)
         expected = self._estimate(program)
         work = work_of(expected, self._settings)
         if self._pace.needs_calibration(work):
@@ -353,15 +351,6 @@ def _factor(part_of_sizes: str, step: str) -> int:
     if not step[1:].isdecimal() or len(step) > _MAX_FACTOR_LENGTH:
         raise ConfigError(f"--sizes {part_of_sizes}: found factor {step!r}; expected a whole number, as x2")
     return int(step[1:])
-
-
-def _owner(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32] | None:
-    """Return int32[nodes], the LP of each node, from dividing the fabric among workers by traffic; None = one LP."""
-    if workers.lps == 1:
-        return None
-    load = traffic_load(graph, program, NetworkSection())
-    owner = divide(graph, workers.lps, DEFAULT_METHOD, load, NetworkSection())[0].owner
-    return workers.ranks.exchange(owner)[0]
 
 
 def _row(

@@ -6,6 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from inputs.arrow import arrow_numbers
 from inputs.units import PS_PER_US
 from nadi import __version__
 from nadi.insight.analysis.node_times import bus_factor
@@ -37,7 +40,7 @@ def page(sweep: CollectiveSweep) -> Page:
     if any(row.bytes > 0 for row in sweep.rows):
         caption = "Top: bus bandwidth; bottom: time. Dashed lines are closed forms; bands show the fastest algorithm."
         parts.append(Plot("bus bandwidth and time over size", figure(sweep), caption, 1000))
-    network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
+    network = {key: value for key, value in sweep.keys["network"].items() if value not in (None, {})}
     settings = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
     values = [[key, str(value)] for key, value in (network | settings).items()]
     rows = [from_terminal(sweep_table(sweep))]
@@ -110,7 +113,6 @@ def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
 
 def _write_table(path: Path, sweep: CollectiveSweep) -> None:
     """Write one row per algorithm and size; the file's metadata hold the settings of network and system."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     names = [row.algorithm.partition(":") for row in sweep.rows]
@@ -119,21 +121,21 @@ def _write_table(path: Path, sweep: CollectiveSweep) -> None:
         any(row.algorithm == band.algorithm and band.from_bytes <= row.bytes <= band.to_bytes for band in bands)
         for row in sweep.rows
     ]
+    ratio = np.array([row.ratio for row in sweep.rows], np.float64)
     columns = {
         "topology": [sweep.topology] * len(names),
         "npus": [sweep.npus] * len(names),
         **{name: [getattr(row, name) for row in sweep.rows] for name in SweepRow._fields},
         "algorithm": [name for name, _, _ in names],
         "parameters": [parameters for _, _, parameters in names],
-        "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
+        "ratio": arrow_numbers(ratio, np.isnan(ratio)),
         "fastest": fastest,
     }
     settings = {
         "version": __version__,
         "seed": sweep.seed,
         "matrix": sweep.matrix,
-        "network": sweep.network.model_dump(mode="json"),
-        "system": sweep.system.model_dump(mode="json"),
+        **sweep.keys,
     }
     pq.write_table(schemas.SWEEP.table(columns, {"nadi": json.dumps(settings)}), path)
 
@@ -145,7 +147,7 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
         rows_by_size.setdefault(row.bytes, []).append(row)
     several = len({row.algorithm for row in sweep.rows}) > 1
     has_variants = any(row.variant for row in sweep.rows)
-    runs = sweep.network.model.has_links
+    runs = sweep.simulates
     columns: list[AnyColumn] = ["size", name_column("algorithm"), "time" if runs else "closed form"]
     columns += ["vs fastest"] * several + [name_column("variant", 6)] * has_variants
     columns += [("algbw GB/s", 5), ("busbw GB/s", 1)]
@@ -171,9 +173,8 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
         if several:
             table.end_group()
     busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
-    hooks = sweep.network.model.hooks_with(sweep.network.own_keys)
-    if busiest > 1 and hooks.overload:
-        table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {hooks.overload}")
+    if busiest > 1 and sweep.overload:
+        table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {sweep.overload}")
     return table
 
 

@@ -1,10 +1,9 @@
 """A sweep of `nadi collective`: all rows of one collective on one fabric, its fastest algorithms and JSON document."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.studies.collectives.microbench import SkippedAlgorithm, SweepRow
 
 
@@ -48,12 +47,13 @@ class CollectiveSweep:
     kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
     topology: str  # name of the fabric
     npus: int  # number of NPUs, all of which are members
-    network: NetworkSection  # network section of the run
+    keys: Mapping[str, Mapping[str, Any]]  # values of [network] and [system], settled, for JSON
     seed: int  # seed of hashed path choices
     rows: list[SweepRow]  # rows, ordered by algorithm and size
     left_out: list[SkippedAlgorithm]  # algorithms of "all" that cannot perform the collective
     matrix: str = ""  # source of an all-to-all-v's bytes: "zipf:1.2" or a file; "" for other kinds
-    system: SystemSection = field(default_factory=SystemSection)  # system section of the run: settings of collectives
+    simulates: bool = True  # whether rows are simulated, not closed forms alone
+    overload: str = ""  # why links may carry more than they can, as the network's model declares it; "" = they cannot
 
     def winners(self) -> list[Band]:
         """Return the fastest algorithm by size."""
@@ -67,8 +67,7 @@ class CollectiveSweep:
             "npus": self.npus,
             "seed": self.seed,
             "matrix": self.matrix,
-            "network": self.network.model_dump(mode="json"),
-            "system": self.system.model_dump(mode="json"),
+            **self.keys,
             "rows": [row._asdict() | {"ratio": row.ratio if row.closed_form_ps > 0 else None} for row in self.rows],
             "winners": [band._asdict() for band in self.winners()],
             "left_out": [skipped._asdict() for skipped in self.left_out],

@@ -18,7 +18,8 @@ from nadi.configuration.sections import NetworkSection
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
 from pdes.fidelity import REFERENCE
 from topologies.clusters import Cluster

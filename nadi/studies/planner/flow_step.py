@@ -11,7 +11,8 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.run import network_settings, run_program
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.run import run_program
 from nadi.studies.planner.step import TargetMachine, program_of, shorter_plans, slowdown
 from pdes.fidelity import FLUID
 from topologies.clusters import Cluster

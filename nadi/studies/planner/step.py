@@ -23,7 +23,7 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from pdes import Results, Settings, fidelity
 from topologies import Graph
 from topologies.clusters import Cluster

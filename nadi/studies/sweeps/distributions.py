@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from et.statistics.percentiles import percentile
+from inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import Figure, order
 from nadi.reports.pages import charts
@@ -107,12 +108,12 @@ def _completion_ps(run: Run) -> NDArray[np.float64]:
     """Return float64[messages]: times in ps from posting to arrival."""
     if not run.has(FLOWS):
         return np.zeros(0)
-    return (np.asarray(run.flows["finish_ps"]) - np.asarray(run.flows["start_ps"])).astype(np.float64)
+    return (numpy_column(run.flows["finish_ps"]) - numpy_column(run.flows["start_ps"])).astype(np.float64)
 
 
 def _slowdown(run: Run) -> NDArray[np.float64]:
     """Return float64[messages]: completion time over that on an idle network, for messages where it is known."""
-    return np.asarray(run.flows["slowdown"].drop_null(), np.float64) if run.has(FLOWS) else np.zeros(0)
+    return numpy_column(run.flows["slowdown"].drop_null(), np.float64) if run.has(FLOWS) else np.zeros(0)
 
 
 def _queues(settings: Sequence[DrawnSetting]) -> Plot | None:
@@ -144,6 +145,6 @@ def _longest_queue(run: Run, end_ps: int) -> NDArray[np.float64]:
     """Return float64[_TIME_BINS + 1]: the longest port queue of each bin until end_ps, in bytes; 0 without queues."""
     longest_bytes = np.zeros(_TIME_BINS + 1)
     if run.has(QUEUES) and run.queues is not None:
-        time_bin = np.asarray(run.queues["time_ps"]) * _TIME_BINS // max(end_ps, 1)
-        np.maximum.at(longest_bytes, np.minimum(time_bin, _TIME_BINS), np.asarray(run.queues["bytes"], np.float64))
+        time_bin = numpy_column(run.queues["time_ps"]) * _TIME_BINS // max(end_ps, 1)
+        np.maximum.at(longest_bytes, np.minimum(time_bin, _TIME_BINS), numpy_column(run.queues["bytes"], np.float64))
     return longest_bytes

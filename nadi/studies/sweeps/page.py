@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from inputs.arrow import numpy_column
 from nadi.insight.runs.figures import FIGURES, SAME_WITHIN, Figure, as_good_as_best, best_value, costs, order
 from nadi.reports.pages import charts
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, explanations, from_terminal
@@ -56,7 +57,7 @@ def _best(finished: pa.Table, keys: list[str], figure: Figure) -> str:
     """Return the best setting by a figure, and how many are as good; "" with a single one."""
     if len(finished) == 1:
         return ""
-    ends = np.stack([finished[name].to_numpy() for name in ("low", "high")], axis=1)
+    ends = np.stack([numpy_column(finished[name]) for name in ("low", "high")], axis=1)
     good = as_good_as_best(costs(finished, figure), ends)
     has_seeds = bool(np.isfinite(ends).any())
     same = f"within {SAME_WITHIN:.0%} of {{}}" + " or with an overlapping confidence interval" * has_seeds
@@ -71,7 +72,7 @@ def _best(finished: pa.Table, keys: list[str], figure: Figure) -> str:
 
 def figures_shown(table: pa.Table) -> list[Figure]:
     """Return the figures that are neither 0 nor missing for at least one setting."""
-    columns = {figure: table[figure.name].to_numpy() for figure in FIGURES if figure.name in table.column_names}
+    columns = {figure: numpy_column(table[figure.name]) for figure in FIGURES if figure.name in table.column_names}
     return [figure for figure, column in columns.items() if np.nan_to_num(column).any()]
 
 
@@ -84,9 +85,9 @@ def _plot(finished: pa.Table, points: pa.Table, key: str, figure: Figure) -> Plo
     levels = list(dict.fromkeys(values))
     is_number = all(isinstance(value, (int, float)) for value in levels if value is not None)
     levels = sorted(levels) if is_number else levels
-    figure_values = finished[figure.name].to_numpy(zero_copy_only=False) * _factor(figure)
+    figure_values = numpy_column(finished[figure.name]) * _factor(figure)
     means = {level: float(np.mean(figure_values[[value == level for value in values]])) for level in levels}
-    low, high = (finished[name].to_numpy() * _factor(figure) for name in ("low", "high"))
+    low, high = (numpy_column(finished[name]) * _factor(figure) for name in ("low", "high"))
     bars = {"array": np.nan_to_num(high - figure_values), "arrayminus": np.nan_to_num(figure_values - low), "width": 0}
     chart.add_scatter(
         x=values if is_number else [in_page(str(value)) for value in values],
@@ -121,7 +122,7 @@ def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
     across, down = ([str(value) for value in finished[key].to_pylist()] for key in keys)
     x, y = list(dict.fromkeys(across)), list(dict.fromkeys(down))
     z = np.full((len(y), len(x)), np.nan)
-    for a, b, value in zip(across, down, finished[figure.name].to_numpy() * _factor(figure), strict=True):
+    for a, b, value in zip(across, down, numpy_column(finished[figure.name]) * _factor(figure), strict=True):
         z[y.index(b), x.index(a)] = value
     look = {"colorscale": "Viridis", "reversescale": figure.is_cost, "colorbar": {"title": _axis(figure)}}
     chart = charts.heat_map(x, y, z, in_page(keys[0]), f"%{{x}}, %{{y}}: %{{z:,.4g}} {_axis(figure)}", **look)

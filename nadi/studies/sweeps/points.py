@@ -17,13 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from inputs.documents import checked, read_toml
 from nadi import __version__
+from nadi.configuration.from_model import vendor_tables
 from nadi.configuration.input_files import Known, files_read
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.insight.runs.figures import FIGURES
 from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
-from workload.compute import nvidia
 
 MAX_POINTS = 100_000
 _FOLDER_NAME_LENGTH = 20  # number of hexadecimal digits of a point's folder name: 80 bits of its hash
@@ -194,7 +194,7 @@ def _name(config: RunConfig, known_files: Known) -> str:
     """Return a hash of everything that determines the run; known_files: files whose hashes are cached."""
     files = [entry.document() for entry in files_read(config, known_files)]
     determinants = {"version": __version__, "config": config.settled(), "files": files}
-    if config.compute.gpu and config.compute.vendor_tables and nvidia.installed():
-        determinants["tables"] = nvidia.installed()
+    if tables := vendor_tables(config):
+        determinants["tables"] = tables
     text = json.dumps(determinants, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_FOLDER_NAME_LENGTH]

@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 import inputs
+from inputs.arrow import arrow_numbers, arrow_texts
 from nadi import __version__
 from nadi.errors import OutputError
 from nadi.insight.runs import Run
@@ -63,17 +67,17 @@ def table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOu
     figures_of_point = [
         figures(Run(folder_of(sweep_folder, each))) if is_finished(sweep_folder, each) else {} for each in points
     ]
-    columns: dict[str, Any] = {"point": pa.array(range(len(points)), pa.int32())}
+    columns: dict[str, Any] = {"point": arrow_numbers(np.arange(len(points), dtype=np.int32))}
     for key in sweep.keys:
         columns[key] = _column([point.values.get(key) for point in points])
-    columns["run"] = [
+    columns["run"] = arrow_texts(
         f"{RUNS}/{point.name}" if own else None for point, own in zip(points, figures_of_point, strict=True)
-    ]
+    )
     missing = [None if own else error.get(index) or "not run" for index, own in enumerate(figures_of_point)]
-    columns["error"] = pa.array(missing, pa.string())
+    columns["error"] = arrow_texts(missing)
     for figure in sorted(FIGURES, key=lambda figure: figure.name in _MACHINE_DEPENDENT):
         if any(figure.name in own for own in figures_of_point):
-            columns[figure.name] = pa.array([own.get(figure.name) for own in figures_of_point], pa.float64())
+            columns[figure.name] = _numbers([own.get(figure.name) for own in figures_of_point], np.float64)
     result = pa.table(columns)
     metadata = {"version": __version__, "keys": list(sweep.keys), "sweep": str(sweep.path)}
     return result.replace_schema_metadata({"nadi": json.dumps(metadata)})
@@ -81,13 +85,15 @@ def table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOu
 
 def _column(values: Sequence[Value | None]) -> "pa.Array":
     """Return a column of a key's values: numbers as numbers, texts as they are, other values as TOML."""
-    import pyarrow as pa
-
     given = [value for value in values if value is not None]
     if all(isinstance(value, int) and not isinstance(value, bool) for value in given):
-        return pa.array(values, pa.int64())
+        return _numbers(values, np.int64)
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in given):
-        return pa.array([None if value is None else float(value) for value in values], pa.float64())  # type: ignore[arg-type]
-    return pa.array(
-        [value if value is None or isinstance(value, str) else toml(value) for value in values], pa.string()
-    )
+        return _numbers(values, np.float64)
+    return arrow_texts(value if value is None or isinstance(value, str) else toml(value) for value in values)
+
+
+def _numbers(values: Sequence[Value | None], dtype: DTypeLike) -> "pa.Array":
+    """Return a column of numbers; None = null."""
+    unknown = np.array([value is None for value in values])
+    return arrow_numbers(np.array([value or 0 for value in values], dtype), unknown)

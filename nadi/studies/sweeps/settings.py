@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from inputs.arrow import arrow_numbers, arrow_texts, numpy_column
 from nadi.insight.runs.figures import FIGURES, Figure
 from nadi.insight.runs.repetitions import confidence_interval
 
@@ -44,20 +46,24 @@ def settings_of(points: pa.Table, ranking_figure: Figure | None) -> pa.Table:
         points_of.setdefault(tuple(values[row] for values in columns.values()), []).append(row)
     errors, runs = points["error"].to_pylist(), points["run"].to_pylist()
     finished = [[row for row in rows if errors[row] is None] for rows in points_of.values()]
-    first = [rows[0] for rows in points_of.values()]
-    found: dict[str, object] = {key: pa.array([values[row] for row in first]) for key, values in columns.items()}
-    found["seeds"] = np.array([len(rows) for rows in finished])
-    found["runs"] = pa.array([[runs[row] for row in rows] for rows in finished], pa.list_(pa.string()))
-    of_setting = [None if own else errors[row] for own, row in zip(finished, first, strict=True)]
-    found["error"] = pa.array(of_setting, pa.string())
+    first = np.array([rows[0] for rows in points_of.values()])
+    found: dict[str, pa.Array] = {}
+    for key, column in columns.items():
+        is_text = pa.types.is_string(points[key].type)  # without seeds; else as it is
+        found[key] = arrow_texts(column[row] for row in first) if is_text else points[key].take(arrow_numbers(first))
+    counts = np.array([len(rows) for rows in finished])
+    found["seeds"] = arrow_numbers(counts)
+    ends = arrow_numbers(np.append(0, counts.cumsum()).astype(np.int32))
+    found["runs"] = pa.ListArray.from_arrays(ends, arrow_texts(runs[row] for rows in finished for row in rows))
+    found["error"] = arrow_texts(None if own else errors[row] for own, row in zip(finished, first, strict=True))
     for figure in FIGURES:
         if figure.name in points.column_names:
-            values = points[figure.name].to_numpy(zero_copy_only=False)
+            values = numpy_column(points[figure.name])
             known = [values[rows][~np.isnan(values[rows])] for rows in finished]
-            found[figure.name] = np.array([own.mean() if len(own) else np.nan for own in known])
+            found[figure.name] = arrow_numbers(np.array([own.mean() if len(own) else np.nan for own in known]))
             if figure == ranking_figure:
-                ends = [confidence_interval(own, figure.minimum) or (np.nan, np.nan) for own in known]
-                found["low"], found["high"] = np.array(ends).reshape(-1, 2).T
+                intervals = [confidence_interval(own, figure.minimum) or (np.nan, np.nan) for own in known]
+                found["low"], found["high"] = map(arrow_numbers, np.array(intervals).reshape(-1, 2).T)
     return pa.table(found)
 
 
@@ -81,5 +87,5 @@ def _seeds(points: pa.Table) -> list[tuple[object, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _without_seed(value: object) -> object:
+def _without_seed(value: Any) -> Any:  # noqa: ANN401 - a value of any key
     return _SEED.sub("", value) if isinstance(value, str) else value

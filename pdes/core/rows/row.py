@@ -14,7 +14,7 @@ narrow, so kernels first convert values that may outgrow them to int64. Words be
 (`pdes.core.memory.rows_of`).
 
 `written_by` names all modules that write words which the class declares, sorted, those of `pdes` without its name. A
-test compares it with the sources, for words whose names only one kind of row has (tests/pdes/test_writers.py).
+test compares it with the sources, for words whose names only one kind of row has (tests/rules/rows.py).
 """
 
 from dataclasses import dataclass

@@ -112,6 +112,7 @@ class Constants(
     long_cell_ps = word("duration", "length of cells in which no packet crosses an island's links: whole cells")
     tie_pause_ps = word("duration", "time without ties after which a node begins to count them again")
     homes = word("count", "home columns of an NPU")
+    several_nics = word("flag", "1: some NPU has several NICs, which its connections share by their rates")
     lookahead_ps = word("duration", "length of a window: whole cells, and no link to another LP is shorter")
     npus = word("count", "NPUs of this LP")
     nodes = word("count", "nodes of this LP")

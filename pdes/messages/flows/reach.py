@@ -5,11 +5,11 @@ It is the longest chain of lanes' first messages, each of which awaits those tha
 
 import numpy as np
 
-from pdes.core.hashing import mix3
 from pdes.core.jit import inline, outline
 from pdes.core.packet import SHARES_SHIFT, path_word
 from pdes.messages.flows.paths import idle_way, lay_both_ways
 from pdes.network.link import link_psb
+from pdes.network.routing import path_of
 from pdes.nic.counting import within_job
 from pdes.npu.collective import npu_of_peer, plan_entry, sent_bytes_of
 
@@ -45,7 +45,7 @@ def act_as(plans, collective, schedule, member):
 def hash_word(net, plans, group, lane, src, dst):
     """Return the word by which hashes choose the path of a lane, a row of `lane_row`, from NPU src to dst."""
     connection = group | np.int64(plans.lane_row[lane].connection) & ((1 << SHARES_SHIFT) - 1)
-    return path_word(np.int64(0), mix3(src + net.const.seed, dst, within_job(net, connection)))
+    return path_word(np.int64(0), path_of(net, src, dst, within_job(net, connection)))
 
 
 @inline

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from inputs import plug_ins
 from topologies.units import parse_bytes
+from workload.collectives.custom import check_size as check_size_of_file
 from workload.collectives.custom import is_msccl, read_custom
 from workload.collectives.custom.python_plans import given
 from workload.collectives.plans.extent import PlanExtent
@@ -24,6 +25,7 @@ NAME = "custom"
 KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")
 PARAMETERS = {"file": "", "size": "", "plans": ""}
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 NAMED_ONLY = True
 _MIN_STEP_BYTES = 24
 
@@ -49,6 +51,12 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, 
     files = [path] if is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
     steps = sum(trace.stat().st_size for trace in files if trace.exists()) // _MIN_STEP_BYTES
     return PlanExtent(steps, 0, shape.members)
+
+
+def check_size(kind: str, size_bytes: int, file: str, size: str, plans: str) -> None:  # noqa: ARG001 - see plan
+    """Raise WorkloadError if a file is not for buffers of a size."""
+    if not plans:
+        check_size_of_file(_path(file), kind, size_bytes)
 
 
 def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan

@@ -17,6 +17,7 @@ from workload.shape import GroupShape
 
 KINDS = ("all-reduce", "reduce", "broadcast", "reduce-scatter", "all-gather", "barrier")
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 TREES = "all"
 PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}

@@ -24,6 +24,7 @@ from workload.collectives.nccl.decision import (
 )
 from workload.collectives.nccl.generations import AUTO, generations
 from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
+from workload.collectives.plans.dataset_splits import in_stripes
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import IF_ANY
@@ -32,6 +33,7 @@ from workload.shape import GroupShape
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 ESTIMATE = True
 PARAMETERS: dict[str, int | bool | str] = {**NcclParameters._field_defaults, "pxn": True}
 LIMITS = {
@@ -67,7 +69,7 @@ def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa:
 def plan(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> Plans:  # noqa: ANN401
     """Return the steps of each member: lanes per channel, or per head of NVLS; parameters: those of PARAMETERS."""
     if kind == "all-to-all":
-        return pxn_plans.plan(_sends(shape, **parameters), size_bytes)
+        return in_stripes(pxn_plans.plan(_sends(shape, **parameters), size_bytes), kind, max(1, sum(shape.nic_shares)))
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
     return _LANES[decision.algorithm].plan(kind, shape, size_bytes, decision)
 
@@ -75,7 +77,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> Pl
 def extent(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> PlanExtent:  # noqa: ANN401
     """Return the number of steps and lanes of `plan`, whose parameters are the same."""
     if kind == "all-to-all":
-        return pxn_plans.extent(_sends(shape, **parameters))
+        return pxn_plans.extent(_sends(shape, **parameters)).in_parts(max(1, sum(shape.nic_shares)))
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
     return _LANES[decision.algorithm].extent(kind, shape, size_bytes, decision)
 
@@ -103,7 +105,7 @@ def describe(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -
 
 
 def size_class(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> int:  # noqa: ANN401
-    """Return a number, equal for sizes of a buffer with equal algorithm, protocol, channels and number of chunks."""
+    """Return a number, equal for sizes of a buffer with equal lanes; the time before their first step may differ."""
     if kind == "all-to-all":
         number, group = 0, _sends(shape, **parameters)
         for far in (False, True):
@@ -111,13 +113,21 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any)
             number = number << 10 | sent.channels << 2 | NAMED_PROTOCOLS.index(sent.protocol)
             number = number << 48 | sent.hop_ps
         return number
-    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
+    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))._replace(launch_ps=0)
     chunks = 0
     if decision.algorithm in {NVLS, NVLS_TREE}:
-        chunks = nvls_plans.size_class(shape, size_bytes, decision)
+        chunks = nvls_plans.lanes_class(shape, size_bytes, decision)
+        decision = decision._replace(pieces=1)  # loops that chunks have no part in
     elif decision.algorithm == COLLNET_DIRECT:
         chunks = collnet_plans.size_class(shape, size_bytes)
-    return decision.number << 20 | chunks
+    return decision.number << 22 | chunks
+
+
+def launch_ps(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> int | None:  # noqa: ANN401
+    """Return the picoseconds before the first step; of an all-to-all, they are part of its class."""
+    if kind == "all-to-all":
+        return None
+    return nccl_decision(kind, shape, size_bytes, _parameters(**parameters)).launch_ps
 
 
 def plan_uneven(cut: Units, shape: GroupShape, **parameters: Any) -> Plans:  # noqa: ANN401

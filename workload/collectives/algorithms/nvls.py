@@ -23,6 +23,7 @@ from workload.shape import GroupShape
 NAME = "nvls"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 TREES = "all"
 PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}

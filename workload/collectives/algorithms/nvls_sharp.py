@@ -15,6 +15,7 @@ from workload.shape import GroupShape
 NAME = "nvls-sharp"
 KINDS = ("all-reduce",)
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 TREES = "hosts and rails"
 PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}

@@ -5,6 +5,8 @@ members in the same place of all hosts adds these up and returns the total, half
 NVSwitch copies it to all members of the host.
 """
 
+import numpy as np
+
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.nccl.channel_orders import host_parent
 from workload.collectives.plans import multimem
@@ -17,6 +19,7 @@ from workload.shape import GroupShape
 NAME = "nvls-tree"
 KINDS = ("all-reduce",)
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 TREES = "hosts"
 LOWER_BOUND = True
 PARAMETERS = {"chunks": 0}
@@ -51,9 +54,11 @@ def make(
     size = len(hosts[0].members)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
     lanes: list[list[Lane]] = [[] for _ in range(shape.members + aggregators)]
+    numbers = range(len(hosts))
+    parents = [[host_parent(host, len(hosts), in_second=half > 0) for host in numbers] for half in range(HALVES)]
     for number, host in enumerate(hosts):
         for place, member in enumerate(host.members):
-            lanes[member] = _member(hosts, number, place, count, pace)
+            lanes[member] = _member(hosts, parents, number, place, count, pace)
         lanes[host.first] = multimem.aggregator_lanes(host.members, count)
     return each_its_own(size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps)
 
@@ -95,38 +100,54 @@ def size_class(_kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> i
 
 
 def _member(
-    hosts: tuple[AggregatorBranch, ...], host_number: int, place: int, count: int, pace: multimem.MultimemPace
+    hosts: tuple[AggregatorBranch, ...],
+    parents: list[list[int]],
+    host_number: int,
+    place: int,
+    count: int,
+    pace: multimem.MultimemPace,
 ) -> list[Lane]:
-    """Return the lanes of the member at a place of a host; those of the trees come last; count: chunks per share."""
+    """Return the lanes of the member at a place of a host; those of the trees come last."""
+    # parents: of each tree the parent of each host, -1 = root; count: chunks per share.
     own = hosts[host_number]
     first = multimem.OTHERS + len(own.members)
     complete = [(first + k % HALVES * _LANES + _TOTAL, k // HALVES) for k in range(count)]
     lanes = multimem.member_lanes(own.members, place, own.first, count, complete=complete, pace=pace)
-    for half in range(HALVES):
-        lanes += _in_tree(hosts, host_number, place, half, count)
+    for half, above in enumerate(parents):
+        lanes += _in_tree(hosts, above, host_number, place, half, count)
     return lanes
 
 
-def _in_tree(hosts: tuple[AggregatorBranch, ...], host_number: int, place: int, half: int, count: int) -> list[Lane]:
+def _in_tree(
+    hosts: tuple[AggregatorBranch, ...], above: list[int], host_number: int, place: int, half: int, count: int
+) -> list[Lane]:
     """Return a member's lanes in a tree: one for each of two children, which adds theirs; sums up; totals; down."""
-    # half: number of the tree, 0 or 1; place: index of the member in its host; count: chunks per share.
+    # above: parent of each host; half: number of the tree, 0 or 1; place: index of the member in its host; count:
+    # chunks per share.
     first = multimem.OTHERS + len(hosts[host_number].members) + half * _LANES
-    above = [host_parent(host, len(hosts), in_second=half > 0) for host in range(len(hosts))]
-    below = [host for host in range(len(hosts)) if above[host] == host_number]
+    below = [host for host, up in enumerate(above) if up == host_number]
     lanes = [Lane() for _ in range(_LANES)]
-    for turn, k in enumerate(range(half, count, HALVES)):
-        chunk, last = place * count + k, (multimem.SUMS, k)
-        for lane, child in enumerate(below):
-            lanes[lane].step(receive_from=hosts[child].members[place], receive=chunk, reduce=True, after=last)
-            last = (first + lane, turn)
-        if above[host_number] >= 0:
-            parent = hosts[above[host_number]].members[place]
-            to_lane = first + [host for host, up in enumerate(above) if up == above[host_number]].index(host_number)
-            lanes[_UP].step(send_to=parent, to_lane=to_lane, send=chunk, after=last)
-            lanes[_TOTAL].step(receive_from=parent, receive=chunk)
-        else:
-            lanes[_TOTAL].copy(chunk, to=chunk, after=last)
-        for child in below:
-            to = hosts[child].members[place]
-            lanes[_DOWN].step(send_to=to, to_lane=first + _TOTAL, send=chunk, after=(first + _TOTAL, turn))
+    of_tree = np.arange(half, count, HALVES)
+    steps, chunk = len(of_tree), place * count + of_tree
+    turn = np.arange(steps)
+    last = (multimem.SUMS, of_tree)
+    for lane, child in enumerate(below):
+        lanes[lane].several(steps, receive_from=hosts[child].members[place], receive=chunk, reduce=True, after=last)
+        last = (first + lane, turn)
+    if above[host_number] >= 0:
+        parent = hosts[above[host_number]].members[place]
+        to_lane = first + [host for host, up in enumerate(above) if up == above[host_number]].index(host_number)
+        lanes[_UP].several(steps, send_to=parent, to_lane=to_lane, send=chunk, after=last)
+        lanes[_TOTAL].several(steps, receive_from=parent, receive=chunk)
+    else:
+        for own, step in zip(chunk.tolist(), last[1].tolist(), strict=True):
+            lanes[_TOTAL].copy(own, to=own, after=(last[0], step))
+    if below:
+        lanes[_DOWN].several(
+            steps * len(below),
+            send_to=np.tile([hosts[child].members[place] for child in below], steps),
+            to_lane=first + _TOTAL,
+            send=np.repeat(chunk, len(below)),
+            after=(first + _TOTAL, np.repeat(turn, len(below))),
+        )
     return lanes

@@ -18,6 +18,7 @@ from workload.shape import GroupShape
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 NEEDS_SHAPE = True
+OWN_CONNECTIONS = True
 NAMED_ONLY = True
 ESTIMATE = True
 

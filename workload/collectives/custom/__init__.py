@@ -7,6 +7,7 @@ workload.collectives.custom.chakra.
 
 import functools
 from pathlib import Path
+from typing import NamedTuple
 
 import inputs
 from workload.collectives.custom.chakra import chakra_files, chakra_plans
@@ -19,6 +20,11 @@ from workload.errors import WorkloadError
 from workload.kinds import kind_index
 
 _KEPT = 64
+
+
+class _MscclFile(NamedTuple):
+    plans: Plans
+    sizes_bytes: tuple[int, int] | None  # smallest and largest buffer; None = any
 
 
 def is_msccl(path: Path) -> bool:
@@ -46,24 +52,34 @@ def read_custom(path: Path, kind: str, size_bytes: int = 1) -> Plans:
     """
     kind_index(kind)
     if is_msccl(path):
-        return _msccl(path, kind, _stamps([path]))
+        return _msccl(path, kind, _stamps([path])).plans
     files = chakra_files(path)
     return chakra_plans(path, tuple(files), _stamps(files), kind, size_bytes)
 
 
+def check_size(path: Path, kind: str, size_bytes: int) -> None:
+    """Raise WorkloadError if a file of MSCCL++ is not for buffers of a size, as MSCCL++'s executor does."""
+    sizes_bytes = _msccl(path, kind, _stamps([path])).sizes_bytes if is_msccl(path) else None
+    if sizes_bytes and not sizes_bytes[0] <= size_bytes <= sizes_bytes[1]:
+        raise WorkloadError(
+            f"{path}: {kind} of {size_bytes} B, expected min_message_size {sizes_bytes[0]} B "
+            f"to max_message_size {sizes_bytes[1]} B"
+        )
+
+
 @functools.lru_cache(_KEPT)
-def _msccl(path: Path, kind: str, stamps: tuple[tuple[int, int], ...]) -> Plans:  # noqa: ARG001 - a key of the cache
-    """Return the checked plans of MSCCL's XML for a kind; stamps: changes when the file does."""
+def _msccl(path: Path, kind: str, stamps: tuple[tuple[int, int], ...]) -> _MscclFile:  # noqa: ARG001 - a key of the cache
+    """Return the checked plans of MSCCL's XML or MSCCL++ for a kind; stamps: changes when the file does."""
     kind_of_file = inputs.kind_of(path)
     is_plan = kind_of_file is not None and kind_of_file.key in {"mscclpp", "json"}
-    plans, names = (read_mscclpp if is_plan else read_msccl)(path, kind)
+    plans, names, sizes_bytes = read_mscclpp(path, kind) if is_plan else (*read_msccl(path, kind), None)
 
     def name(member: int, lane: int, number: int) -> str:
         return names[member][lane][number]
 
     check_races(flow_of(plans, name), plans, name)
     check_result(plans, kind, str(path))
-    return plans
+    return _MscclFile(plans, sizes_bytes)
 
 
 def _stamps(files: list[Path]) -> tuple[tuple[int, int], ...]:

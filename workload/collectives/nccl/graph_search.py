@@ -3,7 +3,8 @@
 NCCL searches the links of a host for channels that all have one speed out of a list, the largest sum of speeds first.
 On a host whose NVSwitch connects all GPUs equally and whose NICs are distributed evenly, the search reduces to
 counting: a channel takes its speed from every link that it crosses. `planned` counts; a test walks the links one by
-one.
+one. Several NICs of an NPU count as one with the rates of all, as NCCL merges the ports of a NIC
+(NCCL_NET_MERGE_LEVEL).
 """
 
 from collections.abc import Callable
@@ -45,7 +46,7 @@ class GroupChannels(NamedTuple):
     nvls: ChannelGraph | None  # channels of NVLS, one per head; None = no NVSwitches that sum
     used: int  # number of channels of the communicator: those of the ring, each used twice
     nvlink: float  # GB/s that the search counts for all NVLinks of a member; 0 = no NVLink
-    net: float  # GB/s that the search counts for a member's NIC
+    net: float  # GB/s that the search counts for a member's NICs
 
 
 def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
@@ -77,6 +78,9 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     hopper = generation.compute_capability >= HOPPER
     if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
         used *= 2
+    if len(shape.nic_shares) > 1:  # each NIC has two channels or more, as many as its rate says
+        stripes = 2 * sum(shape.nic_shares)
+        used = -(-used // stripes) * stripes
     return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, net)
 
 

@@ -80,6 +80,13 @@ def size_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> in
     return chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
 
 
+def lanes_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
+    """Return a number below 2^22, equal for sizes with as many chunks of a share on the same connections."""
+    hosts = hosts_of(shape)
+    loops = cut_of(size_bytes, decision.channels, len(hosts[0].members), len(hosts), decision.algorithm)
+    return size_class(shape, size_bytes, decision) * len(CHUNKS_BYTES) + CHUNKS_BYTES.index(loops.chunk_bytes)
+
+
 def _loops(hosts: tuple[AggregatorBranch, ...], size_bytes: int, decision: NcclDecision) -> int:
     """Return the number of chunks of a share that cross the network: one per tree and loop over the buffer."""
     max_chunks = chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)

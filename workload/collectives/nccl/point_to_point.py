@@ -72,15 +72,17 @@ class MessageTransport(NamedTuple):
 
     def lane(self, shape: GroupShape, wait_ps: int, *, between_hosts: bool, is_paced: bool) -> Lane:
         """Return a lane for sends: at the channels' rate on an own connection if is_paced, else at the port's rate."""
-        # shape: of the group; wait_ps: time before each step.
-        if not is_paced:
+        # shape: of the group; wait_ps: time before each step. Over several NICs all go at the ports' rates: messages
+        # are cut into stripes (plans.dataset_splits), for which no numbers of connections at own rates are left.
+        if not is_paced or (between_hosts and len(shape.nic_shares) > 1):
             return Lane(latency_ps=wait_ps, wire=self.transport.wire)
         shares = self.shares(shape, between_hosts=between_hosts)
         return Lane(latency_ps=wait_ps, wire=self.transport.wire, connection=self.connection, shares=shares)
 
     def shares(self, shape: GroupShape, *, between_hosts: bool) -> float:
-        """Return the divisor of the port's rate that gives the message's rate; 1 = the whole port."""
-        line_gb_per_s = shape.lines_bps[between_hosts] / 8e9 * (1 if between_hosts else NVLINK_PAYLOAD)
+        """Return the divisor of the port's rate that gives the message's rate; 1 = a whole port."""
+        port = 1 / max(1, len(shape.nic_shares)) if between_hosts else NVLINK_PAYLOAD
+        line_gb_per_s = shape.lines_bps[between_hosts] / 8e9 * port
         return max(1.0, line_gb_per_s / self.gb_per_s)
 
 

@@ -18,12 +18,14 @@ from workload.shape import GroupShape
 def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return the lanes of each member, channel by channel: up, from the parent, down."""
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
+    connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
     for channel in range(decision.channels):
         channel_tree = tree(shape, channel, decision.channels)
         first = [len(own) for own in lanes]
         chunks = range(channel * decision.pieces, (channel + 1) * decision.pieces)
         for member in range(shape.members):
-            lanes[member] += _member(shape, decision, channel_tree, member, first, chunks)
+            connection = channel % connections  # channels beyond the last share connections
+            lanes[member] += _member(shape, decision, channel_tree, member, first, chunks, connection)
     return each_its_own(decision.channels * decision.pieces, lanes, launch_ps=decision.launch_ps)
 
 
@@ -86,16 +88,21 @@ def _count(channel_tree: ChannelTree, member: int) -> int:
 
 
 def _member(
-    shape: GroupShape, decision: NcclDecision, channel_tree: ChannelTree, member: int, first: list[int], chunks: range
+    shape: GroupShape,
+    decision: NcclDecision,
+    channel_tree: ChannelTree,
+    member: int,
+    first: list[int],
+    chunks: range,
+    connection: int,
 ) -> list[Lane]:
-    """Return a member's lanes in a channel's tree; first: of this channel, by member; chunks: their numbers."""
+    """Return a member's lanes in a channel's tree."""
+    # first: number of this channel's first lane, by member; chunks: numbers of its chunks; connection: of its sends.
     parent, children = channel_tree.parent[member], channel_tree.children[member]
-    connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
 
     def sending_lane(to: int) -> Lane:
         """Return an empty lane of this member that sends to member `to`; -1 = it sends nothing."""
         wait_ps = decision.wait_of(shape, member, to) if to >= 0 else 0
-        connection = channel_tree.channel % connections  # channels beyond the last share connections
         return Lane(latency_ps=wait_ps, wire=decision.transport.wire, connection=connection)
 
     lanes: list[Lane] = []

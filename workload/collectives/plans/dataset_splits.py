@@ -24,6 +24,24 @@ def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
     return plans._replace(plans=tuple(repeated), attributes=tuple(attributes), arrangements=tuple(arrangements))
 
 
+def in_stripes(plans: Plans, kind: str, stripes: int) -> Plans:
+    """Return the plans of `stripes` equal parts side by side, each with connections of its own; plans: of one part.
+
+    Connections at less than the line rate keep their numbers: all parts share them.
+    """
+    if stripes == 1 or not any(plans.plans):
+        return plans
+    cut = in_parts(plans, kind, stripes, stripes)
+    attributes = [
+        tuple(
+            a._replace(connection=a.connection * stripes + lane * stripes // len(own)) if a.shares == 1 else a
+            for lane, a in enumerate(own)
+        )
+        for own in cut.attributes
+    ]
+    return cut._replace(attributes=tuple(attributes))
+
+
 def _repeated(lanes_of_part: Plan, width: int, splits: int, chains: int) -> Plan:
     """Return the lanes of all splits of one member; all members have `width` per split, as messages name the lane."""
     # chains: number of splits that run at a time.

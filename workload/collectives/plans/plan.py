@@ -237,15 +237,16 @@ class Lane:
 
         steps: number of steps; the other arguments are those of `step`, one value for all or int[steps].
         """
-        table = np.full((_WORDS, steps), NONE, np.int32)
-        table[0], table[1] = after
-        sends, receives = np.asarray(send_to) != NONE, np.asarray(receive_from) != NONE
-        for column, value in enumerate((to_lane, send, 1), _SEND_PEER + 1):
-            table[column] = np.where(sends, value, NONE)
-        for column, value in enumerate((receive, 1), _RECV_PEER + 1):
-            table[column] = np.where(receives, value, NONE)
-        table[_SEND_PEER], table[_RECV_PEER], table[-1] = send_to, receive_from, reduce
-        self.words.frombytes(table.T.tobytes())
+        table = np.full((steps, _WORDS), NONE, np.int32)
+        table[:, 0], table[:, 1] = after
+        sent, received = (_SEND_PEER, send_to, (to_lane, send, 1)), (_RECV_PEER, receive_from, (receive, 1))
+        for column, peer, values in (sent, received):
+            if peer is not NONE:
+                table[:, column] = peer
+                for place, value in enumerate(values, column + 1):
+                    table[:, place] = np.where(table[:, column] == NONE, NONE, value)
+        table[:, -1] = reduce
+        self.words.frombytes(table.tobytes())
         return self
 
     def copy(

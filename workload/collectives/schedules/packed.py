@@ -1,7 +1,7 @@
 """Schedules: collective algorithms as arrays, in the layout of docs/reference/interfaces.md."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -12,17 +12,15 @@ from et.arrays import Float64, Int32, Int64, pointers
 from workload import collectives
 from workload.collectives.plans.plan import (
     IDLE,
-    MAX_CONNECTIONS,
-    MAX_SHARES,
     NONE,
     SHARE_STEP,
     Attributes,
-    LaneSteps,
     Plan,
     Plans,
     Step,
     step_table,
 )
+from workload.collectives.schedules.checks import SharesOf, checked
 from workload.collectives.schedules.sharing import SharedPlans, shared
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import all_to_all_v, units
@@ -30,9 +28,6 @@ from workload.errors import WorkloadError
 from workload.shape import GroupShape
 
 DONE_AT_ONCE = -1
-# By connection: the divisor of the line rate that limits it, and the algorithm that set it
-SharesOf = dict[int, tuple[float, str]]
-_PIECE_STEPS = 1 << 19  # number of steps that are checked at a time, which bounds the memory of the check
 
 
 class Schedules(NamedTuple):
@@ -122,54 +117,82 @@ class ScheduleSet:
     def __init__(self, max_bytes: int | None = None) -> None:
         """Make an empty set; max_bytes: memory in bytes that its schedules may take, None = no limit."""
         self._most_bytes, self._bytes = max_bytes, 0
-        self._index: dict[object, int] = {}
+        # Plans that differ in more than the time before their first step; entries by what they depend on, -1 = no steps
+        self._distinct: list[SharedPlans] = []
+        self._entries: dict[object, int] = {}
+        self._number: dict[tuple[int, int], int] = {}  # of a schedule, by entry of `_distinct` and that time
+        self._uneven: dict[object, int] = {}
         self._plans: list[SharedPlans] = []
         self._pieces: list[int] = []  # what `pieces` returns, by schedule
         self._shares: dict[object, SharesOf] = {}
-        # By kind, algorithm, members and class of sizes: the schedules of different shapes, and their contents
+        # By kind, algorithm, members and class of sizes: the entries of different shapes, and their contents
         self._of_shapes: dict[object, list[int]] = {}
         self._by_content: dict[object, int] = {}
 
-    def add(self, kind: str, algorithm: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> int:
+    def add(
+        self,
+        kind: str,
+        algorithm: str,
+        members: int,
+        shape: GroupShape | None = None,
+        size_bytes: int = 0,
+        stripes: int = 1,
+    ) -> int:
         """Return the number of a schedule, after adding it if it is new; DONE_AT_ONCE (-1) for a group of one.
 
         algorithm: name, with parameters if any, as `ring:channels=2`; shape and size_bytes (of the whole buffer) are
-        for algorithms that need them. Raises WorkloadError: unknown kind, algorithm or parameter, an algorithm that
-        does not implement the kind, a missing shape, or more memory than the set may take.
+        for algorithms that need them; stripes: of the buffer, over parallel NICs (workload.shape.stripes_of). Raises
+        WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not implement the kind, a missing
+        shape, or more memory than the set may take.
         """
-        chosen = collectives.choose(kind, algorithm)
+        chosen = collectives.choose(kind, algorithm).striped(kind, stripes)
         key: tuple[object, ...] = (kind, chosen, members)
+        launch_ps = None
         if chosen.needs_shape and members > 1:
             shape = chosen.on(kind, shape)
             key = (kind, chosen, shape, chosen.size_class(kind, shape, size_bytes))
-        if key not in self._index:
-            number = DONE_AT_ONCE
+            launch_ps = chosen.launch_ps(kind, shape, size_bytes)
+        if key not in self._entries:
+            entry = DONE_AT_ONCE
             if members > 1 or not chosen.needs_shape:
                 self._afford(chosen, kind, members, shape, size_bytes)
                 plans = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
             if members > 1:
                 label = f"algorithm {algorithm} for {kind} of {members}"
                 shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
-                number = self._number((kind, chosen, members, key[3:]), _checked(plans, label, kind, shares))
-            self._index[key] = number
-        return self._index[key]
+                plans = checked(plans, label, kind, shares)
+                if launch_ps is not None:
+                    plans = plans._replace(launch_ps=0)
+                entry = self._entry((kind, chosen, members, key[3:]), shared(plans))
+            self._entries[key] = entry
+        return self._schedule(self._entries[key], launch_ps)
 
-    def _number(self, family: object, plans: Plans) -> int:
-        """Return the number of plans, after adding them unless a schedule of another shape has the same plans."""
+    def _entry(self, family: object, new: SharedPlans) -> int:
+        """Return the entry of plans, after adding them unless an entry of another shape has the same plans."""
         # Members on the first GPUs of their hosts do the same as members on the second ones: NPUs then share traces.
         # family: kind, algorithm, number of members and class of sizes. One shape alone is compared with nothing.
         earlier = self._of_shapes.setdefault(family, [])
-        new = shared(plans)
         if len(earlier) == 1:
-            self._by_content[family, _content(self._plans[earlier[0]])] = earlier[0]
+            self._by_content[family, _content(self._distinct[earlier[0]])] = earlier[0]
         content = (family, _content(new)) if earlier else None
         if content in self._by_content:
             return self._by_content[content]
-        number = self._append(new)
-        earlier.append(number)
+        earlier.append(len(self._distinct))
+        self._distinct.append(new)
         if content is not None:
-            self._by_content[content] = number
-        return number
+            self._by_content[content] = earlier[-1]
+        return earlier[-1]
+
+    def _schedule(self, entry: int, launch_ps: int | None) -> int:
+        """Return the number of the schedule of an entry with this time before its first step; None = as planned."""
+        if entry == DONE_AT_ONCE:
+            return DONE_AT_ONCE
+        steps = self._distinct[entry]
+        launch_ps = steps.plans.launch_ps if launch_ps is None else launch_ps
+        if (entry, launch_ps) not in self._number:
+            new = steps._replace(plans=steps.plans._replace(launch_ps=launch_ps))
+            self._number[entry, launch_ps] = self._append(new)
+        return self._number[entry, launch_ps]
 
     def _afford(
         self, chosen: collectives.AlgorithmChoice, kind: str, members: int, shape: GroupShape | None, size_bytes: int
@@ -201,13 +224,13 @@ class ScheduleSet:
         location = shape if chosen else shape and shape.host
         unit_bytes = cut.unit_bytes if chosen else 0
         key = (algorithm, location, unit_bytes, hashlib.blake2b(cut.sent.tobytes(), digest_size=16).digest())
-        if key not in self._index:
+        if key not in self._uneven:
             plans = (
                 chosen.plan_uneven(cut, shape) if chosen else all_to_all_v(cut.sent, algorithm, shape and shape.host)
             )
-            checked = _checked(plans, f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}", "all-to-all")
-            self._index[key] = self._append(shared(checked))
-        return self._index[key]
+            label = f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}"
+            self._uneven[key] = self._append(shared(checked(plans, label, "all-to-all")))
+        return self._uneven[key]
 
     def _append(self, new: SharedPlans) -> int:
         """Add the plans of a schedule, and return its number."""
@@ -250,17 +273,21 @@ def _packed(parts: Sequence[SharedPlans]) -> Schedules:
     schedule_chunks: list[int] = []  # number of chunks of the buffer, by lane
     plan_of: list[int] = []
     known: dict[tuple[Plan, tuple[Attributes, ...], int, int], int] = {}
+    by_object: dict[tuple[int, tuple[Attributes, ...], int, int], int] = {}  # the same without a look at the steps
     for number, schedule in enumerate(schedules):
         owner = number if schedule.views or schedule.arrangements else NONE
         for i, plan in enumerate(schedule.plans):
             own = schedule.attributes_of(i)
-            key = plan, own, schedule.chunks, owner
-            if key not in known:
-                known[key] = len(plans)
-                plans.append(plan)
-                attributes += [a._replace(chunks=a.chunks or schedule.chunks) for a in own]
-                schedule_chunks += [schedule.chunks] * len(own)
-            plan_of.append(known[key])
+            same = id(plan), own, schedule.chunks, owner
+            if same not in by_object:
+                key = plan, own, schedule.chunks, owner
+                if key not in known:
+                    known[key] = len(plans)
+                    plans.append(plan)
+                    attributes += [a._replace(chunks=a.chunks or schedule.chunks) for a in own]
+                    schedule_chunks += [schedule.chunks] * len(own)
+                by_object[same] = known[key]
+            plan_of.append(by_object[same])
     lanes = [lane or (IDLE,) for lane in chain.from_iterable(plans)]
     views = [view for schedule in schedules for view in schedule.views]
     arrangements = [arrangement for schedule in schedules for arrangement in schedule.arrangements]
@@ -348,117 +375,3 @@ def _moved(list_first: Int32, before: int) -> Int32:
 
 def _joined(columns: Sequence[Int32]) -> Int32:
     return np.concatenate([np.zeros(0, np.int32), *columns])
-
-
-def _checked(plans: Plans, label: str, kind: str = "", earlier_shares: SharesOf | None = None) -> Plans:
-    """Return the plans after checking that their peers, lanes and chunks exist; the oracle checks the result."""
-    # label: name of the schedule in errors; earlier_shares: connections' shares in schedules of equal groups, added to.
-    given, min_regions = len(plans.plans), 2 if kind == "all-to-all" else 1
-    attributes = [plans.attributes_of(i) for i in range(given)]
-    for holds, problem in (
-        (
-            given == (1 if plans.relative else plans.members) and plans.chunks >= 1,
-            f"{given} plans and {plans.chunks} chunks, expected one plan or one each",
-        ),
-        (
-            plans.regions >= min_regions and plans.launch_ps >= 0,
-            f"{plans.regions} regions, launch after {plans.launch_ps} ps; expected {min_regions} and 0 or more",
-        ),
-        (
-            [len(own) for own in attributes] == [len(plan) for plan in plans.plans],
-            "lanes and attributes differ in number, expected one each",
-        ),
-    ):
-        if not holds:
-            raise WorkloadError(f"{label}: {problem}")
-    for view in plans.views:
-        if len(view.member) != plans.members:
-            raise WorkloadError(f"{label}: a view of {len(view.member)} members, expected all {plans.members}")
-    for arrangement in plans.arrangements:
-        if not np.array_equal(np.sort(arrangement), np.arange(len(arrangement))):
-            raise WorkloadError(f"{label}: an arrangement of {len(arrangement)} pieces, expected each once")
-    for lane in dict.fromkeys(chain.from_iterable(attributes)):
-        _check_attributes(plans, lane, label)
-    _check_shares(plans, attributes, label, {} if earlier_shares is None else earlier_shares)
-    first = steps = 0
-    for i, plan in enumerate(plans.plans):  # in pieces, which bound the memory of the check
-        steps += sum(len(lane) for lane in plan)
-        if steps >= _PIECE_STEPS or i == given - 1:
-            _check_steps(plans, range(first, i + 1), attributes[first : i + 1], label)
-            first, steps = i + 1, 0
-    return plans
-
-
-def _check_attributes(plans: Plans, lane: Attributes, label: str) -> None:
-    """Check the attributes of a lane by themselves and against those of the plans; label: for errors."""
-    has_view = -1 <= lane.view < len(plans.views) and (lane.view < 0 or plans.relative)
-    has_part = 0 <= lane.part < lane.parts and (lane.chunks is None or lane.chunks >= 1)
-    has_times = min(lane.wire) >= 1 and lane.latency_ps >= 0 and min(lane.phase, lane.gate) >= -1
-    views, arrangements, connections = len(plans.views), len(plans.arrangements), MAX_CONNECTIONS
-    for holds, problem in (
-        (has_view, f"view {lane.view}, expected one of {views} in relative plans"),
-        (-1 <= lane.arrangement < arrangements, f"arrangement {lane.arrangement}, expected one of {arrangements}"),
-        (has_part, f"part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"),
-        (has_times, f"{lane}, expected a wire factor above 0 and no negative times"),
-        (0 <= lane.connection < connections, f"connection {lane.connection}, expected one of 0 .. {connections - 1}"),
-        (1 <= lane.shares <= MAX_SHARES, f"{lane.shares} shares of a line rate, expected 1 .. {MAX_SHARES}"),
-    ):
-        if not holds:
-            raise WorkloadError(f"{label}: a lane with {problem}")
-    chunks, size = lane.chunks or plans.chunks, _line_size(plans, lane)
-    if plans.relative and chunks > 1 and chunks % size:
-        members = "the members" if size == plans.members else f"the {size} members of a line"
-        raise WorkloadError(f"{label}: {chunks} chunks, expected 1 or a multiple of {members}")
-
-
-def _line_size(plans: Plans, lane: Attributes) -> int:
-    """Return the number of members that a lane's peers are counted among, the member itself included."""
-    return plans.views[lane.view].size if lane.view >= 0 else plans.members
-
-
-def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], label: str, earlier_shares: SharesOf) -> None:
-    """Check that each connection has one rate; earlier_shares: shares in schedules of equal groups, added to."""
-    for lane, own in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
-        if lane.sends() if isinstance(lane, LaneSteps) else any(step.send_peer >= 0 for step in lane):
-            known, other = earlier_shares.setdefault(own.connection, (own.shares, label))
-            if known != own.shares:
-                also = "" if other == label else f" in {other}"
-                raise WorkloadError(
-                    f"{label}: connection {own.connection} at 1/{own.shares:g} of the line rate, "
-                    f"and at 1/{known:g}{also}, expected one rate"
-                )
-
-
-def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[Attributes, ...]], label: str) -> None:
-    """Check the peers, chunks and connections of the steps of some plans; label: for errors."""
-    lanes = [lane for i in plan_numbers for lane in plans.plans[i]]
-    lengths = [len(lane) for lane in lanes]
-    steps = dict(zip(Step._fields, step_table(lanes).T, strict=True))
-
-    def by_step(values: Iterable[int]) -> Int64:
-        return np.repeat(np.fromiter(values, np.int64, len(lanes)), lengths)
-
-    attributes = list(chain.from_iterable(attributes_of))
-    chunks = by_step(a.chunks or plans.chunks for a in attributes)
-    size = by_step(_line_size(plans, a) for a in attributes)
-    copies = (steps["send_peer"] < 0) & (steps["recv_peer"] < 0) & (steps["send_chunk"] >= 0)
-    for side in ("send", "recv"):
-        peer, chunk, count = (steps[f"{side}_{field}"] for field in ("peer", "chunk", "count"))
-        if np.any(peer >= size) or (plans.relative and np.any(peer == 0)):
-            raise WorkloadError(f"{label}: {side} peer {peer.max()}, expected another of the members")
-        outside = (chunk < 0) | (count < 1) | (chunk % chunks + count > chunks) | (chunk >= plans.regions * chunks)
-        wrong = ((peer >= 0) | copies) & outside
-        if np.any(wrong):
-            last = plans.regions * int(chunks[np.argmax(wrong)]) - 1
-            raise WorkloadError(f"{label}: {side} of a chunk that is not there, expected 0 .. {last}")
-    if np.any(copies & (steps["send_count"] != steps["recv_count"])):
-        raise WorkloadError(f"{label}: a copy of chunks to another number of them, expected equal numbers")
-    connection = by_step(a.connection for a in attributes)
-    if connection.any():  # a lane must receive a peer's messages over a single connection, to keep them in order
-        plan = by_step(i for i in plan_numbers for _ in plans.plans[i])
-        sender = plan * (len(plans.views) + 1) + by_step(a.view for a in attributes) + 1
-        sends = steps["send_peer"] >= 0
-        peer, lane = steps["send_peer"][sends].astype(np.int64), steps["send_lane"][sends].astype(np.int64)
-        to = (sender[sends] * (peer.max(initial=0) + 1) + peer) * (lane.max(initial=0) + 1) + lane
-        if len(np.unique(to)) < len(np.unique(to * MAX_CONNECTIONS + connection[sends])):
-            raise WorkloadError(f"{label}: a lane that gets a peer's messages over several connections, expected one")

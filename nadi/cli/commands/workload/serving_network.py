@@ -10,7 +10,7 @@ from nadi.configuration.sections import NetworkSection
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts, Curve
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.run import network_settings
+from nadi.simulation.fidelities import network_settings
 from pdes.fidelity import FASTEST
 from topologies.clusters import find
 from workload import KINDS, CollectiveSettings

@@ -3,6 +3,7 @@
 import numpy as np
 
 from et.arrays import Int64
+from inputs.arrow import numpy_column
 from nadi.insight.analysis.alike import CollectiveKey, slowest
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import figure, style
@@ -25,9 +26,9 @@ def section(run: Run) -> PageSection:
 
 def _plot(run: Run, rows_of_key: list[tuple[CollectiveKey, Int64]]) -> Plot:
     """Return a chart of bus bandwidth over size, with the closed forms."""
-    bus = np.asarray(run.collectives["busbw_Bps"]) / 1e9
-    ratio = np.asarray(run.collectives["ratio"], np.float64)
-    closed_ps = np.asarray(run.collectives["closed_form_ps"], np.float64)
+    bus = numpy_column(run.collectives["busbw_Bps"]) / 1e9
+    ratio = numpy_column(run.collectives["ratio"], np.float64)
+    closed_ps = numpy_column(run.collectives["closed_form_ps"], np.float64)
     drawn = figure("size (bytes)", "bus bandwidth (GB/s)")
     series = sorted({(key.group, key.kind) for key, _ in rows_of_key})
     for number, (name, kind) in enumerate(series):
@@ -36,7 +37,7 @@ def _plot(run: Run, rows_of_key: list[tuple[CollectiveKey, Int64]]) -> Plot:
         shown = rows[np.linspace(0, len(rows) - 1, min(len(rows), MAX_POINTS // len(series) + 1)).astype(np.int64)]
         look = style(number)
         drawn.add_scatter(
-            x=np.asarray(run.collectives["bytes"])[shown],
+            x=numpy_column(run.collectives["bytes"])[shown],
             y=bus[shown],
             mode="markers",
             name=in_page(f"{name or 'all'} {kind}"),

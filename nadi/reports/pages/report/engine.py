@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from inputs.arrow import arrow_numbers, numpy_column
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import balance
 from nadi.reports.pages.charts import bars
@@ -74,9 +75,9 @@ def _plot(workers: pa.Table) -> Plot:
     """Return a bar per worker; of many workers those with the longest and the shortest working times."""
     shown = _shown(workers)
     names = [f"worker {number}" for number in shown["worker"].to_pylist()]
-    times_s = {"working": shown["working_s"].to_numpy(), "waiting": shown["waiting_s"].to_numpy()}
+    times_s = {"working": numpy_column(shown["working_s"]), "waiting": numpy_column(shown["waiting_s"])}
     drawn = bars(names, times_s, ("#1f77b4", "#ea7200"), "s")
-    working = np.asarray(workers["working_s"])
+    working = numpy_column(workers["working_s"])
     description = f"Workers worked for {working.min():,.3g} s to {working.max():,.3g} s of wall time. "
     description += "In each window all wait for the worker with most events; nadi partition shows the nodes of each."
     if len(shown) < len(workers):
@@ -101,8 +102,9 @@ def _shown(workers: pa.Table) -> pa.Table:
     """Return MAX_WORKERS workers, those with the longest and the shortest working times."""
     if len(workers) <= MAX_WORKERS:
         return workers
-    order = np.argsort(np.asarray(workers["working_s"]), kind="stable")
-    return workers.take(np.sort(np.concatenate([order[: MAX_WORKERS // 2], order[-MAX_WORKERS // 2 :]])))
+    order = np.argsort(numpy_column(workers["working_s"]), kind="stable")
+    rows = np.sort(np.concatenate([order[: MAX_WORKERS // 2], order[-MAX_WORKERS // 2 :]]))
+    return workers.take(arrow_numbers(rows))
 
 
 def _workers(summary: dict[str, Any]) -> str:

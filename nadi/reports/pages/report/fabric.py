@@ -3,6 +3,7 @@
 import numpy as np
 
 from et.arrays import Int64
+from inputs.arrow import numpy_column
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import Plotly, figure
@@ -40,7 +41,7 @@ def section(run: Run) -> PageSection:
 
 def _plot(run: Run, graph: Graph) -> Plot:
     """Return a picture of the fabric with the load of its links."""
-    load = np.asarray(run.links["utilisation"], np.float64)
+    load = numpy_column(run.links["utilisation"], np.float64)
     marks = lay_out(graph, np.zeros(graph.nodes, np.int64), (load * 10**6).astype(np.int64))
     lines = marks.line.shape[1]
     of_line = np.zeros(lines)
@@ -107,7 +108,7 @@ def _marks(figure: Plotly, graph: Graph, marks: Marks) -> None:
 def _table(run: Run) -> Table:
     """Return the table of the busiest links."""
     links, names = run.links, (run.links["src"].to_pylist(), run.links["dst"].to_pylist())
-    numbers = {name: np.asarray(links[name]) for name in links.column_names if name not in {"src", "dst"}}
+    numbers = {name: numpy_column(links[name]) for name in links.column_names if name not in {"src", "dst"}}
     table = busiest_links(numbers, lambda link: f"{names[0][link]} → {names[1][link]}", MAX_ROWS)
     why = {"longest queue": _BUFFER_WHY} if numbers["buffered_bytes"].any() else {}
     return from_terminal(table, f"All {len(links):,} are in links.parquet.", why)
@@ -119,6 +120,6 @@ def _limits(run: Run) -> list[Table]:
         return []
     ends = run.links["src"].to_pylist(), run.links["dst"].to_pylist()
     group_names = dict(zip(*(run.collectives[name].to_pylist() for name in ("group", "group_name")), strict=True))
-    limits = {name: np.asarray(run.limits[name]) for name in run.limits.column_names}
+    limits = {name: numpy_column(run.limits[name]) for name in run.limits.column_names}
     table = limits_table(limits, group_names, lambda link: f"{ends[0][link]} → {ends[1][link]}", MAX_ROWS)
     return [from_terminal(table, why={"mean time": _LIMITED_WHY})]

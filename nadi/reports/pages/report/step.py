@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from et.arrays import Float64, Int64
+from inputs.arrow import numpy_column
+from nadi.configuration.from_model import training_plan
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Heading, PageSection, Part, Plot, Table
@@ -75,10 +77,10 @@ def section(run: Run) -> PageSection | None:
 def times_of(run: Run) -> dict[str, Float64]:
     """Return float64[npus] picoseconds for each category with a non-zero value; the categories add up to the run."""
     if run.steps is not None:
-        found = {name: np.asarray(run.steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
+        found = {name: numpy_column(run.steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
     else:
         kinds = ("compute", "exposed", "host", "idle")
-        npus = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in kinds}
+        npus = {name: numpy_column(run.npus[f"{name}_ps"], np.float64) for name in kinds}
         npus["other"] = run.finish_time_ps - np.sum(list(npus.values()), axis=0)
         npus["communication"] = npus.pop("exposed")
         found = {name: npus[name] for name in ("compute", "communication", "host", "other", "idle")}
@@ -128,7 +130,7 @@ def npu_groups(run: Run) -> NpuGroups:
         return NpuGroups(names, np.arange(npus) // (npus // stages), "the NPUs of a pipeline stage, their mean")
     if npus <= MAX_GROUPS:
         return NpuGroups([f"npu {npu}" for npu in range(npus)], np.arange(npus), "an NPU")
-    busy = np.asarray(run.npus["idle_ps"]) < run.finish_time_ps
+    busy = numpy_column(run.npus["idle_ps"]) < run.finish_time_ps
     names = ["all NPUs"] if busy.all() or not busy.any() else ["NPUs with work", "idle NPUs"]
     group = np.zeros(npus, np.int64) if len(names) == 1 else np.where(busy, 0, 1)
     return NpuGroups(names, group, "NPUs, their mean")
@@ -136,7 +138,7 @@ def npu_groups(run: Run) -> NpuGroups:
 
 def _stages(run: Run) -> int:
     """Return the number of pipeline stages, whose NPUs are consecutive because pp varies slowest; 1 without a plan."""
-    plan = run.config.workload.plan
-    if plan is None or run.config.workload.framework == "inference":
+    plan = training_plan(run.config)
+    if plan is None:
         return 1
     return plan.pp if plan.gpus == run.summary.get("npus") else 1

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from et.arrays import Float64, Int64
+from inputs.arrow import arrow_numbers, numpy_column
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import heat_map
 from nadi.reports.pages.network import time_before
@@ -80,8 +81,8 @@ def _shade(colour: str, opacity: float) -> str:
 
 def _lanes(nodes: pa.Table, npu: int, interval_edges: Float64) -> list[tuple[str, Int64, Float64]]:
     """Return for each non-empty lane of an NPU: name, activity that covers most of each interval, and its share."""
-    own = nodes.filter(pc.equal(nodes["npu"], npu))
-    start_ps, finish_ps = (np.asarray(own[name], np.float64) for name in ("start_ps", "finish_ps"))
+    own = nodes.take(arrow_numbers(np.flatnonzero(numpy_column(nodes["npu"]) == npu)))
+    start_ps, finish_ps = (numpy_column(own[name], np.float64) for name in ("start_ps", "finish_ps"))
     code = _codes(own)
     found = []
     for lane, codes in zip(_LANES, ([0], range(1, _NAMES.index("memory")), [_NAMES.index("memory")]), strict=True):
@@ -94,12 +95,12 @@ def _lanes(nodes: pa.Table, npu: int, interval_edges: Float64) -> list[tuple[str
 
 def _codes(nodes: pa.Table) -> Int64:
     """Return int64[n]: activity of each node as an index of _NAMES; -1 = not shown."""
-    kind, lane = (np.array(nodes[name].to_pylist(), object) for name in ("kind", "lane"))
+    kind, lane = (numpy_column(nodes[name]) for name in ("kind", "lane"))
     code = np.full(len(kind), -1)
     code[(kind == "compute") & (lane == "compute")] = 0
     code[kind == "memory"] = _NAMES.index("memory")
     at = np.flatnonzero(np.isin(kind, ("send", "recv", "collective")))
-    for row, name in zip(at.tolist(), nodes["name"].take(at).to_pylist(), strict=True):
+    for row, name in zip(at.tolist(), nodes["name"].take(arrow_numbers(at)).to_pylist(), strict=True):
         axis = name.rpartition("/")[2].partition(":")[0]
         code[row] = _NAMES.index(axis if axis in COMMUNICATION_AXES else "communication")
     return code

@@ -17,6 +17,7 @@ from workload.errors import WorkloadError
 _EXPECTED = "an execution plan of MSCCL++ (JSON with gpus)"
 _LARGEST_NUMBER = 1 << 20
 _LARGEST_PARTS = 64
+_LARGEST_SIZE = (1 << 64) - 1
 _KINDS = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all"}  # in which every GPU has an input
 _LETTERS = ("i", "o", "s")  # a tuple: values of a file may be unhashable
 SIGNALS = {"signal", "rlxsignal"}
@@ -73,6 +74,7 @@ class PlanDocument(NamedTuple):
     kind: str
     in_place: bool
     wire: tuple[int, int]
+    sizes_bytes: tuple[int, int]  # smallest and largest buffer that MSCCL++ takes it for
     gpus: list[PlanGpu]
 
 
@@ -104,7 +106,11 @@ def read_document(path: Path, kind: str) -> PlanDocument:
     if parts > _LARGEST_PARTS:
         raise WorkloadError(f"{path}: groups of thread blocks that share a chunk in {parts} parts, expected fewer")
     found = [_gpu(gpu, number, gpus, parts, label) for number, gpu in enumerate(gpus)]
-    return PlanDocument(kind, content.get("inplace") in (True, "true"), WIRE_OF[protocol], found)
+    least = _checked(content.get("min_message_size", 0), "min_message_size", label, most=_LARGEST_SIZE)
+    most = _checked(
+        content.get("max_message_size", _LARGEST_SIZE), "max_message_size", label, least=least, most=_LARGEST_SIZE
+    )
+    return PlanDocument(kind, content.get("inplace") in (True, "true"), WIRE_OF[protocol], (least, most), found)
 
 
 def _group_sizes(gpus: list[dict[str, Any]], label: str) -> set[int]:

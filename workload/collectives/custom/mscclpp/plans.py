@@ -46,13 +46,16 @@ class Put(NamedTuple):
     span: Span
 
 
-def read_mscclpp(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
-    """Return a file's plans for a kind, and each step's name by member, lane and number; WorkloadError if invalid."""
+def read_mscclpp(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]], tuple[int, int]]:
+    """Return a file's plans for a kind, each step's name by member, lane and number, and the range of buffers in bytes.
+
+    Raises WorkloadError: the file is invalid.
+    """
     document = read_document(path, kind)
     writer = _Writer(path, document)
     for gpu in range(len(document.gpus)):
         writer.emit(gpu)
-    return writer.finished()
+    return *writer.finished(), document.sizes_bytes
 
 
 def _pieces(operation: PlanOperation) -> list[tuple[Span, Span]]:

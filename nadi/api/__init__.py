@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
-from nadi.launching.world import ALONE
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -38,6 +37,7 @@ def simulate(
     out: str | Path | None = None,
     force: bool = False,
     progress: bool = False,
+    resume: str | Path | None = None,
     **sections: Mapping[str, Any],
 ) -> Run:
     """Run a simulation and return its results.
@@ -55,6 +55,8 @@ def simulate(
         force: Whether to try runs that need more memory than is free, or more than a day.
         progress: Whether to show progress on standard error: one updated line in a terminal and in a notebook, else a
             line every few seconds.
+        resume: Results folder of a run with [engine] checkpoint, which continues from its newest checkpoint. Without
+            run and sections, its run file and `--set` values are used again.
         sections: Other sections of a run file, such as `network={"mtu": "1KiB"}`.
 
     Returns:
@@ -66,15 +68,9 @@ def simulate(
         ConfigError, TraceError, WorkloadError, TopologyError: The input is wrong; the message is one line.
         pdes.RunError: The run failed.
     """
-    from nadi.configuration.run_file import load_config, put_over
-    from nadi.insight.analysis.findings import find
-    from nadi.launching.progress import progress as shown
-    from nadi.launching.status import run_status
-    from nadi.reports.pages.page import check_page, write_page
-    from nadi.reports.pages.report import report
-    from nadi.reports.result_files.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
-    from nadi.reports.result_files.staging import staged
-    from nadi.simulation.run import simulate as finished
+    from nadi.api.running import run as finished
+    from nadi.api.running import run_request
+    from nadi.configuration.run_file import put_over
 
     settings_tree: Mapping[str, Any] = {} if run is None or isinstance(run, (str, Path)) else run
     settings_tree = put_over(settings_tree, sections)
@@ -87,30 +83,21 @@ def simulate(
         raise ConfigError("groups: found without traces of each NPU in workload; expected both or neither")
     if schedules:
         settings_tree = _with_schedules(settings_tree, schedules)
-    config = load_config(Path(run) if isinstance(run, (str, Path)) else None, sections=settings_tree)
-    folder = Path(out) if out is not None else config.output.dir
-    results_folder = folder or Path(tempfile.mkdtemp(prefix="nadi-"))
+    file = Path(run) if isinstance(run, (str, Path)) else None
+    given = None if resume and not settings_tree else settings_tree
+    out, resume = (None if path is None else Path(path) for path in (out, resume))
+    request = run_request(file, (), given, out=out, resume=resume)
+    is_temporary = request.folder is None
+    folder = request.folder or Path(tempfile.mkdtemp(prefix="nadi-"))
     try:
-        if config.output.report:
-            check_page(results_folder / REPORT)
-        with (
-            staged(results_folder, RUN_FILES, ALONE, key=SUMMARY_KEY) as staging,
-            run_status(staging, 1) as status,
-        ):
-            with shown(quiet=not progress) as display:
-                display.status = status
-                simulation = finished(config, display, force=force)
-            status.enter("writing results")
-            write_results(simulation, find(simulation), staging)
+        finished(request._replace(folder=folder), force=force, quiet=not progress)
     except BaseException:
-        if folder is None:
-            shutil.rmtree(results_folder, ignore_errors=True)
+        if is_temporary:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
-    result = Run(results_folder, config=config)
-    if config.output.report:
-        write_page(results_folder / REPORT, report(result))
-    if folder is None:
-        weakref.finalize(result, shutil.rmtree, results_folder, ignore_errors=True)
+    result = Run(folder, config=request.config)
+    if is_temporary:
+        weakref.finalize(result, shutil.rmtree, folder, ignore_errors=True)
     return result
 
 
@@ -231,15 +218,14 @@ def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **
         TopologyError: The fabric is wrong.
     """
     from nadi.configuration.run_file import load_config
-    from nadi.simulation.fidelities.fabric_settings import fitted
     from nadi.simulation.open_network import open_network as opened
-    from nadi.simulation.run import network_settings
+    from nadi.simulation.resolving import settings_on
     from nadi.simulation.wiring.reading import built_fabric
 
     sections, _ = _with_topology({"workload": {"traces": "."}, "network": network}, topology)
     config = load_config(None, sections=sections)
     graph = built_fabric(config)
-    return opened(graph, fitted(graph, network_settings(config.network)))
+    return opened(graph, settings_on(graph, config))
 
 
 def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:

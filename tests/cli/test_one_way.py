@@ -1,0 +1,76 @@
+"""A configuration becomes a plan once; what runs it decides nothing, and no other module reads it."""
+
+import ast
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+
+import nadi as package
+import pdes
+from nadi.configuration.run_file import load_config
+from nadi.configuration.sections import RunConfig
+from nadi.launching.progress import NoProgress
+from nadi.simulation.resolving import resolve
+from nadi.simulation.run import execute
+from nadi.simulation.run_plan import RunPlan
+from tests.features.restarting import after, often
+from tests.nonempty import nonempty
+
+READERS = {
+    "nadi/configuration/conditions.py",
+    "nadi/configuration/effects.py",
+    "nadi/configuration/from_model.py",
+    "nadi/simulation/resolving.py",
+    "nadi/simulation/wiring/reading.py",
+}
+"""Modules that read sections of a configuration."""
+SECTIONS = set(RunConfig.model_fields)
+HOLDERS = {"config", "single"}
+"""Names under which configurations are held."""
+WORK = {"traffic": {"sizes": "64KiB", "load": 0.3, "duration": "300us"}}
+FABRIC = "ring:npus=4,rate=100Gbps,delay=500ns"
+
+
+def reads(path):
+    """Return whether a module reads a section of a configuration."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr in SECTIONS:
+            holder = node.value
+            name = holder.attr if isinstance(holder, ast.Attribute) else getattr(holder, "id", "")
+            if name in HOLDERS:
+                return True
+    return False
+
+
+def test_few_modules_read_configurations():
+    root = Path(package.__file__).parents[1]
+    assert {str(path.relative_to(root)) for path in root.glob("nadi/**/*.py") if reads(path)} == READERS
+
+
+@pytest.mark.parametrize("fidelity", ["packet", "flow", "closed-form"])
+def test_a_plan_is_immutable_and_runs_again(fidelity):
+    config = load_config(
+        None, sections={"workload": WORK, "topology": {"spec": FABRIC}, "network": {"fidelity": fidelity}}
+    )
+    plan = resolve(config)
+    before = {field.name: getattr(plan, field.name) for field in nonempty(fields(RunPlan))}
+    first, again = (execute(plan, NoProgress()).results.digest for _ in range(2))
+    assert first == again
+    assert all(getattr(plan, name) is value for name, value in before.items())
+    with pytest.raises(FrozenInstanceError):
+        plan.owner = None
+
+
+def test_python_continues_a_run_that_was_stopped(tmp_path):
+    sections = {"workload": WORK, "topology": FABRIC, "engine": {"checkpoint": "1h"}}
+    whole = package.simulate(**sections, out=tmp_path / "whole")
+    with often(), after(3), pytest.raises(pdes.StoppedError):
+        package.simulate(**sections, out=tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out" / "checkpoints").glob("0*")] == ["000001"]
+    resumed = package.simulate(**sections, resume=tmp_path / "out")
+    assert resumed.folder == tmp_path / "out"
+    assert resumed.digest == whole.digest
+    assert not (tmp_path / "out" / "checkpoints").exists()
+    with pytest.raises(package.ConfigError, match="found no checkpoint"):
+        package.simulate(**sections, resume=tmp_path / "out")

@@ -1,0 +1,77 @@
+"""Sources as text and as trees, and what a rule says of them."""
+
+import ast
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from compiling import kernel_sources
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
+"""Folders of the product."""
+
+
+class Finding(NamedTuple):
+    """A place that breaks a rule."""
+
+    path: str
+    line: int
+    what: str
+
+    def __str__(self):
+        return f"{self.path}:{self.line}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A Python file.
+
+    Attributes:
+        path: From the root of the repository.
+        text: What stands in it.
+    """
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self):
+        return ast.parse(self.text, self.path)
+
+    @cached_property
+    def nodes(self):
+        """All nodes of the tree: rules look at them again and again."""
+        return [*ast.walk(self.tree)]
+
+    @property
+    def module(self):
+        """Name by which it is imported."""
+        return self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+    def found(self, line, what):
+        """Return a finding in this file."""
+        return Finding(self.path, line, what)
+
+    def lines_with(self, pattern):
+        """Yield the number of the line in which each match of a compiled pattern begins."""
+        yield from (self.text.count("\n", 0, match.start()) + 1 for match in pattern.finditer(self.text))
+
+
+@cache
+def read(path):
+    """Return the source at a path from the root."""
+    return Source(path, (ROOT / path).read_text(encoding="utf-8"))
+
+
+@cache
+def product():
+    """Return all sources of the product."""
+    paths = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
+    return [read(path.relative_to(ROOT).as_posix()) for path in paths]
+
+
+def engine():
+    """Return the sources of the engine, and others with kernels."""
+    return [read(path.relative_to(ROOT).as_posix()) for path in kernel_sources.files()]
