@@ -6,7 +6,6 @@ SimAI's text. The name of a topology may be FILE.py, and that of a machine FILE.
 cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and parameters of its topology.
 """
 
-import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,6 @@ class Topology:
         return tuple(_parameter(key, field) for key, field in self.arguments.model_fields.items())
 
 
-@functools.cache
 def topologies() -> Mapping[str, Topology]:
     """Return all topologies by name, in the order of their names, without those in files of the user's."""
     return {name: topology_of(name) for name in _names()}
@@ -85,8 +83,8 @@ def topology_of(name: str) -> Topology:
         own = machine(name)
         return Topology(name, own.summary, own.arguments, own.build, own.extent)
     module = plug_ins.module("topology", name, TopologyError)
-    optional = (getattr(module, each, None) for each in ("extent", "estimate"))
-    return Topology(name, (module.__doc__ or "").partition("\n")[0], module.Arguments, module.build, *optional)
+    summary, optional = (module.__doc__ or "").partition("\n")[0], ("extent", "estimate")
+    return Topology(name, summary, module.Arguments, module.build, *(getattr(module, each, None) for each in optional))
 
 
 def parse_spec(spec: str) -> dict[str, object]:
@@ -131,11 +129,10 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
         f"{key}={replace_path(value.strip())}" if key.strip() in keys and value.strip() else key + equals + value
         for key, equals, value in parts
     ]
-    is_file = plug_ins.is_file("topology", name) or plug_ins.is_file("machine", name)
-    return (replace_path(name) if is_file else name) + colon + ",".join(changed)
+    name = plug_ins.with_path("machine", plug_ins.with_path("topology", name, replace_path), replace_path)
+    return name + colon + ",".join(changed)
 
 
-@functools.cache
 def path_parameters() -> frozenset[str]:
     """Return the names of the parameters of Nadi's own topologies that are paths."""
     return frozenset(

@@ -50,16 +50,14 @@ def is_cluster(name: object) -> bool:
     """Return whether a name, without parameters, is that of a cluster or of a file that describes one."""
     if not isinstance(name, str) or not name:
         return False
-    if name in plug_ins.names(_KIND):
-        return True
     kind = inputs.kind_of(name)
-    return kind is not None and kind.key == "cluster"
+    return name in plug_ins.names(_KIND) or (kind is not None and kind.key == "cluster")
 
 
 def _read(path: Path) -> Cluster:
     """Return the cluster that a TOML file describes. Raises TopologyError: the file is unreadable or wrong."""
     tree = read_toml(path, "the file of a cluster", TopologyError)
-    label = path if path.parent != _FOLDER else path.name
+    label = path.name if path in plug_ins.own_files(_KIND).values() else path
     cluster = checked(Cluster, {"name": path.stem, **tree}, label, TopologyError)
     gpu = plug_ins.with_path("GPU", cluster.gpu, lambda name: str(path.parent / name))
     named = {key: _from(path.parent, getattr(cluster, key)) for key in ("fabric", "network", "system")}
@@ -71,6 +69,3 @@ def _from(folder: Path, value: object) -> object:
     if isinstance(value, dict):
         return {key: _from(folder, inner) for key, inner in value.items()}
     return plug_ins.with_path("topology", value, lambda path: str(folder / path)) if isinstance(value, str) else value
-
-
-_FOLDER = Path(__file__).parent
