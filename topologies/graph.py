@@ -91,21 +91,38 @@ class Graph:
         """
         shares = np.ones(self.links, np.int32)
         links = np.flatnonzero(self.link_src < self.npus)
-        is_nic = self.node_kind[self.link_dst[links]] != NVSWITCH
-        if len(np.unique(self.link_rate_bps[links[is_nic]])) <= 1:
+        nic = links[self.node_kind[self.link_dst[links]] != NVSWITCH]
+        rate_bps = self.link_rate_bps.copy()
+        rate_bps[nic] = self._chain_rates_bps(nic)
+        if len(np.unique(rate_bps[nic])) <= 1:
             return shares
         for npu in range(self.npus):
             own = self.out_links(npu)
             nics = self.node_kind[self.link_dst[own]] != NVSWITCH
-            rate_bps = self.link_rate_bps[own[nics]]
-            if len(np.unique(rate_bps)) > 1:
-                parts = rate_bps // np.gcd.reduce(rate_bps)
+            rates_bps = rate_bps[own[nics]]
+            if len(np.unique(rates_bps)) > 1:
+                parts = rates_bps // np.gcd.reduce(rates_bps)
                 total = int(parts.sum())
                 if total > _MAX_SHARES:
                     parts = np.maximum(np.rint(parts / total * _MAX_SHARES), 1)
                 shares[own] = max(round(parts.mean()), 1)
                 shares[own[nics]] = parts
         return shares
+
+    def _chain_rates_bps(self, links: npt.NDArray[np.integer]) -> Int64:
+        """Return the slowest rate from each link, int[n], to a node with several others: past a NIC's chip."""
+        pointer, out = self._out
+        rate_bps, link = self.link_rate_bps[links].copy(), links.astype(np.int64)
+        open_ends = np.arange(len(links))
+        while len(open_ends):
+            node = self.link_dst[link[open_ends]]
+            open_ends = open_ends[(node >= self.npus) & (np.diff(pointer)[node] == 2)]
+            node = self.link_dst[link[open_ends]]
+            first, second = out[pointer[node]], out[pointer[node] + 1]
+            link[open_ends] = np.where(first == link[open_ends] ^ 1, second, first)
+            rate_bps[open_ends] = np.minimum(rate_bps[open_ends], self.link_rate_bps[link[open_ends]])
+            open_ends = open_ends[link[open_ends] != links[open_ends]]
+        return rate_bps
 
     @cached_property
     def _out(self) -> tuple[Int64, Int32]:

@@ -6,7 +6,6 @@ SimAI's text. The name of a topology may be FILE.py, and that of a machine FILE.
 cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and parameters of its topology.
 """
 
-import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from inputs import plug_ins
 from inputs.documents import checked
 from inputs.limits import MAX_NPUS
 from topologies.bounds import MAX_CABLES, MAX_NODES
-from topologies.clusters import clusters, find, is_cluster
+from topologies.clusters import find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
@@ -63,7 +62,6 @@ class Topology:
         return tuple(_parameter(key, field) for key, field in self.arguments.model_fields.items())
 
 
-@functools.cache
 def topologies() -> Mapping[str, Topology]:
     """Return all topologies by name, in the order of their names, without those in files of the user's."""
     return {name: topology_of(name) for name in _names()}
@@ -85,8 +83,8 @@ def topology_of(name: str) -> Topology:
         own = machine(name)
         return Topology(name, own.summary, own.arguments, own.build, own.extent)
     module = plug_ins.module("topology", name, TopologyError)
-    optional = (getattr(module, each, None) for each in ("extent", "estimate"))
-    return Topology(name, (module.__doc__ or "").partition("\n")[0], module.Arguments, module.build, *optional)
+    summary, optional = (module.__doc__ or "").partition("\n")[0], ("extent", "estimate")
+    return Topology(name, summary, module.Arguments, module.build, *(getattr(module, each, None) for each in optional))
 
 
 def parse_spec(spec: str) -> dict[str, object]:
@@ -123,7 +121,7 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
     The result is None if `spec` names neither a topology nor a cluster, so that all of it may be a path.
     """
     name, colon, rest = spec.strip().partition(":")
-    if not is_topology(name) and name not in clusters():
+    if not is_topology(name) and name not in plug_ins.names("cluster"):
         return None
     keys = path_parameters()
     parts = [part.partition("=") for part in rest.split(",")]
@@ -131,17 +129,16 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
         f"{key}={replace_path(value.strip())}" if key.strip() in keys and value.strip() else key + equals + value
         for key, equals, value in parts
     ]
-    is_file = plug_ins.is_file("topology", name) or plug_ins.is_file("machine", name)
-    return (replace_path(name) if is_file else name) + colon + ",".join(changed)
+    name = plug_ins.with_path("machine", plug_ins.with_path("topology", name, replace_path), replace_path)
+    return name + colon + ",".join(changed)
 
 
-@functools.cache
 def path_parameters() -> frozenset[str]:
-    """Return the names of the parameters of topologies that are paths."""
+    """Return the names of the parameters of Nadi's own topologies that are paths."""
     return frozenset(
         key
-        for topology in topologies().values()
-        for key, field in topology.arguments.model_fields.items()
+        for name in plug_ins.own_files("topology")
+        for key, field in topology_of(name).arguments.model_fields.items()
         if _form(field.metadata, field.annotation).is_path
     )
 
@@ -187,7 +184,7 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
         values = find(str(values["name"])).table({key: value for key, value in values.items() if key != "name"})
     name = values["name"]
     if not isinstance(name, str) or not is_topology(name):
-        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*_names(), *clusters()})}")
+        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*_names(), *plug_ins.names('cluster')})}")
     builder = topology_of(name)
     others = {key: value for key, value in values.items() if key != "name"}
     return builder, checked(builder.arguments, others, label, TopologyError), label
@@ -206,9 +203,11 @@ def _parse_path(path_text: str) -> dict[str, object]:
         return {"name": "simai", "path": path}
     name = path.partition(":")[0]
     if kind is not None and ":" not in path:
-        expected = f"the file of a fabric, or one of {', '.join(sorted({*_names(), *clusters()}))}"
+        expected = f"the file of a fabric, or one of {', '.join(sorted({*_names(), *plug_ins.names('cluster')}))}"
         raise TopologyError(inputs.complaint(path, kind, expected))
-    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, {*_names(), *clusters()})}")
+    raise TopologyError(
+        f"unknown topology {name!r}, and no such file; {suggest(name, {*_names(), *plug_ins.names('cluster')})}"
+    )
 
 
 def _format_value(value: object) -> str:

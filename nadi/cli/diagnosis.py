@@ -24,7 +24,7 @@ _MPI_PROBE = (
     "from mpi4py import MPI; v = MPI.Get_library_version().split(chr(10))[0].strip(chr(0)); "
     "MPI.COMM_WORLD.Get_rank() or print('<', MPI.COMM_WORLD.Get_size(), v, '>', flush=True)"
 )
-_MPI_ANSWER = re.compile(r"< (\d+) (.*?) >")  # Launchers forward output in pieces that need not end with a line
+_MPI_ANSWER = re.compile(r"< (\d++) ([^<>]*+)>")  # Launchers forward output in pieces that need not end with a line
 _MPI_TIMEOUT_S = 60  # Seconds after which the MPI check fails
 _RANKS = 2
 

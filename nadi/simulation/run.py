@@ -150,7 +150,7 @@ def run_program(
         settings = replace(settings, faults=rerouted(settings.faults, extended_graph))
     compile_s = 0.0
     if compiles:  # before worlds need them
-        compile_s = pdes.compile_kernels(pdes.Layout(extended_graph, settings), settings)
+        compile_s = pdes.compile_kernels(pdes.Layout(extended_graph, settings, owner), settings)
     results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
     results = replace(results, compile_s=compile_s + results.compile_s)
     if compiles and reports_cache:

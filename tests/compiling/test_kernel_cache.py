@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +15,9 @@ import topologies
 from compiling import compiler, kernel_cache, kernel_sources, machine_code
 from compiling.kernel_cache import KernelFolder
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation import compilation
+from nadi.launching.progress import NoProgress
+from nadi.launching.world import ALONE
+from nadi.simulation import compilation, run
 from nadi.simulation.fidelities import network_settings
 from pdes.core.hashing import rehash
 from pdes.workers import team
@@ -344,3 +347,27 @@ def test_kernels_of_plays_are_announced_and_timed(tmp_path, monkeypatch, model, 
     assert len(said) == len(compiled) == int(compiles)
     assert kernel_cache.last_compilation_s(team.work) == (7.0 if compiles else None)
     assert all(settings.fidelity.model.has_packets for _, settings in compiled)
+
+
+@pytest.mark.parametrize("model", ["flow", "packet"])
+def test_all_kernels_of_a_run_are_timed_before_its_worlds_are_built(tmp_path, monkeypatch, model):
+    @dataclass(frozen=True)
+    class Timed:
+        compile_s: float
+        npu_node_ptr: tuple[int, ...] = (0,) * 5  # of four NPUs
+
+    monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compilation, "_LOADED_KERNELS", set())
+    for module in (compilation, run):
+        monkeypatch.setattr(module, "jit_enabled", lambda: True)
+    compiled = []
+    monkeypatch.setattr(pdes, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
+    graph, settings = topologies.build("ring:npus=4"), network_settings(NetworkSection(fidelity=model))
+    workers = SimpleNamespace(ranks=ALONE, run=lambda *_: Timed(2.0))
+    for wanted_s in (9.0, 2.0):  # once per process
+        results = run.run_program(graph, collective_program("barrier", 4, 0), settings, NoProgress(), workers)
+        assert results.compile_s == wanted_s
+    ((layout, _),) = compiled
+    assert isinstance(layout, pdes.Layout)
+    main_kernel = pdes.work_messages if model == "flow" else pdes.work
+    assert kernel_cache.last_compilation_s(main_kernel) == 9.0

@@ -177,6 +177,7 @@ def test_quick_commands_of_the_tutorial_print_what_it_shows(tmp_path, monkeypatc
     assert f" ~{float(step_s):.3f} s " in ranking.splitlines()[4]  # the best plan is the one that runs
 
 
+@pytest.mark.full
 def test_commands_of_a_page_run_in_processes(tmp_path, monkeypatch):
     """As a reader types them: by the installed program, each without what earlier commands left in memory."""
     monkeypatch.chdir(tmp_path)

@@ -61,7 +61,7 @@ def test_a_requested_checkpoint(start, some_seconds, digest, tmp_path):
         ("threads", "serial"),
         pytest.param("serial", "processes", marks=pytest.mark.full),
         ("processes", "ranks"),
-        ("ranks of two nodes", "threads"),
+        pytest.param("ranks of two nodes", "threads", marks=pytest.mark.full),
     ],
 )
 def test_asked_to_end_and_continued(start, some_seconds, digest, tmp_path, first, second):

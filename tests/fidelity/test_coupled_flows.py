@@ -219,6 +219,7 @@ def test_members_that_wait_for_each_other_are_named():
         ran("switch:npus=2", program)
 
 
+@pytest.mark.full
 def test_pools_grow_and_results_do_not_depend_on_their_size():
     """More collectives at once than there is room for at first, of many groups and sizes."""
     traces = Traces(6)

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+import topologies
 from inputs import plug_ins
 from tests.nonempty import nonempty
+from workload.collectives import choose, default_algorithm
+from workload.errors import WorkloadError
 
 FINE = "def assign(graph, clusters, parts):\n    return None\n"
 
@@ -131,6 +134,19 @@ def test_what_a_package_does_wrong_names_the_package(install):
         plug_ins.PlugInError, match=r"'empty' of package others 1\.0: no assign; expected a partition me"
     ):
         plug_ins.module("partition method", "empty")
+
+
+def test_a_wrong_package_disturbs_only_who_names_it(install):
+    points = [("nadi.topology", "bad = mine.bad"), ("nadi.cluster", "worse = mine:none.toml")]
+    install("mine", [*points, ("nadi.collective_algorithm", "bad = mine.bad")], **{"bad.py": "import nothing_here\n"})
+    assert topologies.build("ring:npus=4").npus == 4
+    assert topologies.build("small-a100:gpus=8").npus == 8
+    assert default_algorithm("all-reduce") == choose("all-reduce", "ring").name == "ring"
+    for spec in ("bad:npus=4", "worse"):
+        with pytest.raises(topologies.TopologyError, match=r"mine"):
+            topologies.build(spec)
+    with pytest.raises(WorkloadError, match=r"^collective algorithm 'bad' of package mine 1\.0: ModuleNotFoundError"):
+        choose("all-reduce", "bad")
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():

@@ -164,6 +164,7 @@ def test_axes_of_few_values(values, scale):
     assert {"size", "s", "a"} <= set(texts(drawn(figure)))
 
 
+@pytest.mark.full
 def test_figures_have_the_same_bytes_in_every_process(tmp_path):
     """Neither the seed of hashes nor the settings of the user's matplotlib change a figure."""
     code = "import sys; from nadi.reports.pages import charts; from nadi.reports.figures.drawing import draw\n"

@@ -116,6 +116,7 @@ def test_they_are_those_of_the_whole_run_until_then(folder, tmp_path, fidelity):
     assert not [*partial.glob("nodes.*"), *partial.glob("flows.*")]
 
 
+@pytest.mark.full
 def test_they_are_the_same_on_any_workers(folder, tmp_path, python):
     time_ps = middle_ps(folder)
     found = {}

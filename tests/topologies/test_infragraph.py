@@ -166,3 +166,32 @@ def test_keys_that_are_not_read_are_named(tmp_path):
     assert graph.remarks == (
         f"{tmp_path / 'graph.yaml'}: keys that are not read: annotations, links.loss, links.physical.mtu",
     )
+
+
+GBPS_800 = "{choice: gigabits_per_second, gigabits_per_second: 800}"
+
+
+@pytest.mark.parametrize(("gbps", "shares"), [((50,), [1]), ((50, 50), [1, 1]), ((90, 30), [3, 1])])
+def test_nics_of_a_gpu_share_what_it_sends_by_the_rates_behind_their_chips(tmp_path, gbps, shares):
+    """Two servers of one GPU, whose NICs are on a leaf each."""
+    numbers = range(len(gbps))
+    devices = NEW[: NEW.index("links:\n- {name: eth")].replace("choice: xpu, count: 2", "choice: xpu, count: 1")
+    devices = devices.replace("gigatransfers_per_second: 32", "gigabits_per_second: 800").replace(
+        "gigatransfers", "gigabits"
+    )
+    devices = "\n".join(line for line in devices.splitlines() if "nvsw" not in line)  # NVLinks set PCIe ports apart
+    to_nics = next(line for line in devices.splitlines() if "cx7[:]" in line)
+    each = [to_nics.replace("xpu[0:2]", "xpu[0]").replace("cx7[:]", f"cx7[{nic}]") for nic in numbers]
+    devices = devices.replace(to_nics, "\n".join(each)).replace("count: 2, name: cx7", f"count: {len(gbps)}, name: cx7")
+    rate = "physical: {bandwidth: {choice: gigabits_per_second, gigabits_per_second: "
+    links = [f"- {{name: eth{nic}, {rate}{gbps[nic]}}}}}}}" for nic in numbers]
+    instances = ["- {name: host, device: server, count: 2}", f"- {{name: leaf, device: switch, count: {len(gbps)}}}"]
+    edges = [
+        f'- ep1: {{instance: "host[{host}]", component: "cx7[{nic}].port"}}\n'
+        f'  ep2: {{instance: "leaf[{nic}]", component: "port[{host}]"}}\n'
+        f"  link: eth{nic}\n  scheme: one2one"
+        for nic in numbers
+        for host in range(2)
+    ]
+    graph = built(tmp_path, "\n".join([devices, "links:", *links, "instances:", *instances, "edges:", *edges]))
+    assert graph.port_shares[graph.out_links(0)].tolist() == shares

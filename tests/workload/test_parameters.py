@@ -40,7 +40,7 @@ def known(monkeypatch):
 
 def test_a_spec_names_values():
     chosen = collectives.choose("all-reduce", "played:channels=4, fast=true")
-    assert chosen == ("played", (("channels", 4), ("fast", True), ("shape", "ring"), ("shift", 0)), 1, 1)
+    assert chosen == ("played", (("channels", 4), ("fast", True), ("shape", "ring"), ("shift", 0)), 1, 1, 1)
     assert collectives.choose("all-reduce", "played:shift=-3,shape=line").parameters[2:] == (
         ("shape", "line"),
         ("shift", -3),

@@ -18,10 +18,14 @@ from topologies.parameters import parse_pairs, suggest
 _KIND = "cluster"
 
 
-@functools.cache
 def clusters() -> Mapping[str, Cluster]:
-    """Return all named clusters, in the order of their names. Raises TopologyError: a file of this folder is wrong."""
-    return {name: _read(plug_ins.toml_file(_KIND, name, TopologyError)) for name in plug_ins.names(_KIND)}
+    """Return all named clusters, in the order of their names. Raises TopologyError: a file of one is wrong."""
+    return {name: _named(name) for name in plug_ins.names(_KIND)}
+
+
+@functools.cache
+def _named(name: str) -> Cluster:
+    return _read(plug_ins.toml_file(_KIND, name, TopologyError))
 
 
 def find(text: str) -> Cluster:
@@ -31,9 +35,9 @@ def find(text: str) -> Cluster:
     text names the nearest and all known ones), its file is wrong, or a parameter is no key=value.
     """
     name, _, rest = text.strip().partition(":")
-    known = clusters()
+    known = plug_ins.names(_KIND)
     if name in known:
-        cluster = known[name]
+        cluster = _named(name)
     elif plug_ins.is_file(_KIND, name) or is_cluster(name):
         cluster = _read(Path(name))
     else:
@@ -46,16 +50,14 @@ def is_cluster(name: object) -> bool:
     """Return whether a name, without parameters, is that of a cluster or of a file that describes one."""
     if not isinstance(name, str) or not name:
         return False
-    if name in clusters():
-        return True
     kind = inputs.kind_of(name)
-    return kind is not None and kind.key == "cluster"
+    return name in plug_ins.names(_KIND) or (kind is not None and kind.key == "cluster")
 
 
 def _read(path: Path) -> Cluster:
     """Return the cluster that a TOML file describes. Raises TopologyError: the file is unreadable or wrong."""
     tree = read_toml(path, "the file of a cluster", TopologyError)
-    label = path if path.parent != _FOLDER else path.name
+    label = path.name if path in plug_ins.own_files(_KIND).values() else path
     cluster = checked(Cluster, {"name": path.stem, **tree}, label, TopologyError)
     gpu = plug_ins.with_path("GPU", cluster.gpu, lambda name: str(path.parent / name))
     named = {key: _from(path.parent, getattr(cluster, key)) for key in ("fabric", "network", "system")}
@@ -67,6 +69,3 @@ def _from(folder: Path, value: object) -> object:
     if isinstance(value, dict):
         return {key: _from(folder, inner) for key, inner in value.items()}
     return plug_ins.with_path("topology", value, lambda path: str(folder / path)) if isinstance(value, str) else value
-
-
-_FOLDER = Path(__file__).parent

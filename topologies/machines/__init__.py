@@ -87,5 +87,4 @@ def is_machine(name: str) -> bool:
 def machine(name: str) -> Machine:
     """Return the machine of a name or file; TopologyError if the file is wrong."""
     path = plug_ins.toml_file("machine", name, TopologyError)
-    label = path if plug_ins.is_file("machine", name) else path.name
-    return checked(Machine, read_toml(path, "the file of a machine", TopologyError), label, TopologyError)
+    return checked(Machine, read_toml(path, "the file of a machine", TopologyError), path, TopologyError)

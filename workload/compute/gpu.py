@@ -139,6 +139,6 @@ def gpu_names() -> tuple[str, ...]:
 
 def find_gpu(name: str | Path) -> Gpu:
     """Return a GPU by its name in the library, or by the path of a TOML file; WorkloadError if it is no GPU."""
-    text = str(name)
-    path = plug_ins.toml_file(_KIND, text if plug_ins.is_file(_KIND, text) else text.lower(), WorkloadError)
+    known = {each.lower(): each for each in gpu_names()}
+    path = plug_ins.toml_file(_KIND, known.get(str(name).lower(), str(name)), WorkloadError)
     return checked(Gpu, read_toml(path, "a GPU in TOML", WorkloadError), path, WorkloadError)

@@ -48,7 +48,7 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
     if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.hooks.act:
         return IdleFabric(graph, members, own)
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
-    routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst in both]
+    routes = [_routes(graph, npus[src], npus[dst]) for src, dst in both]
     links = np.array([link for route in routes for link in route], np.int64)
     senders, receivers = np.repeat(both, [len(route) for route in routes], axis=0).T
     is_whole = len(npus) == graph.npus  # then nodes and links keep their numbers, on which the order of packets depends
@@ -58,6 +58,17 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
     npu_of_member = members if is_whole else np.arange(len(npus))
     copy = _copy(graph, nodes, links, npu_of_member[senders], receivers)
     return IdleFabric(copy, npu_of_member, replace(own, load_balancing=pdes.balancing.balancing("source")))
+
+
+def _routes(graph: Graph, src: int, dst: int) -> list[int]:
+    """Return the links of a route from NPU src to NPU dst for each NIC on which src may send to dst."""
+    links = topologies.next_links(graph, src, dst)
+    for first in links.copy():
+        node = int(graph.link_dst[first])
+        while node != dst:
+            links.append(topologies.next_links(graph, node, dst)[0])
+            node = int(graph.link_dst[links[-1]])
+    return links
 
 
 def idle_settings(graph: Graph, settings: pdes.Settings) -> pdes.Settings:

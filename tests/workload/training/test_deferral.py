@@ -111,6 +111,7 @@ def test_what_megatron_refuses_is_refused(model, text, framework, why):
     assert not rules.first_broken(model, parallel_plan(text), framework)
 
 
+@pytest.mark.full
 def test_steps_become_shorter_by_what_the_drain_hides():
     cluster, model = clusters.find("dgx-h100-superpod"), find("llama3-8b")
 
