@@ -6,6 +6,7 @@ SimAI's text. The name of a topology may be FILE.py, and that of a machine FILE.
 cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and parameters of its topology.
 """
 
+import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,16 +124,18 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
     name, colon, rest = spec.strip().partition(":")
     if not is_topology(name) and name not in plug_ins.names("cluster"):
         return None
-    keys = path_parameters()
     parts = [part.partition("=") for part in rest.split(",")]
     changed = [
-        f"{key}={replace_path(value.strip())}" if key.strip() in keys and value.strip() else key + equals + value
+        f"{key}={replace_path(value.strip())}"
+        if key.strip() in path_parameters() and value.strip()
+        else key + equals + value
         for key, equals, value in parts
     ]
     name = plug_ins.with_path("machine", plug_ins.with_path("topology", name, replace_path), replace_path)
     return name + colon + ",".join(changed)
 
 
+@functools.cache
 def path_parameters() -> frozenset[str]:
     """Return the names of the parameters of Nadi's own topologies that are paths."""
     return frozenset(
