@@ -55,12 +55,12 @@ demo: $(STAMP)
 	$(BIN)/nadi run scripts/demo.toml --out $(DEMO)
 
 # Kernels are compiled beside the linters; then all tests but those of `test-all`.
-test: $(STAMP)
+test: $(TOOLS)
 	$(MAKE) --no-print-directory --jobs=2 lint kernels
 	$(BIN)/python -m pytest $(PARALLEL) -m "not full" $(PYTEST)
 
 # Tests of SLURM, whose daemons and times need the machine to themselves, come last, one after another.
-test-more: $(STAMP)
+test-more: $(TOOLS)
 	NADI_FULL_PRODUCTS=1 $(BIN)/python -m pytest $(PARALLEL) -m "not full" $(PYTEST) $(SMALL_PRODUCTS)
 	$(BIN)/python -m pytest $(PARALLEL) -m full $(PYTEST) --ignore=tests/slurm
 	$(BIN)/python -m pytest $(PYTEST) tests/slurm
@@ -70,7 +70,7 @@ test-all:
 	$(MAKE) --no-print-directory test-more
 
 # Compiled kernels are invisible to coverage, so small recorded runs are repeated without the compiler.
-coverage: $(STAMP)
+coverage: $(TOOLS)
 	$(BIN)/coverage erase
 	-$(BIN)/coverage run -m pytest $(PARALLEL) -m "not full" $(PYTEST)
 	-$(BIN)/coverage run -m pytest -m full $(PYTEST)
@@ -78,7 +78,7 @@ coverage: $(STAMP)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-fuzz: $(STAMP)
+fuzz: $(TOOLS)
 	$(BIN)/python -m tests.features
 	$(BIN)/python -m tests.features.situations
 	$(BIN)/python -m tests.features.situations.changes
@@ -86,22 +86,22 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.features --seconds $(SECONDS) --restart
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
-fuzz-bounds: $(STAMP)
+fuzz-bounds: $(TOOLS)
 	NUMBA_BOUNDSCHECK=1 NADI_CACHE_DIR=$(BOUNDS_CACHE) $(BIN)/python -m tests.features
 
-fuzz-files: $(STAMP)
+fuzz-files: $(TOOLS)
 	$(BIN)/python -m tests.et.fuzz_files --files $(FILES)
 
-fuzz-results: $(STAMP)
+fuzz-results: $(TOOLS)
 	$(BIN)/python -m tests.damaged.fuzz_results --files $(RESULTS)
 
-fuzz-checkpoints: $(STAMP)
+fuzz-checkpoints: $(TOOLS)
 	$(BIN)/python -m tests.faults.fuzz_checkpoints --files $(CHECKPOINTS)
 
-kernels: $(STAMP)
+kernels: $(TOOLS)
 	$(BIN)/python -m tests.kernels
 
-lint: $(STAMP)
+lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
@@ -111,7 +111,7 @@ bench: $(STAMP)
 	$(BIN)/nadi bench permutation
 	$(BIN)/nadi bench allreduce
 
-docs: $(STAMP)
+docs: $(TOOLS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 

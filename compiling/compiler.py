@@ -20,8 +20,8 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
-from compiling import primitives
-from compiling.records import ItemsType, RecordType
+from nadi.compiling import primitives
+from nadi.compiling.records import ItemsType, RecordType
 
 
 class _NoEnvironment:

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from compiling.kernel_sources import are_hashed, hash_of_plug_in, have_changed, source_hash
+from nadi.compiling.kernel_sources import are_hashed, hash_of_plug_in, have_changed, source_hash
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0

@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import binding as llvm
 from numba.core.registry import cpu_target
 
-from compiling.kernel_cache import CODE_SUFFIX, KernelFolder, code_name
+from nadi.compiling.kernel_cache import CODE_SUFFIX, KernelFolder, code_name
 
 _INT64 = np.dtype(np.int64)
 

@@ -6,7 +6,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from compiling.records import item_pointer
+from nadi.compiling.records import item_pointer
 
 
 @intrinsic

@@ -19,7 +19,7 @@ from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, inf
 from numba.extending import register_model
 from numba.np.numpy_support import from_dtype
 
-from compiling import ENTRY_WORDS
+from nadi.compiling import ENTRY_WORDS
 
 
 class ItemsType(types.Type):

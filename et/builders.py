@@ -8,8 +8,8 @@ from typing import Any, TypedDict, Unpack
 
 from google.protobuf.message import Message
 
-from et.attributes import KINDS
-from et.schema import VALUE_TYPES, AttributeProto, CollectiveCommType, GlobalMetadata, Node, NodeType
+from nadi.et.attributes import KINDS
+from nadi.et.schema import VALUE_TYPES, AttributeProto, CollectiveCommType, GlobalMetadata, Node, NodeType
 
 SCHEMA_VERSION = "0.0.4"
 

@@ -13,14 +13,14 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 from numpy.typing import DTypeLike, NDArray
 
-from et import attributes
-from et.arrays import Int8, Int32, Int64, Mask, UInt64
-from et.dependencies import Parents, resolve
-from et.errors import TraceError
-from et.groups import Groups, groups_of_metadata_node
-from et.names import NameTable
-from et.schema import AttributeProto, CollectiveCommType, NodeType, RawNode
-from et.table import TraceTable
+from nadi.et import attributes
+from nadi.et.arrays import Int8, Int32, Int64, Mask, UInt64
+from nadi.et.dependencies import Parents, resolve
+from nadi.et.errors import TraceError
+from nadi.et.groups import Groups, groups_of_metadata_node
+from nadi.et.names import NameTable
+from nadi.et.schema import AttributeProto, CollectiveCommType, NodeType, RawNode
+from nadi.et.table import TraceTable
 
 # Limits of the cache of decoded attributes: a trace of distinct attributes must not fill the memory.
 _MAX_CACHED_ATTRIBUTES = 1 << 16

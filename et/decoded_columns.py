@@ -8,12 +8,12 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import DTypeLike, NDArray
 
-from et import attributes
-from et.arrays import Int32, Int64, Mask, UInt64
-from et.columns import Columns
-from et.dependencies import Parents
-from et.names import NameTable
-from et.other_attributes import OtherAttributes
+from nadi.et import attributes
+from nadi.et.arrays import Int32, Int64, Mask, UInt64
+from nadi.et.columns import Columns
+from nadi.et.dependencies import Parents
+from nadi.et.names import NameTable
+from nadi.et.other_attributes import OtherAttributes
 
 SLOTS = (*attributes.INTEGERS, "pg_name", "involved_dim", "in_split_size", "out_split_size", "operators")
 _FIELDS = ("id", "type", "start", "duration", "name", "data", "control", "other")

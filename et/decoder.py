@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from et import attributes
-from et.columns import Columns
-from et.decoded_columns import SLACK_BYTES, SLOTS, DecodedColumns, maximum
-from et.errors import TraceError
-from et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, fills_of, read_length, refuse_others
-from et.groups import groups_of_metadata_node
-from et.schema import AttributeProto, RawNode
+from nadi.et import attributes
+from nadi.et.columns import Columns
+from nadi.et.decoded_columns import SLACK_BYTES, SLOTS, DecodedColumns, maximum
+from nadi.et.errors import TraceError
+from nadi.et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, fills_of, read_length, refuse_others
+from nadi.et.groups import groups_of_metadata_node
+from nadi.et.schema import AttributeProto, RawNode
 
 Path = str | os.PathLike[str]
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Int32, Int64, Mask, UInt64
-from et.errors import StrictTraceError, TraceError
+from nadi.et.arrays import Int32, Int64, Mask, UInt64
+from nadi.et.errors import StrictTraceError, TraceError
 
 Path = str | os.PathLike[str]
 

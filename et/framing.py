@@ -13,8 +13,8 @@ from typing import IO
 
 from google.protobuf.message import Message
 
-import inputs
-from et.errors import TraceError
+from nadi import inputs
+from nadi.et.errors import TraceError
 
 Path = str | os.PathLike[str]
 

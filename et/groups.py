@@ -6,10 +6,10 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-import inputs
-from et.attributes import ALL_NPUS, group_name, integer_list
-from et.errors import TraceError
-from et.schema import AttributeProto
+from nadi import inputs
+from nadi.et.attributes import ALL_NPUS, group_name, integer_list
+from nadi.et.errors import TraceError
+from nadi.et.schema import AttributeProto
 
 Groups = dict[str, tuple[int, ...]]
 

@@ -13,10 +13,10 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int64, UInt8
-from et.framing import read_length
-from et.schema import AttributeProto
-from et.table import TraceTable
+from nadi.et.arrays import Int64, UInt8
+from nadi.et.framing import read_length
+from nadi.et.schema import AttributeProto
+from nadi.et.table import TraceTable
 
 Others = tuple[bytes, ...]
 WAIT_MICROS, NANOS = "wait_micros", "duration_nanos"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import inputs
-from et.errors import TraceError
+from nadi import inputs
+from nadi.et.errors import TraceError
 
 GROUPS_NAME = "groups.json"
 MANIFEST_NAME = "traces.json"

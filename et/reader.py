@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from et.columns import Columns
-from et.decoder import decoded
-from et.errors import StrictTraceError, TraceError
-from et.framing import iter_messages
-from et.order import dependency_cycle
-from et.schema import GlobalMetadata, Node
-from et.table import TraceTable
+from nadi.et.columns import Columns
+from nadi.et.decoder import decoded
+from nadi.et.errors import StrictTraceError, TraceError
+from nadi.et.framing import iter_messages
+from nadi.et.order import dependency_cycle
+from nadi.et.schema import GlobalMetadata, Node
+from nadi.et.table import TraceTable
 
 Path = str | os.PathLike[str]
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from et.order import depth
-from et.reader import read_trace
-from et.schema import CollectiveCommType, NodeType
-from et.table import TraceTable
+from nadi.et.order import depth
+from nadi.et.reader import read_trace
+from nadi.et.schema import CollectiveCommType, NodeType
+from nadi.et.table import TraceTable
 
 _FIRST_NODES = 10
 

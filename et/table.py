@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from et.arrays import Int8, Int32, Int64, Mask, UInt64
-from et.names import ComposedNames, NameTable
+from nadi.et.arrays import Int8, Int32, Int64, Mask, UInt64
+from nadi.et.names import ComposedNames, NameTable
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inputs.reading import mapped
+from nadi.inputs.reading import mapped
 
 MAGIC = b"NADIARR2"
 CHECKSUM_BYTES = 4

@@ -10,10 +10,10 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from inputs.kinds import complaint, kind_of
-from inputs.names import shown
-from inputs.reading import read_text
-from inputs.toml import parse_toml
+from nadi.inputs.kinds import complaint, kind_of
+from nadi.inputs.names import shown
+from nadi.inputs.reading import read_text
+from nadi.inputs.toml import parse_toml
 
 _LONGEST_VALUE = 60  # characters of a wrong value that a message quotes
 _UNITS = {"bytes", "ps", "bps", "packets"}  # ends of names that keys of run files do not have

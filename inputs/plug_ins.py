@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from inputs.reading import LARGEST_TEXT_BYTES, read_bytes
+from nadi.inputs.reading import LARGEST_TEXT_BYTES, read_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 _BEGAN_S = time.time()
@@ -52,24 +52,26 @@ class Kind(NamedTuple):
 
 
 KINDS: Mapping[str, Kind] = {
-    "topology": Kind("topologies.builders", ("Arguments", "build")),
-    "machine": Kind("topologies.machines", suffix=".toml"),
-    "cluster": Kind("topologies.clusters", suffix=".toml"),
-    "GPU": Kind("workload.compute.gpus", suffix=".toml"),
-    "model": Kind("workload.generators.models", suffix=".toml"),
+    "topology": Kind("nadi.topologies.builders", ("Arguments", "build")),
+    "machine": Kind("nadi.topologies.machines", suffix=".toml"),
+    "cluster": Kind("nadi.topologies.clusters", suffix=".toml"),
+    "GPU": Kind("nadi.workload.compute.gpus", suffix=".toml"),
+    "model": Kind("nadi.workload.generators.models", suffix=".toml"),
     "pipeline schedule": Kind(
-        "workload.generators.training.pipeline",
+        "nadi.workload.generators.training.pipeline",
         ("Pipeline",),
         {"one-forward-one-backward": "1f1b", "dual-pipe": "dualpipe"},
     ),
-    "collective algorithm": Kind("workload.collectives.algorithms", ("plan", "KINDS")),
-    "partition method": Kind("partition.methods", ("assign",)),
-    "trace check": Kind("et.checks", ("TraceCheck", "LOOKS_FOR")),
-    "trace format": Kind("et.formats", ("TITLE",), {"chakra-json": "json"}),
-    "network model": Kind("pdes.fidelity", ("NETWORK",)),
-    "congestion control": Kind("pdes.nic.congestion", ("update", "TITLE", "SIGNALS", "PARAMETERS"), built_in=("none",)),
-    "load balancing": Kind("pdes.network.balancing", ("pick",), built_in=("ecmp",)),
-    "switch discipline": Kind("pdes.network.disciplines", ("pick",), built_in=("strict",)),
+    "collective algorithm": Kind("nadi.workload.collectives.algorithms", ("plan", "KINDS")),
+    "partition method": Kind("nadi.partition.methods", ("assign",)),
+    "trace check": Kind("nadi.et.checks", ("TraceCheck", "LOOKS_FOR")),
+    "trace format": Kind("nadi.et.formats", ("TITLE",), {"chakra-json": "json"}),
+    "network model": Kind("nadi.pdes.fidelity", ("NETWORK",)),
+    "congestion control": Kind(
+        "nadi.pdes.nic.congestion", ("update", "TITLE", "SIGNALS", "PARAMETERS"), built_in=("none",)
+    ),
+    "load balancing": Kind("nadi.pdes.network.balancing", ("pick",), built_in=("ecmp",)),
+    "switch discipline": Kind("nadi.pdes.network.disciplines", ("pick",), built_in=("strict",)),
     "command": Kind("nadi.cli.commands"),
 }
 

@@ -6,7 +6,7 @@ the length of a path does not matter for the cost.
 
 import numpy as np
 
-from topologies.graph import RING, SINGLE, DimensionRouting, Float64, Graph, Int64
+from nadi.topologies.graph import RING, SINGLE, DimensionRouting, Float64, Graph, Int64
 
 _MAX_PAIRS = 1 << 20  # per block, to bound memory
 

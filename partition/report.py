@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inputs.units import PS_PER_BYTE_AT_1_BPS
-from partition.owners import NO_CUT_PS, Partition
-from partition.weights import TrafficWeights
-from topologies.graph import Float64, Graph, Int64
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.partition.owners import NO_CUT_PS, Partition
+from nadi.partition.weights import TrafficWeights
+from nadi.topologies.graph import Float64, Graph, Int64
 
 MEAN_PACKET_BYTES = 2132  # mean of a full packet of 4096 + 82 bytes and its acknowledgement of 86
 

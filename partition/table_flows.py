@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.graph import NVSWITCH, UNREACHABLE, Float64, Graph, Int64, TableRouting
+from nadi.topologies.graph import NVSWITCH, UNREACHABLE, Float64, Graph, Int64, TableRouting
 
 _MAX_ENTRIES = 1 << 21  # (switch, target, link) triples per block, to bound memory
 _MAX_DENSE = 1 << 23  # size of a table up to which sums use an array over all states

@@ -10,31 +10,31 @@ Code outside this folder imports only this module and four others, which offer p
 None of them imports Numba when it is imported.
 """
 
-from pdes import fidelity
-from pdes.build.islands import may_replay
-from pdes.build.layout import Layout, shares
-from pdes.build.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_sets
-from pdes.build.settings import CoupledCollectives, Settings, SharedBuffer
-from pdes.build.simulation import Simulation, Snapshot
-from pdes.build.worlds import build_world
-from pdes.checkpoint.contract import Checkpoints, SavedState
-from pdes.core.errors import RunError
-from pdes.core.jit import jit_enabled
-from pdes.core.memory import peak_rss_bytes
-from pdes.core.setting import UNITS, Setting, setting, settings_of
-from pdes.core.state import LONGEST_RUN_PS
-from pdes.driver import run, run_divided
-from pdes.fidelity import Fidelity, NetworkModel
-from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS, MAX_LINES
-from pdes.harvest.stall import TOO_LATE_TEXT
-from pdes.messages.message_loop import work_messages
-from pdes.network import balancing, disciplines
-from pdes.nic import congestion
-from pdes.open_network import OpenNetwork
-from pdes.results import FoldedRows, Results
-from pdes.warm_up import compile_all
-from pdes.workers.crew import compile_kernels
-from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, StoppedError
-from pdes.workers.processes import Processes
-from pdes.workers.ranks import Ranks
-from pdes.workers.team import work
+from nadi.pdes import fidelity
+from nadi.pdes.build.islands import may_replay
+from nadi.pdes.build.layout import Layout, shares
+from nadi.pdes.build.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_sets
+from nadi.pdes.build.settings import CoupledCollectives, Settings, SharedBuffer
+from nadi.pdes.build.simulation import Simulation, Snapshot
+from nadi.pdes.build.worlds import build_world
+from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.jit import jit_enabled
+from nadi.pdes.core.memory import peak_rss_bytes
+from nadi.pdes.core.setting import UNITS, Setting, setting, settings_of
+from nadi.pdes.core.state import LONGEST_RUN_PS
+from nadi.pdes.driver import run, run_divided
+from nadi.pdes.fidelity import Fidelity, NetworkModel
+from nadi.pdes.harvest.gathering import COUNTERS, LINK_COLUMNS, MAX_LINES
+from nadi.pdes.harvest.stall import TOO_LATE_TEXT
+from nadi.pdes.messages.message_loop import work_messages
+from nadi.pdes.network import balancing, disciplines
+from nadi.pdes.nic import congestion
+from nadi.pdes.open_network import OpenNetwork
+from nadi.pdes.results import FoldedRows, Results
+from nadi.pdes.warm_up import compile_all
+from nadi.pdes.workers.crew import compile_kernels
+from nadi.pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, StoppedError
+from nadi.pdes.workers.processes import Processes
+from nadi.pdes.workers.ranks import Ranks
+from nadi.pdes.workers.team import work

@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdes.build.layout import Layout, Outboxes
-from pdes.build.settings import Settings
-from pdes.build.simulation import Progress, Simulation
-from pdes.build.worlds import build_lps
-from pdes.checkpoint.contract import Checkpoints
-from pdes.checkpoint.saver import Saver, reused
-from pdes.core.errors import RunError
-from pdes.core.inputs import Program
-from pdes.harvest.gathering import Harvest, check, harvest, results
-from pdes.nic.driven import control_of, has_shares
-from pdes.results import Results, simulated_hops
-from pdes.reuse.records import Records
-from pdes.reuse.recurrence import Recurrence, may_recur
-from pdes.reuse.replay import Replay
-from pdes.workers.crew import Crew, compile_kernels
-from pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
+from nadi.pdes.build.layout import Layout, Outboxes
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.build.simulation import Progress, Simulation
+from nadi.pdes.build.worlds import build_lps
+from nadi.pdes.checkpoint.contract import Checkpoints
+from nadi.pdes.checkpoint.saver import Saver, reused
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.inputs import Program
+from nadi.pdes.harvest.gathering import Harvest, check, harvest, results
+from nadi.pdes.nic.driven import control_of, has_shares
+from nadi.pdes.results import Results, simulated_hops
+from nadi.pdes.reuse.records import Records
+from nadi.pdes.reuse.recurrence import Recurrence, may_recur
+from nadi.pdes.reuse.replay import Replay
+from nadi.pdes.workers.crew import Crew, compile_kernels
+from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
 
 
 def run(

@@ -4,9 +4,9 @@
 plain Python.
 """
 
-from pdes.core.hashing import mix, mix2, mix3
-from pdes.core.heap import heap_pop, heap_push
-from pdes.core.jit import (
+from nadi.pdes.core.hashing import mix, mix2, mix3
+from nadi.pdes.core.heap import heap_pop, heap_push
+from nadi.pdes.core.jit import (
     Directory,
     compile_for,
     copy_row,
@@ -17,6 +17,6 @@ from pdes.core.jit import (
     reader,
     store_unaligned,
 )
-from pdes.core.memory import aligned, full, row_of, rows_of, zeros
-from pdes.core.rows.row import Row, WordKind, word
-from pdes.core.state import Float64, Int32, Int64
+from nadi.pdes.core.memory import aligned, full, row_of, rows_of, zeros
+from nadi.pdes.core.rows.row import Row, WordKind, word
+from nadi.pdes.core.state import Float64, Int32, Int64

@@ -6,21 +6,21 @@ is posted takes a row of its sender's trace, which is done when the message has 
 
 import numpy as np
 
-from pdes.build.settings import Settings
-from pdes.build.worlds import build_world
-from pdes.core.errors import RunError
-from pdes.core.inputs import Graph, Program
-from pdes.core.jit import Directory
-from pdes.core.memory import zeros
-from pdes.core.packet import pair_source, tag_lane
-from pdes.core.state import FAILED, FULL, INF
-from pdes.fidelity.contract import MessageReport, check_message
-from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
-from pdes.messages.message_loop import TOO_LATE, work_messages
-from pdes.messages.posting import next_message_event_ps, post_from_outside
-from pdes.workers import team as tm
-from pdes.workers.crew import begin_messages, compile_kernels, make_room
-from pdes.workers.parcels import no_parcels
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.build.worlds import build_world
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.inputs import Graph, Program
+from nadi.pdes.core.jit import Directory
+from nadi.pdes.core.memory import zeros
+from nadi.pdes.core.packet import pair_source, tag_lane
+from nadi.pdes.core.state import FAILED, FULL, INF
+from nadi.pdes.fidelity.contract import MessageReport, check_message
+from nadi.pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
+from nadi.pdes.messages.message_loop import TOO_LATE, work_messages
+from nadi.pdes.messages.posting import next_message_event_ps, post_from_outside
+from nadi.pdes.workers import team as tm
+from nadi.pdes.workers.crew import begin_messages, compile_kernels, make_room
+from nadi.pdes.workers.parcels import no_parcels
 
 
 class OpenNetwork:

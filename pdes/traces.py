@@ -1,12 +1,12 @@
 """How an NPU works through its trace: rows and their states, lanes, ready rows, pace and slow-downs."""
 
-from pdes.build.jobs import digests, job_tables, slow_1000ths
-from pdes.build.layout import offsets
-from pdes.build.schedule import slow_changes
-from pdes.build.tables import begin_traces, padded, row_states, trace_tables
-from pdes.core.packet import job_of, rank_of
-from pdes.core.rows.npu import Turns
-from pdes.core.state import (
+from nadi.pdes.build.jobs import digests, job_tables, slow_1000ths
+from nadi.pdes.build.layout import offsets
+from nadi.pdes.build.schedule import slow_changes
+from nadi.pdes.build.tables import begin_traces, padded, row_states, trace_tables
+from nadi.pdes.core.packet import job_of, rank_of
+from nadi.pdes.core.rows.npu import Turns
+from nadi.pdes.core.state import (
     COMPUTE_LANE,
     LANES,
     ROW_ARRIVED,
@@ -18,10 +18,10 @@ from pdes.core.state import (
     RowStates,
     Trace,
 )
-from pdes.network.faults import slowed
-from pdes.npu.contention import begin_work, change_pace
-from pdes.npu.one_at_a_time import begin_turns, takes_turn
-from pdes.npu.trace import (
+from nadi.pdes.network.faults import slowed
+from nadi.pdes.npu.contention import begin_work, change_pace
+from nadi.pdes.npu.one_at_a_time import begin_turns, takes_turn
+from nadi.pdes.npu.trace import (
     KIND_COLLECTIVE,
     KIND_COMPUTE,
     KIND_MEMORY,

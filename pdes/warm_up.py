@@ -4,13 +4,13 @@ import time
 
 import numpy as np
 
-from pdes.build.constants import all_hooks
-from pdes.checkpoint.packets import wait_on_links
-from pdes.checkpoint.queues import follow_queues
-from pdes.core.jit import compile_for, hook_address
-from pdes.messages import message_loop, posting
-from pdes.workers.crew import compile_kernels
-from pdes.workers.other_teams import OTHER_TEAMS
+from nadi.pdes.build.constants import all_hooks
+from nadi.pdes.checkpoint.packets import wait_on_links
+from nadi.pdes.checkpoint.queues import follow_queues
+from nadi.pdes.core.jit import compile_for, hook_address
+from nadi.pdes.messages import message_loop, posting
+from nadi.pdes.workers.crew import compile_kernels
+from nadi.pdes.workers.other_teams import OTHER_TEAMS
 
 
 def compile_all() -> float:

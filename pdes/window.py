@@ -9,14 +9,14 @@ one grid.
 
 import numpy as np
 
-from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
-from pdes.core.jit import call_hook, inline, load_unaligned, outline, prefetch
-from pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, NEED_REPLAY, SENT, SIDES, world_at
-from pdes.network.batch import blocks_short
-from pdes.network.boundary import WORD_BYTES, arrived, crossing
-from pdes.network.link import deliver, far_release_due, inbox_of, prefetch_inbox, reach, release, release_due, wait
-from pdes.network.switch import switches_window
-from pdes.npu.npu_window import npus_window
+from nadi.pdes.core.fifo import CARRY_IN, SET_DOWN, carry
+from nadi.pdes.core.jit import call_hook, inline, load_unaligned, outline, prefetch
+from nadi.pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, NEED_REPLAY, SENT, SIDES, world_at
+from nadi.pdes.network.batch import blocks_short
+from nadi.pdes.network.boundary import WORD_BYTES, arrived, crossing
+from nadi.pdes.network.link import deliver, far_release_due, inbox_of, prefetch_inbox, reach, release, release_due, wait
+from nadi.pdes.network.switch import switches_window
+from nadi.pdes.npu.npu_window import npus_window
 
 AHEAD = 6  # packets by which prefetching of the next record's place precedes use
 

@@ -1,10 +1,10 @@
 """The packet model in closed form: sizes on the wire, windows and round trips, buffers, and limits of the engine."""
 
-from pdes.build.buffers import classes_in_use, headrooms
-from pdes.build.fabric import MAX_BATCH, Fabric, covering_packets, round_trip_ps, window_packets
-from pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
-from pdes.core.state import MAX_SET, SELECTIVE_PACKETS
-from pdes.network.framing import (
+from nadi.pdes.build.buffers import classes_in_use, headrooms
+from nadi.pdes.build.fabric import MAX_BATCH, Fabric, covering_packets, round_trip_ps, window_packets
+from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
+from nadi.pdes.core.state import MAX_SET, SELECTIVE_PACKETS
+from nadi.pdes.network.framing import (
     FLIT_BYTES,
     LINE_BYTES,
     NVSWITCH_KIND,
@@ -15,4 +15,4 @@ from pdes.network.framing import (
     is_nvlink,
     wire_bytes,
 )
-from pdes.nic.control import ECHO_MASK
+from nadi.pdes.nic.control import ECHO_MASK

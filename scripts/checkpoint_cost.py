@@ -12,11 +12,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import partition
-import topologies
+from nadi import partition, topologies
 from nadi.launching.checkpoints import CheckpointFolder, newest
+from nadi.pdes import NO_CUT, SAVE_AND_END, SavedState, Settings, StoppedError, build_world, run
 from nadi.studies.benchmarks.bench import BENCHES
-from pdes import NO_CUT, SAVE_AND_END, SavedState, Settings, StoppedError, build_world, run
 
 AFTER_S = 1.0  # wall time after which a checkpoint is requested
 MIB = 1 << 20

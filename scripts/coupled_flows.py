@@ -14,16 +14,16 @@ from dataclasses import replace
 
 import numpy as np
 
-import topologies
-from et import CollectiveCommType, coll_node, metadata, table_of
+from nadi import topologies
 from nadi.configuration.sections import NetworkSection
+from nadi.et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
-from topologies import Graph
-from workload import KINDS, CollectiveSettings, WorkloadError, algorithms_of, build_program
+from nadi.topologies import Graph
+from nadi.workload import KINDS, CollectiveSettings, WorkloadError, algorithms_of, build_program
 
 SIZE_BYTES = 4 << 20
 RATIOS = (1, 2, 4)

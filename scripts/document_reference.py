@@ -14,16 +14,16 @@ from typing import Any, get_args
 import typer
 from mkdocs.structure.files import File
 
-from compiling import kernel_sources
 from nadi.cli.app import build_app
+from nadi.compiling import kernel_sources
 from nadi.configuration.sections import SETTINGS, RunConfig, given_default
 from nadi.configuration.workload import WorkloadSection
 from nadi.energy.table import documentation as energy_table
+from nadi.pdes.checkpoint.declared import ARRAYS, WORDS
+from nadi.pdes.core.rows.row import Word, kinds_of_rows
+from nadi.pdes.kernels import Row, WordKind
 from nadi.simulation.fidelities import documentation as fidelities
 from nadi.simulation.schemas import documentation as result_columns
-from pdes.checkpoint.declared import ARRAYS, WORDS
-from pdes.core.rows.row import Word, kinds_of_rows
-from pdes.kernels import Row, WordKind
 
 _COMMANDS = """# Commands
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from inputs.units import PS_PER_S
-from workload.compute import Efficiencies, Gpu, Operator, find_gpu, nvidia
-from workload.compute.roofline import rooflines_ps
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.compute import Efficiencies, Gpu, Operator, find_gpu, nvidia
+from nadi.workload.compute.roofline import rooflines_ps
 
 GPUS = (
     "a100",

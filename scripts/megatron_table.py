@@ -20,13 +20,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from inputs.units import PS_PER_S
+from nadi.inputs.units import PS_PER_S
 from nadi.studies.planner.step import TargetMachine, step_time, target_machine
-from topologies import clusters
-from workload import ComputeModel
-from workload.compute import ComputeTimes, SustainedShare, find_gpu
-from workload.generators import models
-from workload.generators.training import ParallelPlan, parallel_plan, rules
+from nadi.topologies import clusters
+from nadi.workload import ComputeModel
+from nadi.workload.compute import ComputeTimes, SustainedShare, find_gpu
+from nadi.workload.generators import models
+from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
 
 
 class Row(NamedTuple):

@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow.parquet as pq
 from packaging.version import Version
 
-import topologies
+from nadi import topologies
 from nadi.configuration.run_file import collective_config
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.fidelities.fabric_settings import fitted
 from nadi.simulation.wiring.reading import collective_settings
 from nadi.studies.collectives.microbench import CollectiveCase
-from workload.compute.nvidia import folder
+from nadi.workload.compute.nvidia import folder
 
 KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
 KINDS["all-to-all"] = "alltoall"

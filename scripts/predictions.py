@@ -16,13 +16,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from inputs.units import PS_PER_S
+from nadi.inputs.units import PS_PER_S
 from nadi.studies.planner.step import StepTime, TargetMachine, step_time, target_machine
-from topologies import clusters
-from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.generators.memory import does_not_fit
-from workload.generators.models import Model, find, training_flops
-from workload.generators.training import ParallelPlan, parallel_plan, rules
+from nadi.topologies import clusters
+from nadi.workload.compute import IN_STEPS, ComputeTimes, find_gpu
+from nadi.workload.generators.memory import does_not_fit
+from nadi.workload.generators.models import Model, find, training_flops
+from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
 
 _AXES = ("tp", "cp", "ep", "dp", "pp")
 

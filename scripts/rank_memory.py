@@ -18,16 +18,15 @@ from typing import Any
 
 import numpy as np
 
-import pdes
-import topologies
+from nadi import pdes, topologies
+from nadi.partition import DEFAULT_METHOD, uniform
+from nadi.pdes.build.layout import Layout, Outboxes, Part
+from nadi.pdes.build.worlds import build_lps
+from nadi.pdes.network.boundary import WORD_BYTES
+from nadi.pdes.workers.mailbox import rounded
+from nadi.pdes.workers.parcels import MOST_RECORDS, parcel_words, record_words
 from nadi.simulation.wiring.partitioning import Load, divide
 from nadi.studies.benchmarks.bench import BENCHES
-from partition import DEFAULT_METHOD, uniform
-from pdes.build.layout import Layout, Outboxes, Part
-from pdes.build.worlds import build_lps
-from pdes.network.boundary import WORD_BYTES
-from pdes.workers.mailbox import rounded
-from pdes.workers.parcels import MOST_RECORDS, parcel_words, record_words
 
 FABRIC = "fat-tree:npus={npus},rate=100Gbps,delay=1us"
 PAGE_BYTES = 4096

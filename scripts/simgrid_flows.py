@@ -12,10 +12,8 @@ import time
 
 import numpy as np
 
-import pdes
-import topologies
-import workload
-from pdes.core.packet import destination
+from nadi import pdes, topologies, workload
+from nadi.pdes.core.packet import destination
 
 PARTNERS = 8  # receivers of each NPU
 BYTES_PER_S = 12.5e9  # rate of each link

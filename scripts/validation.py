@@ -31,17 +31,17 @@ from typing import Any, NamedTuple
 import nccl_tables
 from error_plot import error_plot
 
-import et
 import nadi
+from nadi import et
 from nadi.cli.main import main as run_command
 from nadi.launching.sources import source_hash
 from nadi.studies.planner.step import step_time, target_machine
-from topologies import clusters
-from workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
-from workload.compute.roofline import roofline_ps
-from workload.generators.memory.states import states_of
-from workload.generators.models import find
-from workload.generators.training import parallel_plan, rules
+from nadi.topologies import clusters
+from nadi.workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
+from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.generators.memory.states import states_of
+from nadi.workload.generators.models import find
+from nadi.workload.generators.training import parallel_plan, rules
 
 HERE = Path(__file__).parent
 PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"

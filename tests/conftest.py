@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from et import decoder
 from nadi.cli.main import main
+from nadi.et import decoder
 from nadi.launching.python import nadi_command
 from nadi.studies.sweeps import running
 from tests import durations

@@ -1,7 +1,7 @@
 """Every algorithm that does a collective on a fabric."""
 
 from nadi.simulation.wiring.in_network import with_reducers
-from workload import WorkloadError, algorithms_of, collective_program, collectives
+from nadi.workload import WorkloadError, algorithms_of, collective_program, collectives
 
 
 def programs(kind, graph, size_bytes):

@@ -3,8 +3,8 @@
 `make test` does it beside the linters. Otherwise two workers of pytest-xdist would begin by compiling the same kernels.
 """
 
+from nadi.pdes.warm_up import compile_all
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-from pdes.warm_up import compile_all
 
 if __name__ == "__main__":
     compile_all()

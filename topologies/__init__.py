@@ -3,11 +3,11 @@
 `build("fat-tree:k=16,rate=100Gbps,delay=1us")` returns a `Graph`; `topologies()` lists what can be built.
 """
 
-from topologies.builders.file import write_toml
-from topologies.description import describe
-from topologies.errors import TopologyError
-from topologies.extent import Extent
-from topologies.graph import (
+from nadi.topologies.builders.file import write_toml
+from nadi.topologies.description import describe
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.extent import Extent
+from nadi.topologies.graph import (
     NONE,
     NPU,
     NVSWITCH,
@@ -20,9 +20,9 @@ from topologies.graph import (
     Graph,
     TableRouting,
 )
-from topologies.graph_builder import GraphBuilder
-from topologies.networkx_form import from_networkx
-from topologies.registry import (
+from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.networkx_form import from_networkx
+from nadi.topologies.registry import (
     Topology,
     TopologyParameter,
     build,
@@ -33,5 +33,5 @@ from topologies.registry import (
     topologies,
     with_paths,
 )
-from topologies.routing import next_links, route
-from topologies.table_routing import routing_without
+from nadi.topologies.routing import next_links, route
+from nadi.topologies.table_routing import routing_without

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from inputs.limits import MAX_NPUS
-from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
-from topologies.dimension_routing import Hierarchy, build_dimension_routing
-from topologies.errors import TopologyError
-from topologies.graph import NPU, SWITCH, Graph, Int64, TableRouting
-from topologies.parallel_nvlinks import same_switch, striped
-from topologies.table_routing import build_table_routing, unreachable_pair
+from nadi.inputs.limits import MAX_NPUS
+from nadi.topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
+from nadi.topologies.dimension_routing import Hierarchy, build_dimension_routing
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import NPU, SWITCH, Graph, Int64, TableRouting
+from nadi.topologies.parallel_nvlinks import same_switch, striped
+from nadi.topologies.table_routing import build_table_routing, unreachable_pair
 
 
 class GraphBuilder:

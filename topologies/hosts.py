@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from topologies.bounds import LINK_RATE_BPS
-from topologies.errors import TopologyError
-from topologies.graph import NVSWITCH, Graph
-from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Count, Parameters, Time
-from topologies.units import GBPS, NS
+from nadi.topologies.bounds import LINK_RATE_BPS
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import NVSWITCH, Graph
+from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.parameters import Count, Parameters, Time
+from nadi.topologies.units import GBPS, NS
 
 Cable = tuple[int, int, int, int]  # two nodes, rate in bps, delay in ps
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topologies.errors import TopologyError
-from topologies.graph import NVSWITCH, SWITCH, Graph
-from topologies.graph_builder import GraphBuilder
-from topologies.units import parse_delay, parse_link_rate, short
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import NVSWITCH, SWITCH, Graph
+from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.units import parse_delay, parse_link_rate, short
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -7,7 +7,7 @@ NVSwitches of a host as one, too (NVIDIA/nccl, src/graph/topo.cc).
 
 import numpy as np
 
-from topologies.graph import NPU, NVSWITCH, Int64
+from nadi.topologies.graph import NPU, NVSWITCH, Int64
 
 
 def same_switch(kind: Int64, cables: Int64) -> Int64:

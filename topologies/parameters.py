@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from topologies.bounds import MAX_NODES
-from topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
-from topologies.errors import TopologyError
-from topologies.units import format_rate, format_time, parse_delay, parse_link_rate, short
+from nadi.topologies.bounds import MAX_NODES
+from nadi.topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.units import format_rate, format_time, parse_delay, parse_link_rate, short
 
 MAX_RATIO = 10**6  # maximum of an oversubscription; its inverse is the minimum
 _RATIO = re.compile(r"[0-9]{0,9}\.?[0-9]{0,18}(?:[eE][+-]?[0-9]{1,2})?(?:/[0-9]{1,9})?")

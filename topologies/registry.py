@@ -14,17 +14,17 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-import inputs
-from inputs import plug_ins
-from inputs.documents import checked
-from inputs.limits import MAX_NPUS
-from topologies.bounds import MAX_CABLES, MAX_NODES
-from topologies.clusters import find, is_cluster
-from topologies.errors import TopologyError
-from topologies.extent import Extent
-from topologies.graph import Graph
-from topologies.machines import is_machine, machine
-from topologies.parameters import Form, Parameters, parse_pairs, suggest
+from nadi import inputs
+from nadi.inputs import plug_ins
+from nadi.inputs.documents import checked
+from nadi.inputs.limits import MAX_NPUS
+from nadi.topologies.bounds import MAX_CABLES, MAX_NODES
+from nadi.topologies.clusters import find, is_cluster
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.extent import Extent
+from nadi.topologies.graph import Graph
+from nadi.topologies.machines import is_machine, machine
+from nadi.topologies.parameters import Form, Parameters, parse_pairs, suggest
 
 _BUILDERS_OF_KINDS = {
     "htsim-topology": "htsim",

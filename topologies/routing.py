@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from topologies.errors import TopologyError
-from topologies.graph import (
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import (
     NONE,
     NVSWITCH,
     RING,

@@ -8,8 +8,8 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
-from topologies.errors import TopologyError
-from topologies.graph import UNREACHABLE, Graph, Int8, Int32, Int64, TableRouting
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import UNREACHABLE, Graph, Int8, Int32, Int64, TableRouting
 
 _MAX_ENTRIES = 2**29
 _MAX_HOPS = UNREACHABLE - 2

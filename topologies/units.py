@@ -8,9 +8,9 @@ import re
 from fractions import Fraction
 from typing import TypeGuard
 
-from inputs.units import PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US
-from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, Bounds, beyond
-from topologies.errors import TopologyError
+from nadi.inputs.units import PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US
+from nadi.topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, Bounds, beyond
+from nadi.topologies.errors import TopologyError
 
 GBPS = 10**9  # bits per second of 1 Gbps
 NS = 10**3  # picoseconds of 1 ns

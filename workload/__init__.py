@@ -4,20 +4,26 @@
 runs. `collective_program` and `pairs_program` are the smallest programs. Wrong user input raises WorkloadError.
 """
 
-from et.prefixes import npu_of
-from workload.collectives import algorithms_of, closed_form, default_algorithm
-from workload.collectives.algorithms.custom import with_path
-from workload.collectives.custom import custom_files
-from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
-from workload.collectives.schedules.packed import Schedules, ScheduleSet
-from workload.errors import WorkloadError
-from workload.kinds import KINDS
-from workload.program.building import build_program
-from workload.program.durations import ComputeModel
-from workload.program.micro import collective_program, hierarchical_program, pairs_program, permutation, uneven_program
-from workload.program.program import Program
-from workload.program.settings import CollectiveSettings
-from workload.trace_sets.expansion import expand
-from workload.trace_sets.files import read_set, write_set
-from workload.trace_sets.load import TRACE_ENDINGS, files_of_traces, groups_of, load_set, load_traces
-from workload.trace_sets.trace_set import TraceSet
+from nadi.et.prefixes import npu_of
+from nadi.workload.collectives import algorithms_of, closed_form, default_algorithm
+from nadi.workload.collectives.algorithms.custom import with_path
+from nadi.workload.collectives.custom import custom_files
+from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
+from nadi.workload.collectives.schedules.packed import Schedules, ScheduleSet
+from nadi.workload.errors import WorkloadError
+from nadi.workload.kinds import KINDS
+from nadi.workload.program.building import build_program
+from nadi.workload.program.durations import ComputeModel
+from nadi.workload.program.micro import (
+    collective_program,
+    hierarchical_program,
+    pairs_program,
+    permutation,
+    uneven_program,
+)
+from nadi.workload.program.program import Program
+from nadi.workload.program.settings import CollectiveSettings
+from nadi.workload.trace_sets.expansion import expand
+from nadi.workload.trace_sets.files import read_set, write_set
+from nadi.workload.trace_sets.load import TRACE_ENDINGS, files_of_traces, groups_of, load_set, load_traces
+from nadi.workload.trace_sets.trace_set import TraceSet

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from et import CollectiveCommType
-from workload.errors import WorkloadError
+from nadi.et import CollectiveCommType
+from nadi.workload.errors import WorkloadError
 
 KINDS = (
     "all-reduce",

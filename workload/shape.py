@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from et.arrays import Int32, Int64
-from topologies import TABLE, DimensionRouting, Graph, next_links, route
-from workload.collectives.trees.aggregators import AggregatorBranch, trees_of
-from workload.errors import WorkloadError
+from nadi.et.arrays import Int32, Int64
+from nadi.topologies import TABLE, DimensionRouting, Graph, next_links, route
+from nadi.workload.collectives.trees.aggregators import AggregatorBranch, trees_of
+from nadi.workload.errors import WorkloadError
 
 _MAX_PAIRS = 32
 """Maximum number of member pairs whose paths are sampled; a minimum over all pairs is too slow for large groups."""

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from et.checking.checked_trace import CheckedTrace
-from et.checking.finding import Finding
-from et.checking.fixing import changed_messages, readable_changes
-from et.checking.raw import RawTrace
-from et.checking.sources import Communicators, Sources
-from et.errors import TraceError
-from et.reader import read_trace, table_of
-from et.schema import GlobalMetadata, Node
+from nadi.et.checking.checked_trace import CheckedTrace
+from nadi.et.checking.finding import Finding
+from nadi.et.checking.fixing import changed_messages, readable_changes
+from nadi.et.checking.raw import RawTrace
+from nadi.et.checking.sources import Communicators, Sources
+from nadi.et.errors import TraceError
+from nadi.et.reader import read_trace, table_of
+from nadi.et.schema import GlobalMetadata, Node
 
 _MAX_OPEN_TRACES = 4
 

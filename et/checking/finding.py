@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.checking.raw import RawTrace
-from et.table import TraceTable
+from nadi.et.checking.raw import RawTrace
+from nadi.et.table import TraceTable
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)

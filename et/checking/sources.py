@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from et.arrays import Int64
-from et.attributes import ALL_NPUS
-from et.table import TraceTable
+from nadi.et.arrays import Int64
+from nadi.et.attributes import ALL_NPUS
+from nadi.et.table import TraceTable
 
 AS_WRITTEN = -1
 

@@ -17,16 +17,16 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from et.arrays import Int64, Mask
-from et.checking.checked_trace import WHOLE, MessageNodes
-from et.checking.sources import UNKNOWN
-from et.order import occurrence, parent_rows
+from nadi.et.arrays import Int64, Mask
+from nadi.et.checking.checked_trace import WHOLE, MessageNodes
+from nadi.et.checking.sources import UNKNOWN
+from nadi.et.order import occurrence, parent_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from et.checking.checked_trace import CheckedTrace
-    from et.checking.sources import Communicators, Sources
+    from nadi.et.checking.checked_trace import CheckedTrace
+    from nadi.et.checking.sources import Communicators, Sources
 
 
 _NONE = -1

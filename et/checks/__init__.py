@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from et.checking.check import Check, CheckContext, open_trace
-from et.checking.finding import CheckReport
-from et.checking.sources import Sources
-from et.errors import TraceError
-from inputs import plug_ins
+from nadi.et.checking.check import Check, CheckContext, open_trace
+from nadi.et.checking.finding import CheckReport
+from nadi.et.checking.sources import Sources
+from nadi.et.errors import TraceError
+from nadi.inputs import plug_ins
 
 _KIND = "trace check"
 

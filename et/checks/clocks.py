@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from et.arrays import Int64
-from et.checking.check import Check, CheckContext
-from et.checking.checked_trace import WHOLE, CheckedTrace
-from et.checking.finding import NOTE, WARNING, Example, Finding
-from et.checking.sources import UNKNOWN
-from et.schema import CollectiveCommType
+from nadi.et.arrays import Int64
+from nadi.et.checking.check import Check, CheckContext
+from nadi.et.checking.checked_trace import WHOLE, CheckedTrace
+from nadi.et.checking.finding import NOTE, WARNING, Example, Finding
+from nadi.et.checking.sources import UNKNOWN
+from nadi.et.schema import CollectiveCommType
 
 LOOKS_FOR = "recorded times that show that the NPUs' clocks disagree"
 

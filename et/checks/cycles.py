@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check, OpenedTrace
-from et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
+from nadi.et.checking.check import Check, OpenedTrace
+from nadi.et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
 
 LOOKS_FOR = "dependencies that close a cycle, with its path"
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from et.checking.check import Check, OpenedTrace
-from et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
+from nadi.et.checking.check import Check, OpenedTrace
+from nadi.et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
 
 LOOKS_FOR = "dependencies on nodes that the file lacks"
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check, CheckContext
-from et.checking.checked_trace import CheckedTrace
-from et.checking.finding import ERROR, NOTE, Example, Finding
-from et.checking.waits import WaitingNode, Waits, deadlocks, unknown_waits, waits_of
-from et.checks.collectives import collective
-from et.order import cycle_text
-from et.schema import NodeType
+from nadi.et.checking.check import Check, CheckContext
+from nadi.et.checking.checked_trace import CheckedTrace
+from nadi.et.checking.finding import ERROR, NOTE, Example, Finding
+from nadi.et.checking.waits import WaitingNode, Waits, deadlocks, unknown_waits, waits_of
+from nadi.et.checks.collectives import collective
+from nadi.et.order import cycle_text
+from nadi.et.schema import NodeType
 
 LOOKS_FOR = "NPUs that wait for each other for ever, over collectives, messages and dependencies, with the cycle"
 

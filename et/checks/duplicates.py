@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check, OpenedTrace
-from et.checking.finding import ERROR, Finding, at_nodes
+from nadi.et.checking.check import Check, OpenedTrace
+from nadi.et.checking.finding import ERROR, Finding, at_nodes
 
 LOOKS_FOR = "ids that occur more than once in a file"
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from et.checking.check import Check
-from et.checking.checked_trace import CheckedTrace
-from et.checking.finding import ERROR, NOTE, WARNING, Finding, at_nodes
-from et.schema import NodeType
+from nadi.et.checking.check import Check
+from nadi.et.checking.checked_trace import CheckedTrace
+from nadi.et.checking.finding import ERROR, NOTE, WARNING, Finding, at_nodes
+from nadi.et.schema import NodeType
 
 LOOKS_FOR = "computations without duration, floating-point operations or bytes, and impossible durations"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check, OpenedTrace
-from et.checking.finding import ERROR, Example, Finding
+from nadi.et.checking.check import Check, OpenedTrace
+from nadi.et.checking.finding import ERROR, Example, Finding
 
 LOOKS_FOR = "files that are truncated or of another kind, and nodes with meaningless values"
 

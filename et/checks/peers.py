@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from et.checking.check import Check
-from et.checking.checked_trace import CheckedTrace
-from et.checking.finding import ERROR, Finding, at_nodes
-from inputs.limits import TAGS
+from nadi.et.checking.check import Check
+from nadi.et.checking.checked_trace import CheckedTrace
+from nadi.et.checking.finding import ERROR, Finding, at_nodes
+from nadi.inputs.limits import TAGS
 
 LOOKS_FOR = "sends and receives whose peer is missing, does not exist or is the NPU itself"
 

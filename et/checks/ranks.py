@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from et.checking.check import Check
-from et.checking.finding import MAX_EXAMPLES, WARNING, Example, Finding
+from nadi.et.checking.check import Check
+from nadi.et.checking.finding import MAX_EXAMPLES, WARNING, Example, Finding
 
 LOOKS_FOR = "NPUs without a trace"
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from et.checking.check import Check
-from et.checking.checked_trace import UNEVEN, CheckedTrace
-from et.checking.finding import ERROR, WARNING, Finding, at_nodes
-from et.schema import CollectiveCommType, NodeType
-from et.summary import collective_name
+from nadi.et.checking.check import Check
+from nadi.et.checking.checked_trace import UNEVEN, CheckedTrace
+from nadi.et.checking.finding import ERROR, WARNING, Finding, at_nodes
+from nadi.et.schema import CollectiveCommType, NodeType
+from nadi.et.summary import collective_name
 
 LOOKS_FOR = "collectives, messages and memory accesses without bytes"
 

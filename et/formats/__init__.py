@@ -26,9 +26,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import inputs
-from et.errors import TraceError
-from inputs import plug_ins
+from nadi import inputs
+from nadi.et.errors import TraceError
+from nadi.inputs import plug_ins
 
 _KIND = "trace format"
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from et.formats import simai
-from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
-from et.layers.loops import Dialect
-from et.table import TraceTables
+from nadi.et.formats import simai
+from nadi.et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
+from nadi.et.layers.loops import Dialect
+from nadi.et.table import TraceTables
 
 TITLE = "a workload of layers of ASTRA-sim 1.0"
 OPTIONS = LAYER_OPTIONS

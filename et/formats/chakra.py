@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import inputs
-from et.errors import TraceError, advising
-from et.groups import Groups, read_groups
-from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
-from et.reader import read_trace
-from et.table import LazyTraces, TraceTable, TraceTables
-from et.table_writer import write_table
+from nadi import inputs
+from nadi.et.errors import TraceError, advising
+from nadi.et.groups import Groups, read_groups
+from nadi.et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
+from nadi.et.reader import read_trace
+from nadi.et.table import LazyTraces, TraceTable, TraceTables
+from nadi.et.table_writer import write_table
 
 NAME = "chakra"
 TITLE = "Chakra traces, NAME.<npu>.et"

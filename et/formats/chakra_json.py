@@ -23,18 +23,18 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-import inputs
-from et.attributes import KINDS
-from et.builders import attribute
-from et.errors import TraceError, advising
-from et.formats.chakra import OPTIONS as CHAKRA_OPTIONS
-from et.formats.chakra import groups_in, is_strict, write_groups
-from et.framing import split_frames
-from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
-from et.reader import table_of
-from et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
-from et.table import LazyTraces, TraceTable, TraceTables
-from et.table_writer import frames_of
+from nadi import inputs
+from nadi.et.attributes import KINDS
+from nadi.et.builders import attribute
+from nadi.et.errors import TraceError, advising
+from nadi.et.formats.chakra import OPTIONS as CHAKRA_OPTIONS
+from nadi.et.formats.chakra import groups_in, is_strict, write_groups
+from nadi.et.framing import split_frames
+from nadi.et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
+from nadi.et.reader import table_of
+from nadi.et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
+from nadi.et.table import LazyTraces, TraceTable, TraceTables
+from nadi.et.table_writer import frames_of
 
 NAME = "json"
 TITLE = "Chakra traces as JSON, NAME.<npu>.json"

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import inputs
-from et.errors import TraceError
-from et.goal.binary import BinaryGoalFile
-from et.goal.reading import GoalFile
-from et.goal.writing import RankWriter
-from et.table import LazyTraces, TraceTables
+from nadi import inputs
+from nadi.et.errors import TraceError
+from nadi.et.goal.binary import BinaryGoalFile
+from nadi.et.goal.reading import GoalFile
+from nadi.et.goal.writing import RankWriter
+from nadi.et.table import LazyTraces, TraceTables
 
 TITLE = "a GOAL schedule of LogGOPSim and ATLAHS (text or binary)"
 OPTIONS = {

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from et.pytorch import documents
-from et.pytorch.conversion import convert
-from et.table import TraceTables
+from nadi.et.pytorch import documents
+from nadi.et.pytorch.conversion import convert
+from nadi.et.table import TraceTables
 
 TITLE = "host execution traces and Kineto traces of PyTorch, JSON"
 OPTIONS = {"step": "number of a ProfilerStep, or all; by default the last one that all ranks have"}

@@ -6,9 +6,9 @@ Source: SimAI, astra-sim-alibabacloud/astra-sim/workload/Workload.cc; AICB, SimA
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
-from et.layers.loops import Dialect
-from et.table import TraceTables
+from nadi.et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
+from nadi.et.layers.loops import Dialect
+from nadi.et.table import TraceTables
 
 TITLE = "a workload of layers of SimAI (AICB)"
 OPTIONS = LAYER_OPTIONS

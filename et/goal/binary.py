@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import inputs
-from et.arrays import Int64
-from et.errors import TraceError
-from et.goal.operations import GoalOperation, checked, table_of
-from et.table import TraceTable
-from inputs.limits import MAX_NPUS
+from nadi import inputs
+from nadi.et.arrays import Int64
+from nadi.et.errors import TraceError
+from nadi.et.goal.operations import GoalOperation, checked, table_of
+from nadi.et.table import TraceTable
+from nadi.inputs.limits import MAX_NPUS
 
 _MAGIC, _SPOILT = 4223, 2342
 _NONE = 2**32 - 1  # peer of a receive from any rank

@@ -6,7 +6,7 @@ The messages of one member are a list of rounds; its sends in a round wait for i
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from et.schema import CollectiveCommType
+from nadi.et.schema import CollectiveCommType
 
 Kind = CollectiveCommType
 Splits = tuple[Sequence[int], Sequence[int]]  # bytes to each member, and from each

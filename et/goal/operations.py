@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from google.protobuf.message import Message
 
-from et.blocks import Block, TraceColumns
-from et.builders import attribute
-from et.dependencies import compress
-from et.errors import TraceError
-from et.order import order_of
-from et.other_attributes import CPU, NANOS, NIC
-from et.table import TraceTable
-from inputs.limits import TAGS
+from nadi.et.blocks import Block, TraceColumns
+from nadi.et.builders import attribute
+from nadi.et.dependencies import compress
+from nadi.et.errors import TraceError
+from nadi.et.order import order_of
+from nadi.et.other_attributes import CPU, NANOS, NIC
+from nadi.et.table import TraceTable
+from nadi.inputs.limits import TAGS
 
 
 class GoalOperation(NamedTuple):

@@ -13,12 +13,12 @@ Source: ATLAHS, sim/LogGOPSim/txt2bin.re; Hoefler, Siebert and Lumsdaine, GOAL (
 import re
 from pathlib import Path
 
-import inputs
-from et.blocks import TraceColumns
-from et.errors import TraceError
-from et.goal.operations import GoalOperation, checked, table_of
-from et.table import TraceTable
-from inputs.limits import MAX_NPUS
+from nadi import inputs
+from nadi.et.blocks import TraceColumns
+from nadi.et.errors import TraceError
+from nadi.et.goal.operations import GoalOperation, checked, table_of
+from nadi.et.table import TraceTable
+from nadi.inputs.limits import MAX_NPUS
 
 _MAX_HEAD_BYTES = 1 << 16  # of the text up to num_ranks
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from et.errors import TraceError
-from et.goal.expansion import rounds
-from et.order import occurrence, topological_order
-from et.other_attributes import CPU, NANOS, NIC, other_numbers
-from et.schema import CollectiveCommType, NodeType
-from et.table import TraceTable
-from inputs.limits import TAGS
+from nadi.et.errors import TraceError
+from nadi.et.goal.expansion import rounds
+from nadi.et.order import occurrence, topological_order
+from nadi.et.other_attributes import CPU, NANOS, NIC, other_numbers
+from nadi.et.schema import CollectiveCommType, NodeType
+from nadi.et.table import TraceTable
+from nadi.inputs.limits import TAGS
 
 _CPU, _HOST, _MEMORY = 0, 1, 2  # GOAL's cpu numbers for the accelerator, the host and memory, which work in parallel
 _FIRST_TAG = TAGS // 2

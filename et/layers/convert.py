@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-import inputs
-from et.errors import TraceError
-from et.layers.file import POLICIES, LayerFile, read_layers
-from et.layers.loops import Dialect, table_of_layers
-from et.layers.pipeline import PipelineStage
-from et.table import LazyTraces, TraceTable, TraceTables
-from inputs.limits import MAX_NPUS
+from nadi import inputs
+from nadi.et.errors import TraceError
+from nadi.et.layers.file import POLICIES, LayerFile, read_layers
+from nadi.et.layers.loops import Dialect, table_of_layers
+from nadi.et.layers.pipeline import PipelineStage
+from nadi.et.table import LazyTraces, TraceTable, TraceTables
+from nadi.inputs.limits import MAX_NPUS
 
 Groups = dict[str, tuple[int, ...]]
 

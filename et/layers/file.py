@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import inputs
-from et.errors import TraceError
-from et.schema import CollectiveCommType
+from nadi import inputs
+from nadi.et.errors import TraceError
+from nadi.et.schema import CollectiveCommType
 
 POLICIES = (
     "DATA",

@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from et.blocks import Block, TraceColumns
-from et.errors import TraceError
-from et.layers.file import Layer, LayerFile, LayerPass
-from et.layers.pipeline import PipelineStage, Slot, slots_of
-from et.schema import CollectiveCommType
-from et.summary import collective_name
-from et.table import TraceTable
+from nadi.et.blocks import Block, TraceColumns
+from nadi.et.errors import TraceError
+from nadi.et.layers.file import Layer, LayerFile, LayerPass
+from nadi.et.layers.pipeline import PipelineStage, Slot, slots_of
+from nadi.et.schema import CollectiveCommType
+from nadi.et.summary import collective_name
+from nadi.et.table import TraceTable
 
 _ALL_DIMS = -1
 _FIRST_DIM, _OTHER_DIMS = 0b1, 0b1111111110

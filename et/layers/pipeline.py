@@ -13,7 +13,7 @@ Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from et.layers.file import LayerFile
+from nadi.et.layers.file import LayerFile
 
 _FIRST_LAYER = "embedding_layer"  # AICB's name of the first layer of a micro-batch
 _AFTER_LAST = ("cross_entropy", "optimizer")  # how the names of layers behind the last micro-batch begin

@@ -5,5 +5,5 @@ fidelity and the vocabulary of all traces of a set, so that equal values are rep
 together. docs/explanation/synthetic-traces.md describes what is hidden, how, and what an adversary can still learn.
 """
 
-from et.obfuscation.obfuscating import LEVELS, Level, Obfuscation, Vocabulary, level_of, obfuscate
-from et.obfuscation.secret import SecretKey, read_secret
+from nadi.et.obfuscation.obfuscating import LEVELS, Level, Obfuscation, Vocabulary, level_of, obfuscate
+from nadi.et.obfuscation.secret import SecretKey, read_secret

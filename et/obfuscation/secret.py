@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
-import inputs
-from et.errors import TraceError
+from nadi import inputs
+from nadi.et.errors import TraceError
 
 MIN_KEY_BYTES = 16
 MAX_KEY_BYTES = 1 << 20

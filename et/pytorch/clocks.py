@@ -12,9 +12,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from et.pytorch.comms import Comm
-from et.pytorch.kineto import RESOLUTION_NS
-from et.schema import CollectiveCommType as Kind
+from nadi.et.pytorch.comms import Comm
+from nadi.et.pytorch.kineto import RESOLUTION_NS
+from nadi.et.schema import CollectiveCommType as Kind
 
 # Kinds that no member can leave before the last one has arrived
 TOGETHER = frozenset({Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL, Kind.BARRIER})

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from et.pytorch.host_trace import HostOp
-from et.schema import CollectiveCommType
-from inputs.limits import MAX_NPUS
+from nadi.et.pytorch.host_trace import HostOp
+from nadi.et.schema import CollectiveCommType
+from nadi.inputs.limits import MAX_NPUS
 
 RECORD = "record_param_comms"
 UNKNOWN, SEND, RECV = -1, -2, -3

@@ -9,12 +9,12 @@ import collections
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from et.pytorch import comm_calls
-from et.pytorch.comm_calls import ON_HOST, RECORD, RECV, SEND, CommCall
-from et.pytorch.host_trace import HostOp
-from et.pytorch.kineto import HostOperator, KinetoTrace
-from et.pytorch.streams import DeviceWork
-from et.schema import CollectiveCommType
+from nadi.et.pytorch import comm_calls
+from nadi.et.pytorch.comm_calls import ON_HOST, RECORD, RECV, SEND, CommCall
+from nadi.et.pytorch.host_trace import HostOp
+from nadi.et.pytorch.kineto import HostOperator, KinetoTrace
+from nadi.et.pytorch.streams import DeviceWork
+from nadi.et.schema import CollectiveCommType
 
 _KIND_ON_HOST = {int(CollectiveCommType.REDUCE_SCATTER): int(CollectiveCommType.ALL_REDUCE)}
 """Gloo executes a reduce-scatter as an all-reduce, and records it as one."""

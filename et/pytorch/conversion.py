@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from et.errors import TraceError
-from et.other_attributes import WAIT_MICROS
-from et.pytorch import clocks, comm_calls
-from et.pytorch.clocks import ClockOffsets
-from et.pytorch.comm_calls import RECV, SEND, CommCall
-from et.pytorch.comms import Comm
-from et.pytorch.host_only import HostNodes, host_nodes
-from et.pytorch.host_threads import add_ends, fastest_ns, take_turns, waits_for_all
-from et.pytorch.kineto import KinetoTrace
-from et.pytorch.linking import Links, is_of_a_part, link
-from et.pytorch.nodes import Node, table
-from et.pytorch.rank_nodes import RankNodes, rank_nodes
-from et.pytorch.ranks import Groups, RankFiles, rank_files, ranks_of
-from et.pytorch.report import notes_of, report_of
-from et.schema import CollectiveCommType, NodeType
-from et.table import TraceTables
-from inputs.limits import MAX_NPUS
+from nadi.et.errors import TraceError
+from nadi.et.other_attributes import WAIT_MICROS
+from nadi.et.pytorch import clocks, comm_calls
+from nadi.et.pytorch.clocks import ClockOffsets
+from nadi.et.pytorch.comm_calls import RECV, SEND, CommCall
+from nadi.et.pytorch.comms import Comm
+from nadi.et.pytorch.host_only import HostNodes, host_nodes
+from nadi.et.pytorch.host_threads import add_ends, fastest_ns, take_turns, waits_for_all
+from nadi.et.pytorch.kineto import KinetoTrace
+from nadi.et.pytorch.linking import Links, is_of_a_part, link
+from nadi.et.pytorch.nodes import Node, table
+from nadi.et.pytorch.rank_nodes import RankNodes, rank_nodes
+from nadi.et.pytorch.ranks import Groups, RankFiles, rank_files, ranks_of
+from nadi.et.pytorch.report import notes_of, report_of
+from nadi.et.schema import CollectiveCommType, NodeType
+from nadi.et.table import TraceTables
+from nadi.inputs.limits import MAX_NPUS
 
 ALL = "all"
 _MAY_BE_EMPTY = frozenset({CollectiveCommType.BARRIER, SEND, RECV})

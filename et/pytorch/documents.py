@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import inputs
-from et.errors import TraceError
+from nadi import inputs
+from nadi.et.errors import TraceError
 
 HOST, KINETO = "host-trace", "kineto"
 EXPECTED = "a PyTorch host execution trace or a Kineto trace (JSON)"

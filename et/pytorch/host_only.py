@@ -6,11 +6,11 @@ A collective comes after the operator that issues it. Operators that use one of 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from et.pytorch import comm_calls
-from et.pytorch.comms import Comm, Comms, complete
-from et.pytorch.host_trace import HostTrace
-from et.pytorch.nodes import Node
-from et.schema import NodeType
+from nadi.et.pytorch import comm_calls
+from nadi.et.pytorch.comms import Comm, Comms, complete
+from nadi.et.pytorch.host_trace import HostTrace
+from nadi.et.pytorch.nodes import Node
+from nadi.et.schema import NodeType
 
 
 @dataclass

@@ -16,15 +16,15 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING
 
-from et.pytorch import clocks, comm_calls
-from et.pytorch.nodes import Node
-from et.schema import NodeType
+from nadi.et.pytorch import clocks, comm_calls
+from nadi.et.pytorch.nodes import Node
+from nadi.et.schema import NodeType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from et.pytorch.kineto import HostOperator, KinetoTrace
-    from et.pytorch.rank_nodes import RankNodes
+    from nadi.et.pytorch.kineto import HostOperator, KinetoTrace
+    from nadi.et.pytorch.rank_nodes import RankNodes
 
 BEGINS, ENDS = "(thread begins)", "(thread ends)"  # endings, after the name of a call, of the names of its two nodes
 

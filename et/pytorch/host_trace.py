@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from et.errors import TraceError
-from et.pytorch.documents import Document
+from nadi.et.errors import TraceError
+from nadi.et.pytorch.documents import Document
 
 KNOWN_SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.1.0", "1.1.1")
 PROCESS_GROUPS = "## process_group:init ##"

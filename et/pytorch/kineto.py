@@ -19,9 +19,9 @@ from typing import Annotated, Any, Required
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from et.errors import TraceError
-from et.pytorch.documents import Document
-from inputs.documents import DocumentError, validated
+from nadi.et.errors import TraceError
+from nadi.et.pytorch.documents import Document
+from nadi.inputs.documents import DocumentError, validated
 
 _OPS = frozenset({"cpu_op", "user_annotation", "operator"})
 _CALLS = frozenset(

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import TypeVar
 
-from et.pytorch.host_trace import HostOp, HostTrace
-from et.pytorch.kineto import KinetoTrace
+from nadi.et.pytorch.host_trace import HostOp, HostTrace
+from nadi.et.pytorch.kineto import KinetoTrace
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ Source: mlcommons/chakra, src/trace_link/trace_linker.py.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from et.errors import TraceError
-from et.pytorch.documents import HOST, KINETO, Document
-from et.pytorch.host_trace import ROOTS
-from et.pytorch.kineto import MERGED
+from nadi.et.errors import TraceError
+from nadi.et.pytorch.documents import HOST, KINETO, Document
+from nadi.et.pytorch.host_trace import ROOTS
+from nadi.et.pytorch.kineto import MERGED
 
 DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _NANOSECOND = 0.001  # a nanosecond in microseconds, the unit of `ts`

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from et.blocks import Block, TraceColumns
-from et.builders import attribute
-from et.schema import NodeType
-from et.table import TraceTable
+from nadi.et.blocks import Block, TraceColumns
+from nadi.et.builders import attribute
+from nadi.et.schema import NodeType
+from nadi.et.table import TraceTable
 
 _ABSENT = -1
 _COLUMNS = ("is_cpu_op", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "group")

@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from et.pytorch import comm_calls, streams
-from et.pytorch.comms import Comms, find
-from et.pytorch.host_pieces import NO_OWNER, HostPiece, HostSpan, pieces
-from et.pytorch.host_threads import add_beginnings
-from et.pytorch.host_trace import HostOp
-from et.pytorch.kineto import KinetoTrace
-from et.pytorch.linking import Links
-from et.pytorch.nodes import Node
-from et.schema import NodeType
+from nadi.et.pytorch import comm_calls, streams
+from nadi.et.pytorch.comms import Comms, find
+from nadi.et.pytorch.host_pieces import NO_OWNER, HostPiece, HostSpan, pieces
+from nadi.et.pytorch.host_threads import add_beginnings
+from nadi.et.pytorch.host_trace import HostOp
+from nadi.et.pytorch.kineto import KinetoTrace
+from nadi.et.pytorch.linking import Links
+from nadi.et.pytorch.nodes import Node
+from nadi.et.schema import NodeType
 
 IDLE = "(no operator)"
 LEFT_OVER = "(left over from the step before)"

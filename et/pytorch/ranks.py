@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from et.errors import TraceError
-from et.pytorch.comm_calls import CommCall
-from et.pytorch.documents import HOST, Document, files_of, ranks_by_name, read_document
-from et.pytorch.host_trace import HostTrace, host_trace
-from et.pytorch.kineto import KinetoTrace, kineto_trace
-from et.pytorch.merged import is_merged, separated
+from nadi.et.errors import TraceError
+from nadi.et.pytorch.comm_calls import CommCall
+from nadi.et.pytorch.documents import HOST, Document, files_of, ranks_by_name, read_document
+from nadi.et.pytorch.host_trace import HostTrace, host_trace
+from nadi.et.pytorch.kineto import KinetoTrace, kineto_trace
+from nadi.et.pytorch.merged import is_merged, separated
 
 _MAX_COUNTER_DIGITS = 6  # longer numbers are ids of a process, such as hashes
 _DEFAULT = ("", "0")

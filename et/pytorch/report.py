@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from et.pytorch.comm_calls import RECV, SEND
-from et.pytorch.linking import BY_ORDER, NOT_AT_ALL, is_of_a_part
-from et.pytorch.rank_nodes import RankNodes
-from et.schema import CollectiveCommType
+from nadi.et.pytorch.comm_calls import RECV, SEND
+from nadi.et.pytorch.linking import BY_ORDER, NOT_AT_ALL, is_of_a_part
+from nadi.et.pytorch.rank_nodes import RankNodes
+from nadi.et.schema import CollectiveCommType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from et.pytorch.conversion import Conversion, PlacedCall
+    from nadi.et.pytorch.conversion import Conversion, PlacedCall
 
 _MAX_LISTED = 20
 _Ranks = list[dict[str, Any]]

@@ -14,7 +14,7 @@ import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from et.pytorch.kineto import RESOLUTION_NS, Call, DeviceOp, KinetoTrace
+from nadi.et.pytorch.kineto import RESOLUTION_NS, Call, DeviceOp, KinetoTrace
 
 _STREAM_WAIT = "Stream Wait Event"
 _WAITS = ("cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent")

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import inputs
-from et.errors import TraceError
-from et.prefixes import GROUPS_NAME, MANIFEST_NAME
+from nadi import inputs
+from nadi.et.errors import TraceError
+from nadi.et.prefixes import GROUPS_NAME, MANIFEST_NAME
 
 _NAME = re.compile(r"(?P<prefix>.*?)\.(?:npu)?(?P<npu>\d+)\.et(?:\.gz)?", re.DOTALL)
 _ENDINGS = (".et", ".et.gz")

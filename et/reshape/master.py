@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from et.builders import attribute, metadata
-from et.errors import TraceError
+from nadi.et.builders import attribute, metadata
+from nadi.et.errors import TraceError
 
 VERSION = 1
 NPU = "npu"

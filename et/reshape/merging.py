@@ -9,14 +9,14 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError, Message
 
-import inputs
-from et.builders import attribute
-from et.errors import TraceError
-from et.framing import frame, write_frames
-from et.reshape.files import TraceFile
-from et.reshape.master import NPU, VERBATIM, Index, MasterTraceFile, Numbering, index_of, master_metadata
-from et.reshape.wire import WireTrace
-from et.schema import AttributeProto, GlobalMetadata
+from nadi import inputs
+from nadi.et.builders import attribute
+from nadi.et.errors import TraceError
+from nadi.et.framing import frame, write_frames
+from nadi.et.reshape.files import TraceFile
+from nadi.et.reshape.master import NPU, VERBATIM, Index, MasterTraceFile, Numbering, index_of, master_metadata
+from nadi.et.reshape.wire import WireTrace
+from nadi.et.schema import AttributeProto, GlobalMetadata
 
 _MAX_IDS = 1 << 62
 _MAX_SHIFTED_EXTENT = 1 << 40  # files with a wider range of ids get consecutive numbers instead

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Int64, Mask
-from et.order import children, topological_order
-from et.reader import read_trace
-from et.reshape.bridging import bridge
-from et.reshape.partners import (
+from nadi.et.arrays import Int64, Mask
+from nadi.et.order import children, topological_order
+from nadi.et.reader import read_trace
+from nadi.et.reshape.bridging import bridge
+from nadi.et.reshape.partners import (
     COMMUNICATION_LANES,
     COMPUTE_LANE,
     HOST_LANE,
@@ -29,9 +29,9 @@ from et.reshape.partners import (
     communications,
     lanes_of,
 )
-from et.reshape.slicing import defines_groups
-from et.reshape.wire import rewrite
-from et.table import TraceTable
+from nadi.et.reshape.slicing import defines_groups
+from nadi.et.reshape.wire import rewrite
+from nadi.et.table import TraceTable
 
 Parents = dict[int, set[int]]
 

@@ -12,17 +12,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from et.arrays import Int64, Mask
-from et.errors import TraceError
-from et.groups import groups_of_metadata_node
-from et.order import topological_order
-from et.reader import read_trace
-from et.reshape.bridging import bridge
-from et.reshape.files import TraceFile
-from et.reshape.partners import Key, communication_text, communications
-from et.reshape.wire import WireTrace, rewrite
-from et.schema import NodeType, RawNode
-from et.table import TraceTable
+from nadi.et.arrays import Int64, Mask
+from nadi.et.errors import TraceError
+from nadi.et.groups import groups_of_metadata_node
+from nadi.et.order import topological_order
+from nadi.et.reader import read_trace
+from nadi.et.reshape.bridging import bridge
+from nadi.et.reshape.files import TraceFile
+from nadi.et.reshape.partners import Key, communication_text, communications
+from nadi.et.reshape.wire import WireTrace, rewrite
+from nadi.et.schema import NodeType, RawNode
+from nadi.et.table import TraceTable
 
 Partners = Literal["keep", "drop", "refuse"]
 

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 from google.protobuf.message import DecodeError, Message
 
-from et.arrays import Mask
-from et.errors import TraceError
-from et.framing import frame, iter_messages, write_frames
-from et.reader import metadata_of
-from et.schema import NodeType, WireNode
-from et.table import TraceTable
+from nadi.et.arrays import Mask
+from nadi.et.errors import TraceError
+from nadi.et.framing import frame, iter_messages, write_frames
+from nadi.et.reader import metadata_of
+from nadi.et.schema import NodeType, WireNode
+from nadi.et.table import TraceTable
 
 Parents = Mapping[int, set[int]]
 

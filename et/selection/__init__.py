@@ -4,4 +4,4 @@
 `coverage(choice)` measures how well they represent all. docs/explanation/synthetic-traces.md describes them.
 """
 
-from et.selection.choosing import FAMILIES, FEATURES, Coverage, TraceSelection, choose, coverage, features
+from nadi.et.selection.choosing import FAMILIES, FEATURES, Coverage, TraceSelection, choose, coverage, features

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from et.statistics.mix import collective_mix, operator_mix
-from et.statistics.paths import MAX_NODES, critical_path
-from et.statistics.ranks import Rank, communications_of, some_of
-from et.statistics.sizes import bytes_by_rank, sizes_by_collective
-from et.statistics.timing import arrivals, has_starts, overlap
+from nadi.et.statistics.mix import collective_mix, operator_mix
+from nadi.et.statistics.paths import MAX_NODES, critical_path
+from nadi.et.statistics.ranks import Rank, communications_of, some_of
+from nadi.et.statistics.sizes import bytes_by_rank, sizes_by_collective
+from nadi.et.statistics.timing import arrivals, has_starts, overlap
 
 
 def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, Any]:

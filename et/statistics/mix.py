@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from et.reshape.partners import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, NO_LANE, lanes_of
-from et.statistics.ranks import Rank
-from et.summary import collective_name
+from nadi.et.reshape.partners import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, NO_LANE, lanes_of
+from nadi.et.statistics.ranks import Rank
+from nadi.et.summary import collective_name
 
 _NUMBERS = re.compile(r"\d+")
 

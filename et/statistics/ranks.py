@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from et.reshape.partners import Key, communications
-from et.schema import NodeType
-from et.table import TraceTable
+from nadi.et.reshape.partners import Key, communications
+from nadi.et.schema import NodeType
+from nadi.et.table import TraceTable
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -4,6 +4,6 @@
 describes the method and its limits.
 """
 
-from et.synthesis.generating import Generated, Learned, Originals, SynthesisError, generate, learn
-from et.synthesis.request import SynthesisRequest, request_of
-from et.synthesis.streams import stream_of
+from nadi.et.synthesis.generating import Generated, Learned, Originals, SynthesisError, generate, learn
+from nadi.et.synthesis.request import SynthesisRequest, request_of
+from nadi.et.synthesis.streams import stream_of

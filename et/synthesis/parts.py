@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from et.synthesis.streams import Operation
+from nadi.et.synthesis.streams import Operation
 
 ClassifiedOperation = tuple[Operation, int]  # an operation and the class of its value
 Bag = tuple[tuple[Operation, int, int], ...]  # operation, class (`et.synthesis.request`) and count, ascending

@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from et.synthesis.layout import SetLayout
-from et.synthesis.parts import Parts, parts_of
-from et.synthesis.schedule import Messages, Pass, messages_of, spans_of
-from et.synthesis.streams import COMPUTE, HOST, RECEIVE, Operation, Stream, StreamEvent
+from nadi.et.synthesis.layout import SetLayout
+from nadi.et.synthesis.parts import Parts, parts_of
+from nadi.et.synthesis.schedule import Messages, Pass, messages_of, spans_of
+from nadi.et.synthesis.streams import COMPUTE, HOST, RECEIVE, Operation, Stream, StreamEvent
 
 MICROS = "micros"
 TotalKey = tuple[str, int | str]

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from et.synthesis.parts import Parts, events_in, stretched
-from et.synthesis.streams import RECEIVE, SEND, Operation, Stream, is_message, signed_distance
+from nadi.et.synthesis.parts import Parts, events_in, stretched
+from nadi.et.synthesis.streams import RECEIVE, SEND, Operation, Stream, is_message, signed_distance
 
 Messages = Mapping[tuple[int, int], int]  # number of messages by sender and receiver
 Context = tuple[object, ...]

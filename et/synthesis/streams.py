@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.blocks import Block, TraceColumns
-from et.errors import TraceError
-from et.order import children, topological_order
-from et.schema import CollectiveCommType, NodeType
-from et.summary import collective_name
-from et.synthesis.layout import NamedLayout, SetLayout, TraceSetFields, layout_of
-from et.table import TraceTable
+from nadi.et.blocks import Block, TraceColumns
+from nadi.et.errors import TraceError
+from nadi.et.order import children, topological_order
+from nadi.et.schema import CollectiveCommType, NodeType
+from nadi.et.summary import collective_name
+from nadi.et.synthesis.layout import NamedLayout, SetLayout, TraceSetFields, layout_of
+from nadi.et.table import TraceTable
 
 COMPUTE, HOST, LOAD, STORE = "compute", "host", "load", "store"
 SEND, RECEIVE, COLLECTIVE = "send", "receive", "collective"

@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from et.synthesis.parts import Bag, divisions_of, ends_of_parts
-from et.synthesis.request import NO_VALUE, ClassTable, key_of
-from et.synthesis.schedule import Pass, spans_of
-from et.synthesis.streams import Operation, Parent, Stream, StreamEvent
+from nadi.et.synthesis.parts import Bag, divisions_of, ends_of_parts
+from nadi.et.synthesis.request import NO_VALUE, ClassTable, key_of
+from nadi.et.synthesis.schedule import Pass, spans_of
+from nadi.et.synthesis.streams import Operation, Parent, Stream, StreamEvent
 
 _PLACES = 2  # places from the start and from the end of a pass that are distinguished; others are the middle
 _MISMATCH_OCTAVES = 0.1  # weight of one different property of the place, in octaves of mean difference between values

@@ -1,3 +1,3 @@
 """Traces as graphs to look at: a bounded part of them, as DOT, GraphML or SVG, with a file per format."""
 
-from et.views.picture import Edge, NodeFilter, Picture, PictureNode, picture
+from nadi.et.views.picture import Edge, NodeFilter, Picture, PictureNode, picture

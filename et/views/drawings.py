@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 import jinja2
 
-from et.views.picture import COLOURS, MESSAGE, THROUGH, Picture
+from nadi.et.views.picture import COLOURS, MESSAGE, THROUGH, Picture
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 40, 24, 46, 20  # of a node, between nodes, around all; pixels
 _SWEEPS = 8
@@ -23,7 +23,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 def drawn(picture: Picture, form: str) -> Iterator[str]:
     """Yield the text of a picture in a form, "svg", "dot" or "graphml", by a template."""
     environment = jinja2.Environment(  # noqa: S701 - the templates escape names themselves
-        loader=jinja2.PackageLoader("et.views"),
+        loader=jinja2.PackageLoader("nadi.et.views"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

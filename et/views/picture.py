@@ -5,16 +5,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Mask
-from et.errors import TraceError
-from et.order import children, topological_order
-from et.reshape.bridging import bridge
-from et.reshape.partners import LANES, NO_LANE, lanes_of
-from et.reshape.slicing import matching
-from et.schema import NodeType
-from et.statistics.ranks import Rank, communications_of
-from et.summary import collective_name
-from et.table import TraceTable
+from nadi.et.arrays import Mask
+from nadi.et.errors import TraceError
+from nadi.et.order import children, topological_order
+from nadi.et.reshape.bridging import bridge
+from nadi.et.reshape.partners import LANES, NO_LANE, lanes_of
+from nadi.et.reshape.slicing import matching
+from nadi.et.schema import NodeType
+from nadi.et.statistics.ranks import Rank, communications_of
+from nadi.et.summary import collective_name
+from nadi.et.table import TraceTable
 
 DEPENDS, THROUGH, MESSAGE = "depends", "through", "message"
 COLOURS = {

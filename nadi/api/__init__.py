@@ -14,12 +14,12 @@ from nadi.insight.runs import Run
 if TYPE_CHECKING:
     import networkx as nx
 
-    from et import TraceTable
-    from pdes.fidelity.contract import Network
-    from topologies import Graph
-    from workload import Plans, TraceSet
-    from workload.generators.models import Model
-    from workload.generators.training import ParallelPlan
+    from nadi.et import TraceTable
+    from nadi.pdes.fidelity.contract import Network
+    from nadi.topologies import Graph
+    from nadi.workload import Plans, TraceSet
+    from nadi.workload.generators.models import Model
+    from nadi.workload.generators.training import ParallelPlan
 
 
 Framework = Literal["megatron", "deepspeed", "fsdp"]
@@ -117,10 +117,10 @@ def generate(
     Raises:
         WorkloadError: The model or the plan is unknown, or the framework does not support it.
     """
-    from workload.errors import WorkloadError
-    from workload.generators.models import Model, find
-    from workload.generators.training import ParallelPlan, parallel_plan, rules
-    from workload.generators.training.generator import generate as made
+    from nadi.workload.errors import WorkloadError
+    from nadi.workload.generators.models import Model, find
+    from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
+    from nadi.workload.generators.training.generator import generate as made
 
     if framework not in get_args(Framework):
         raise WorkloadError(f"framework {framework!r}: expected megatron, deepspeed or fsdp")
@@ -321,7 +321,7 @@ def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole:
 def _with_topology(sections: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
     """Return the sections of a run file with the fabric, and its number of NPUs if the fabric is a value."""
     from nadi.configuration.run_file import put_over
-    from topologies import Graph, from_networkx
+    from nadi.topologies import Graph, from_networkx
 
     if isinstance(topology, Mapping):
         return put_over(sections, {"topology": topology}), None
@@ -345,9 +345,9 @@ def _with_workload(
 
     `workload` and `groups` are those of `simulate`.
     """
-    from et import TraceTable
     from nadi.configuration.run_file import put_over
-    from workload import TraceSet
+    from nadi.et import TraceTable
+    from nadi.workload import TraceSet
 
     if isinstance(workload, (Mapping, TraceSet)) and groups is not None:
         raise ConfigError("groups: found beside a mapping or a TraceSet; expected a TraceTable for each NPU")
@@ -364,7 +364,7 @@ def _npus(sections: Mapping[str, Any], npus: int | None) -> int:
     if npus is not None:
         return npus
     from nadi.configuration.sections import TopologySection
-    from topologies import build
+    from nadi.topologies import build
 
     if "topology" not in sections:
         raise ConfigError("workload: one trace for all NPUs; expected the argument topology, not a run file")
@@ -374,8 +374,8 @@ def _npus(sections: Mapping[str, Any], npus: int | None) -> int:
 def _with_schedules(sections: Mapping[str, Any], schedules: "Mapping[str, Plans]") -> dict[str, Any]:
     """Return the sections of a run file with custom collective algorithms by kind."""
     from nadi.configuration.run_file import put_over
-    from workload import Plans
-    from workload.collectives.custom.python_plans import keep
+    from nadi.workload import Plans
+    from nadi.workload.collectives.custom.python_plans import keep
 
     for kind, plans in schedules.items():
         if not isinstance(plans, Plans):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from inputs import plug_ins
+from nadi.inputs import plug_ins
 
 _BENCHES = ("permutation", "allreduce", "hierarchical", "roce", "pairs", "flow", "coupled", "reuse", "trace")
 

@@ -13,8 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compiling.defects import defect_text
-from inputs.units import GIB
+from nadi.compiling.defects import defect_text
+from nadi.inputs.units import GIB
 from nadi.launching.python import code_command
 
 MIN_PYTHON = (3, 11)
@@ -49,10 +49,10 @@ def diagnose() -> Iterator[MachineFinding]:
 
 def compile_kernels() -> dict[str, Any]:
     """Compile or load the kernels that runs need; return the seconds that it took, and the cache folder."""
-    from compiling.kernel_cache import cache_dir
+    from nadi.compiling.kernel_cache import cache_dir
+    from nadi.pdes import compile_all
     from nadi.simulation.closed_forms.advancing.run import compile_closed_form
     from nadi.simulation.trace_decoding import compile_decoder
-    from pdes import compile_all
 
     took_s = compile_all() + compile_closed_form() + compile_decoder()
     return {"compile_s": took_s, "cache": str(cache_dir())}
@@ -78,8 +78,8 @@ def _packages() -> MachineFinding:
 
 def _jit() -> MachineFinding:
     """Check that the JIT is on and that its code is fast."""
+    from nadi.pdes import jit_enabled
     from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
-    from pdes import jit_enabled
 
     if not jit_enabled():
         return MachineFinding(False, "JIT", "off", "unset NUMBA_DISABLE_JIT, runs are 100 to 250 times slower without")
@@ -90,8 +90,8 @@ def _jit() -> MachineFinding:
 
 def _cache() -> MachineFinding:
     """Check that the cache of kernels is usable and intact."""
-    from compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm, last_compilation_s
-    from pdes import work
+    from nadi.compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm, last_compilation_s
+    from nadi.pdes import work
 
     folder, complaint = cache_dir(), cache_complaint()
     if complaint:
@@ -123,7 +123,7 @@ def _memory() -> MachineFinding:
 
 def _tables() -> MachineFinding:
     """Report the version of NVIDIA's measured tables."""
-    from workload.compute import nvidia
+    from nadi.workload.compute import nvidia
 
     found = nvidia.installed() or "not installed (optional: pip install 'nadi[measured]')"
     return MachineFinding(True, "NVIDIA's tables", found)

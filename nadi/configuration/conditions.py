@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import pdes
-from pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
+from nadi import pdes
+from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
 
 if TYPE_CHECKING:
     from nadi.configuration.sections import NetworkSection, RunConfig

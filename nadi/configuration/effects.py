@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
-import pdes
+from nadi import pdes
 from nadi.configuration.conditions import UNKNOWN, Condition, DurationSources, EffectContext, Needs, needs, takes
 from nadi.configuration.jobs import JobSection
 from nadi.configuration.sections import (
@@ -26,9 +26,9 @@ from nadi.configuration.sections import (
 )
 from nadi.configuration.traffic import TrafficSection
 from nadi.configuration.workload import ServingSection, WorkloadSection
-from pdes import NetworkModel, fidelity
-from topologies import DimensionRouting, Graph
-from topologies.units import format_rate, format_time
+from nadi.pdes import NetworkModel, fidelity
+from nadi.topologies import DimensionRouting, Graph
+from nadi.topologies.units import format_rate, format_time
 
 
 def _of_models(key: str) -> tuple[Condition, ...]:

@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StrictInt, model_validator
 
-from topologies import TopologyError
-from topologies.bounds import LONGEST_PS
-from topologies.units import format_rate, format_time, parse_delay, parse_link_rate, parse_time_within
+from nadi.topologies import TopologyError
+from nadi.topologies.bounds import LONGEST_PS
+from nadi.topologies.units import format_rate, format_time, parse_delay, parse_link_rate, parse_time_within
 
 PLACES = ("link", "switch", "npu")
 LINK_CHANGES = ("state", "rate", "added_latency", "error_rate")

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from topologies.clusters import find as find_cluster
-from workload.compute import find_gpu, gpu_names, nvidia
-from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
-from workload.trace_sets.trace_set import TraceSet
+from nadi.topologies.clusters import find as find_cluster
+from nadi.workload.compute import find_gpu, gpu_names, nvidia
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from nadi.workload.trace_sets.trace_set import TraceSet
 
 if TYPE_CHECKING:
     from nadi.configuration.jobs import JobSection
     from nadi.configuration.sections import RunConfig
-    from workload.generators.inference import Request, Serving
-    from workload.generators.models import Model
-    from workload.generators.training import ParallelPlan
+    from nadi.workload.generators.inference import Request, Serving
+    from nadi.workload.generators.models import Model
+    from nadi.workload.generators.training import ParallelPlan
 
 
 class Training(NamedTuple):
@@ -44,12 +44,12 @@ def settled(config: "RunConfig") -> "RunConfig":
     workload = config.workload
     if workload.model is None or workload.plan is None:
         return config
-    from workload.generators.models import find
-    from workload.generators.training import rules
+    from nadi.workload.generators.models import find
+    from nadi.workload.generators.training import rules
 
     model, plan = find(workload.model), workload.plan
     if workload.framework == "inference":
-        from workload.generators.inference.deployment import settle
+        from nadi.workload.generators.inference.deployment import settle
 
         plan = settle(model, plan)
     else:
@@ -90,7 +90,7 @@ def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
     plan = training_plan(config)
     if plan is None:
         return None
-    from workload.generators.models import find
+    from nadi.workload.generators.models import find
 
     return find(config.workload.model or ""), plan
 
@@ -110,8 +110,8 @@ def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, 
     if workload.model is None or workload.plan is None or workload.framework != "inference":
         return None
     from nadi.configuration.sections import ServingSection
-    from workload.generators.inference import Lengths, RequestStream, Serving, requests_of
-    from workload.generators.models import find
+    from nadi.workload.generators.inference import Lengths, RequestStream, Serving, requests_of
+    from nadi.workload.generators.models import find
 
     section, gpu = config.serving or ServingSection(), config.compute.gpu
     serving = Serving(
@@ -141,7 +141,7 @@ def remarks(config: "RunConfig", num_npus: int | None = None) -> list[str]:
     trained = model_and_plan(config)
     if trained is None:
         return []
-    from workload.generators.memory import does_not_fit
+    from nadi.workload.generators.memory import does_not_fit
 
     texts = []
     gpu = config.compute.gpu
@@ -157,8 +157,8 @@ def remarks(config: "RunConfig", num_npus: int | None = None) -> list[str]:
 
 def trace_set(config: "RunConfig", num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> TraceSet:
     """Return traces of a configuration's model and plan; idle NPUs beyond it; is_own_npu: bool[npus], None = all."""
-    from workload.generators.models import find
-    from workload.generators.training.generator import generate
+    from nadi.workload.generators.models import find
+    from nadi.workload.generators.training.generator import generate
 
     plan = cast("ParallelPlan", config.workload.plan)  # WorkloadSection refuses a model without one
     if plan.gpus > num_npus:
@@ -170,7 +170,7 @@ def trace_set(config: "RunConfig", num_npus: int, is_own_npu: NDArray[np.bool_] 
         )
     served = serving_and_requests(config)
     if served is not None:
-        from workload.generators.inference import generate as serve
+        from nadi.workload.generators.inference import generate as serve
 
         traces = serve(*served)
     else:

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-import inputs
-from inputs import plug_ins
+from nadi import inputs
 from nadi.configuration.named_files import Change, NamesFiles
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from workload.errors import Exchange, alone
+from nadi.inputs import plug_ins
+from nadi.workload.errors import Exchange, alone
 
 MAX_HASHED_BYTES = 1 << 30
 """Maximum size in bytes of the files of one path whose contents are hashed: reading 1 GiB again takes about a

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import topologies
-import workload
-from inputs import plug_ins
-from workload.generators.training import ParallelPlan
+from nadi import topologies, workload
+from nadi.inputs import plug_ins
+from nadi.workload.generators.training import ParallelPlan
 
 Change = Callable[[str], str]  # function that returns the replacement of a path
 

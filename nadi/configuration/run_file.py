@@ -10,9 +10,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-import inputs
-from inputs.documents import checked, read_toml, refuse_other_kinds
-from inputs.toml import MAX_KEY_PARTS
+from nadi import inputs
 from nadi.configuration.from_model import settled
 from nadi.configuration.input_files import changed_paths, naming_keys
 from nadi.configuration.named_files import NamesFiles
@@ -25,11 +23,13 @@ from nadi.configuration.sections import (
     known_model,
 )
 from nadi.errors import ConfigError
-from pdes import RunError, balancing, fidelity
-from pdes.wire import SELECTIVE_PACKETS
-from topologies.clusters import Cluster, find
-from topologies.registry import names_cluster
-from topologies.units import parse_bytes
+from nadi.inputs.documents import checked, read_toml, refuse_other_kinds
+from nadi.inputs.toml import MAX_KEY_PARTS
+from nadi.pdes import RunError, balancing, fidelity
+from nadi.pdes.wire import SELECTIVE_PACKETS
+from nadi.topologies.clusters import Cluster, find
+from nadi.topologies.registry import names_cluster
+from nadi.topologies.units import parse_bytes
 
 _EXPECTED = "a run file (TOML with [workload] and [topology])"
 

@@ -89,18 +89,18 @@ from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJ
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
-from partition import DEFAULT_METHOD
-from pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
-from topologies import parse_spec
-from topologies.bounds import MAX_NODES
-from topologies.clusters import find
-from topologies.parameters import parse_pairs
-from topologies.units import (
+from nadi.partition import DEFAULT_METHOD
+from nadi.pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
+from nadi.topologies import parse_spec
+from nadi.topologies.bounds import MAX_NODES
+from nadi.topologies.clusters import find
+from nadi.topologies.parameters import parse_pairs
+from nadi.topologies.units import (
     format_bytes,
     format_time,
 )
-from workload import CollectiveSettings, ComputeModel
-from workload.compute import find_gpu
+from nadi.workload import CollectiveSettings, ComputeModel
+from nadi.workload.compute import find_gpu
 
 WEIGHT_SOURCES = ("traces", "fabric")  # words that [engine] weights accepts besides a folder
 _KEYS_OF_MODELS = tuple(model.own for model in fidelity.networks().values())

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from nadi.configuration import bounds
-from topologies import Graph
-from topologies.bounds import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
-from topologies.units import (
+from nadi.topologies import Graph
+from nadi.topologies.bounds import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
+from nadi.topologies.units import (
     format_bytes,
     format_flops,
     format_rate,
@@ -21,7 +21,7 @@ from topologies.units import (
     parse_time_within,
     short,
 )
-from workload import TraceSet
+from nadi.workload import TraceSet
 
 _LONGEST_VALUE = 60  # maximum number of digits of a count
 

@@ -8,9 +8,9 @@ from nadi.configuration import bounds, named_files
 from nadi.configuration.conditions import DRAWN, MODEL, NODES, TRACES, WHOLE_PROMPTS, needs
 from nadi.configuration.traffic import TrafficSection
 from nadi.configuration.values import FilePath, GivenTraces, Section
-from topologies.units import short
-from workload import CollectiveSettings
-from workload.generators.training import ParallelPlan, parallel_plan
+from nadi.topologies.units import short
+from nadi.workload import CollectiveSettings
+from nadi.workload.generators.training import ParallelPlan, parallel_plan
 
 
 def _parse_plan(value: object) -> ParallelPlan | None:
@@ -32,7 +32,7 @@ PlanOfRun = Annotated[
 
 def _parse_lengths(value: object) -> str:
     """Return the text of request lengths after a check of its form."""
-    from workload.generators.inference import Lengths
+    from nadi.workload.generators.inference import Lengths
 
     Lengths.parse(value, "tokens")
     return str(value)

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.energy.table import EnergyTable, GpuCost, PortPower, choose
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 
 J_PER_KWH = 3.6e6
 _S_PER_HOUR = 3600.0

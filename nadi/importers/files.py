@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-import inputs
-from inputs.documents import checked
-from inputs.mappings import parse_mapping
+from nadi import inputs
 from nadi.errors import ConfigError
+from nadi.inputs.documents import checked
+from nadi.inputs.mappings import parse_mapping
 
 LARGEST_BYTES = 1 << 22  # maximum size of a configuration; the largest published ones have a few kB
 Model = TypeVar("Model", bound=BaseModel)

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import inputs
+from nadi import inputs
 from nadi.configuration.input_files import changed_paths
 from nadi.configuration.sections import RunConfig
 from nadi.errors import OutputError
 from nadi.importers.file_sections import Sections
-from workload import TraceSet
-from workload.trace_sets.files import write_set
+from nadi.workload import TraceSet
+from nadi.workload.trace_sets.files import write_set
 
 
 def write_run_file(path: Path, config: RunConfig, sections: Sections, header: str) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pdes
-from inputs.array_files import DamagedFileError, read_arrays, seal_of, write_arrays
+from nadi import pdes
 from nadi.errors import ConfigError
-from topologies.units import format_bytes
+from nadi.inputs.array_files import DamagedFileError, read_arrays, seal_of, write_arrays
+from nadi.topologies.units import format_bytes
 
 CHECKPOINTS = "checkpoints"  # folder in the folder of results
 KEPT = 2  # checkpoints

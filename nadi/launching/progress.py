@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from rich.live import Live
 from rich.text import Text
 
-from inputs import shown
+from nadi.inputs import shown
 from nadi.launching.ending import Interrupts
 from nadi.terminal.tables import Terminal
-from topologies.units import format_time
+from nadi.topologies.units import format_time
 
 if TYPE_CHECKING:
     from nadi.launching.status import RunStatus
-    from pdes import Snapshot
+    from nadi.pdes import Snapshot
 
 LINE_EVERY_S = 5.0  # Minimum seconds between two lines if standard error is not a terminal
 # Minimum seconds between two updates in a notebook, whose server drops output that comes much faster

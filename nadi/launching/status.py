@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel
 
-from inputs import write_whole
+from nadi.inputs import write_whole
 from nadi.launching.progress import standing
 
 if TYPE_CHECKING:
-    from pdes import Snapshot
+    from nadi.pdes import Snapshot
 
 STATUS_FILE = "status.json"
 RENEW_EVERY_S = 1.0  # seconds between two renewals of the file, which take a tenth of a millisecond

@@ -7,12 +7,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import pdes
+from nadi import pdes
 from nadi.launching.progress import Progress
 from nadi.launching.world import ALONE, RankGather, together
-from pdes import setting
-from topologies import Graph
-from workload import Program
+from nadi.pdes import setting
+from nadi.topologies import Graph
+from nadi.workload import Program
 
 Backend = Literal["threads", "processes"]
 

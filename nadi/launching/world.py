@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compiling.defects import defect_text
+from nadi.compiling.defects import defect_text
 from nadi.errors import exit_code_of
-from workload.errors import Exchange, alone
+from nadi.workload.errors import Exchange, alone
 
 # Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others None
 Gather = Callable[[Any], list[Any] | None]

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import pdes
-from compiling.kernel_cache import cache_dir, is_warm, last_compilation_s, note_compilation
+from nadi import pdes
+from nadi.compiling.kernel_cache import cache_dir, is_warm, last_compilation_s, note_compilation
 from nadi.launching.progress import Progress
+from nadi.pdes import jit_enabled, work
 from nadi.simulation.closed_forms.idle_fabric import idle_settings
-from pdes import jit_enabled, work
-from topologies import Graph
-from workload import Program
+from nadi.topologies import Graph
+from nadi.workload import Program
 
 # main kernels that this process has already loaded, whose cache entries need no second check
 _LOADED_KERNELS: set[Callable[..., Any]] = set()

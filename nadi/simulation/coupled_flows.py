@@ -3,15 +3,15 @@
 import numpy as np
 from numpy.typing import NDArray
 
-import pdes
-from et.arrays import Int64
+from nadi import pdes
+from nadi.et.arrays import Int64
+from nadi.pdes import CoupledCollectives
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, ranges
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.wiring.affordable import Estimate, estimate
-from pdes import CoupledCollectives
-from topologies import Graph
-from workload import CollectiveSettings, Program
-from workload.node_kinds import COLLECTIVE
+from nadi.topologies import Graph
+from nadi.workload import CollectiveSettings, Program
+from nadi.workload.node_kinds import COLLECTIVE
 
 # messages of a run up to which collectives in stages of single messages are not coupled: 10 s at 10 us per message
 MAX_STAGED_MESSAGES = 1 << 20

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-import pdes
-from et.arrays import Int64
-from workload import Program
+from nadi import pdes
+from nadi.et.arrays import Int64
+from nadi.workload import Program
 
 
 def job_finish_ps(program: Program, results: pdes.Results) -> Int64:

@@ -12,21 +12,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import pdes
+from nadi import pdes
 from nadi.errors import ConfigError
+from nadi.pdes import LONGEST_RUN_PS
+from nadi.pdes.arrays import Int64
+from nadi.pdes.wire import is_nvlink
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.advancing.likeness import slots_of
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.idle_fabric import idle_fabric
 from nadi.simulation.wiring.fault_schedule import with_slow_links
-from pdes import LONGEST_RUN_PS
-from pdes.arrays import Int64
-from pdes.wire import is_nvlink
-from topologies import Graph, route
-from workload import CollectiveSettings, Program
-from workload.collectives.plans.plan import MAX_CONNECTIONS, Lane, Plans, each_its_own
-from workload.collectives.schedules.packed import appended, pack
-from workload.node_kinds import MEMORY_LANE
+from nadi.topologies import Graph, route
+from nadi.workload import CollectiveSettings, Program
+from nadi.workload.collectives.plans.plan import MAX_CONNECTIONS, Lane, Plans, each_its_own
+from nadi.workload.collectives.schedules.packed import appended, pack
+from nadi.workload.node_kinds import MEMORY_LANE
 
 _ONE_BYTE = (1, (1 << 31) - 1)  # Attributes.wire of messages of one byte, for buffers of up to 2 GiB
 _TRIAL_DELAY_PS = 10**6  # by then, the acknowledgements of reports no longer wait for the ports that answers need

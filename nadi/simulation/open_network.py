@@ -4,16 +4,15 @@ import heapq
 
 import numpy as np
 
-import pdes
-import topologies
+from nadi import pdes, topologies
+from nadi.pdes.fidelity.contract import MessageReport, Network, check_message
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.lone_message import message_times
-from pdes.fidelity.contract import MessageReport, Network, check_message
-from topologies import Graph
-from workload import Program
-from workload.collectives.schedules.packed import pack
-from workload.program.assembling import assemble, empty_rows
-from workload.trace_sets.groups import GroupTable
+from nadi.topologies import Graph
+from nadi.workload import Program
+from nadi.workload.collectives.schedules.packed import pack
+from nadi.workload.program.assembling import assemble, empty_rows
+from nadi.workload.trace_sets.groups import GroupTable
 
 MAX_OPEN = 1024  # maximum number of messages of one NPU that have not arrived; each takes 20 bytes
 

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import pdes
-from inputs.units import BITS_PER_BYTE, PS_PER_BYTE_AT_1_BPS
+from nadi import pdes
 from nadi.configuration.effects import without_effect
 from nadi.configuration.from_model import model_and_plan, remarks, serving_and_requests, training
 from nadi.configuration.input_files import InputFiles, changed_paths, files_read
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_BYTE_AT_1_BPS
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.sources import source_hash
 from nadi.launching.workers import Workers
@@ -36,10 +36,10 @@ from nadi.simulation.wiring.flow_traffic import with_flows
 from nadi.simulation.wiring.freed_memory import return_freed_memory
 from nadi.simulation.wiring.partitioning import Division, Load, measured_load, place, traffic_load
 from nadi.simulation.wiring.reading import LoadedWorkload, built_fabric, collective_settings, interference, read_work
-from topologies import Graph
-from topologies.units import format_time
-from workload import CollectiveSettings
-from workload.generators.point_to_point import flow_lists
+from nadi.topologies import Graph
+from nadi.topologies.units import format_time
+from nadi.workload import CollectiveSettings
+from nadi.workload.generators.point_to_point import flow_lists
 
 
 def resolve(
@@ -111,12 +111,12 @@ def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
         raise ConfigError(f"[engine] fast_forward: found on {num_ranks} MPI ranks; expected threads of one process")
     if config.topology.graph is None:  # a fabric given by Python is already built
         affordable.check_fabric(config.topology.source(), force=force)
-    from workload.generators.training.generator import NODE_BYTES, nodes_at_most
+    from nadi.workload.generators.training.generator import NODE_BYTES, nodes_at_most
 
     for single in config.single_jobs():
         served, trained = serving_and_requests(single), model_and_plan(single)
         if served is not None:
-            from workload.generators.inference.generator import nodes_at_least
+            from nadi.workload.generators.inference.generator import nodes_at_least
 
             nodes = nodes_at_least(*served)
             affordable.check_trace(nodes, fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)

@@ -7,12 +7,13 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-import pdes
-from compiling.kernel_cache import cache_complaint, note_compilation, what_was_not_kept
+from nadi import pdes
+from nadi.compiling.kernel_cache import cache_complaint, note_compilation, what_was_not_kept
 from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import ALONE, RankGather
+from nadi.pdes import jit_enabled, work, work_messages
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.compilation import announce_compilation, compile_plays
@@ -22,9 +23,8 @@ from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import rerouted
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
-from pdes import jit_enabled, work, work_messages
-from topologies import Graph
-from workload import Program
+from nadi.topologies import Graph
+from nadi.workload import Program
 
 SELDOM_REPEAT = "collectives of NVLink domains seldom repeat, so all of their packets are simulated from now on"
 WITH_TICKS = "; with [system] tick, such as 1us, more of them repeat (docs/explanation/reuse.md)"

@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import pdes
-from et import TraceTable
+from nadi import pdes
 from nadi.configuration.effects import WithoutEffect
 from nadi.configuration.from_model import Training
 from nadi.configuration.input_files import InputFiles
 from nadi.configuration.sections import RunConfig
+from nadi.et import TraceTable
 from nadi.launching.workers import Workers
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.wiring.affordable import Estimate
 from nadi.simulation.wiring.reading import JobWork, OperatorSources
-from topologies import Graph
-from workload import CollectiveSettings, Program
+from nadi.topologies import Graph
+from nadi.workload import CollectiveSettings, Program
 
 
 class Roofline(NamedTuple):

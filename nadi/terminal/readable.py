@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from inputs.units import KIB, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US
-from topologies.units import format_bytes
+from nadi.inputs.units import KIB, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US
+from nadi.topologies.units import format_bytes
 
 _DIGITS = 6
 _DECIMALS = 3

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-import inputs
+from nadi import inputs
 from nadi.terminal.printing import plain
 
 _UNBOUNDED = 100_000

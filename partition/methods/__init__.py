@@ -10,10 +10,10 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from inputs import plug_ins
-from partition.clusters import Clusters
-from partition.errors import PartitionError
-from topologies.graph import Graph, Int32
+from nadi.inputs import plug_ins
+from nadi.partition.clusters import Clusters
+from nadi.partition.errors import PartitionError
+from nadi.topologies.graph import Graph, Int32
 
 DEFAULT_METHOD = "auto"
 _KIND = "partition method"

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from partition.clusters import Clusters
-from topologies.graph import Graph, Int32
+from nadi.partition.clusters import Clusters
+from nadi.topologies.graph import Graph, Int32
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.fabric import Fabric
-from pdes.build.layout import Part
-from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
-from pdes.core.errors import ImpossibleRunError
-from pdes.core.inputs import Graph, Int64, Record
-from pdes.core.memory import rows_of, zeros
-from pdes.core.rows.network import Gate, LinkSample, SampleEntry, SwitchBuffer
-from pdes.network.framing import domain_switches
+from nadi.pdes.build.fabric import Fabric
+from nadi.pdes.build.layout import Part
+from nadi.pdes.build.settings import PAUSE_FRAME_BYTES, Settings
+from nadi.pdes.core.errors import ImpossibleRunError
+from nadi.pdes.core.inputs import Graph, Int64, Record
+from nadi.pdes.core.memory import rows_of, zeros
+from nadi.pdes.core.rows.network import Gate, LinkSample, SampleEntry, SwitchBuffer
+from nadi.pdes.network.framing import domain_switches
 
 _SAMPLE_ENTRIES = 1 << 14  # entries of the log of samples beside those that one action may use: 512 KB
 

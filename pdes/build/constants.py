@@ -8,38 +8,38 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
-from pdes.build.layout import Layout, Part, offsets
-from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
-from pdes.core import state as s
-from pdes.core.inputs import Graph, Int32, Program, Record, Schedules
-from pdes.core.memory import row_of
-from pdes.core.packet import SHARE_UNITS
-from pdes.core.rows.run import Constants
-from pdes.fidelity import flow, networks
-from pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
-from pdes.messages.flows.coupled import MAX_STAGES, join
-from pdes.messages.whole import post_whole, post_whole_later
-from pdes.network import balancing, disciplines
-from pdes.network.faults import make_changes
-from pdes.network.framing import NVSWITCH_KIND
-from pdes.network.routing import cell_of_several, port_of_several
-from pdes.network.shared_switch import shared_switches
-from pdes.network.telemetry import carry
-from pdes.nic import congestion
-from pdes.nic.allowed import first_allowed, pace
-from pdes.nic.congestion import NO_CONTROL, Control
-from pdes.nic.driven import DRIVEN, begin_message, drive
-from pdes.nic.rendezvous import ask
-from pdes.nic.selective import sender
-from pdes.nic.selective_receiver import receive
-from pdes.nic.transport import notify
-from pdes.npu.collective import expect
-from pdes.npu.delivery import message_by_kind
-from pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
-from pdes.npu.in_flight import may_start, running
-from pdes.npu.islands import enter_island, leave_island
-from pdes.npu.ticks import wait_for_tick
+from nadi.pdes.build.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
+from nadi.pdes.build.layout import Layout, Part, offsets
+from nadi.pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Graph, Int32, Program, Record, Schedules
+from nadi.pdes.core.memory import row_of
+from nadi.pdes.core.packet import SHARE_UNITS
+from nadi.pdes.core.rows.run import Constants
+from nadi.pdes.fidelity import flow, networks
+from nadi.pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
+from nadi.pdes.messages.flows.coupled import MAX_STAGES, join
+from nadi.pdes.messages.whole import post_whole, post_whole_later
+from nadi.pdes.network import balancing, disciplines
+from nadi.pdes.network.faults import make_changes
+from nadi.pdes.network.framing import NVSWITCH_KIND
+from nadi.pdes.network.routing import cell_of_several, port_of_several
+from nadi.pdes.network.shared_switch import shared_switches
+from nadi.pdes.network.telemetry import carry
+from nadi.pdes.nic import congestion
+from nadi.pdes.nic.allowed import first_allowed, pace
+from nadi.pdes.nic.congestion import NO_CONTROL, Control
+from nadi.pdes.nic.driven import DRIVEN, begin_message, drive
+from nadi.pdes.nic.rendezvous import ask
+from nadi.pdes.nic.selective import sender
+from nadi.pdes.nic.selective_receiver import receive
+from nadi.pdes.nic.transport import notify
+from nadi.pdes.npu.collective import expect
+from nadi.pdes.npu.delivery import message_by_kind
+from nadi.pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
+from nadi.pdes.npu.in_flight import may_start, running
+from nadi.pdes.npu.islands import enter_island, leave_island
+from nadi.pdes.npu.ticks import wait_for_tick
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries max_resends cnp_interval_ps p2p_class "

@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.schedule import fastest_psb, link_changes, slowest
-from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
-from pdes.core import packet
-from pdes.core import state as s
-from pdes.core.errors import ImpossibleRunError
-from pdes.core.inputs import Bools, Graph, Int64, Rows
-from pdes.core.memory import rows_of
-from pdes.core.rows.network import LinkClass, Telemetry
-from pdes.core.state import PS_PER_BYTE_AT_1_BPS, PS_PER_S
-from pdes.network.boundary import CROSSING_WORDS
-from pdes.network.framing import FLIT_BYTES, is_ample, is_framed, is_in_domain
+from nadi.pdes.build.schedule import fastest_psb, link_changes, slowest
+from nadi.pdes.build.settings import PAUSE_FRAME_BYTES, Settings
+from nadi.pdes.core import packet
+from nadi.pdes.core import state as s
+from nadi.pdes.core.errors import ImpossibleRunError
+from nadi.pdes.core.inputs import Bools, Graph, Int64, Rows
+from nadi.pdes.core.memory import rows_of
+from nadi.pdes.core.rows.network import LinkClass, Telemetry
+from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS, PS_PER_S
+from nadi.pdes.network.boundary import CROSSING_WORDS
+from nadi.pdes.network.framing import FLIT_BYTES, is_ample, is_framed, is_in_domain
 
 MAX_BATCH = 60_000  # packets that may arrive at one node during a cell: the limit of the arrays that sort them
 MAX_CELL_PS = 1 << 36  # 69 ms: keeps times within a cell far below the width of the words that hold them

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core import state as s
-from pdes.core.hashing import FREE, rehash
-from pdes.core.inputs import Int64
-from pdes.core.memory import full, rows_of, zeros
-from pdes.core.rows.messages import FIRST_EVENT, Event
-from pdes.core.rows.nic import Receiver, Selective
+from nadi.pdes.core import state as s
+from nadi.pdes.core.hashing import FREE, rehash
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core.memory import full, rows_of, zeros
+from nadi.pdes.core.rows.messages import FIRST_EVENT, Event
+from nadi.pdes.core.rows.nic import Receiver, Selective
 
 
 def power_of_two(minimum: int) -> int:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pdes.build.fabric import MAX_CELL_PS, Fabric
-from pdes.build.jobs import peers as peers_of
-from pdes.build.settings import Settings
-from pdes.core import state as s
-from pdes.core.inputs import Bools, Graph, Int64, Program
-from pdes.core.memory import aligned, full, rows_of, unused, zeros
-from pdes.core.rows.islands import Island, IslandMember
-from pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND
-from pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
+from nadi.pdes.build.fabric import MAX_CELL_PS, Fabric
+from nadi.pdes.build.jobs import peers as peers_of
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Bools, Graph, Int64, Program
+from nadi.pdes.core.memory import aligned, full, rows_of, unused, zeros
+from nadi.pdes.core.rows.islands import Island, IslandMember
+from nadi.pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND
+from nadi.pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
+from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
 
 if TYPE_CHECKING:
-    from pdes.build.layout import Layout, Part
+    from nadi.pdes.build.layout import Layout, Part
 
 MEETINGS = (0, 6, 7, 8)
 """Collectives, by `Program.node_collective`, of which no member ends before all have started: all-reduces, all-to-alls,

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.settings import Settings
-from pdes.core import packet
-from pdes.core import state as s
-from pdes.core.inputs import Array, Int64, Program
-from pdes.core.memory import aligned, full, rows_of, zeros
-from pdes.core.message_digest import PRIME_A, PRIME_B
-from pdes.core.rows.jobs import JobTotal
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.core import packet
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Array, Int64, Program
+from nadi.pdes.core.memory import aligned, full, rows_of, zeros
+from nadi.pdes.core.message_digest import PRIME_A, PRIME_B
+from nadi.pdes.core.rows.jobs import JobTotal
 
 NOBODY = (1 << 20) - 1  # rank of NPUs without a job, where there are several jobs
 _PLAIN_WORDS = 4  # words of totals that are not modulo a prime

@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pdes.build.fabric import Fabric
-from pdes.build.islands import all_domains, long_cell_ps, may_replay
-from pdes.build.schedule import with_lasting
-from pdes.build.settings import Settings
-from pdes.core.inputs import Graph, Int64, Rows
-from pdes.core.memory import rows_of, zeros
-from pdes.core.packet import link_meta
-from pdes.core.rows.network import OutgoingLink
-from pdes.network.boundary import FAR_LP, FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
+from nadi.pdes.build.fabric import Fabric
+from nadi.pdes.build.islands import all_domains, long_cell_ps, may_replay
+from nadi.pdes.build.schedule import with_lasting
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.core.inputs import Graph, Int64, Rows
+from nadi.pdes.core.memory import rows_of, zeros
+from nadi.pdes.core.packet import link_meta
+from nadi.pdes.core.rows.network import OutgoingLink
+from nadi.pdes.network.boundary import FAR_LP, FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
 
 
 def offsets(counts: ArrayLike) -> Int64:

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pdes.core import state as s
-from pdes.core.errors import ImpossibleRunError
-from pdes.core.inputs import Array, Graph, Int8, Int32, Int64, Rows
-from pdes.core.memory import aligned, rows_of
-from pdes.core.rows.network import Forwarding
-from pdes.network.framing import NVSWITCH_KIND
-from pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
+from nadi.pdes.core import state as s
+from nadi.pdes.core.errors import ImpossibleRunError
+from nadi.pdes.core.inputs import Array, Graph, Int8, Int32, Int64, Rows
+from nadi.pdes.core.memory import aligned, rows_of
+from nadi.pdes.core.rows.network import Forwarding
+from nadi.pdes.network.framing import NVSWITCH_KIND
+from nadi.pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
 
 if TYPE_CHECKING:
-    from pdes.build.fabric import Fabric
-    from pdes.build.layout import Part
-    from pdes.build.settings import Settings
+    from nadi.pdes.build.fabric import Fabric
+    from nadi.pdes.build.layout import Part
+    from nadi.pdes.build.settings import Settings
 
 NO_CELL = np.int32(0)  # cell of the switch itself or of an unreachable home
 

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pdes.build.routes import routing_tables
-from pdes.core import state as s
-from pdes.core.errors import ImpossibleRunError
-from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
-from pdes.core.memory import aligned, row_of, rows_of, unused
-from pdes.core.packet import link_meta
-from pdes.core.rows.network import Change, LinkClass, OutgoingLink
-from pdes.core.setting import Setting, setting
-from pdes.core.state import PS_PER_BYTE_AT_1_BPS
-from pdes.network.routing import UNREACHABLE
+from nadi.pdes.build.routes import routing_tables
+from nadi.pdes.core import state as s
+from nadi.pdes.core.errors import ImpossibleRunError
+from nadi.pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
+from nadi.pdes.core.memory import aligned, row_of, rows_of, unused
+from nadi.pdes.core.packet import link_meta
+from nadi.pdes.core.rows.network import Change, LinkClass, OutgoingLink
+from nadi.pdes.core.setting import Setting, setting
+from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
+from nadi.pdes.network.routing import UNREACHABLE
 
 if TYPE_CHECKING:
-    from pdes.build.fabric import Fabric
-    from pdes.build.layout import Part
-    from pdes.build.settings import Settings
+    from nadi.pdes.build.fabric import Fabric
+    from nadi.pdes.build.layout import Part
+    from nadi.pdes.build.settings import Settings
 
 ALWAYS_LOST = 1 << 32  # loss probability 1 in units of 2**-32
 TABLES = {

@@ -7,13 +7,13 @@ from it, and docs/reference/run-file.md shows it.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pdes.build.schedule import NO_FAULTS, Faults
-from pdes.core.inputs import Bools, Int64
-from pdes.core.setting import setting
-from pdes.fidelity import Fidelity, flow
-from pdes.network.balancing import ECMP, Balancing
-from pdes.network.disciplines import STRICT, Discipline, discipline
-from pdes.nic.congestion import NO_CONTROL, Control
+from nadi.pdes.build.schedule import NO_FAULTS, Faults
+from nadi.pdes.core.inputs import Bools, Int64
+from nadi.pdes.core.setting import setting
+from nadi.pdes.fidelity import Fidelity, flow
+from nadi.pdes.network.balancing import ECMP, Balancing
+from nadi.pdes.network.disciplines import STRICT, Discipline, discipline
+from nadi.pdes.nic.congestion import NO_CONTROL, Control
 
 SCHEDULINGS = ("fifo", "lifo", "priority")  # orders in which phases of collectives that wait for a dimension are served
 PAUSE_FRAME_BYTES = 84  # 64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)

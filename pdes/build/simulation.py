@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from pdes.build.growth import grow
-from pdes.build.islands import Domain
-from pdes.build.layout import Layout, Part
-from pdes.build.settings import Settings
-from pdes.core import state as s
-from pdes.core.inputs import Graph, Int64, Program, Rows
-from pdes.core.jit import Directory, hook_address
+from nadi.pdes.build.growth import grow
+from nadi.pdes.build.islands import Domain
+from nadi.pdes.build.layout import Layout, Part
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Graph, Int64, Program, Rows
+from nadi.pdes.core.jit import Directory, hook_address
 
 
 class Replayer(Protocol):

@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from pdes.build.jobs import begins_ps, places
-from pdes.build.layout import Layout, Part, offsets
-from pdes.build.settings import Settings
-from pdes.core import packet
-from pdes.core import state as s
-from pdes.core.inputs import Array, Int32, Int64, Program, Record, Rows, Schedules
-from pdes.core.memory import aligned, full, rows_of, zeros
-from pdes.core.rows.nic import Port
-from pdes.core.rows.npu import GroupView, Npu, PlanLane, PlanStep, SharedMemory, System, Tokens, Turns
-from pdes.npu.agenda import begin_slot
+from nadi.pdes.build.jobs import begins_ps, places
+from nadi.pdes.build.layout import Layout, Part, offsets
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.core import packet
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Array, Int32, Int64, Program, Record, Rows, Schedules
+from nadi.pdes.core.memory import aligned, full, rows_of, zeros
+from nadi.pdes.core.rows.nic import Port
+from nadi.pdes.core.rows.npu import GroupView, Npu, PlanLane, PlanStep, SharedMemory, System, Tokens, Turns
+from nadi.pdes.npu.agenda import begin_slot
 
 
 def trace_tables(program: Program, p2p_share: float) -> s.Trace:

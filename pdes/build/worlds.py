@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pdes.build.buffers import samples, shared_buffers
-from pdes.build.constants import constants_of, hooks_of
-from pdes.build.fabric import window_packets
-from pdes.build.growth import empty_map, events_room, power_of_two
-from pdes.build.islands import AGGREGATOR_KIND, island_tables
-from pdes.build.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
-from pdes.build.layout import Layout, Outboxes, Part, offsets
-from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
-from pdes.build.settings import Settings
-from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.build.tables import idle_npus, npu_rows, plan_tables, row_states, trace_tables
-from pdes.core import packet
-from pdes.core import state as s
-from pdes.core.errors import ImpossibleRunError
-from pdes.core.inputs import Graph, Int64, Program, Record, Rows, Schedules
-from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
-from pdes.core.rows.flows import (
+from nadi.pdes.build.buffers import samples, shared_buffers
+from nadi.pdes.build.constants import constants_of, hooks_of
+from nadi.pdes.build.fabric import window_packets
+from nadi.pdes.build.growth import empty_map, events_room, power_of_two
+from nadi.pdes.build.islands import AGGREGATOR_KIND, island_tables
+from nadi.pdes.build.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
+from nadi.pdes.build.layout import Layout, Outboxes, Part, offsets
+from nadi.pdes.build.schedule import NO_FAULTS, scheduled, with_pit
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.build.tables import idle_npus, npu_rows, plan_tables, row_states, trace_tables
+from nadi.pdes.core import packet
+from nadi.pdes.core import state as s
+from nadi.pdes.core.errors import ImpossibleRunError
+from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows, Schedules
+from nadi.pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
+from nadi.pdes.core.rows.flows import (
     CoupledKind,
     CoupledLane,
     CoupledStage,
@@ -37,18 +37,18 @@ from pdes.core.rows.flows import (
     LinkTotal,
     NpuTurn,
 )
-from pdes.core.rows.messages import Event
-from pdes.core.rows.network import NodeCounts, PacketRecord, PortTies, Telemetry
-from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Resends, Selective
-from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
-from pdes.core.rows.run import ControlParameters, Scalars
-from pdes.fidelity import Fidelity
-from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
-from pdes.network.batch import BUCKETS
-from pdes.network.framing import is_ample
-from pdes.nic.driven import control_of, has_shares
-from pdes.nic.rendezvous import MAX_TAG
-from pdes.npu.trace import KIND_SEND
+from nadi.pdes.core.rows.messages import Event
+from nadi.pdes.core.rows.network import NodeCounts, PacketRecord, PortTies, Telemetry
+from nadi.pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Resends, Selective
+from nadi.pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
+from nadi.pdes.core.rows.run import ControlParameters, Scalars
+from nadi.pdes.fidelity import Fidelity
+from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
+from nadi.pdes.network.batch import BUCKETS
+from nadi.pdes.network.framing import is_ample
+from nadi.pdes.nic.driven import control_of, has_shares
+from nadi.pdes.nic.rendezvous import MAX_TAG
+from nadi.pdes.npu.trace import KIND_SEND
 
 FLOW_ROWS = 1 << 16  # flow records that a world holds before the host takes them out
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.simulation import LogicalProcess
-from pdes.checkpoint.contract import SavedState
-from pdes.checkpoint.declared import ALONE, ARRAYS
-from pdes.checkpoint.worlds import arrays_of, flat
-from pdes.core import state as s
-from pdes.core.errors import RunError
-from pdes.core.hashing import FREE
-from pdes.core.inputs import Int64, Rows
-from pdes.core.packet import (
+from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.checkpoint.contract import SavedState
+from nadi.pdes.checkpoint.declared import ALONE, ARRAYS
+from nadi.pdes.checkpoint.worlds import arrays_of, flat
+from nadi.pdes.core import state as s
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.hashing import FREE
+from nadi.pdes.core.inputs import Int64, Rows
+from nadi.pdes.core.packet import (
     FLAG_ACK,
     PAUSE_FRAME,
     class_of,
@@ -30,11 +30,11 @@ from pdes.core.packet import (
     sender_pair,
     source,
 )
-from pdes.core.rows.messages import FIRST_EVENT
-from pdes.core.rows.nic import Port
-from pdes.core.rows.row import Row, WordKind, kinds_of_rows
-from pdes.messages.events import ARRIVE, FINISH, KIND_SHIFT, LAUNCH, LEFT, OWN, SOLVE, STEP, TAKE
-from pdes.npu.trace import KIND_SEND
+from nadi.pdes.core.rows.messages import FIRST_EVENT
+from nadi.pdes.core.rows.nic import Port
+from nadi.pdes.core.rows.row import Row, WordKind, kinds_of_rows
+from nadi.pdes.messages.events import ARRIVE, FINISH, KIND_SHIFT, LAUNCH, LEFT, OWN, SOLVE, STEP, TAKE
+from nadi.pdes.npu.trace import KIND_SEND
 
 # arrays that grow together, by their rows; the first sets the number
 _POOLS = (

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdes.results import Results
-from pdes.workers.cuts import NO_CUT
+from nadi.pdes.results import Results
+from nadi.pdes.workers.cuts import NO_CUT
 
 
 class SavedState(NamedTuple):

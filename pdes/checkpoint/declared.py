@@ -4,7 +4,7 @@ Every array that a checkpoint holds has an entry in ARRAYS. Every word whose kin
 several fields, has one in WORDS: how another division of the fabric takes it (tests/parallel/test_cuts.py).
 """
 
-from pdes.core.rows.row import WordKind
+from nadi.pdes.core.rows.row import WordKind
 
 _ARRAYS = {
     "sums and times of the LP": "net.ctl net.count net.jobs.total net.pause_log",

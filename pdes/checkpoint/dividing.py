@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from pdes.build.growth import grow
-from pdes.build.islands import all_domains
-from pdes.build.layout import Part
-from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.checkpoint.contract import Checkpoints, SavedState
-from pdes.checkpoint.moving import (
+from nadi.pdes.build.growth import grow
+from nadi.pdes.build.islands import all_domains
+from nadi.pdes.build.layout import Part
+from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
+from nadi.pdes.checkpoint.moving import (
     move_collectives,
     move_messages,
     move_nodes_and_links,
@@ -22,23 +22,23 @@ from pdes.checkpoint.moving import (
     own_receivers,
     slots_of,
 )
-from pdes.checkpoint.numbering import QueuePairs, Shared, shared_by
-from pdes.checkpoint.packets import LINK, put_on_links
-from pdes.checkpoint.queues import queues_of, words_of_packets
-from pdes.checkpoint.replays import load_island
-from pdes.checkpoint.values import array_list
-from pdes.checkpoint.worlds import as_world, load_routes
-from pdes.core import state as s
-from pdes.core.errors import AgreedRunError
-from pdes.core.inputs import Int64, Rows
-from pdes.core.memory import words_of
-from pdes.core.packet import inbox_later_ps, inbox_link, number_of
-from pdes.core.rows.islands import Island, IslandMember
-from pdes.core.rows.network import SampleEntry
-from pdes.core.rows.nic import FlowIn, FlowOut
-from pdes.core.rows.row import Row
-from pdes.network.link import inbox_of
-from pdes.reuse.replay import Replay
+from nadi.pdes.checkpoint.numbering import QueuePairs, Shared, shared_by
+from nadi.pdes.checkpoint.packets import LINK, put_on_links
+from nadi.pdes.checkpoint.queues import queues_of, words_of_packets
+from nadi.pdes.checkpoint.replays import load_island
+from nadi.pdes.checkpoint.values import array_list
+from nadi.pdes.checkpoint.worlds import as_world, load_routes
+from nadi.pdes.core import state as s
+from nadi.pdes.core.errors import AgreedRunError
+from nadi.pdes.core.inputs import Int64, Rows
+from nadi.pdes.core.memory import words_of
+from nadi.pdes.core.packet import inbox_later_ps, inbox_link, number_of
+from nadi.pdes.core.rows.islands import Island, IslandMember
+from nadi.pdes.core.rows.network import SampleEntry
+from nadi.pdes.core.rows.nic import FlowIn, FlowOut
+from nadi.pdes.core.rows.row import Row
+from nadi.pdes.network.link import inbox_of
+from nadi.pdes.reuse.replay import Replay
 
 # lists of blocks of rows that an LP holds outside its world
 ROW_LISTS: dict[str, type[Row]] = {"flows_out": FlowOut, "flows_in": FlowIn, "samples": SampleEntry}

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from pdes.checkpoint.numbering import QueuePairs, Shared, looked_up, walked
-from pdes.checkpoint.queues import put_in_queues, queues_of, words_of_packets
-from pdes.core import state as s
-from pdes.core.hashing import FREE, rehash
-from pdes.core.inputs import Int64, Rows
-from pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
-from pdes.core.rows.nic import KeptMessage, LaterMessage
-from pdes.core.rows.npu import Npu
-from pdes.network.port_queues import TIME_BITS
-from pdes.npu.endpoints import ENDS, SENDS
+from nadi.pdes.checkpoint.numbering import QueuePairs, Shared, looked_up, walked
+from nadi.pdes.checkpoint.queues import put_in_queues, queues_of, words_of_packets
+from nadi.pdes.core import state as s
+from nadi.pdes.core.hashing import FREE, rehash
+from nadi.pdes.core.inputs import Int64, Rows
+from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
+from nadi.pdes.core.rows.nic import KeptMessage, LaterMessage
+from nadi.pdes.core.rows.npu import Npu
+from nadi.pdes.network.port_queues import TIME_BITS
+from nadi.pdes.npu.endpoints import ENDS, SENDS
 
 BUILT_NPU = frozenset(
     ["heap", "ports", "number", "trace_base", "row_base", "slot_base", "trace_number", "place", "job_begin_ps"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.layout import Part, offsets
-from pdes.build.simulation import LogicalProcess
-from pdes.core import state as s
-from pdes.core.inputs import Int64
-from pdes.core.packet import FLAG_ACK, PAUSE_FRAME, PSN_MASK, destination, flags, sender_pair, source
+from nadi.pdes.build.layout import Part, offsets
+from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core.packet import FLAG_ACK, PAUSE_FRAME, PSN_MASK, destination, flags, sender_pair, source
 
 PAIR_MASK = (1 << 24) - 1  # of the field `sender_pair` of word 2
 PAIR_SHIFT = 24

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from pdes.build.layout import Part
-from pdes.build.simulation import LogicalProcess
-from pdes.checkpoint.queues import make_blocks
-from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
-from pdes.core.inputs import Int64
-from pdes.core.jit import kernel, load_unaligned
-from pdes.core.packet import end_of
-from pdes.core.state import world_at
-from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
-from pdes.network.link import wait_turn
+from nadi.pdes.build.layout import Part
+from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.checkpoint.queues import make_blocks
+from nadi.pdes.core.fifo import CARRY_IN, SET_DOWN, carry
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core.jit import kernel, load_unaligned
+from nadi.pdes.core.packet import end_of
+from nadi.pdes.core.state import world_at
+from nadi.pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
+from nadi.pdes.network.link import wait_turn
 
 LINK = CROSSING_WORDS - 1  # word of a packet between worlds that names its link
 

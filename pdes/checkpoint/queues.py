@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from pdes.build.layout import offsets
-from pdes.build.simulation import LogicalProcess
-from pdes.core.inputs import Int64
-from pdes.core.jit import kernel
-from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF, NEED_BLOCKS, Net
+from nadi.pdes.build.layout import offsets
+from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core.jit import kernel
+from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF, NEED_BLOCKS, Net
 
 
 @kernel

@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from pdes.build.simulation import LogicalProcess
-from pdes.checkpoint.values import packed, unpacked
-from pdes.reuse.episodes import EpisodeRecord, Messages
-from pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running
-from pdes.reuse.own_world import Collective, Episode, Member
-from pdes.reuse.records import Records
-from pdes.reuse.replay import Replay
+from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.checkpoint.values import packed, unpacked
+from nadi.pdes.reuse.episodes import EpisodeRecord, Messages
+from nadi.pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running
+from nadi.pdes.reuse.own_world import Collective, Episode, Member
+from nadi.pdes.reuse.records import Records
+from nadi.pdes.reuse.replay import Replay
 
 KINDS = (Episode, Collective, Member, EpisodeRecord, Messages)
 COUNTS = (

@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
-from pdes.checkpoint.contract import Checkpoints, SavedState
-from pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
-from pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
-from pdes.checkpoint.replays import islands_packed, load_islands, load_records, records_packed
-from pdes.checkpoint.values import array_list, numbered_arrays
-from pdes.checkpoint.worlds import in_rows, load_routes, saved_arrays, with_arrays
-from pdes.core.inputs import Int64, Program, Rows
-from pdes.core.state import SIDES
-from pdes.harvest.gathering import harvest_so_far, results
-from pdes.network.faults import make_changes
-from pdes.results import Results
-from pdes.reuse.records import Records
-from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, Cuts, StoppedError
-from pdes.workers.mailbox import Mailbox, ProcessPlace
-from pdes.workers.team import Team
+from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
+from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
+from nadi.pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
+from nadi.pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
+from nadi.pdes.checkpoint.replays import islands_packed, load_islands, load_records, records_packed
+from nadi.pdes.checkpoint.values import array_list, numbered_arrays
+from nadi.pdes.checkpoint.worlds import in_rows, load_routes, saved_arrays, with_arrays
+from nadi.pdes.core.inputs import Int64, Program, Rows
+from nadi.pdes.core.state import SIDES
+from nadi.pdes.harvest.gathering import harvest_so_far, results
+from nadi.pdes.network.faults import make_changes
+from nadi.pdes.results import Results
+from nadi.pdes.reuse.records import Records
+from nadi.pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, Cuts, StoppedError
+from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace
+from nadi.pdes.workers.team import Team
 
 
 def program_hash(program: Program) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pdes.checkpoint.contract import SavedState
+from nadi.pdes.checkpoint.contract import SavedState
 
 
 def numbered_arrays(arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:

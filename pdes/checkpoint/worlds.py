@@ -5,11 +5,11 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from pdes.build.schedule import TABLES
-from pdes.core import state as s
-from pdes.core.inputs import Rows
-from pdes.core.memory import zeros
-from pdes.network.boundary import WORD_BYTES
+from nadi.pdes.build.schedule import TABLES
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Rows
+from nadi.pdes.core.memory import zeros
+from nadi.pdes.network.boundary import WORD_BYTES
 
 
 def saved_fields(record: Any) -> tuple[tuple[str, bool], ...]:

@@ -9,9 +9,9 @@ in flight. An empty queue holds no block: its head and tail are NONE.
 
 import numpy as np
 
-from pdes.core.jit import call_hook, inline, prefetch
-from pdes.core.packet import bits
-from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF
+from nadi.pdes.core.jit import call_hook, inline, prefetch
+from nadi.pdes.core.packet import bits
+from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF
 
 NONE = -1
 head_of = bits(0, 32)  # first record of a queue by its word

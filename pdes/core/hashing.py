@@ -8,7 +8,7 @@ Python agree. The additive constants only make the inputs of `mix` differ; any o
 
 import numpy as np
 
-from pdes.core.jit import inline, kernel
+from nadi.pdes.core.jit import inline, kernel
 
 MASK32 = 0xFFFFFFFF
 

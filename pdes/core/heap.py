@@ -4,7 +4,7 @@ Slots of an NPU: its ports by number, then one per lane, the retransmission time
 entries of equal time.
 """
 
-from pdes.core.jit import inline
+from nadi.pdes.core.jit import inline
 
 
 @inline

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:  # at run time, any object with their fields works
-    from topologies import Graph
-    from workload import Program, Schedules
+    from nadi.topologies import Graph
+    from nadi.workload import Program, Schedules
 else:
     Graph = Program = Schedules = Any
 

@@ -25,10 +25,10 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
 
-from compiling import ENTRY_WORDS, kernel_cache
-from pdes.core.errors import MemoryDamageError
-from pdes.core.guards import damage_of
-from pdes.core.rows.row import Row
+from nadi.compiling import ENTRY_WORDS, kernel_cache
+from nadi.pdes.core.errors import MemoryDamageError
+from nadi.pdes.core.guards import damage_of
+from nadi.pdes.core.rows.row import Row
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -112,7 +112,7 @@ def jit_enabled() -> bool:
 
 def _module(name: str) -> Any:
     """Return a module of `compiling` that imports Numba, once something has to be compiled or loaded."""
-    return importlib.import_module(f"compiling.{name}")
+    return importlib.import_module(f"nadi.compiling.{name}")
 
 
 class _Deferred:

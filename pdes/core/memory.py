@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from pdes.core.guards import between_guards
-from pdes.core.inputs import Record, Rows
-from pdes.core.rows.row import Row
+from nadi.pdes.core.guards import between_guards
+from nadi.pdes.core.inputs import Record, Rows
+from nadi.pdes.core.rows.row import Row
 
 CACHE_LINE = 64  # bytes of a cache line
 HUGE_PAGE = 2 << 20  # bytes of a large page on x86-64 and AArch64 Linux

@@ -7,9 +7,9 @@ sums do not change from one replay to the next. There are two primes, because on
 multiple of it.
 """
 
-from pdes.core.hashing import mix, mix2
-from pdes.core.jit import inline, kernel
-from pdes.core.packet import SEQ_SHIFT, pair_word, tag_lane
+from nadi.pdes.core.hashing import mix, mix2
+from nadi.pdes.core.jit import inline, kernel
+from nadi.pdes.core.packet import SEQ_SHIFT, pair_word, tag_lane
 
 PRIME_A, PRIME_B = 2**31 - 1, 2**31 - 19  # the two largest primes below 2^31: products stay below 2^62
 

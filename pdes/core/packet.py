@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core.jit import inline
+from nadi.pdes.core.jit import inline
 
 MAX_NPUS = 1 << 19
 MAX_GROUPS = (1 << 19) - 1

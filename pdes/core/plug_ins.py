@@ -3,10 +3,10 @@
 from types import ModuleType
 from typing import Any
 
-from compiling.defects import defect_text
-from inputs import plug_ins
-from pdes.core.errors import RunError
-from pdes.core.jit import hook_address
+from nadi.compiling.defects import defect_text
+from nadi.inputs import plug_ins
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.jit import hook_address
 
 
 def module_of(kind: str, name: str, hook: str, parameters: int) -> ModuleType:

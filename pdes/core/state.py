@@ -8,10 +8,10 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.core.jit import inline, reader, seen_as
-from pdes.core.rows import flows, islands, jobs, messages, network, nic, npu
-from pdes.core.rows.row import INF
-from pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
+from nadi.pdes.core.jit import inline, reader, seen_as
+from nadi.pdes.core.rows import flows, islands, jobs, messages, network, nic, npu
+from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
 Int64 = Annotated[np.ndarray, np.int64]
 Int32 = Annotated[np.ndarray, np.int32]

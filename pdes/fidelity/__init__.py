@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from inputs import plug_ins
-from pdes.core.errors import RunError
-from pdes.core.plug_ins import check_hook
-from pdes.core.setting import setting, settings_of
-from pdes.core.state import PS_PER_BYTE_AT_1_BPS
-from pdes.fidelity import closed_form, flow, packet
-from pdes.fidelity.contract import MessageHooks, NetworkModel
+from nadi.inputs import plug_ins
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.plug_ins import check_hook
+from nadi.pdes.core.setting import setting, settings_of
+from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
+from nadi.pdes.fidelity import closed_form, flow, packet
+from nadi.pdes.fidelity.contract import MessageHooks, NetworkModel
 
 PACKET = packet.NETWORK
 REFERENCE = packet.NETWORK.name  # most detailed model, the default of runs

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdes.core.inputs import Float64, Int64
-from pdes.core.jit import hook
-from pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
-from pdes.core.setting import setting
-from pdes.core.state import INF, whole_messages, world_at
-from pdes.fidelity import packet
-from pdes.fidelity.contract import MessageHooks, NetworkModel, OwnKeys
-from pdes.messages.events import ARRIVE, STEP
-from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
-from pdes.network.link import count_for_job, count_sent, link_psb
-from pdes.network.routing import forwarding_ps
+from nadi.pdes.core.inputs import Float64, Int64
+from nadi.pdes.core.jit import hook
+from nadi.pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
+from nadi.pdes.core.setting import setting
+from nadi.pdes.core.state import INF, whole_messages, world_at
+from nadi.pdes.fidelity import packet
+from nadi.pdes.fidelity.contract import MessageHooks, NetworkModel, OwnKeys
+from nadi.pdes.messages.events import ARRIVE, STEP
+from nadi.pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
+from nadi.pdes.network.link import count_for_job, count_sent, link_psb
+from nadi.pdes.network.routing import forwarding_ps
 
 
 @hook

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from pdes.core.setting import settings_of
+from nadi.pdes.core.setting import settings_of
 
 MAX_MESSAGE_BYTES = 1 << 40
 NO_PAUSES = "nothing pauses links at this level; expected another fault"  # of a fault that pauses links

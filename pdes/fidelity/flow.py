@@ -11,16 +11,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pdes.core.jit import call_hook, clock_ns, hook, inline, outline
-from pdes.core.packet import destination
-from pdes.core.rows.row import INF
-from pdes.core.setting import setting
-from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
-from pdes.fidelity.contract import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
-from pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
-from pdes.messages.flows.coupled import end_stage, lay_coupled
-from pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
-from pdes.messages.flows.rates import (
+from nadi.pdes.core.jit import call_hook, clock_ns, hook, inline, outline
+from nadi.pdes.core.packet import destination
+from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core.setting import setting
+from nadi.pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
+from nadi.pdes.fidelity.contract import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
+from nadi.pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
+from nadi.pdes.messages.flows.coupled import end_stage, lay_coupled
+from nadi.pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
+from nadi.pdes.messages.flows.rates import (
     MAX_RATE_BPS,
     ask_to_solve,
     bring_up_to_date,
@@ -31,9 +31,9 @@ from pdes.messages.flows.rates import (
     set_finish,
     solve,
 )
-from pdes.messages.flows.turns import first_to_end, leave_turn, wait_for_turn
-from pdes.messages.whole import add_message_event, leaves
-from pdes.network.link import count_for_job, count_sent
+from nadi.pdes.messages.flows.turns import first_to_end, leave_turn, wait_for_turn
+from nadi.pdes.messages.whole import add_message_event, leaves
+from nadi.pdes.network.link import count_for_job, count_sent
 
 COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run, 40 s at 10 us each, above which "auto" couples collectives
 

@@ -13,11 +13,11 @@ to the end of the cell, or until it posts a message that is a flow: another NPU'
 
 import numpy as np
 
-from pdes.core.jit import call_hook, hook, inline, outline
-from pdes.core.packet import CONNECTION_SHIFT, destination, inbox_later_ps, number_of, sender_pair
-from pdes.core.state import INF, whole_messages, world_at
-from pdes.fidelity.flow import take_up
-from pdes.messages.events import (
+from nadi.pdes.core.jit import call_hook, hook, inline, outline
+from nadi.pdes.core.packet import CONNECTION_SHIFT, destination, inbox_later_ps, number_of, sender_pair
+from nadi.pdes.core.state import INF, whole_messages, world_at
+from nadi.pdes.fidelity.flow import take_up
+from nadi.pdes.messages.events import (
     FINISH,
     KEY_SHIFT,
     KIND_SHIFT,
@@ -28,19 +28,19 @@ from pdes.messages.events import (
     next_event_ps,
     take_event,
 )
-from pdes.messages.flows.keyed_heap import remove, sift
-from pdes.messages.flows.paths import lay_path, load_message
-from pdes.messages.flows.rates import ask_to_solve, enter, leave
-from pdes.messages.message_loop import KEY_NPU_MASK, are_events_short, are_hops_short, has_arrived
-from pdes.messages.whole import ends_of, post_message
-from pdes.network.batch import blocks_short, order_ties, take_batch
-from pdes.network.link import inbox_of, nominal_psb
-from pdes.nic.counting import count_posted
-from pdes.nic.transport import line_up, queue_pair
-from pdes.npu.collective import send_has_left
-from pdes.npu.delivery import message_done
-from pdes.npu.npu_window import follow_up, next_action, short_of
-from pdes.npu.trace import NOTHING
+from nadi.pdes.messages.flows.keyed_heap import remove, sift
+from nadi.pdes.messages.flows.paths import lay_path, load_message
+from nadi.pdes.messages.flows.rates import ask_to_solve, enter, leave
+from nadi.pdes.messages.message_loop import KEY_NPU_MASK, are_events_short, are_hops_short, has_arrived
+from nadi.pdes.messages.whole import ends_of, post_message
+from nadi.pdes.network.batch import blocks_short, order_ties, take_batch
+from nadi.pdes.network.link import inbox_of, nominal_psb
+from nadi.pdes.nic.counting import count_posted
+from nadi.pdes.nic.transport import line_up, queue_pair
+from nadi.pdes.npu.collective import send_has_left
+from nadi.pdes.npu.delivery import message_done
+from nadi.pdes.npu.npu_window import follow_up, next_action, short_of
+from nadi.pdes.npu.trace import NOTHING
 
 MIN_SHARE = 64  # packets get at least 1 / MIN_SHARE of a link's rate: an acknowledgement takes 0.1 µs at 400 Gb/s
 ENDLESS_BYTES = 1e300  # bytes of a placeholder: it has no end at any rate

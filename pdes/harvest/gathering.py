@@ -8,24 +8,24 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
-from pdes.build.jobs import digests
-from pdes.build.settings import Settings
-from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.core import packet
-from pdes.core import state as s
-from pdes.core.errors import RunError
-from pdes.core.inputs import Array, Graph, Int8, Int64, Program, Record, Rows
-from pdes.core.memory import peak_rss_bytes, rows_of
-from pdes.core.packet import bytes_sent, longest_wait_ps, packets_sent
-from pdes.core.rows.network import Gate
-from pdes.core.rows.nic import FlowIn, FlowOut
-from pdes.core.rows.row import Row
-from pdes.core.rows.run import Counters
-from pdes.core.state import PS_PER_BYTE_AT_1_BPS
-from pdes.harvest.samples import by_interval, samples_of
-from pdes.harvest.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
-from pdes.nic import rendezvous
-from pdes.results import Results
+from nadi.pdes.build.jobs import digests
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.core import packet
+from nadi.pdes.core import state as s
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.inputs import Array, Graph, Int8, Int64, Program, Record, Rows
+from nadi.pdes.core.memory import peak_rss_bytes, rows_of
+from nadi.pdes.core.packet import bytes_sent, longest_wait_ps, packets_sent
+from nadi.pdes.core.rows.network import Gate
+from nadi.pdes.core.rows.nic import FlowIn, FlowOut
+from nadi.pdes.core.rows.row import Row
+from nadi.pdes.core.rows.run import Counters
+from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
+from nadi.pdes.harvest.samples import by_interval, samples_of
+from nadi.pdes.harvest.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
+from nadi.pdes.nic import rendezvous
+from nadi.pdes.results import Results
 
 _OTHER_NAMES = {
     "hops": "packet_hops",

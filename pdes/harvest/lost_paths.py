@@ -5,9 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pdes.build.schedule import Faults
-from pdes.core.inputs import Bools, Graph, Int64
-from pdes.network.framing import AGGREGATOR_KIND
+from nadi.pdes.build.schedule import Faults
+from nadi.pdes.core.inputs import Bools, Graph, Int64
+from nadi.pdes.network.framing import AGGREGATOR_KIND
 
 PS_PER_MS = 10**9
 MAX_PLACES = 8  # places that a message lists

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pdes.build.simulation import LogicalProcess
-from pdes.core.inputs import Array, Int64
-from pdes.network.sampling import QUEUED, SENT
+from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.core.inputs import Array, Int64
+from nadi.pdes.network.sampling import QUEUED, SENT
 
 _ENTRY = ("link", "kind", "interval", "amount")  # words of SampleEntry
 _LAST = {SENT: ("sent_interval", "sent_bytes"), QUEUED: ("queue_interval", "queue_bytes")}  # words of LinkSample

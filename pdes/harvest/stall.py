@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.core import state as s
-from pdes.core.inputs import Graph, Int32, Int64, Rows
-from pdes.core.packet import destination, end_of, instance_key
-from pdes.core.rows.nic import PendingRequest
-from pdes.harvest.lost_paths import LostPaths, end_name, listed
-from pdes.npu.agenda import lane_place
-from pdes.npu.collective import npu_of_peer
-from pdes.npu.one_at_a_time import COMMUNICATION
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
+from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Graph, Int32, Int64, Rows
+from nadi.pdes.core.packet import destination, end_of, instance_key
+from nadi.pdes.core.rows.nic import PendingRequest
+from nadi.pdes.harvest.lost_paths import LostPaths, end_name, listed
+from nadi.pdes.npu.agenda import lane_place
+from nadi.pdes.npu.collective import npu_of_peer
+from nadi.pdes.npu.one_at_a_time import COMMUNICATION
+from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
 TOO_LATE_TEXT = (
     f"simulated time exceeds {s.LONGEST_RUN_PS} ps (26 days), the maximum that the engine can represent; "

@@ -16,11 +16,11 @@ are rare and enter a small heap.
 
 import numpy as np
 
-from pdes.core.heap import heap_pop, heap_push
-from pdes.core.inputs import Int64, Record, Rows
-from pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
-from pdes.core.rows.messages import FIRST_EVENT, MERGING, SORTING, WAITING
-from pdes.core.state import INF, MessageModels
+from nadi.pdes.core.heap import heap_pop, heap_push
+from nadi.pdes.core.inputs import Int64, Record, Rows
+from nadi.pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
+from nadi.pdes.core.rows.messages import FIRST_EVENT, MERGING, SORTING, WAITING
+from nadi.pdes.core.state import INF, MessageModels
 
 KIND_SHIFT = 60
 KEY_SHIFT = 40

@@ -6,10 +6,10 @@ event, as in pdes/npu/npu_window.py, whose trace rows, lanes and collectives it 
 
 import numpy as np
 
-from pdes.core.heap import heap_pop
-from pdes.core.jit import call_hook, inline, kernel
-from pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lane, tag_seq
-from pdes.core.state import (
+from nadi.pdes.core.heap import heap_pop
+from nadi.pdes.core.jit import call_hook, inline, kernel
+from nadi.pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lane, tag_seq
+from nadi.pdes.core.state import (
     COMPUTE_LANE,
     DONE,
     FULL,
@@ -23,7 +23,7 @@ from pdes.core.state import (
     whole_messages,
     world_at,
 )
-from pdes.messages.events import (
+from nadi.pdes.messages.events import (
     ARRIVE,
     FINISH,
     FIRST_DONE,
@@ -40,15 +40,15 @@ from pdes.messages.events import (
     next_event_ps,
     take_event,
 )
-from pdes.messages.whole import add_message_event, ends_of
-from pdes.nic.counting import finish_flow
-from pdes.npu.agenda import begin_slot, take_due
-from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
-from pdes.npu.delivery import in_lane_at, receive_row
-from pdes.npu.npu_window import short_of
-from pdes.npu.one_at_a_time import begin_turns, takes_turn
-from pdes.npu.remote_memory import serve_next
-from pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, post_send, start_row
+from nadi.pdes.messages.whole import add_message_event, ends_of
+from nadi.pdes.nic.counting import finish_flow
+from nadi.pdes.npu.agenda import begin_slot, take_due
+from nadi.pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
+from nadi.pdes.npu.delivery import in_lane_at, receive_row
+from nadi.pdes.npu.npu_window import short_of
+from nadi.pdes.npu.one_at_a_time import begin_turns, takes_turn
+from nadi.pdes.npu.remote_memory import serve_next
+from nadi.pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, post_send, start_row
 
 PAUSED, TOO_LATE = 4, 5  # status values in addition to those of pdes.core.state
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from pdes.core.jit import kernel
-from pdes.core.packet import P2P, message_tag
-from pdes.core.state import DONE, FULL, world_at
-from pdes.messages.events import next_event_ps
-from pdes.messages.message_loop import are_events_short, are_hops_short
-from pdes.network.batch import blocks_short
-from pdes.nic.transport import post
-from pdes.npu.npu_window import short_of
+from nadi.pdes.core.jit import kernel
+from nadi.pdes.core.packet import P2P, message_tag
+from nadi.pdes.core.state import DONE, FULL, world_at
+from nadi.pdes.messages.events import next_event_ps
+from nadi.pdes.messages.message_loop import are_events_short, are_hops_short
+from nadi.pdes.network.batch import blocks_short
+from nadi.pdes.nic.transport import post
+from nadi.pdes.npu.npu_window import short_of
 
 
 @kernel

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from pdes.core.jit import hook, inline, outline
-from pdes.core.packet import SHARES_SHIFT, destination, header, pair_word
-from pdes.core.state import REF_INSTANCE, REF_LANE, take_row, whole_messages, world_at
-from pdes.messages.events import FIRST_POST, KEY_SHIFT, LEFT, OWN, STEP, add_event
-from pdes.network.routing import next_link
-from pdes.nic.transport import has_own_pair, queue_pair
+from nadi.pdes.core.jit import hook, inline, outline
+from nadi.pdes.core.packet import SHARES_SHIFT, destination, header, pair_word
+from nadi.pdes.core.state import REF_INSTANCE, REF_LANE, take_row, whole_messages, world_at
+from nadi.pdes.messages.events import FIRST_POST, KEY_SHIFT, LEFT, OWN, STEP, add_event
+from nadi.pdes.network.routing import next_link
+from nadi.pdes.nic.transport import has_own_pair, queue_pair
 
 LONGEST_STEP_PS = 2.4e18  # upper bound of a step: more than LONGEST_RUN_PS, so it ends the run before times overflow
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from pdes.core.fifo import NONE, prefetch_block
-from pdes.core.hashing import mix, mix2
-from pdes.core.jit import inline
-from pdes.core.packet import LINK_BITS, inbox_later_ps, inbox_link
-from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
-from pdes.network.link import inbox_of
-from pdes.network.own_counts import count_tie
-from pdes.network.sampling import samples_short
+from nadi.pdes.core.fifo import NONE, prefetch_block
+from nadi.pdes.core.hashing import mix, mix2
+from nadi.pdes.core.jit import inline
+from nadi.pdes.core.packet import LINK_BITS, inbox_later_ps, inbox_link
+from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
+from nadi.pdes.network.link import inbox_of
+from nadi.pdes.network.own_counts import count_tie
+from nadi.pdes.network.sampling import samples_short
 
 BUCKETS = 256  # buckets of the first sorting pass
 SMALL_BATCH = 24  # batch size up to which insertion sort is used

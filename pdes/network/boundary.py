@@ -8,8 +8,8 @@ no more packets in a window than fit on the wire, so a half never overflows. The
 which may be in its own memory, in memory shared between processes, or where parcels of another team are unpacked.
 """
 
-from pdes.core.jit import inline
-from pdes.core.packet import end_of
+from nadi.pdes.core.jit import inline
+from nadi.pdes.core.packet import end_of
 
 HEADER_WORDS = 1  # words of a half's header, which shares its cache line with the first record
 CROSSING_WORDS = 5  # words of a record without telemetry

@@ -5,10 +5,10 @@ one grid for all LPs. An LP that has nothing to do in that cell makes the change
 makes no difference, since a change causes no event.
 """
 
-from pdes.core.jit import copy_row, hook, inline
-from pdes.core.packet import PAUSE, class_of, end_of, link_meta, number_of, pause_word
-from pdes.core.state import CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, INF, world_at
-from pdes.network.port_queues import set_pause
+from nadi.pdes.core.jit import copy_row, hook, inline
+from nadi.pdes.core.packet import PAUSE, class_of, end_of, link_meta, number_of, pause_word
+from nadi.pdes.core.state import CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, INF, world_at
+from nadi.pdes.network.port_queues import set_pause
 
 
 @inline

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core.inputs import Bools, Framing, Graph, Int64
-from pdes.core.jit import inline
-from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags
+from nadi.pdes.core.inputs import Bools, Framing, Graph, Int64
+from nadi.pdes.core.jit import inline
+from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags
 
 FLIT_BYTES = 16
 LINE_BYTES = 128

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carry, prefetch_block, push, take_block
-from pdes.core.hashing import mix3
-from pdes.core.jit import inline, outline, prefetch, trailing_zeros
-from pdes.core.packet import (
+from nadi.pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carry, prefetch_block, push, take_block
+from nadi.pdes.core.hashing import mix3
+from nadi.pdes.core.jit import inline, outline, prefetch, trailing_zeros
+from nadi.pdes.core.packet import (
     LINK_BITS,
     PAUSE_FRAME,
     SHARE_UNITS,
@@ -20,10 +20,10 @@ from pdes.core.packet import (
     wire_bytes,
     with_longest_wait,
 )
-from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
-from pdes.network.boundary import FAR_WINDOWS, put_out
-from pdes.network.framing import framed_bytes
-from pdes.network.sampling import sample_queue, sample_sent
+from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
+from nadi.pdes.network.boundary import FAR_WINDOWS, put_out
+from nadi.pdes.network.framing import framed_bytes
+from nadi.pdes.network.sampling import sample_queue, sample_sent
 
 
 @inline

@@ -4,7 +4,7 @@ They depend neither on the time since the run's begin nor on the place of the no
 after a pause (`const.tie_pause_ps`), so that later choices follow from what happens then.
 """
 
-from pdes.core.jit import inline
+from nadi.pdes.core.jit import inline
 
 
 @inline

@@ -6,10 +6,10 @@ lasts until its resume: real ports refresh pauses before they expire.
 
 import numpy as np
 
-from pdes.core.fifo import SET_DOWN, append, carry, ends, head_of, tail_of, take_block
-from pdes.core.jit import call_hook, inline
-from pdes.core.packet import PAUSE, asks_to_pause, inbox_link, logged_pause, number_of, paused_class
-from pdes.core.state import CONTROL, TRIMMED
+from nadi.pdes.core.fifo import SET_DOWN, append, carry, ends, head_of, tail_of, take_block
+from nadi.pdes.core.jit import call_hook, inline
+from nadi.pdes.core.packet import PAUSE, asks_to_pause, inbox_link, logged_pause, number_of, paused_class
+from nadi.pdes.core.state import CONTROL, TRIMMED
 
 TRIMMED_A_TURN = 10  # trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)
 TIME_BITS = 40  # bits of the queueing time in word 0 of a packet that waits; the ingress link is above them

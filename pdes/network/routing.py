@@ -9,10 +9,10 @@ If tables name several homes of a destination, the nearest is used. Dimensions a
 
 import numpy as np
 
-from pdes.core.hashing import mix, mix3
-from pdes.core.jit import call_hook, hook, inline
-from pdes.core.packet import CONNECTION_SHIFT, entropy
-from pdes.core.state import world_at
+from nadi.pdes.core.hashing import mix, mix3
+from nadi.pdes.core.jit import call_hook, hook, inline
+from nadi.pdes.core.packet import CONNECTION_SHIFT, entropy
+from nadi.pdes.core.state import world_at
 
 DIM_RING, DIM_TABLE = 0, 1  # modes of a dimension at a node; in all other modes there is one way
 SET_SHIFT = 22  # position of the number of links in a cell

@@ -5,8 +5,8 @@ which the host empties when it is nearly full. So intervals without traffic take
 nothing but the packets of its link.
 """
 
-from pdes.core.jit import inline, outline
-from pdes.core.state import NEED_SAMPLES
+from nadi.pdes.core.jit import inline, outline
+from nadi.pdes.core.state import NEED_SAMPLES
 
 SENT, QUEUED = 0, 1  # kinds of entries of the log
 

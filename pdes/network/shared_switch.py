@@ -10,10 +10,10 @@ time order, since each departure may end it.
 
 import numpy as np
 
-from pdes.core.fifo import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
-from pdes.core.hashing import mix3
-from pdes.core.jit import hook, inline, outline, prefetch
-from pdes.core.packet import (
+from nadi.pdes.core.fifo import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
+from nadi.pdes.core.hashing import mix3
+from nadi.pdes.core.jit import hook, inline, outline, prefetch
+from nadi.pdes.core.packet import (
     FLAG_ACK,
     FLAG_MARK,
     FLAG_TRIMMED,
@@ -31,7 +31,7 @@ from pdes.core.packet import (
     trimmed,
     wire_bytes,
 )
-from pdes.core.state import (
+from nadi.pdes.core.state import (
     CONTROL,
     FRAMES,
     INF,
@@ -41,9 +41,9 @@ from pdes.core.state import (
     TRIMMED,
     world_at,
 )
-from pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
-from pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
-from pdes.network.port_queues import (
+from nadi.pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
+from nadi.pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
+from nadi.pdes.network.port_queues import (
     TIME_BITS,
     TIME_MASK,
     control_waits,
@@ -54,9 +54,9 @@ from pdes.network.port_queues import (
     on_pause,
     paused_link,
 )
-from pdes.network.routing import balanced, choose, switch_cell_to
-from pdes.network.sampling import sample_queue
-from pdes.network.switch import switches_window
+from nadi.pdes.network.routing import balanced, choose, switch_cell_to
+from nadi.pdes.network.sampling import sample_queue
+from nadi.pdes.network.switch import switches_window
 
 AHEAD = 4  # packets of the batch by which prefetching precedes use
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1

@@ -7,13 +7,13 @@ before it has arrived.
 
 import numpy as np
 
-from pdes.core.fifo import prefetch_following
-from pdes.core.jit import inline, outline, prefetch
-from pdes.core.packet import destination, end_of, inbox_link, wire_bytes
-from pdes.core.state import CARE, INSIDE
-from pdes.network.batch import blocks_short, give_back, inbox_blocks, order_ties, order_ties_at_ports, take_batch
-from pdes.network.boundary import put_out
-from pdes.network.link import (
+from nadi.pdes.core.fifo import prefetch_following
+from nadi.pdes.core.jit import inline, outline, prefetch
+from nadi.pdes.core.packet import destination, end_of, inbox_link, wire_bytes
+from nadi.pdes.core.state import CARE, INSIDE
+from nadi.pdes.network.batch import blocks_short, give_back, inbox_blocks, order_ties, order_ties_at_ports, take_batch
+from nadi.pdes.network.boundary import put_out
+from nadi.pdes.network.link import (
     class_row,
     drop,
     far_reach,
@@ -27,7 +27,7 @@ from pdes.network.link import (
     serialisation_ps,
     wait_turn,
 )
-from pdes.network.routing import balanced, choose, switch_cell_to
+from nadi.pdes.network.routing import balanced, choose, switch_cell_to
 
 AHEAD = 8  # packets by which prefetching of the next record's place precedes use
 

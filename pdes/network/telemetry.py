@@ -3,10 +3,10 @@
 Between two places the row is in `carried`. Only congestion controls that use telemetry (HPCC) pay for this.
 """
 
-from pdes.core.fifo import CARRY_IN, PUT_OUT, SET_DOWN
-from pdes.core.jit import hook, load_unaligned
-from pdes.core.state import MAX_TELEMETRY_HOPS, world_at
-from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
+from nadi.pdes.core.fifo import CARRY_IN, PUT_OUT, SET_DOWN
+from nadi.pdes.core.jit import hook, load_unaligned
+from nadi.pdes.core.state import MAX_TELEMETRY_HOPS, world_at
+from nadi.pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 
 MET_WORDS = 2 * MAX_TELEMETRY_HOPS
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from pdes.core.jit import hook
-from pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class
-from pdes.core.state import CC_SENT, world_at
-from pdes.network.link import link_psb, serialisation_ps
-from pdes.nic.control import update_control
-from pdes.nic.pacing import take_soonest
-from pdes.nic.port import leave_turns, may_send, set_pace, someone_waits, take_turns
+from nadi.pdes.core.jit import hook
+from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class
+from nadi.pdes.core.state import CC_SENT, world_at
+from nadi.pdes.network.link import link_psb, serialisation_ps
+from nadi.pdes.nic.control import update_control
+from nadi.pdes.nic.pacing import take_soonest
+from nadi.pdes.nic.port import leave_turns, may_send, set_pace, someone_waits, take_turns
 
 
 @hook

@@ -1,7 +1,7 @@
 """The interface of the transport to congestion control, and functions that rate controls share."""
 
-from pdes.core.jit import call_hook, inline
-from pdes.core.state import PS_PER_BYTE_AT_1_BPS
+from nadi.pdes.core.jit import call_hook, inline
+from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 
 ECHO_BITS = 38  # bits of the time that an acknowledgement echoes: it returns within 0.27 s
 ECHO_MASK = (1 << ECHO_BITS) - 1

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pdes.core.jit import inline
-from pdes.core.message_digest import add_message
-from pdes.core.packet import (
+from nadi.pdes.core.jit import inline
+from nadi.pdes.core.message_digest import add_message
+from nadi.pdes.core.packet import (
     CONTROL,
     GROUP_SHIFT,
     P2P,

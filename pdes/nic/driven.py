@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core.inputs import Program
-from pdes.core.jit import hook, inline
-from pdes.core.packet import P2P, SHARE_UNITS
-from pdes.core.state import CC_START, world_at
-from pdes.network.link import full_packet_bytes, link_psb, on_link_bytes, serialisation_ps
-from pdes.nic.congestion import Control
+from nadi.pdes.core.inputs import Program
+from nadi.pdes.core.jit import hook, inline
+from nadi.pdes.core.packet import P2P, SHARE_UNITS
+from nadi.pdes.core.state import CC_START, world_at
+from nadi.pdes.network.link import full_packet_bytes, link_psb, on_link_bytes, serialisation_ps
+from nadi.pdes.nic.congestion import Control
 
 
 @inline

@@ -6,7 +6,7 @@ number of the queue pair, which is the order of creation in the NPU.
 
 import numpy as np
 
-from pdes.core.jit import inline, outline
+from nadi.pdes.core.jit import inline, outline
 
 
 @inline

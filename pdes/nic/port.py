@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from pdes.core.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
-from pdes.core.heap import heap_hasten, heap_push
-from pdes.core.jit import call_hook, inline
-from pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
-from pdes.core.state import INF, LANES
-from pdes.network.link import link_send
-from pdes.nic.control import echo_at
-from pdes.nic.pacing import hold_back
-from pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
+from nadi.pdes.core.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
+from nadi.pdes.core.heap import heap_hasten, heap_push
+from nadi.pdes.core.jit import call_hook, inline
+from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
+from nadi.pdes.core.state import INF, LANES
+from nadi.pdes.network.link import link_send
+from nadi.pdes.nic.control import echo_at
+from nadi.pdes.nic.pacing import hold_back
+from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 
 NOT_KICKED = -2  # word `kick_next` of a port that is not in the NPU's list of ports to try
 TAKES_TURNS, HELD_BACK = 1, 2

@@ -9,10 +9,10 @@ of arrival.
 
 import numpy as np
 
-from pdes.core.jit import call_hook, hook, inline, outline
-from pdes.core.packet import CONTROL, tag_for
-from pdes.core.state import INF, asking, give_row_back, requests, take_row, world_at
-from pdes.nic.transport import post, queue_pair
+from nadi.pdes.core.jit import call_hook, hook, inline, outline
+from nadi.pdes.core.packet import CONTROL, tag_for
+from nadi.pdes.core.state import INF, asking, give_row_back, requests, take_row, world_at
+from nadi.pdes.nic.transport import post, queue_pair
 
 KIND_SHIFT = 22  # position of the kind of message in a tag with rendezvous, above the lane
 KIND_MASK = 3 << KIND_SHIFT

@@ -8,8 +8,8 @@ again. Messages complete in order (as in InfiniBand), so tags of their last pack
 
 import numpy as np
 
-from pdes.core.jit import call_hook, hook, inline
-from pdes.core.state import SELECTIVE_PACKETS, give_row_back, kept_messages, world_at
+from nadi.pdes.core.jit import call_hook, hook, inline
+from nadi.pdes.core.state import SELECTIVE_PACKETS, give_row_back, kept_messages, world_at
 
 FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)  # operations of the sender's hook
 MESSAGE_BITS = 24  # bits of the message in the result of TAKE_LOST; the sequence number is above

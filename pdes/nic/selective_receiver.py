@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from pdes.core.jit import hook, inline
-from pdes.core.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, flags, wire_bytes
-from pdes.core.state import SELECTIVE_PACKETS, kept_messages, take_row, world_at
-from pdes.nic.control import ECHO_BITS
-from pdes.nic.counting import finish_flow
-from pdes.nic.selective import clear_bit, is_set, set_bit
-from pdes.nic.transport import echo_of, payload_bytes, send_ack
+from nadi.pdes.core.jit import hook, inline
+from nadi.pdes.core.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, flags, wire_bytes
+from nadi.pdes.core.state import SELECTIVE_PACKETS, kept_messages, take_row, world_at
+from nadi.pdes.nic.control import ECHO_BITS
+from nadi.pdes.nic.counting import finish_flow
+from nadi.pdes.nic.selective import clear_bit, is_set, set_bit
+from nadi.pdes.nic.transport import echo_of, payload_bytes, send_ack
 
 
 @inline

@@ -8,9 +8,9 @@ recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 
 import numpy as np
 
-from pdes.core.hashing import FREE, find, find_row, mix2
-from pdes.core.jit import call_hook, clear_row, hook, inline, outline
-from pdes.core.packet import (
+from nadi.pdes.core.hashing import FREE, find, find_row, mix2
+from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline
+from nadi.pdes.core.packet import (
     CONNECTION_SHIFT,
     FLAG_ACK,
     FLAG_CLASS,
@@ -35,7 +35,7 @@ from pdes.core.packet import (
     source,
     wire_bytes,
 )
-from pdes.core.state import (
+from nadi.pdes.core.state import (
     CC_ACK,
     CC_CNP,
     CC_LOSS,
@@ -49,12 +49,12 @@ from pdes.core.state import (
     take_row,
     world_at,
 )
-from pdes.network.link import class_row, link_send, share_psb
-from pdes.network.routing import npu_route, path_of
-from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
-from pdes.nic.counting import count_posted, finish_flow, within_job
-from pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
-from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
+from nadi.pdes.network.link import class_row, link_send, share_psb
+from nadi.pdes.network.routing import npu_route, path_of
+from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
+from nadi.pdes.nic.counting import count_posted, finish_flow, within_job
+from nadi.pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
+from nadi.pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 
 @inline

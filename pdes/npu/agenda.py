@@ -6,10 +6,10 @@ the first. A place is a lane of an instance, or the whole instance, which follow
 
 import numpy as np
 
-from pdes.core.heap import heap_hasten
-from pdes.core.jit import call_hook, inline
-from pdes.core.state import LANES, LAUNCHING, STARTED, STIRRED_LANES
-from pdes.nic.port import set_event
+from nadi.pdes.core.heap import heap_hasten
+from nadi.pdes.core.jit import call_hook, inline
+from nadi.pdes.core.state import LANES, LAUNCHING, STARTED, STIRRED_LANES
+from nadi.pdes.nic.port import set_event
 
 DUE = -1  # word `due` of a place whose postponed step may be posted
 

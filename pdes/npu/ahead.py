@@ -6,9 +6,9 @@ what the stage before has prefetched.
 
 import numpy as np
 
-from pdes.core.hashing import home
-from pdes.core.jit import inline, prefetch
-from pdes.core.packet import (
+from nadi.pdes.core.hashing import home
+from nadi.pdes.core.jit import inline, prefetch
+from nadi.pdes.core.packet import (
     FLAG_ACK,
     FLAG_LAST,
     flags,
@@ -19,9 +19,9 @@ from pdes.core.packet import (
     tag_lane,
     tag_seq,
 )
-from pdes.core.state import BLOCK_SHIFT
-from pdes.network.link import inbox_of
-from pdes.npu.agenda import lane_place
+from nadi.pdes.core.state import BLOCK_SHIFT
+from nadi.pdes.network.link import inbox_of
+from nadi.pdes.npu.agenda import lane_place
 
 MAX_NAMED = 4  # packets of an inbox whose queue pairs and lanes are prefetched; few inboxes get more in a cell
 FAR, NEAR, NEXT, SOON = 6, 4, 2, 1  # number of turns by which each stage precedes the NPU's turn

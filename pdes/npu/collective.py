@@ -5,14 +5,14 @@ Messages that come before the member has started wait as counts per lane.
 
 import numpy as np
 
-from pdes.core.hashing import FREE, find, remove
-from pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
-from pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
-from pdes.core.state import LAUNCHING, REF_INSTANCE, REF_LANE, STARTED, STIRRED_LANES, world_at
-from pdes.nic.rendezvous import answer_next, is_used, post_or_ask
-from pdes.nic.transport import post
-from pdes.npu.agenda import DUE, lane_place, put_off, stir, wake_place
-from pdes.npu.tokens import lane_done, may_begin
+from nadi.pdes.core.hashing import FREE, find, remove
+from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
+from nadi.pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
+from nadi.pdes.core.state import LAUNCHING, REF_INSTANCE, REF_LANE, STARTED, STIRRED_LANES, world_at
+from nadi.pdes.nic.rendezvous import answer_next, is_used, post_or_ask
+from nadi.pdes.nic.transport import post
+from nadi.pdes.npu.agenda import DUE, lane_place, put_off, stir, wake_place
+from nadi.pdes.npu.tokens import lane_done, may_begin
 
 
 @inline

@@ -11,10 +11,10 @@ with the words slow_1000ths, running, work_ps, work_part, since_ps and due_ps.
 
 import numpy as np
 
-from pdes.core.heap import heap_hasten, heap_postpone
-from pdes.core.jit import inline, outline
-from pdes.core.state import COMPUTE_LANE, SLOWDOWN_UNIT, world_at
-from pdes.nic.port import set_event
+from nadi.pdes.core.heap import heap_hasten, heap_postpone
+from nadi.pdes.core.jit import inline, outline
+from nadi.pdes.core.state import COMPUTE_LANE, SLOWDOWN_UNIT, world_at
+from nadi.pdes.nic.port import set_event
 
 
 @inline

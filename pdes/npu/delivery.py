@@ -6,14 +6,14 @@ takes its messages in order.
 
 import numpy as np
 
-from pdes.core.jit import call_hook, hook, inline, outline
-from pdes.core.packet import CALL_LANE, P2P, rank_of, receive_key, source, tag_group, tag_lane, tag_seq
-from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED, world_at
-from pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
-from pdes.npu.agenda import lane_place
-from pdes.npu.collective import arrives, first_lane_of, instance, instance_for
-from pdes.npu.in_flight import call
-from pdes.npu.trace import NOTHING, row_of_collective
+from nadi.pdes.core.jit import call_hook, hook, inline, outline
+from nadi.pdes.core.packet import CALL_LANE, P2P, rank_of, receive_key, source, tag_group, tag_lane, tag_seq
+from nadi.pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED, world_at
+from nadi.pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
+from nadi.pdes.npu.agenda import lane_place
+from nadi.pdes.npu.collective import arrives, first_lane_of, instance, instance_for
+from nadi.pdes.npu.in_flight import call
+from nadi.pdes.npu.trace import NOTHING, row_of_collective
 
 TOUCHES = 3  # memory accesses per reduced byte: two reads and a write
 

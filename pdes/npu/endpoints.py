@@ -14,20 +14,20 @@ A list of the NPU holds its future actions on messages by time; equal times in o
 
 import numpy as np
 
-from pdes.core.heap import heap_hasten
-from pdes.core.jit import call_hook, hook, inline
-from pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, header, source, tag_group, tag_lane
-from pdes.core.state import ROW_DONE, give_row_back, later_messages, take_row, world_at
-from pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
-from pdes.network.routing import forwarding_ps, next_link, npu_route
-from pdes.nic.counting import count_posted
-from pdes.nic.port import set_event
-from pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
-from pdes.nic.transport import line_up, payload_bytes, queue_pair
-from pdes.npu.agenda import agenda_slot
-from pdes.npu.collective import send_has_left, start_collective
-from pdes.npu.delivery import in_lane_at, message_done
-from pdes.npu.trace import KIND_COLLECTIVE, finish_row, post_send
+from nadi.pdes.core.heap import heap_hasten
+from nadi.pdes.core.jit import call_hook, hook, inline
+from nadi.pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, header, source, tag_group, tag_lane
+from nadi.pdes.core.state import ROW_DONE, give_row_back, later_messages, take_row, world_at
+from nadi.pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
+from nadi.pdes.network.routing import forwarding_ps, next_link, npu_route
+from nadi.pdes.nic.counting import count_posted
+from nadi.pdes.nic.port import set_event
+from nadi.pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
+from nadi.pdes.nic.transport import line_up, payload_bytes, queue_pair
+from nadi.pdes.npu.agenda import agenda_slot
+from nadi.pdes.npu.collective import send_has_left, start_collective
+from nadi.pdes.npu.delivery import in_lane_at, message_done
+from nadi.pdes.npu.trace import KIND_COLLECTIVE, finish_row, post_send
 
 SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, LAPSED, ENDS, NOTICED = range(9)
 """Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a

@@ -8,11 +8,11 @@ no member keeps a collective in line that another member waits for.
 
 import numpy as np
 
-from pdes.core.jit import hook, inline, outline
-from pdes.core.state import COMPUTE_LANE, ROW_CALLED, ROW_READY, world_at
-from pdes.npu.contention import count_running
-from pdes.npu.tokens import FIFO, PRIORITY
-from pdes.npu.trace import make_ready, row_of_collective
+from nadi.pdes.core.jit import hook, inline, outline
+from nadi.pdes.core.state import COMPUTE_LANE, ROW_CALLED, ROW_READY, world_at
+from nadi.pdes.npu.contention import count_running
+from nadi.pdes.npu.tokens import FIFO, PRIORITY
+from nadi.pdes.npu.trace import make_ready, row_of_collective
 
 
 @hook

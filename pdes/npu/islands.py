@@ -14,10 +14,10 @@ Aggregators send nothing before they receive, so that it does not matter how lon
 
 import numpy as np
 
-from pdes.core.fifo import NONE, after, free_block, step
-from pdes.core.jit import hook, inline, kernel
-from pdes.core.message_digest import add_messages
-from pdes.core.packet import (
+from nadi.pdes.core.fifo import NONE, after, free_block, step
+from nadi.pdes.core.jit import hook, inline, kernel
+from nadi.pdes.core.message_digest import add_messages
+from nadi.pdes.core.packet import (
     end_of,
     inbox_later_ps,
     inbox_link,
@@ -25,12 +25,12 @@ from pdes.core.packet import (
     longest_wait_ps,
     with_longest_wait,
 )
-from pdes.core.state import BLOCK_SHIFT, INF, ROW_DONE, SIDES, later_messages, take_row, world_at
-from pdes.network.link import inbox_of, wait
-from pdes.nic.counting import tag_within_job
-from pdes.npu.collective import begins_after, first_lane_of
-from pdes.npu.endpoints import ENDS, LAPSED, RUNS, STARTS, put_off
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank
+from nadi.pdes.core.state import BLOCK_SHIFT, INF, ROW_DONE, SIDES, later_messages, take_row, world_at
+from nadi.pdes.network.link import inbox_of, wait
+from nadi.pdes.nic.counting import tag_within_job
+from nadi.pdes.npu.collective import begins_after, first_lane_of
+from nadi.pdes.npu.endpoints import ENDS, LAPSED, RUNS, STARTS, put_off
+from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank
 
 OUTSIDE, CROSSING, INSIDE = range(3)
 """Roles of a group for an island: at most one member in it; several, or not replayed; all, and replayed."""

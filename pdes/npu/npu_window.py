@@ -8,25 +8,25 @@ it can use; else FULL is returned, and the action follows when the driver has ma
 
 import numpy as np
 
-from pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
-from pdes.core.heap import heap_pop
-from pdes.core.jit import call_hook, inline, outline
-from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
-from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS, world_at
-from pdes.network.batch import blocks_short, give_back, order_ties, take_batch
-from pdes.network.link import drop, inbox_of
-from pdes.network.port_queues import on_pause
-from pdes.network.routing import npu_route
-from pdes.nic.port import NOT_KICKED, kick, queue_control, transmit
-from pdes.nic.selective import take_complete
-from pdes.nic.transport import on_ack, on_data, on_timeout
-from pdes.npu.agenda import agenda_slot, begin_slot, take_due
-from pdes.npu.ahead import prefetch_npus
-from pdes.npu.collective import advance, close_if_done, send_has_left
-from pdes.npu.delivery import apart, message_is_in
-from pdes.npu.one_at_a_time import begin_turns, takes_turn
-from pdes.npu.ticks import lane_waits
-from pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, start_row
+from nadi.pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
+from nadi.pdes.core.heap import heap_pop
+from nadi.pdes.core.jit import call_hook, inline, outline
+from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
+from nadi.pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS, world_at
+from nadi.pdes.network.batch import blocks_short, give_back, order_ties, take_batch
+from nadi.pdes.network.link import drop, inbox_of
+from nadi.pdes.network.port_queues import on_pause
+from nadi.pdes.network.routing import npu_route
+from nadi.pdes.nic.port import NOT_KICKED, kick, queue_control, transmit
+from nadi.pdes.nic.selective import take_complete
+from nadi.pdes.nic.transport import on_ack, on_data, on_timeout
+from nadi.pdes.npu.agenda import agenda_slot, begin_slot, take_due
+from nadi.pdes.npu.ahead import prefetch_npus
+from nadi.pdes.npu.collective import advance, close_if_done, send_has_left
+from nadi.pdes.npu.delivery import apart, message_is_in
+from nadi.pdes.npu.one_at_a_time import begin_turns, takes_turn
+from nadi.pdes.npu.ticks import lane_waits
+from nadi.pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, start_row
 
 
 @inline

@@ -10,8 +10,8 @@ NPU's ready rows and places in the tables, `turns` its row of Turns, `rows` the 
 
 import numpy as np
 
-from pdes.core.jit import inline
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KINDS_OF_TURNS, make_ready
+from nadi.pdes.core.jit import inline
+from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KINDS_OF_TURNS, make_ready
 
 COMMUNICATION = 2  # the other kinds have the numbers of their lanes
 

@@ -8,9 +8,9 @@ time nor the place in a trace, so that two moments with equal words have equal f
 
 import numpy as np
 
-from pdes.core.hashing import FREE
-from pdes.core.jit import inline, kernel
-from pdes.core.state import (
+from nadi.pdes.core.hashing import FREE
+from nadi.pdes.core.jit import inline, kernel
+from nadi.pdes.core.state import (
     COMPUTE_LANE,
     INF,
     LANES,
@@ -20,9 +20,9 @@ from pdes.core.state import (
     later_messages,
     world_at,
 )
-from pdes.nic.port import NOT_KICKED
-from pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
-from pdes.npu.islands import INSIDE
+from nadi.pdes.nic.port import NOT_KICKED
+from nadi.pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
+from nadi.pdes.npu.islands import INSIDE
 
 LOOSE = 1 << 60  # added to words that may differ a little where a state recurs only nearly: times, counts of ties
 NOT_QUIET = -1  # result of `write_state` if a packet, a message or a collective of packets is under way

@@ -5,11 +5,11 @@ At a quiet moment (pdes/npu/quiet.py), where the rows of all traces repeat thems
 
 import numpy as np
 
-from pdes.core.jit import inline, kernel
-from pdes.core.packet import job_of
-from pdes.core.state import INF, LANES, ROW_DONE, ROW_STARTED, later_messages, world_at
-from pdes.nic.counting import count_message
-from pdes.npu.trace import count_row
+from nadi.pdes.core.jit import inline, kernel
+from nadi.pdes.core.packet import job_of
+from nadi.pdes.core.state import INF, LANES, ROW_DONE, ROW_STARTED, later_messages, world_at
+from nadi.pdes.nic.counting import count_message
+from nadi.pdes.npu.trace import count_row
 
 
 @kernel

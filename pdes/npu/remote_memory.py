@@ -6,9 +6,9 @@ ASTRA-sim's analytical memories of nodes and pools do the same (astra-memory-ana
 
 import numpy as np
 
-from pdes.core.jit import inline
-from pdes.core.state import REMOTE_LANE
-from pdes.nic.port import set_event
+from nadi.pdes.core.jit import inline
+from nadi.pdes.core.state import REMOTE_LANE
+from nadi.pdes.nic.port import set_event
 
 
 @inline

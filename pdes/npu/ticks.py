@@ -7,12 +7,12 @@ came at slightly different times go on together, and the times of a run repeat t
 
 import numpy as np
 
-from pdes.core.jit import hook, inline
-from pdes.core.packet import job_of
-from pdes.core.state import COMPUTE_LANE, later_messages, take_row, world_at
-from pdes.nic.port import set_event
-from pdes.npu.endpoints import NOTICED, put_off
-from pdes.npu.trace import KIND_COLLECTIVE
+from nadi.pdes.core.jit import hook, inline
+from nadi.pdes.core.packet import job_of
+from nadi.pdes.core.state import COMPUTE_LANE, later_messages, take_row, world_at
+from nadi.pdes.nic.port import set_event
+from nadi.pdes.npu.endpoints import NOTICED, put_off
+from nadi.pdes.npu.trace import KIND_COLLECTIVE
 
 
 @inline

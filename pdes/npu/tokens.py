@@ -5,8 +5,8 @@ its last lane is done; `scheduling` chooses the next. A phase with a message tha
 members with different choices would otherwise deadlock.
 """
 
-from pdes.core.jit import inline
-from pdes.npu.agenda import put_off, wake_place
+from nadi.pdes.core.jit import inline
+from nadi.pdes.npu.agenda import put_off, wake_place
 
 # progress of a phase, whose state is lanes left << 2 | one of these; CALLED: at work without a token
 ASLEEP, WAITING, CALLED, RUNNING = range(4)

@@ -8,10 +8,10 @@ the same time start in the order of the trace.
 
 import numpy as np
 
-from pdes.core.hashing import mix2, mix3
-from pdes.core.jit import call_hook, inline, outline
-from pdes.core.packet import P2P, job_of, message_tag, rank_of
-from pdes.core.state import (
+from nadi.pdes.core.hashing import mix2, mix3
+from nadi.pdes.core.jit import call_hook, inline, outline
+from nadi.pdes.core.packet import P2P, job_of, message_tag, rank_of
+from nadi.pdes.core.state import (
     COMPUTE_LANE,
     REMOTE_LANE,
     ROW_ARRIVED,
@@ -22,12 +22,12 @@ from pdes.core.state import (
     ROW_STARTED,
     world_at,
 )
-from pdes.network.faults import slowed
-from pdes.nic.port import set_event
-from pdes.nic.rendezvous import answer, post_or_ask
-from pdes.npu.collective import start_collective
-from pdes.npu.contention import begin_work
-from pdes.npu.remote_memory import ask_memory
+from nadi.pdes.network.faults import slowed
+from nadi.pdes.nic.port import set_event
+from nadi.pdes.nic.rendezvous import answer, post_or_ask
+from nadi.pdes.npu.collective import start_collective
+from nadi.pdes.npu.contention import begin_work
+from nadi.pdes.npu.remote_memory import ask_memory
 
 NOTHING = -1  # no row, instance, port or message
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdes.build.schedule import NO_FAULTS
-from pdes.build.settings import Settings
-from pdes.build.worlds import build_world
-from pdes.core.inputs import Graph, Int64, Program, Record, Rows
-from pdes.core.memory import words_of
-from pdes.core.message_digest import sum_messages
-from pdes.core.packet import (
+from nadi.pdes.build.schedule import NO_FAULTS
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.build.worlds import build_world
+from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows
+from nadi.pdes.core.memory import words_of
+from nadi.pdes.core.message_digest import sum_messages
+from nadi.pdes.core.packet import (
     bytes_sent,
     longest_wait_ps,
     packets_sent,
@@ -28,13 +28,13 @@ from pdes.core.packet import (
     tag_lane,
     tag_seq,
 )
-from pdes.core.rows.nic import FlowIn, FlowOut
-from pdes.core.rows.run import Counters
-from pdes.harvest.gathering import Harvest, harvest, order_of_posts
-from pdes.npu.trace import KIND_COLLECTIVE
-from pdes.reuse.own_world import Episode, episode_program
-from pdes.workers.crew import Crew
-from pdes.workers.mailbox import ProcessPlace, SingleProcess
+from nadi.pdes.core.rows.nic import FlowIn, FlowOut
+from nadi.pdes.core.rows.run import Counters
+from nadi.pdes.harvest.gathering import Harvest, harvest, order_of_posts
+from nadi.pdes.npu.trace import KIND_COLLECTIVE
+from nadi.pdes.reuse.own_world import Episode, episode_program
+from nadi.pdes.workers.crew import Crew
+from nadi.pdes.workers.mailbox import ProcessPlace, SingleProcess
 
 OF_FABRIC = "window_packets rto_ps base_rtt_ps tie_pause_ps"  # constants that follow from the whole fabric
 NOT_STARTED = -1

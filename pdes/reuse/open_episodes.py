@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pdes.build.islands import Domain
-from pdes.core import state as s
-from pdes.core.inputs import Int64
-from pdes.reuse.episodes import EpisodeRecord
-from pdes.reuse.own_world import Collective
+from nadi.pdes.build.islands import Domain
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.reuse.episodes import EpisodeRecord
+from nadi.pdes.reuse.own_world import Collective
 
 
 class Start(NamedTuple):

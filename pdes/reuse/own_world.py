@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdes.build.islands import AGGREGATOR_KIND, Star
-from pdes.core.inputs import Graph, Int64, Program
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE
+from nadi.pdes.build.islands import AGGREGATOR_KIND, Star
+from nadi.pdes.core.inputs import Graph, Int64, Program
+from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE
 
 
 class Member(NamedTuple):

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdes.core import packet
-from pdes.core.inputs import Array, Int64, Program
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
+from nadi.pdes.core import packet
+from nadi.pdes.core.inputs import Array, Int64, Program
+from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
 FEWEST = 6  # occurrences without which nothing is worth a search
 ALIKE = "kind lane duration_ps bytes peer group schedule collective uneven channel priority deps"

@@ -4,8 +4,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from pdes.reuse.episodes import EpisodeRecord
-from pdes.reuse.own_world import Episode
+from nadi.pdes.reuse.episodes import EpisodeRecord
+from nadi.pdes.reuse.own_world import Episode
 
 MAX_BYTES = 1 << 30  # memory of all records of a process
 TRIED = 64  # episodes, replayed or disturbed, after which it is known whether replay is worth its search

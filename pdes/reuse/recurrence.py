@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.core import state as s
-from pdes.core.inputs import Int64
-from pdes.core.memory import words_of
-from pdes.core.packet import bytes_sent, packets_sent
-from pdes.core.rows.run import Counters
-from pdes.npu import quiet, recurring
-from pdes.npu.trace import KIND_SEND
-from pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
-from pdes.reuse.records import Records
-from pdes.reuse.replay import Replay
-from pdes.workers.team import NO_MARK, Team
+from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.core import state as s
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core.memory import words_of
+from nadi.pdes.core.packet import bytes_sent, packets_sent
+from nadi.pdes.core.rows.run import Counters
+from nadi.pdes.npu import quiet, recurring
+from nadi.pdes.npu.trace import KIND_SEND
+from nadi.pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
+from nadi.pdes.reuse.records import Records
+from nadi.pdes.reuse.replay import Replay
+from nadi.pdes.workers.team import NO_MARK, Team
 
 FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one
 TRIES = 100  # moments after a mark, of which the first at which nothing is open counts

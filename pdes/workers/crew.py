@@ -6,27 +6,27 @@ from typing import Protocol
 
 import numpy as np
 
-from pdes.build.constants import hooks_of
-from pdes.build.growth import grow
-from pdes.build.layout import Layout
-from pdes.build.settings import Settings
-from pdes.build.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
-from pdes.core import state as s
-from pdes.core.errors import RunError
-from pdes.core.hashing import rehash
-from pdes.core.inputs import Rows
-from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
-from pdes.core.message_digest import sum_messages
-from pdes.core.state import DONE, FAILED, FULL
-from pdes.harvest.gathering import WorkerTimes
-from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
-from pdes.messages import message_loop
-from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
-from pdes.npu import quiet, recurring
-from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, send_packets, take_packets
-from pdes.workers import team as tm
-from pdes.workers.cuts import Cuts
-from pdes.workers.mailbox import ProcessPlace
+from nadi.pdes.build.constants import hooks_of
+from nadi.pdes.build.growth import grow
+from nadi.pdes.build.layout import Layout
+from nadi.pdes.build.settings import Settings
+from nadi.pdes.build.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
+from nadi.pdes.core import state as s
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.hashing import rehash
+from nadi.pdes.core.inputs import Rows
+from nadi.pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
+from nadi.pdes.core.message_digest import sum_messages
+from nadi.pdes.core.state import DONE, FAILED, FULL
+from nadi.pdes.harvest.gathering import WorkerTimes
+from nadi.pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
+from nadi.pdes.messages import message_loop
+from nadi.pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
+from nadi.pdes.npu import quiet, recurring
+from nadi.pdes.npu.islands import begin_cells, count_links, count_messages, end_members, send_packets, take_packets
+from nadi.pdes.workers import team as tm
+from nadi.pdes.workers.cuts import Cuts
+from nadi.pdes.workers.mailbox import ProcessPlace
 
 PAUSE_S = 0.2  # aimed wall time between two progress reports
 NS = 1e-9  # seconds per nanosecond

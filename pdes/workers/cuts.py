@@ -7,8 +7,8 @@ leaves the kernel (`pdes.workers.team.CUT`) before the window after.
 
 from abc import ABC, abstractmethod
 
-from pdes.core.errors import AgreedRunError
-from pdes.workers.team import Team
+from nadi.pdes.core.errors import AgreedRunError
+from nadi.pdes.workers.team import Team
 
 NO_CUT, SAVE, SAVE_AND_END = range(3)  # what a process asks for, the strongest last
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core.inputs import Int64
-from pdes.core.jit import jit_enabled
-from pdes.workers.parcels import PARCEL, Parcels, parcel_words
-from pdes.workers.team import ALL, RECEIVED, Team
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core.jit import jit_enabled
+from nadi.pdes.workers.parcels import PARCEL, Parcels, parcel_words
+from nadi.pdes.workers.team import ALL, RECEIVED, Team
 
 FUNCTIONS = {
     "isend": "MPI_Isend",

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdes.build.layout import Layout, Outboxes, Part
-from pdes.core.errors import RunError
-from pdes.core.guards import between_guards
-from pdes.core.inputs import Int64
-from pdes.core.memory import zeros
-from pdes.core.rows.workers import LINE_WORDS
-from pdes.harvest.gathering import Harvest
-from pdes.network.boundary import WORD_BYTES
-from pdes.workers.parcels import Parcels, Words, no_parcels
-from pdes.workers.team import Team, found_team, team_in, team_words
+from nadi.pdes.build.layout import Layout, Outboxes, Part
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.guards import between_guards
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core.memory import zeros
+from nadi.pdes.core.rows.workers import LINE_WORDS
+from nadi.pdes.harvest.gathering import Harvest
+from nadi.pdes.network.boundary import WORD_BYTES
+from nadi.pdes.workers.parcels import Parcels, Words, no_parcels
+from nadi.pdes.workers.team import Team, found_team, team_in, team_words
 
 
 class ProcessPlace(NamedTuple):

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core.jit import call_hook, clock_ns, hook, inline, load_unaligned, store_unaligned
-from pdes.core.state import DONE, INF
-from pdes.network.boundary import WORD_BYTES
-from pdes.workers.parcels import PARCEL, PARCEL_HEADER, pack, parcel_words, unpack
-from pdes.workers.team import EXCHANGE, PACKED, await_all, meeting_at
+from nadi.pdes.core.jit import call_hook, clock_ns, hook, inline, load_unaligned, store_unaligned
+from nadi.pdes.core.state import DONE, INF
+from nadi.pdes.network.boundary import WORD_BYTES
+from nadi.pdes.workers.parcels import PARCEL, PARCEL_HEADER, pack, parcel_words, unpack
+from nadi.pdes.workers.team import EXCHANGE, PACKED, await_all, meeting_at
 
 CODE_BITS = (1 << 32) - 1  # bits of the register that a C function with an int result defines
 

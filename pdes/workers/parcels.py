@@ -22,15 +22,15 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 
-from pdes.build.layout import Layout, Part, numbers_in_teams
-from pdes.core.errors import RunError
-from pdes.core.inputs import Record, Rows
-from pdes.core.jit import fetch_add, inline, outline
-from pdes.core.memory import row_of, rows_of, zeros
-from pdes.core.packet import FLAG_ACK, FLAG_LAST, flags
-from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks, ParcelShape
-from pdes.core.state import Int8, Int64, world_at
-from pdes.network.boundary import CROSSING_WORDS, FAR_LP, HEADER_WORDS, WORD_BYTES
+from nadi.pdes.build.layout import Layout, Part, numbers_in_teams
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.inputs import Record, Rows
+from nadi.pdes.core.jit import fetch_add, inline, outline
+from nadi.pdes.core.memory import row_of, rows_of, zeros
+from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags
+from nadi.pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks, ParcelShape
+from nadi.pdes.core.state import Int8, Int64, world_at
+from nadi.pdes.network.boundary import CROSSING_WORDS, FAR_LP, HEADER_WORDS, WORD_BYTES
 
 PARCEL_HEADER = ParcelHeader.words
 BLOCK = 64  # records of a block: their marks fill one cache line

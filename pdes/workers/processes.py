@@ -23,16 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from compiling.defects import defect_text
-from pdes.build.layout import Layout, Outboxes
-from pdes.core.errors import RunError
-from pdes.core.inputs import Int64
-from pdes.harvest.gathering import Harvest, merge
-from pdes.network.boundary import WORD_BYTES
-from pdes.workers.crew import AbortedError
-from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, segment_words
-from pdes.workers.parcels import no_parcels
-from pdes.workers.team import Team, found_team, team_in, team_words
+from nadi.compiling.defects import defect_text
+from nadi.pdes.build.layout import Layout, Outboxes
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.harvest.gathering import Harvest, merge
+from nadi.pdes.network.boundary import WORD_BYTES
+from nadi.pdes.workers.crew import AbortedError
+from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, segment_words
+from nadi.pdes.workers.parcels import no_parcels
+from nadi.pdes.workers.team import Team, found_team, team_in, team_words
 
 PR_SET_PDEATHSIG = 1  # option of prctl(2), linux/prctl.h
 REPORT_TIMEOUT_S = 2.0  # time within which a failed process must report its error

@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from compiling.defects import defect_text
-from pdes.build.layout import Layout, Outboxes, Part
-from pdes.core.errors import AgreedRunError, RunError
-from pdes.core.inputs import Int64
-from pdes.core.jit import hook_address, jit_enabled
-from pdes.harvest.gathering import Harvest, merge
-from pdes.network.boundary import WORD_BYTES
-from pdes.workers.crew import AbortedError
-from pdes.workers.cuts import StoppedError
-from pdes.workers.exchange import ParcelExchange
-from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
-from pdes.workers.other_teams import OTHER_TEAMS
-from pdes.workers.parcels import MOST_RECORDS, no_parcels, parcel_words, parcels_of, record_words
-from pdes.workers.team import found_team, team_in, team_words
+from nadi.compiling.defects import defect_text
+from nadi.pdes.build.layout import Layout, Outboxes, Part
+from nadi.pdes.core.errors import AgreedRunError, RunError
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core.jit import hook_address, jit_enabled
+from nadi.pdes.harvest.gathering import Harvest, merge
+from nadi.pdes.network.boundary import WORD_BYTES
+from nadi.pdes.workers.crew import AbortedError
+from nadi.pdes.workers.cuts import StoppedError
+from nadi.pdes.workers.exchange import ParcelExchange
+from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
+from nadi.pdes.workers.other_teams import OTHER_TEAMS
+from nadi.pdes.workers.parcels import MOST_RECORDS, no_parcels, parcel_words, parcels_of, record_words
+from nadi.pdes.workers.team import found_team, team_in, team_words
 
 ABORT_TIMEOUT_S = 10.0  # time within which a failed rank must end all others
 

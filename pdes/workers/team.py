@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.core.jit import (
+from nadi.pdes.core.jit import (
     call_hook,
     clock_ns,
     fetch_add,
@@ -23,12 +23,12 @@ from pdes.core.jit import (
     store_release,
     yield_core,
 )
-from pdes.core.memory import aligned, full, zeros
-from pdes.core.rows.workers import LpTurn, TeamState, Worker
-from pdes.core.state import DONE, INF, SENT, Int64, world_at
-from pdes.npu.quiet import has_no_packets
-from pdes.window import window
-from pdes.workers.parcels import Parcels, has_others
+from nadi.pdes.core.memory import aligned, full, zeros
+from nadi.pdes.core.rows.workers import LpTurn, TeamState, Worker
+from nadi.pdes.core.state import DONE, INF, SENT, Int64, world_at
+from nadi.pdes.npu.quiet import has_no_packets
+from nadi.pdes.window import window
+from nadi.pdes.workers.parcels import Parcels, has_others
 
 WORKER_WORDS, TURN_WORDS = Worker.words, LpTurn.words
 ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")

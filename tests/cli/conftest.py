@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-import et
+from nadi import et
 from nadi.cli.main import main
 
 

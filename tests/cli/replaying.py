@@ -1,6 +1,6 @@
 """Traces of all kinds of communication, to be replayed."""
 
-import et
+from nadi import et
 
 KIND = et.CollectiveCommType
 SIZE = 24_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-import et
+from nadi import et
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import available_bytes
-from workload.collectives import AlgorithmChoice
+from nadi.workload.collectives import AlgorithmChoice
 
 GB = 10**9
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import workload
+from nadi import workload
 from nadi.insight.analysis import node_times as analysis
 from nadi.insight.analysis.node_times import bus_factor, covered_ps, find_collectives, npu_times
 from tests.nonempty import nonempty

@@ -8,12 +8,10 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-import et
 import nadi as package
-import topologies
-import workload
+from nadi import et, topologies, workload
 from nadi.launching import progress as telling
-from workload.collectives.custom import python_plans
+from nadi.workload.collectives.custom import python_plans
 
 SPEC = "leaf-spine:npus=4,hosts_per_leaf=2,spines=1,rate=100Gbps,delay=1us"
 CLOSED = {"fidelity": "closed-form"}

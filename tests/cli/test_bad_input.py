@@ -2,8 +2,8 @@
 
 import pytest
 
-import et
-from et import CollectiveCommType
+from nadi import et
+from nadi.et import CollectiveCommType
 from tests.nonempty import nonempty
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE

@@ -2,11 +2,11 @@
 
 import pytest
 
-import et
-from et import decoder
+from nadi import et
+from nadi.et import decoder
 from nadi.launching.progress import NoProgress
+from nadi.pdes.core.jit import jit_enabled
 from nadi.studies.benchmarks import trace_decoding
-from pdes.core.jit import jit_enabled
 
 
 @pytest.fixture(autouse=True)

@@ -6,20 +6,20 @@ from types import UnionType
 import pytest
 from pydantic import BaseModel
 
-import et
-from inputs.limits import MAX_EQUAL_MESSAGES
+from nadi import et
 from nadi.configuration import bounds
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from pdes.build.fabric import MAX_RTO_PS
-from pdes.core import packet
-from pdes.core import state as engine
-from pdes.core.packet import BYTES_BITS
-from pdes.nic.control import ECHO_MASK
-from pdes.nic.port import MAX_BACKOFF
+from nadi.inputs.limits import MAX_EQUAL_MESSAGES
+from nadi.pdes.build.fabric import MAX_RTO_PS
+from nadi.pdes.core import packet
+from nadi.pdes.core import state as engine
+from nadi.pdes.core.packet import BYTES_BITS
+from nadi.pdes.nic.control import ECHO_MASK
+from nadi.pdes.nic.port import MAX_BACKOFF
+from nadi.topologies import bounds as quantities
 from tests.nonempty import nonempty
-from topologies import bounds as quantities
 
 HUGE = ("9" * 30, "1" + "0" * 300, str(2**63), str(2**62 + 1), '"99999999PB"', '"9e9s"', '"1e30ps"', '"9e90GB/s"')
 TINY = ("-1", '"-1ns"', '"1bps"', '"0.1ps"', "nan", "-inf")

@@ -2,7 +2,7 @@
 
 import json
 
-import et
+from nadi import et
 
 ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 RING = 'spec = "ring:npus=4,rate=100Gbps,delay=1us"'

@@ -7,19 +7,17 @@ import sys
 
 import pytest
 
-import partition
-import topologies
-from nadi import __version__
+from nadi import __version__, partition, topologies
 from nadi.cli import completion
 from nadi.cli.app import build_app, command_line
+from nadi.pdes.fidelity import FLUID
 from nadi.studies.benchmarks.bench import BENCHES
-from pdes.fidelity import FLUID
+from nadi.topologies.clusters import clusters
+from nadi.workload import KINDS
+from nadi.workload.collectives import known_algorithms, uneven_algorithms
+from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.generators import models
 from tests.nonempty import nonempty
-from topologies.clusters import clusters
-from workload import KINDS
-from workload.collectives import known_algorithms, uneven_algorithms
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.generators import models
 
 COMMANDS = (
     "astra-sim",

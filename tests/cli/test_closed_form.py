@@ -5,14 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
-import topologies
-import workload
+from nadi import topologies, workload
 from nadi.launching.progress import NoProgress
+from nadi.pdes import Settings
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.lone_message import train
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.run import run_program
-from pdes import Settings
 from tests.samples import pairwise
 
 WIRE_PS = 8 * 10**12

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.errors import ConfigError
 from nadi.reports.result_files.run_folder import TABLES
 from nadi.simulation import run as simulation

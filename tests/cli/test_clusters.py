@@ -6,19 +6,18 @@ import tomllib
 
 import pytest
 
-import pdes
-import topologies
+from nadi import pdes, topologies
 from nadi.configuration.run_file import collective_config, load_config
 from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.reading import compute_model
+from nadi.topologies.clusters import clusters, find
+from nadi.workload.compute.gpu import find_gpu
 from tests.docs.pages import DOCS, blocks
 from tests.network_sections import network_section
 from tests.nonempty import nonempty
-from topologies.clusters import clusters, find
-from workload.compute.gpu import find_gpu
 
 LEAST = '[workload]\ntraces = "x"\n'
 

@@ -15,9 +15,9 @@ from nadi.studies.collectives import microbench
 from nadi.studies.collectives.microbench import SweepRow, split_names
 from nadi.studies.collectives.page import band_edges, figure, sweep_table
 from nadi.studies.collectives.sweep import CollectiveSweep, winners
+from nadi.workload import WorkloadError, algorithms_of, collective_program
 from tests.headings import unexplained
 from tests.nonempty import nonempty
-from workload import WorkloadError, algorithms_of, collective_program
 
 RING = "ring:npus={},rate=100Gbps,delay=1us"
 PS_PER_BYTE = 80
@@ -347,7 +347,7 @@ def refusing(name, why):
 
 
 def test_all_leaves_out_what_refuses(nadi, monkeypatch):
-    monkeypatch.setattr("workload.collective_program", refusing("direct", "direct of 4 members: expected 5"))
+    monkeypatch.setattr("nadi.workload.collective_program", refusing("direct", "direct of 4 members: expected 5"))
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
     outcome = nadi(*arguments, "--algorithm", "all", "--json")
     assert outcome.code == 0
@@ -363,7 +363,7 @@ def test_all_leaves_out_what_refuses(nadi, monkeypatch):
 
 
 def test_all_where_none_is_left(nadi, monkeypatch):
-    monkeypatch.setattr("workload.collective_program", refusing("all", "too few"))
+    monkeypatch.setattr("nadi.workload.collective_program", refusing("all", "too few"))
     outcome = nadi("collective", "barrier", "-t", RING.format(4), "--algorithm", "all", "-q")
     assert outcome.code == 2
     assert outcome.err == "nadi: error: --algorithm all: no algorithm performs barrier here; dissemination: too few\n"

@@ -5,9 +5,7 @@ import json
 import numpy as np
 import pytest
 
-import et
-import topologies
-import workload
+from nadi import et, topologies, workload
 from nadi.launching.progress import NoProgress
 from nadi.studies.benchmarks import scaling
 from nadi.studies.benchmarks.scaling import joint_rate

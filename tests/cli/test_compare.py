@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import et
+from nadi import et
 from nadi.configuration.run_file import load_config
 from nadi.insight.comparison.document import differing_settings, document, names
 from nadi.insight.comparison.tables import difference, relative, size

@@ -1,6 +1,6 @@
 """Collectives that users bring, from the command line and from a run file."""
 
-import et
+from nadi import et
 from nadi.configuration.run_file import load_config
 from tests.workload import msccl_files
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pdes.workers import crew
+from nadi.pdes.workers import crew
 
 
 def test_a_collective_whose_memory_is_damaged(nadi, monkeypatch):

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import pdes
+from nadi import pdes
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import SETTINGS, RunConfig
 from nadi.launching.workers import Workers

@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """A folder of results, and the run file."""
-    import et
+    from nadi import et
     from nadi.cli.main import main
 
     folder = tmp_path_factory.mktemp("run")

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-import et
-import topologies
+from nadi import et, topologies
 from nadi.configuration.effects import CONDITIONS, keys_without_effect, without_effect
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig

@@ -6,7 +6,7 @@ import tomllib
 import numpy as np
 import pytest
 
-import et
+from nadi import et
 from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, usd_per_hour
 from nadi.energy.ports import port_uses, shares
 from nadi.energy.table import BASES, DEFAULT, GpuCost, choose, documentation, numbers, read_table
@@ -15,9 +15,9 @@ from nadi.insight.runs import Run
 from nadi.insight.runs.energy import energy_of
 from nadi.insight.runs.figures import figures
 from nadi.reports.text.energy import plain, summary, usd_text
+from nadi.topologies import GraphBuilder, build
+from nadi.workload.generators.training import parallel_plan
 from tests.nonempty import nonempty
-from topologies import GraphBuilder, build
-from workload.generators.training import parallel_plan
 
 ROUND = """
 [gpus.other]

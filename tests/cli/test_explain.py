@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-import et
 import nadi as package
-from et import CollectiveCommType
+from nadi import et
+from nadi.et import CollectiveCommType
 from nadi.insight.explanation.bounds import MessagesOfPath
 from nadi.insight.explanation.contention import contention
 from nadi.insight.explanation.document import explain
@@ -14,7 +14,7 @@ from nadi.insight.explanation.run_events import happened
 from nadi.insight.explanation.what_if import what_if
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
-from workload.node_kinds import RECV, SEND
+from nadi.workload.node_kinds import RECV, SEND
 
 US = 10**6
 NETWORK = '[network]\nmtu = "4KiB"\n'

@@ -8,9 +8,9 @@ import pytest
 
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
+from nadi.pdes import fidelity
 from nadi.reports.result_files.run_folder import TABLES
 from nadi.simulation.fidelities import documentation
-from pdes import fidelity
 from tests.network_sections import network_section
 
 ANALYTICAL = '[network]\nfidelity = "analytical"\n'
@@ -49,7 +49,7 @@ def test_report_and_files(nadi, write_run, step, tmp_path, aware):
 
 def test_messages_alone_are_as_fast_as_the_tables_say(nadi, write_run, tmp_path):
     """Through a switch, with everything that takes time."""
-    import et
+    from nadi import et
 
     nodes = [[et.send_node(1, "s", 0, 1, 87_513, 0)], [et.recv_node(1, "r", 0, 1, 87_513, 0)]]
     more = 'congestion_aware = true\nendpoint_delay = "7ns"\nresolution = "10ns"\n'
@@ -171,7 +171,7 @@ def test_packets_with_all_that_passes_at_the_ends(nadi):
 
 def test_a_message_begins_when_it_is_posted(nadi, write_run, tmp_path):
     """Alone it takes its latency too; its send is done when the acknowledgement is back."""
-    import et
+    from nadi import et
 
     nodes = [[et.send_node(1, "s", 0, 1, 8192, 0)], [et.recv_node(1, "r", 0, 1, 8192, 0)]]
     more = 'send_latency = "2us"\nacknowledged = true\nendpoint_delay = "7ns"\n'
@@ -210,7 +210,7 @@ def test_there_is_nothing_to_divide(nadi, write_run, step):
 @pytest.mark.parametrize("aware", [False, True])
 def test_links_that_would_have_to_carry_more_than_they_can(nadi, write_run, tmp_path, aware):
     """Three senders to one NPU: its link has three times what it can send in the time that one message takes."""
-    import et
+    from nadi import et
 
     nodes = [[et.send_node(1, "s", npu, 3, 10**6, npu)] for npu in range(3)]
     nodes.append([et.recv_node(1 + npu, "r", npu, 3, 10**6, npu) for npu in range(3)])
@@ -243,7 +243,7 @@ def test_collectives_are_coupled_flows_if_the_user_asks_or_the_run_has_many_mess
     run = write_run([step] * 4, FLOWS)
     found = []
     for name, most in (("auto", 10**6), ("coupled", 10**6), ("auto", 47)):
-        monkeypatch.setattr("pdes.fidelity.flow.COUPLED_ABOVE_MESSAGES", most)
+        monkeypatch.setattr("nadi.pdes.fidelity.flow.COUPLED_ABOVE_MESSAGES", most)
         outcome = nadi("run", run, "--out", tmp_path / "out", "--force", "--set", f"network.collectives={name}")
         assert outcome.code == 0, outcome.err
         way = "auto" if name == "auto" and most > 48 else "coupled"
@@ -260,7 +260,7 @@ def test_collectives_are_coupled_flows_if_the_user_asks_or_the_run_has_many_mess
 
 def test_coupled_flows_have_no_stand_ins_of_nvlink(nadi, tmp_path, monkeypatch):
     """Neither if the user asks for coupled flows, nor if the run has many messages."""
-    monkeypatch.setattr("pdes.fidelity.flow.COUPLED_ABOVE_MESSAGES", 100)
+    monkeypatch.setattr("nadi.pdes.fidelity.flow.COUPLED_ABOVE_MESSAGES", 100)
     given = ("--model", "gpt3-125m", "--plan", "tp4,dp4,gb4", "--cluster", "dgx-h100-superpod", "--gpus", "16")
     found = []
     for nvlink, how in (("messages", "coupled"), ("closed-form", "coupled"), ("closed-form", "auto")):

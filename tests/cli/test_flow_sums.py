@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import topologies
+from nadi import topologies
 from tests.nonempty import nonempty
 from tests.samples import each_value
 

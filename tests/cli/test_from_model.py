@@ -11,10 +11,10 @@ from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.simulation.closed_forms import running
-from workload import write_set
-from workload.generators.models import find, training_flops
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate
+from nadi.workload import write_set
+from nadi.workload.generators.models import find, training_flops
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate
 
 MODEL = """
 layers = 4

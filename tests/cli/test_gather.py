@@ -7,10 +7,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
-import workload
-from et import CollectiveCommType
+from nadi import et, workload
 from nadi.configuration.run_file import load_config
+from nadi.et import CollectiveCommType
 from nadi.insight.analysis import findings
 from nadi.insight.analysis import node_times as analysis
 from nadi.insight.analysis.findings import find, merge, part

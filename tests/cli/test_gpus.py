@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-import et
-from inputs import plug_ins
-from tests.nonempty import nonempty
-from workload.compute import (
+from nadi import et
+from nadi.inputs import plug_ins
+from nadi.workload.compute import (
     IN_STEPS,
     ComputeTimes,
     Efficiencies,
@@ -17,6 +16,7 @@ from workload.compute import (
     parse_operators,
     write_table,
 )
+from tests.nonempty import nonempty
 
 PRODUCT = "gemm 2048x4608x12288 bf16"
 OPERATOR = parse_operators(PRODUCT)[0]

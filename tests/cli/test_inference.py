@@ -6,19 +6,19 @@ import weakref
 
 import pytest
 
-from et import CollectiveCommType
 from nadi.cli.commands.workload.serving_network import network
+from nadi.et import CollectiveCommType
 from nadi.simulation.closed_forms import costs
 from nadi.simulation.closed_forms.played import PlayedCollectives
-from workload.compute import IN_SERVING, find_gpu
-from workload.compute.times import ComputeTimes
-from workload.generators.inference.clock import iteration_clock
-from workload.generators.inference.deployment import settle
-from workload.generators.inference.scheduler import Batch, Prompts
-from workload.generators.models import find
-from workload.generators.training import parallel_plan
-from workload.generators.training.items import GroupCollective
-from workload.trace_sets.files import read_set
+from nadi.workload.compute import IN_SERVING, find_gpu
+from nadi.workload.compute.times import ComputeTimes
+from nadi.workload.generators.inference.clock import iteration_clock
+from nadi.workload.generators.inference.deployment import settle
+from nadi.workload.generators.inference.scheduler import Batch, Prompts
+from nadi.workload.generators.models import find
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.items import GroupCollective
+from nadi.workload.trace_sets.files import read_set
 
 _PARTS = {
     "dense": 'name = "tiny"\nlayers = 4\nhidden = 64\nheads = 4\nvocab = 512\nsequence = 256\n',

@@ -9,18 +9,18 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-import et
 import nadi.energy
 import workload.compute
 import workload.generators.models
+from nadi import et
 from nadi.configuration.input_files import files_read, naming_keys
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.configuration.values import Section
+from nadi.topologies import build, write_toml
+from nadi.workload import TraceSet, npu_of, write_set
 from tests.running import simulate
 from tests.workload import msccl_files
-from topologies import build, write_toml
-from workload import TraceSet, npu_of, write_set
 
 ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 STAR = "5 1 0 1 4 A100\n4\n" + "".join(f"{npu} 4 100Gbps 1us 0\n" for npu in range(4))

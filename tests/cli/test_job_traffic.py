@@ -8,8 +8,8 @@ import pytest
 
 from nadi.configuration.run_file import load_config
 from nadi.simulation.wiring.traffic import network_rate_bps
+from nadi.topologies import build
 from tests.nonempty import nonempty
-from topologies import build
 
 LEAVES = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=1,uplinks=1,rate=100Gbps"
 WEB = 'traffic = { sizes = "hadoop", load = 0.4, duration = "200us" }\n'

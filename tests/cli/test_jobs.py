@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.configuration.run_file import load_config
 from nadi.insight.runs import Run
 from nadi.simulation.wiring.placement import placements
+from nadi.topologies import build
 from tests.nonempty import nonempty
-from topologies import build
 
 LEAVES = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=1,uplinks=4,rate=100Gbps"
 PLAIN = '[[jobs]]\nname = "a"\ntraces = "step"\n[[jobs]]\nname = "b"\ntraces = "step"\n'

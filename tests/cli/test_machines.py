@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-import topologies
-from workload.collectives import choose, defaults_on
-from workload.collectives.nccl.generations import generations
+from nadi import topologies
+from nadi.workload.collectives import choose, defaults_on
+from nadi.workload.collectives.nccl.generations import generations
 
 
 @pytest.mark.parametrize(

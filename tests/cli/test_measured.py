@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.insight.measured import accuracy
 from nadi.insight.measured.clocks import estimate_clocks
 from nadi.insight.measured.timed_nodes import read_beside

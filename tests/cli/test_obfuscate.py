@@ -6,13 +6,13 @@ import json
 import numpy as np
 import pytest
 
-import et
-from et.obfuscation import LEVELS, Obfuscation, SecretKey, Vocabulary, obfuscate
+from nadi import et
+from nadi.et.obfuscation import LEVELS, Obfuscation, SecretKey, Vocabulary, obfuscate
+from nadi.workload import TraceSet, read_set, write_set
+from nadi.workload.generators.models import find
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate
 from tests.nonempty import nonempty
-from workload import TraceSet, read_set, write_set
-from workload.generators.models import find
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate
 
 MODEL = """
 layers = 4

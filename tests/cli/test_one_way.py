@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nadi as package
-import pdes
+from nadi import pdes
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.launching.progress import NoProgress

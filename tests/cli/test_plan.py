@@ -12,15 +12,15 @@ from nadi.studies.planner.candidates import PlanSpace, candidates
 from nadi.studies.planner.page import page
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.step import step_time, target_machine
+from nadi.topologies import clusters
+from nadi.workload import WorkloadError
+from nadi.workload.compute import IN_STEPS, ComputeTimes, find_gpu
+from nadi.workload.generators.memory import estimate
+from nadi.workload.generators.models import find
+from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
 from tests.budgets import bounded
 from tests.cli.tiny_model import EXPERTS, write_model
 from tests.nonempty import nonempty
-from topologies import clusters
-from workload import WorkloadError
-from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.generators.memory import estimate
-from workload.generators.models import find
-from workload.generators.training import ParallelPlan, parallel_plan, rules
 
 _ON = ("--cluster", "small-a100", "--gpus", 4, "--confirm", 0)
 

@@ -16,13 +16,13 @@ from nadi.studies.planner.bound import bound_ps
 from nadi.studies.planner.planning import plan_request, rank_plans
 from nadi.studies.planner.progress_file import FILE
 from nadi.studies.planner.step import step_time, target_machine
+from nadi.topologies import clusters
+from nadi.workload.compute import IN_STEPS, ComputeTimes, find_gpu
+from nadi.workload.generators.models import find
+from nadi.workload.generators.training import parallel_plan, rules
 from tests.budgets import bounded
 from tests.cli.tiny_model import EXPERTS, write_model
 from tests.nonempty import nonempty
-from topologies import clusters
-from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.generators.models import find
-from workload.generators.training import parallel_plan, rules
 
 _KEYS = {"layers": 6, "hidden": 512, "ffn": 1024, "global_batch": 48, "positions": "rotary"}
 _ON = ("--cluster", "small-a100", "--confirm", 0, "--plan", "pp1", "-q", "--json")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from compiling import compiler
-from compiling.kernel_cache import settled_folder
-from inputs import plug_ins
+from nadi.compiling import compiler
+from nadi.compiling.kernel_cache import settled_folder
 from nadi.configuration.input_files import files_read
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
+from nadi.inputs import plug_ins
 from tests.features.restarting import STOPPED, after, different, often
 
 ROOT = Path(__file__).parents[2]
@@ -231,8 +231,8 @@ def test_a_trace_format_and_a_trace_check(nadi, write_run, step, tmp_path):
 
 
 CHECK = """
-from et.checking.check import Check
-from et.checking.finding import NOTE, Example, Finding
+from nadi.et.checking.check import Check
+from nadi.et.checking.finding import NOTE, Example, Finding
 LOOKS_FOR = "anything"
 class TraceCheck(Check):
     def trace(self, checked):
@@ -242,7 +242,7 @@ COMMAND = '''
 import typer
 def tell(model: str = typer.Argument()) -> None:
     """Say how many layers a model has."""
-    from workload.generators.models import find
+    from nadi.workload.generators.models import find
     typer.echo(f"{find(model).layers} layers")
 '''
 

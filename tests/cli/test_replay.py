@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import et
+from nadi import et
 from nadi.studies.replay.player import play
 from nadi.studies.replay.steps import read_traces, steps_of
 from tests import needs

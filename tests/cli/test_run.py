@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
-from et import CollectiveCommType
+from nadi import et
+from nadi.et import CollectiveCommType
 from nadi.reports.result_files.run_folder import TABLES
 from nadi.simulation import run as simulation
 

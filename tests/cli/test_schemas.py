@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms import running
 from tests.nonempty import nonempty

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-import et
-from et.selection import FEATURES, choose, coverage, features
+from nadi import et
+from nadi.et.selection import FEATURES, choose, coverage, features
 from tests.nonempty import nonempty
 
 KINDS = (et.CollectiveCommType.ALL_REDUCE, et.CollectiveCommType.ALL_TO_ALL, et.CollectiveCommType.ALL_GATHER)

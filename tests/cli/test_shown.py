@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-import et
-from et import CollectiveCommType
-from inputs import shown
+from nadi import et
 from nadi.cli.app import command_line
 from nadi.cli.main import main
+from nadi.et import CollectiveCommType
+from nadi.inputs import shown
 from nadi.terminal.printing import in_page, plain
 from nadi.terminal.tables import Terminal
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import et
+from nadi import et
 from nadi.cli.main import main
 from nadi.errors import ConfigError
 from nadi.launching import python

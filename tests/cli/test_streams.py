@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-import et
+from nadi import et
 
 NADI = f"{sys.executable} -m nadi"
 

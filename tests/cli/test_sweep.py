@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.errors import ConfigError
 from nadi.insight.runs.figures import FIGURES, best_value
 from nadi.studies.sweeps.distributions import distributions
@@ -312,7 +312,7 @@ def test_values_within_a_percent_are_as_good_as_each_other():
 def test_another_version_of_nvidias_tables_makes_other_points(sweep, monkeypatch):
     names = []
     for version in ("", "aiconfigurator-core 0.12.0", "aiconfigurator-core 0.12.1"):
-        monkeypatch.setattr("workload.compute.nvidia.installed", lambda version=version: version)
+        monkeypatch.setattr("nadi.workload.compute.nvidia.installed", lambda version=version: version)
         names.append(frozenset(point.name for point in read_sweep(sweep(GRID)).points))
     assert len(set(names)) == 3
 

@@ -6,14 +6,14 @@ from collections import Counter, deque
 import numpy as np
 import pytest
 
-import et
-from et.synthesis import Originals, generate, learn, request_of, stream_of
-from et.synthesis.generating import in_possible_order, ordered_events, with_values
-from et.synthesis.layout import SetLayout, layout_of
-from et.synthesis.parts import events_in, parts_of, stretched
-from et.synthesis.request import NO_VALUE, classify, key_of
-from et.synthesis.schedule import Schedule
-from et.synthesis.streams import (
+from nadi import et
+from nadi.et.synthesis import Originals, generate, learn, request_of, stream_of
+from nadi.et.synthesis.generating import in_possible_order, ordered_events, with_values
+from nadi.et.synthesis.layout import SetLayout, layout_of
+from nadi.et.synthesis.parts import events_in, parts_of, stretched
+from nadi.et.synthesis.request import NO_VALUE, classify, key_of
+from nadi.et.synthesis.schedule import Schedule
+from nadi.et.synthesis.streams import (
     COLLECTIVE,
     COMPUTE,
     RECEIVE,
@@ -23,14 +23,14 @@ from et.synthesis.streams import (
     StreamEvent,
     traces_of,
 )
-from et.synthesis.templates import PlacedEvent
+from nadi.et.synthesis.templates import PlacedEvent
+from nadi.workload import TraceSet, read_set, write_set
+from nadi.workload.compute import ComputeTimes, find_gpu
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate as training_step
+from nadi.workload.program.durations import with_recorded_times
 from tests.nonempty import nonempty
-from workload import TraceSet, read_set, write_set
-from workload.compute import ComputeTimes, find_gpu
-from workload.generators.models.model import Model
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate as training_step
-from workload.program.durations import with_recorded_times
 
 PLANS = ("tp2,pp2,dp2,gb8", "tp4,pp1,dp2,gb8", "tp1,pp4,dp2,gb8", "tp2,pp2,dp1,gb4")
 FABRIC = "leaf-spine:leaves=4,hosts_per_leaf=8,spines=4,rate=100Gbps,delay=1us"

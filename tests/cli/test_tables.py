@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-import et
+from nadi import et
 from nadi.reports.pages.charts import COLOURS, style
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, size_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn, facts
+from nadi.topologies.units import parse_bytes, parse_time
 from tests.docs.pages import DOCS
 from tests.nonempty import nonempty
-from topologies.units import parse_bytes, parse_time
 
 COLUMNS = (
     TableColumn("link", form="name"),

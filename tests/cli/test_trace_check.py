@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import et
-from workload import TraceSet, write_set
+from nadi import et
+from nadi.workload import TraceSet, write_set
 
 REDUCE = et.CollectiveCommType.ALL_REDUCE
 

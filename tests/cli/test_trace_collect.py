@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
-from et.pytorch import convert
+from nadi import et
+from nadi.et.pytorch import convert
 from tests.nonempty import nonempty
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_example.py"
@@ -114,7 +114,7 @@ def test_what_cannot_be_collected_is_one_line(nadi, tmp_path, arguments, code, s
 
 def test_the_api_records_the_steps_that_it_is_told(tmp_path):
     torch = pytest.importorskip("torch", reason="no PyTorch (extra pytorch)")
-    from et.pytorch import collect
+    from nadi.et.pytorch import collect
 
     with collect(tmp_path, steps=[1, 2]) as steps:
         for _ in range(4):
@@ -129,7 +129,7 @@ def test_the_api_records_the_steps_that_it_is_told(tmp_path):
 
 def test_a_run_that_ends_before_its_step_leaves_nothing(tmp_path):
     pytest.importorskip("torch", reason="no PyTorch (extra pytorch)")
-    from et.pytorch import collect
+    from nadi.et.pytorch import collect
 
     with collect(tmp_path, steps=[2]) as steps:
         steps.step()

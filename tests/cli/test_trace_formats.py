@@ -2,7 +2,7 @@
 
 import pytest
 
-import et
+from nadi import et
 
 LAYERS = """HYBRID_TRANSFORMER model_parallel_NPU_group: 2
 2

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-import et
+from nadi import et
 from nadi.reports.pages import has_plotly
 from tests.headings import unexplained
 

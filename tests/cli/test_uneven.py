@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.studies.collectives.skew import parse_skew
 from tests.nonempty import nonempty
 

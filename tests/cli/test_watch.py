@@ -7,9 +7,9 @@ import time
 import pytest
 
 from nadi.launching.status import STATUS_FILE, RunStatus, Status, run_status
+from nadi.pdes import Snapshot
 from nadi.reports.result_files import watching
 from nadi.reports.result_files.staging import staged
-from pdes import Snapshot
 
 GONE = 4_194_304
 """Above any number that Linux gives a process."""

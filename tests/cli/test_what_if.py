@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-import et
 import nadi as package
-from et import CollectiveCommType
+from nadi import et
+from nadi.et import CollectiveCommType
 from nadi.insight.explanation.document import explain
 from tests.nonempty import nonempty
 

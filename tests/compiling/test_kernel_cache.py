@@ -10,18 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
-import pdes
-import topologies
-from compiling import compiler, kernel_cache, kernel_sources, machine_code
-from compiling.kernel_cache import KernelFolder
+from nadi import pdes, topologies
+from nadi.compiling import compiler, kernel_cache, kernel_sources, machine_code
+from nadi.compiling.kernel_cache import KernelFolder
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.launching.world import ALONE
+from nadi.pdes.core.hashing import rehash
+from nadi.pdes.workers import team
 from nadi.simulation import compilation, run
 from nadi.simulation.fidelities import network_settings
-from pdes.core.hashing import rehash
-from pdes.workers import team
-from workload import collective_program
+from nadi.workload import collective_program
 
 NOBODY = 65534
 SUFFIX = kernel_cache.CODE_SUFFIX
@@ -182,7 +181,7 @@ def test_a_real_user_does_not_load_what_another_has_put_there():
     if os.geteuid() != 0:
         pytest.skip("only root can be two users")
     code = (
-        "import os, random, shutil, sys\nfrom pathlib import Path\nfrom compiling import kernel_cache\n"
+        "import os, random, shutil, sys\nfrom pathlib import Path\nfrom nadi.compiling import kernel_cache\n"
         f"os.setuid({NOBODY})\n"
         "for base in sys.argv[1:]:\n"
         "    folder, complaint = kernel_cache.settle(Path(base), 'name')\n"

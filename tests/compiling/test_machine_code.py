@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiling import compiler, kernel_cache, machine_code
-from pdes.core.hashing import rehash
-from pdes.core.jit import hook_address, kernel
-from pdes.messages.whole import post_whole
+from nadi.compiling import compiler, kernel_cache, machine_code
+from nadi.pdes.core.hashing import rehash
+from nadi.pdes.core.jit import hook_address, kernel
+from nadi.pdes.messages.whole import post_whole
 
 ROOT = Path(__file__).parents[2]
 RUN = ("collective", "all-reduce", "-t", "ring:npus=8", "--sizes", "1MiB", "--json", "-q")

@@ -5,13 +5,13 @@ from functools import cache
 
 import numpy as np
 
-from pdes import Settings, build_world
-from pdes.core import state as s
-from pdes.core.jit import jit_enabled
-from pdes.nic.congestion import control
+from nadi.pdes import Settings, build_world
+from nadi.pdes.core import state as s
+from nadi.pdes.core.jit import jit_enabled
+from nadi.pdes.nic.congestion import control
+from nadi.topologies import build
+from nadi.workload import collective_program
 from tests.congestion.rows import bare, own_rows
-from topologies import build
-from workload import collective_program
 
 US = 1_000_000
 ROW = 3

@@ -5,16 +5,16 @@ import random
 import sys
 from functools import cache
 
-from pdes import Settings, build_world
-from pdes.core import state as s
-from pdes.core.jit import call_hook, jit_enabled
-from pdes.core.memory import rows_of
-from pdes.core.rows.network import LinkClass
-from pdes.nic import congestion
+from nadi.pdes import Settings, build_world
+from nadi.pdes.core import state as s
+from nadi.pdes.core.jit import call_hook, jit_enabled
+from nadi.pdes.core.memory import rows_of
+from nadi.pdes.core.rows.network import LinkClass
+from nadi.pdes.nic import congestion
+from nadi.topologies import build
 from tests.congestion.rows import bare, own_rows
 from tests.pdes.cases import Traces
 from tests.plain_python import plain_python
-from topologies import build
 
 Q = 3
 LINE_PSB = 20.0

@@ -7,7 +7,7 @@ import numpy as np
 
 def own_rows(cc, name):
     """`cc` with the words of the control `name`."""
-    kind = getattr(importlib.import_module(f"pdes.nic.congestion.{name}"), f"{name.capitalize()}State")
+    kind = getattr(importlib.import_module(f"nadi.pdes.nic.congestion.{name}"), f"{name.capitalize()}State")
     return cc.view(np.ndarray).view(kind.dtype).view(np.recarray)
 
 

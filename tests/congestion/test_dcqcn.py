@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes.nic.congestion import control, dcqcn
+from nadi.pdes.nic.congestion import control, dcqcn
 from tests.budgets import bounded
 from tests.congestion.harness import US, Sender
 from tests.congestion.naive.dcqcn import Dcqcn

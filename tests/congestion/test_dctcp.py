@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes.core import state as s
-from pdes.nic.congestion import control, dctcp
+from nadi.pdes.core import state as s
+from nadi.pdes.nic.congestion import control, dctcp
 from tests.budgets import bounded
 from tests.congestion.harness import Sender
 from tests.congestion.naive import dctcp as naive

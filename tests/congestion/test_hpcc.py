@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes.core import state as s
+from nadi.pdes.core import state as s
 from tests.budgets import bounded
 from tests.congestion import harness_b as h
 from tests.congestion.naive.hpcc import Hpcc, Link

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from pdes.core import state as s
+from nadi.pdes.core import state as s
 from tests.congestion.harness import ROW, US, Sender
 from tests.plain_python import plain_python
 

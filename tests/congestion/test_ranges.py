@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from pdes import RunError
-from pdes.core.state import INF
-from pdes.nic import congestion
+from nadi.pdes import RunError
+from nadi.pdes.core.state import INF
+from nadi.pdes.nic import congestion
 
 ALL = [(name, own, parameter) for name in congestion.names() for own, parameter in congestion.parameters(name).items()]
 OF_THE_ISSUE = [
@@ -47,5 +47,5 @@ def test_defaults_and_ends_are_allowed_and_nothing_beyond(name, own, parameter):
 
 @pytest.mark.parametrize("name", [name for name in congestion.names() if name != "none"])
 def test_ascending_names_parameters(name):
-    module = importlib.import_module(f"pdes.nic.congestion.{name}")
+    module = importlib.import_module(f"nadi.pdes.nic.congestion.{name}")
     assert {each for pair in getattr(module, "ASCENDING", ()) for each in pair} <= {*module.PARAMETERS}

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes.nic.congestion import control, timely
+from nadi.pdes.nic.congestion import control, timely
 from tests.budgets import bounded
 from tests.congestion.harness import US, Sender
 from tests.congestion.naive.timely import Timely

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-import pdes
+from nadi import pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
+from nadi.pdes import build_world, run
+from nadi.pdes.nic import congestion
 from nadi.simulation.fidelities import network_settings
-from pdes import build_world, run
-from pdes.nic import congestion
+from nadi.topologies import build
 from tests.pdes.cases import Traces
-from topologies import build
 
-FINE = """from pdes.core.jit import hook
+FINE = """from nadi.pdes.core.jit import hook
 TITLE, SIGNALS, PARAMETERS = "", (), {}
 @hook
 def update(a, b, c, d, e, f, g):

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 
-import et
+from nadi import et
 from tests.damaged.documents import damage_document
 from tests.et.mutations import changed_bytes, changed_text
 from tests.topologies.test_htsim import SMALL_TREE

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from compiling.kernel_cache import cache_dir
+from nadi.compiling.kernel_cache import cache_dir
 from tests.digests.record import recorded
 from tests.digests.runs import OF_SHARED_DATA, runs
 

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.core.jit import Directory, call_hook, hook, hook_address, kernel, reader
+from nadi.pdes.core.jit import Directory, call_hook, hook, hook_address, kernel, reader
 
 
 class Words(NamedTuple):

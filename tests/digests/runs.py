@@ -10,16 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et import NodeType, mem_node
 from nadi.configuration.sections import NetworkSection
+from nadi.et import NodeType, mem_node
 from nadi.launching.progress import NoProgress
-from nadi.simulation.closed_forms import running
-from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.running import laid_out
-from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.in_network import with_reducers
-from pdes import (
+from nadi.pdes import (
     LinkFault,
     NpuFault,
     RunError,
@@ -31,6 +25,23 @@ from pdes import (
     fidelity,
     run,
 )
+from nadi.simulation.closed_forms import running
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.running import laid_out
+from nadi.simulation.coupled_flows import coupled_collectives
+from nadi.simulation.fidelities import network_settings
+from nadi.simulation.wiring.in_network import with_reducers
+from nadi.topologies import build
+from nadi.workload import (
+    CollectiveSettings,
+    ComputeModel,
+    build_program,
+    collective_program,
+    hierarchical_program,
+    pairs_program,
+    uneven_program,
+)
+from nadi.workload.program.remote import RemoteMemory
 from tests.fabric import scenarios as fabric_scenarios
 from tests.fabric.cases import Network
 from tests.fabric.test_scenarios_deadlock import load, ring
@@ -40,17 +51,6 @@ from tests.jobs.common import run as run_jobs
 from tests.parallel import matrix
 from tests.parallel.fingerprint import hashed, outcome
 from tests.pdes.cases import BASE, Traces
-from topologies import build
-from workload import (
-    CollectiveSettings,
-    ComputeModel,
-    build_program,
-    collective_program,
-    hierarchical_program,
-    pairs_program,
-    uneven_program,
-)
-from workload.program.remote import RemoteMemory
 
 LEAVES = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns"
 WIDE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=3,rate=100Gbps,delay=500ns"

@@ -7,11 +7,11 @@ import pytest
 from nadi.configuration.sections import RunConfig, given_default
 from nadi.energy.table import read_table
 from nadi.simulation.schemas import SCHEMAS
+from nadi.workload.generators.models.model import Experts, LatentAttention, Model
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from scripts.document_reference import PAGES, TABLES, keys_table, with_tables
 from tests.docs.pages import DOCS
 from tests.nonempty import nonempty
-from workload.generators.models.model import Experts, LatentAttention, Model
-from workload.generators.training.parallel_plan import ParallelPlan
 
 KEY = re.compile(r"^\| `(\w+)` \| (.+?) \| .+ \|$", re.MULTILINE)
 

@@ -1,7 +1,7 @@
 import pytest
 
-import et
-from et.schema import Node
+from nadi import et
+from nadi.et.schema import Node
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
-import et
-from et.formats import formats
-from et.framing import frame
-from et.schema import Node
+from nadi import et
 from nadi.cli.main import main
+from nadi.et.formats import formats
+from nadi.et.framing import frame
+from nadi.et.schema import Node
 
 LONGEST_S = 20
 _EXTREMES = [0, 1, 2, -1, 7, 8, 255, 2**24, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1]

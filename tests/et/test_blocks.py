@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import et
-from et import CollectiveCommType, NodeType
+from nadi import et
+from nadi.et import CollectiveCommType, NodeType
 from tests.budgets import bounded
 from tests.et.alike import check_alike
 

@@ -1,6 +1,6 @@
 import pytest
 
-import et
+from nadi import et
 
 
 def kinds(node):

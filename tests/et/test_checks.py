@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import et
-from et.checking.finding import SEVERITIES
-from et.checking.sources import Sources
-from et.checks import all_checks, check_traces
-from et.schema import Node
+from nadi import et
+from nadi.et.checking.finding import SEVERITIES
+from nadi.et.checking.sources import Sources
+from nadi.et.checks import all_checks, check_traces
+from nadi.et.schema import Node
+from nadi.topologies.bounds import LONGEST_PS
 from tests.nonempty import nonempty
-from topologies.bounds import LONGEST_PS
 
 REDUCE, GATHER, EXCHANGE = (
     et.CollectiveCommType.ALL_REDUCE,

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-import et
-from et.checking.sources import Sources
-from et.checks import check_traces, deadlocks
+from nadi import et
+from nadi.et.checking.sources import Sources
+from nadi.et.checks import check_traces, deadlocks
 
 REDUCE = et.CollectiveCommType.ALL_REDUCE
 

@@ -6,16 +6,16 @@ import random
 import numpy as np
 import pytest
 
-import et
-from et import decoded_columns, decoder
-from et.decoded_columns import SLACK_BYTES
-from et.errors import TraceError
-from et.framing import frame
-from et.other_attributes import OtherAttributes
-from et.table_writer import frames_of
+from nadi import et
+from nadi.et import decoded_columns, decoder
+from nadi.et.decoded_columns import SLACK_BYTES
+from nadi.et.errors import TraceError
+from nadi.et.framing import frame
+from nadi.et.other_attributes import OtherAttributes
+from nadi.et.table_writer import frames_of
+from nadi.pdes.core.jit import jit_enabled
 from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.trace_decoding.nodes import PADDING_BYTES
-from pdes.core.jit import jit_enabled
 from tests.et.alike import check_alike
 from tests.plain_python import plain_python
 from tests.samples import sampled, some
@@ -160,7 +160,7 @@ def test_traces_of_others(shared, name):
 
 @pytest.mark.usefixtures("compiled")
 def test_ids_out_of_order_with_dangling_and_control_cycles(tmp_path, monkeypatch):
-    monkeypatch.setattr("et.order._MIN_KERNEL_DEPENDENCIES", 0)
+    monkeypatch.setattr("nadi.et.order._MIN_KERNEL_DEPENDENCIES", 0)
     nodes = [et.comp_node(10 * i, f"n{i}", deps=[10 * (i + 1)], ctrl_deps=[10 * max(i - 1, 0)]) for i in range(50)]
     path = tmp_path / "a.et"
     et.write_trace(path, et.metadata(), nodes)
@@ -270,8 +270,8 @@ def test_the_kernel_as_plain_python(small_trace, tmp_path):
     path = tmp_path / "a.et"
     et.write_trace(path, *rich(small_trace))
     text = f"""
-import et
-from et import decoder
+from nadi import et
+from nadi.et import decoder
 from nadi.simulation.trace_decoding import nodes
 decoder.MIN_KERNEL_BYTES = 0
 wanted = et.read_trace({str(path)!r})

@@ -2,9 +2,9 @@ import gzip
 
 import pytest
 
-import et
-from et.framing import frame, iter_messages
-from et.schema import Node
+from nadi import et
+from nadi.et.framing import frame, iter_messages
+from nadi.et.schema import Node
 
 
 def frames_of(small_trace):

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-import et
-from et.schema import Node
+from nadi import et
+from nadi.et.schema import Node
 from tests.nonempty import nonempty
 
 

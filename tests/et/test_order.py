@@ -4,8 +4,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-import et
-from et.schema import Node
+from nadi import et
+from nadi.et.schema import Node
 from tests.nonempty import nonempty
 
 

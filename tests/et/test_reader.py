@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-import et
-from et.schema import AttributeProto, Node
+from nadi import et
+from nadi.et.schema import AttributeProto, Node
 from tests.nonempty import nonempty
 
 COLL, COMP = et.NodeType.COMM_COLL_NODE, et.NodeType.COMP_NODE

@@ -3,9 +3,9 @@ import tarfile
 import hypothesis.strategies as st
 from hypothesis import given
 
-import et
-from et.framing import frame, iter_messages
-from et.schema import GlobalMetadata, IOInfo, Node
+from nadi import et
+from nadi.et.framing import frame, iter_messages
+from nadi.et.schema import GlobalMetadata, IOInfo, Node
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 

@@ -1,7 +1,7 @@
 import pytest
 
-import et
-from et.schema import VALUE_TYPES, AttributeProto, GlobalMetadata, IOInfo, Node, RawNode, Tensor
+from nadi import et
+from nadi.et.schema import VALUE_TYPES, AttributeProto, GlobalMetadata, IOInfo, Node, RawNode, Tensor
 
 
 def numbers(message_class):

@@ -2,7 +2,7 @@
 
 import pytest
 
-import et
+from nadi import et
 
 
 def read(*attributes):

@@ -3,8 +3,8 @@ import json
 
 from rich.console import Console
 
-import et
-from et.schema import Node
+from nadi import et
+from nadi.et.schema import Node
 from nadi.reports.text.trace import render
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-import et
+from nadi import et
 
 
 def names(folder):

@@ -4,15 +4,15 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from pdes import Settings, SharedBuffer
-from pdes.network.balancing import balancing
-from pdes.network.disciplines import discipline, names
+from nadi.pdes import Settings, SharedBuffer
+from nadi.pdes.network.balancing import balancing
+from nadi.pdes.network.disciplines import discipline, names
+from nadi.topologies import GraphBuilder
+from nadi.workload import CollectiveSettings
 from tests.fabric import naive
 from tests.fabric.control import control_of
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces
 from tests.workload.plain import plain_algorithms
-from topologies import GraphBuilder
-from workload import CollectiveSettings
 
 GBPS = 10**9
 SWITCH = {

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pdes import RunError, build_world, run
-from pdes.harvest.gathering import settled
+from nadi.pdes import RunError, build_world, run
+from nadi.pdes.harvest.gathering import settled
 from tests.fabric import naive
 from tests.fabric.control import Twin
 from tests.pdes import compare as plain

@@ -6,11 +6,11 @@ and what packets met on their way shift the pace, so that a wrong digit in any o
 
 import numpy as np
 
-from pdes.core.jit import hook, inline, seen_as
-from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import word
-from pdes.core.rows.run import ControlParameters
-from pdes.core.state import (
+from nadi.pdes.core.jit import hook, inline, seen_as
+from nadi.pdes.core.rows.nic import CongestionState
+from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows.run import ControlParameters
+from nadi.pdes.core.state import (
     CC_ACK,
     CC_CNP,
     CC_LOSS,
@@ -20,7 +20,7 @@ from pdes.core.state import (
     TELEMETRY_QUEUE_SHIFT,
     world_at,
 )
-from pdes.nic.congestion import FACTOR, Control, parameter
+from nadi.pdes.nic.congestion import FACTOR, Control, parameter
 
 SLOWEST = 40.0
 

@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-import pdes
-from pdes import SharedBuffer
-from pdes.core.packet import FLAG_CNP, source
-from pdes.core.state import world_at
-from pdes.network import shared_switch
-from pdes.nic import congestion, transport
+from nadi import pdes
+from nadi.pdes import SharedBuffer
+from nadi.pdes.core.packet import FLAG_CNP, source
+from nadi.pdes.core.state import world_at
+from nadi.pdes.network import shared_switch
+from nadi.pdes.nic import congestion, transport
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import star
 

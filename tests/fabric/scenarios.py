@@ -4,17 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-import pdes
-from pdes import SharedBuffer
-from pdes.network import balancing
-from pdes.nic import congestion
+from nadi import pdes
+from nadi.pdes import SharedBuffer
+from nadi.pdes.network import balancing
+from nadi.pdes.nic import congestion
+from nadi.workload.collectives.schedules.packed import ScheduleSet
+from nadi.workload.program.assembling import TraceRows, assemble, empty_rows
+from nadi.workload.trace_sets.groups import resolve
+from nadi.workload.trace_sets.rank_traces import IDLE, own_traces
 from tests.fabric.cases import largest_headrooms
 from tests.nonempty import nonempty
 from tests.scenarios.running import check
-from workload.collectives.schedules.packed import ScheduleSet
-from workload.program.assembling import TraceRows, assemble, empty_rows
-from workload.trace_sets.groups import resolve
-from workload.trace_sets.rank_traces import IDLE, own_traces
 
 MTU, HEADER, ACK = 4096, 82, 86
 US = 10**6

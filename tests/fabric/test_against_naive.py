@@ -7,10 +7,10 @@ from functools import cache
 import pytest
 from hypothesis import given
 
-from pdes import RunError, build_world, run
-from pdes.network.balancing import balancing
-from pdes.network.disciplines import discipline, names
-from pdes.nic.congestion import Control
+from nadi.pdes import RunError, build_world, run
+from nadi.pdes.network.balancing import balancing
+from nadi.pdes.network.disciplines import discipline, names
+from nadi.pdes.nic.congestion import Control
 from tests.budgets import bounded
 from tests.fabric import naive
 from tests.fabric.cases import Bounded, Flows, Network, Scenario, scenarios, settings_of, star

@@ -2,7 +2,7 @@
 
 import pytest
 
-import et
+from nadi import et
 from nadi.configuration.run_file import load_config
 from tests.running import simulate
 

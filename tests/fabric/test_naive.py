@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 
-from pdes.nic.congestion import Control
+from nadi.pdes.nic.congestion import Control
 from tests.budgets import FRESH, bounded
 from tests.fabric.cases import Bounded, Flows, Network, run_naive, scenarios, settings_of, star
 from tests.fabric.naive import NAK, TIMEOUT, TRIMMED, Frame, Simulator, measures

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from pdes import LinkFault, Settings, build_world, run
-from pdes.build.settings import SharedBuffer
-from pdes.network.framing import domain_switches, is_in_domain
-from pdes.nic import congestion
+from nadi.pdes import LinkFault, Settings, build_world, run
+from nadi.pdes.build.settings import SharedBuffer
+from nadi.pdes.network.framing import domain_switches, is_in_domain
+from nadi.pdes.nic import congestion
+from nadi.topologies import build
+from nadi.topologies.graph import NVSWITCH
 from tests.fabric import scenarios as sc
 from tests.failures.common import cable, faults_of
-from topologies import build
-from topologies.graph import NVSWITCH
 
 HOSTS = build("dgx-h100:npus=16")
 FORWARDING = build("rail-fat-tree:npus=16,gpus_per_host=4,hosts_per_unit=2,rail_spines=true,spines=1,forwarding=true")

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pdes import Settings, SharedBuffer, build_world, run
+from nadi.pdes import Settings, SharedBuffer, build_world, run
+from nadi.topologies import build
 from tests.nonempty import nonempty
 from tests.pdes.cases import Traces
-from topologies import build
 
 CHOSEN = {"queue_samples": 16, "logged_pauses": 1000, "window_bytes": 1 << 20}
 

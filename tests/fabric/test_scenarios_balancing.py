@@ -4,11 +4,11 @@ from functools import cache
 
 import pytest
 
-import topologies
-from pdes import LinkFault, SharedBuffer
+from nadi import topologies
+from nadi.pdes import LinkFault, SharedBuffer
+from nadi.workload import pairs_program, permutation
 from tests.fabric import scenarios as sc
 from tests.failures.common import cable, faults_of
-from workload import pairs_program, permutation
 
 MIB = 2**20
 PER_PACKET = (sc.MTU + sc.HEADER + sc.ACK) * 20

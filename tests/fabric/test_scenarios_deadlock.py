@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import topologies
-from pdes import RunError
+from nadi import topologies
+from nadi.pdes import RunError
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import Network
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pdes import SharedBuffer
+from nadi.pdes import SharedBuffer
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import star
 

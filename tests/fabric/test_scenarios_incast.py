@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-import topologies
-from pdes import SharedBuffer
-from pdes.nic import congestion
+from nadi import topologies
+from nadi.pdes import SharedBuffer
+from nadi.pdes.nic import congestion
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import star
 

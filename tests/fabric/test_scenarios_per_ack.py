@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import pytest
 
-from pdes.core import state as s
-from pdes.nic import congestion
+from nadi.pdes.core import state as s
+from nadi.pdes.nic import congestion
 from tests.congestion.naive.dcqcn import Dcqcn
 from tests.congestion.naive.dctcp import Dctcp
 from tests.congestion.naive.hpcc import Hpcc, Link

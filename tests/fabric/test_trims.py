@@ -2,8 +2,8 @@
 
 import pytest
 
-from pdes import RunError, build_world, run
-from pdes.harvest.gathering import settled
+from nadi.pdes import RunError, build_world, run
+from nadi.pdes.harvest.gathering import settled
 from tests.fabric.cases import Flows, Scenario, star
 from tests.fabric.compare import by_hand, check, owners
 from tests.pdes.naive import GaveUpError

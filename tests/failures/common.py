@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pdes import Faults, Settings, build_world, down_sets, run
-from topologies import routing_without
+from nadi.pdes import Faults, Settings, build_world, down_sets, run
+from nadi.topologies import routing_without
 
 
 def faults_of(graph, links=(), npus=(), detection_ps=20_000_000):

@@ -5,7 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from tests.nonempty import nonempty
 
 SPINES = 'spec = "leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,uplinks=2,rate=100Gbps,delay=1us"'

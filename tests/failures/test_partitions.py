@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import Layout, LinkFault, NpuFault, Processes, RunError, Settings, build_world, run, run_divided
-from pdes.build.settings import SharedBuffer
+from nadi.pdes import Layout, LinkFault, NpuFault, Processes, RunError, Settings, build_world, run, run_divided
+from nadi.pdes.build.settings import SharedBuffer
+from nadi.topologies import TableRouting, build
+from nadi.workload import collective_program
 from tests.budgets import bounded
 from tests.failures.common import cable, faults_of, of_switch
 from tests.parallel.fingerprint import fingerprint
 from tests.parallel.random_runs import divided
 from tests.pdes.test_lps import fullest
 from tests.plain_python import plain_python
-from topologies import TableRouting, build
-from workload import collective_program
 
 US = 1_000_000
 

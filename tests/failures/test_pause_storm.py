@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-import et
+from nadi import et
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 
 FABRIC = 'spec = "leaf-spine:npus=8,hosts_per_leaf=4,spines=1,rate=100Gbps,uplink_rate=100Gbps"'

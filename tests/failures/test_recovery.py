@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import LinkFault, Settings, build_world, run
-from pdes.build.settings import SharedBuffer
-from pdes.network import balancing
-from pdes.nic import congestion
+from nadi.pdes import LinkFault, Settings, build_world, run
+from nadi.pdes.build.settings import SharedBuffer
+from nadi.pdes.network import balancing
+from nadi.pdes.nic import congestion
+from nadi.topologies import build
 from tests.budgets import bounded
 from tests.fabric import scenarios as sc
 from tests.failures.common import cable, faults_of, of_switch
 from tests.parallel.fingerprint import fingerprint
-from topologies import build
 
 NPUS, LEAVES, SPINES = 6, 3, 3
 CONTROLS = {"none": {}, "hpcc": {}, "dcqcn": {"cnp_interval_ps": 4 * sc.US}}

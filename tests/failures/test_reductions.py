@@ -2,9 +2,9 @@
 
 import pytest
 
-import et
 import nadi
-from pdes import RunError
+from nadi import et
+from nadi.pdes import RunError
 
 SUM = et.CollectiveCommType.ALL_REDUCE
 MIB = 1 << 20

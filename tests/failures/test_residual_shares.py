@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pdes import LinkFault, Settings, SharedBuffer
+from nadi.pdes import LinkFault, Settings, SharedBuffer
+from nadi.topologies import build, routing_without
 from tests.fabric import scenarios as sc
 from tests.failures.common import faults_of, of_switch
 from tests.pdes import naive
-from topologies import build, routing_without
 
 HOSTS, SPINES = 8, 4
 BYTES_PER_PS = 1e9 / 8e12

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from pdes import LinkFault, NpuFault, RunError
-from pdes.build.settings import SharedBuffer
+from nadi.pdes import LinkFault, NpuFault, RunError
+from nadi.pdes.build.settings import SharedBuffer
+from nadi.topologies import build
+from nadi.workload import collective_program, pairs_program
 from tests.failures.common import cable, faults_of, of_switch, simulate
 from tests.jobs.common import job, program_of
 from tests.pdes.cases import Traces
-from topologies import build
-from workload import collective_program, pairs_program
 
 MTU, HEADER = 4096, 82
 SIZE = MTU + HEADER

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from pdes import LinkFault, RunError, Settings, build_world, run
-from pdes.harvest.lost_paths import LostPaths
+from nadi.pdes import LinkFault, RunError, Settings, build_world, run
+from nadi.pdes.harvest.lost_paths import LostPaths
+from nadi.topologies import build
+from nadi.workload import pairs_program
 from tests.failures.common import cable, faults_of, of_switch
-from topologies import build
-from workload import pairs_program
 
 SPEC = "leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,uplinks=2,rate=100Gbps,delay=1us"
 """NPUs 0 to 3, leaves 4 and 5, spines 6 and 7."""

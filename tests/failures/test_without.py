@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.topologies import UNREACHABLE, TopologyError, build, next_links, routing_without
 from tests.budgets import bounded
 from tests.nonempty import nonempty
-from topologies import UNREACHABLE, TopologyError, build, next_links, routing_without
 
 SPECS = [
     "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,uplinks=2",

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import et
-from et import CollectiveCommType
-from pdes.workers.crew import compile_kernels
+from nadi import et
+from nadi.et import CollectiveCommType
+from nadi.pdes.workers.crew import compile_kernels
 from tests.faults import segments
 from tests.needs import BIN, NO_MPICH
 

@@ -71,12 +71,12 @@ def linger():
 
 FAULTS = {
     # in a window, where the kernel returns for more memory
-    "windows": (boom, "pdes.workers.crew.grow"),
+    "windows": (boom, "nadi.pdes.workers.crew.grow"),
     # before the first window, while the others are in theirs
-    "starting": (boom_later, "pdes.workers.crew.Crew._work"),
+    "starting": (boom_later, "nadi.pdes.workers.crew.Crew._work"),
     "reading": (boom, "nadi.simulation.resolving.read_work"),
-    "building": (boom, "pdes.build.worlds.build_lps", "pdes.driver.build_lps"),
-    "harvesting": (boom, "pdes.driver.harvest"),
+    "building": (boom, "nadi.pdes.build.worlds.build_lps", "nadi.pdes.driver.build_lps"),
+    "harvesting": (boom, "nadi.pdes.driver.harvest"),
     "writing": (boom, "nadi.reports.result_files.run_tables._nodes"),
     # from the first table on, no file can become longer than some bytes
     "no_room": (short_files, "nadi.reports.result_files.run_tables._rows_of_npu"),

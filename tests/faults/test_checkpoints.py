@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-import et
-from inputs.array_files import read_arrays, write_arrays
+from nadi import et
 from nadi.cli.main import main
+from nadi.inputs.array_files import read_arrays, write_arrays
 from nadi.launching.checkpoints import CheckpointFolder, newest
 from tests.faults.fuzz_checkpoints import examples
 from tests.features.restarting import after

@@ -12,8 +12,8 @@ from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.launching import checkpoints
 from nadi.launching.checkpoints import CheckpointFolder
-from pdes import NO_CUT, SAVE_AND_END
-from pdes.workers import crew
+from nadi.pdes import NO_CUT, SAVE_AND_END
+from nadi.pdes.workers import crew
 
 STOPPED = 143
 STOPS = 2

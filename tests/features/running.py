@@ -12,15 +12,15 @@ import time
 import traceback
 from pathlib import Path
 
-import et
+from nadi import et
 from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
+from nadi.pdes import compile_all
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-from pdes import compile_all
+from nadi.workload.kinds import KINDS
 from tests.features.matrix import REFUSED
 from tests.features.values import ALWAYS, COLLECTIVE, COMPANY, CONGESTION, FABRIC, FACTORS, NPUS, WORKERS
-from workload.kinds import KINDS
 
 LONGEST_S = 60
 JOB_RANKS = NPUS // 2

@@ -7,13 +7,13 @@ import numpy as np
 from nadi.cli.main import WRONG_INPUT
 from nadi.configuration.run_file import load_config
 from nadi.launching.progress import NoProgress
+from nadi.pdes.nic.control import ECHO_MASK
 from nadi.simulation import resolving
 from nadi.simulation.run import execute
 from nadi.simulation.wiring import partitioning
-from pdes.nic.control import ECHO_MASK
+from nadi.workload.node_kinds import COMPUTE
 from tests.features.running import described
 from tests.features.values import COLLECTIVE
-from workload.node_kinds import COMPUTE
 
 LATER_PS = (1, 999, 12_345_678, ECHO_MASK, 10**12, 3 * 3600 * 10**12)
 """Times in ps by which NPUs begin later: within a cell of the engine, where times in packets wrap, and up to hours."""

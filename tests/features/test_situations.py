@@ -7,8 +7,10 @@ import secrets
 import pyarrow.parquet as pq
 import pytest
 
-import et
-import topologies
+from nadi import et, topologies
+from nadi.topologies.clusters import clusters
+from nadi.topologies.machines import machines
+from nadi.workload import algorithms_of
 from tests.budgets import FRESH
 from tests.features.matrix import REFUSED, Matrix
 from tests.features.running import outcome_of_file, toml_of
@@ -18,9 +20,6 @@ from tests.features.situations.relations import broken
 from tests.features.situations.running import outcome, run_with_results, sections, warm_up
 from tests.features.situations.values import FACTORS, LIMITS, PLACE, conflicts, described
 from tests.samples import pairwise, some
-from topologies.clusters import clusters
-from topologies.machines import machines
-from workload import algorithms_of
 
 RUNS, PAIRS = some(5, 8), some(2, 4)
 PLAIN = dict.fromkeys(FACTORS, 0)

@@ -7,9 +7,9 @@ declares.
 
 from nadi.configuration.jobs import JobSection
 from nadi.configuration.sections import NetworkSection, SystemSection
-from pdes import balancing, congestion, disciplines, fidelity
-from workload import algorithms_of
-from workload.kinds import KINDS
+from nadi.pdes import balancing, congestion, disciplines, fidelity
+from nadi.workload import algorithms_of
+from nadi.workload.kinds import KINDS
 
 NPUS = 8
 FABRIC, COLLECTIVE, WORKERS = "fabric", "collective", "workers"

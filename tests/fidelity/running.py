@@ -1,8 +1,8 @@
 """Running programs on message-level networks."""
 
-import pdes
-from pdes.fidelity import fidelity
-from topologies import build
+from nadi import pdes
+from nadi.pdes.fidelity import fidelity
+from nadi.topologies import build
 
 KINDS = ("congestion_unaware", "congestion_aware")
 

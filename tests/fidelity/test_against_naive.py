@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pdes
-from pdes.fidelity import fidelity
+from nadi import pdes
+from nadi.pdes.fidelity import fidelity
+from nadi.topologies import build
+from nadi.workload import KINDS as COLLECTIVES
+from nadi.workload import collective_program
 from tests.budgets import bounded
 from tests.every import programs
 from tests.fidelity.naive import MODELS, Aware, by_hand
 from tests.fidelity.running import KINDS
 from tests.pdes.cases import Traces, networks, workloads
 from tests.pdes.compare import differences
-from topologies import build
-from workload import KINDS as COLLECTIVES
-from workload import collective_program
 
 
 @st.composite

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-import et
+from nadi import et
 from nadi.configuration.run_file import load_config
 from tests.running import simulate
 

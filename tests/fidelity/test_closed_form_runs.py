@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pdes
+from nadi import pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
+from nadi.pdes.core.state import INF, LANES
+from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.folded_program import lay_out
 from nadi.simulation.closed_forms.advancing.likeness import classes_of, pairs_of
@@ -21,17 +23,15 @@ from nadi.simulation.closed_forms.collective import ClosedForm
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, RUN_EFFORT, CollectiveCosts, Curve, CurveSource
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
-from pdes.core.state import INF, LANES
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
+from nadi.topologies import build
+from nadi.workload import CollectiveSettings, ComputeModel, build_program
+from nadi.workload.collectives.algorithms import nccl
+from nadi.workload.generators.models import Model
+from nadi.workload.generators.training.generator import data_parallel_plan, generate_for_all
+from nadi.workload.node_kinds import MEMORY_LANE
 from tests.budgets import bounded
 from tests.fidelity.naive_closed_form import Simulator
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces, workloads
-from topologies import build
-from workload import CollectiveSettings, ComputeModel, build_program
-from workload.collectives.algorithms import nccl
-from workload.generators.models import Model
-from workload.generators.training.generator import data_parallel_plan, generate_for_all
-from workload.node_kinds import MEMORY_LANE
 
 SETTINGS = network_settings(NetworkSection(fidelity="closed-form"))
 PACKETS = network_settings(NetworkSection())

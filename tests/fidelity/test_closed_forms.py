@@ -2,10 +2,10 @@
 
 import pytest
 
+from nadi.workload import collective_program
 from tests.fidelity.running import KINDS, simulate
 from tests.pdes.cases import Traces
 from tests.samples import sampled
-from workload import collective_program
 
 BYTE_PS = 20
 DELAY_PS = 500_000

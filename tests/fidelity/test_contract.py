@@ -3,8 +3,8 @@
 import pytest
 
 from nadi.configuration.sections import NetworkSection, given_default
-from pdes import fidelity
-from pdes.core.setting import settings_of
+from nadi.pdes import fidelity
+from nadi.pdes.core.setting import settings_of
 
 NAMES = tuple(fidelity.networks())
 

@@ -6,22 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import pdes
-import workload
-from et import CollectiveCommType, coll_node, metadata, table_of
-from inputs.units import MIB
+from nadi import pdes, workload
 from nadi.configuration.sections import NetworkSection
+from nadi.et import CollectiveCommType, coll_node, metadata, table_of
+from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
+from nadi.pdes import Faults, LinkFault
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
-from pdes import Faults, LinkFault
+from nadi.topologies import build, routing_without
+from nadi.workload import KINDS, CollectiveSettings, build_program
 from tests.fidelity.test_training_steps import CASES, HOSTS, LINKS, SWITCH, over_packets
 from tests.pdes.cases import Traces
 from tests.samples import sampled
-from topologies import build, routing_without
-from workload import KINDS, CollectiveSettings, build_program
 
 LEAVES = "leaf-spine:npus=16,hosts_per_leaf=4,rate=100Gbps,delay=500ns"
 RING = CollectiveSettings({"all-reduce": "ring"})

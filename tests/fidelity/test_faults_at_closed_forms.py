@@ -10,20 +10,19 @@ import numpy as np
 import pytest
 
 import nadi
-import pdes
-import topologies
+from nadi import pdes, topologies
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
+from nadi.pdes import Faults, LinkFault, NpuFault
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.fault_schedule import with_slow_links
-from pdes import Faults, LinkFault, NpuFault
+from nadi.workload import CollectiveSettings, ComputeModel, build_program
 from tests.failures.common import cable
 from tests.fidelity.test_interference import STEPS, ran
 from tests.pdes.cases import Traces
 from tests.samples import each_value
-from workload import CollectiveSettings, ComputeModel, build_program
 
 SETTINGS = network_settings(NetworkSection(fidelity="closed-form"))
 LEAVES = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=500ns"

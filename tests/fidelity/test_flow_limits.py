@@ -2,18 +2,17 @@
 
 import pytest
 
-import et
 import nadi
-import pdes
-from inputs.units import MIB
+from nadi import et, pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
+from nadi.inputs.units import MIB
 from nadi.insight.explanation.document import explain
 from nadi.insight.runs import Run
 from nadi.reports.pages.report.fabric import section
 from nadi.simulation.fidelities import network_settings
+from nadi.topologies import build, route
 from tests.pdes.cases import Traces
-from topologies import build, route
 
 SWITCH = build("switch:npus=5,rate=100Gbps,delay=1us")
 PS_PER_BYTE = 80  # of links of 100 Gb/s

@@ -8,19 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pdes
-import workload
-from inputs.units import MIB
+from nadi import pdes, workload
 from nadi.configuration.sections import NetworkSection
+from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
+from nadi.pdes import Faults, LinkFault, NpuFault
+from nadi.pdes.fidelity import fidelity
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.open_network import open_network
 from nadi.simulation.run import run_program
-from pdes import Faults, LinkFault, NpuFault
-from pdes.fidelity import fidelity
+from nadi.topologies import build, route, routing_without
 from tests.budgets import bounded
 from tests.pdes.cases import Traces
-from topologies import build, route, routing_without
 
 LEAVES = "leaf-spine:npus=16,hosts_per_leaf=4,rate=100Gbps,delay=500ns"
 FULL_PACKET_PS = 334_240  # 4,178 bytes at 100 Gb/s

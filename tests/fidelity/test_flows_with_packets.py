@@ -7,29 +7,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pdes
-from et import CollectiveCommType
-from inputs.units import MIB
+from nadi import pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
+from nadi.et import CollectiveCommType
+from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
+from nadi.pdes.build import growth
+from nadi.pdes.core import state as s
+from nadi.pdes.fidelity import fidelity
+from nadi.pdes.workers import crew
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.affordable import estimate
 from nadi.simulation.wiring.flow_traffic import with_flows
-from pdes.build import growth
-from pdes.core import state as s
-from pdes.fidelity import fidelity
-from pdes.workers import crew
+from nadi.topologies import build
 from tests.budgets import bounded
 from tests.pdes.cases import Traces, runs
 from tests.pdes.compare import simulate
 from tests.plain_python import plain_python
-from topologies import build
 
 BOTH_KINDS = """
 from tests.fidelity.test_flows_with_packets import ring_against_messages, ran
-from pdes.core.jit import jit_enabled
+from nadi.pdes.core.jit import jit_enabled
 print(jit_enabled(), *(ran(LEAVES, ring_against_messages(8, 40_000, 30_000), names).digest for names in KINDS))
 """
 LEAVES = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=500ns"

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 import nadi
-import topologies
+from nadi import topologies
+from nadi.pdes.build.growth import grow
+from nadi.pdes.core.state import NEED_EVENTS
 from nadi.studies.planner.step import step_time, target_machine
-from pdes.build.growth import grow
-from pdes.core.state import NEED_EVENTS
+from nadi.workload import CollectiveSettings, ComputeModel, build_program, read_set, write_set
+from nadi.workload.compute import IN_STEPS, ComputeTimes, find_gpu
+from nadi.workload.generators.models import find
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.interference import channels_on, compute_slowdown, copied_groups
 from tests.fidelity.running import KINDS
 from tests.fidelity.running import simulate as simulate_whole
 from tests.nonempty import nonempty
@@ -20,12 +26,6 @@ from tests.pdes.cases import Traces
 from tests.samples import each_value, sampled
 from tests.scenarios.running import simulate as simulate_packets
 from tests.scenarios.test_contention import CASES, SPEC, US, built, end_ps
-from workload import CollectiveSettings, ComputeModel, build_program, read_set, write_set
-from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.generators.models import find
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.generator import generate
-from workload.generators.training.interference import channels_on, compute_slowdown, copied_groups
 
 HOSTS = "rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,nvlink_rate=2400Gbps"
 STEPS = {
@@ -68,7 +68,7 @@ def test_the_pool_of_events_grows_for_those_that_lapse(monkeypatch):
         grown.append(int(world.net.ctl.need))
         return grow(world)
 
-    monkeypatch.setattr("pdes.workers.crew.grow", counted)
+    monkeypatch.setattr("nadi.pdes.workers.crew.grow", counted)
     found = simulate_whole(SPEC, traces.program(), "congestion_unaware", compute_slowdown=1.25)
     own = slice(0, len(found.node_start_ps) // 2)
     start, finish = found.node_start_ps[own], found.node_finish_ps[own]

@@ -11,7 +11,7 @@ whole nanoseconds.
 
 import pytest
 
-import et
+from nadi import et
 from nadi.configuration.run_file import load_config
 from tests.running import simulate
 

@@ -10,17 +10,17 @@ import nadi
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress
+from nadi.pdes import Faults, LinkFault
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.run import run_program
-from pdes import Faults, LinkFault
+from nadi.topologies import NVSWITCH, build, clusters
+from nadi.workload import CollectiveSettings, ComputeModel, build_program
 from tests.failures.common import cable
 from tests.fidelity import test_training_steps as steps
 from tests.pdes.cases import Traces
-from topologies import NVSWITCH, build, clusters
-from workload import CollectiveSettings, ComputeModel, build_program
 
 SETTINGS = network_settings(NetworkSection())
 GRAPH = build(clusters.find("dgx-h100-superpod").topology(16))

@@ -6,21 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nadi
-import pdes
-import topologies
+from nadi import pdes, topologies
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
+from nadi.pdes import Faults, LinkFault
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.open_network import MAX_OPEN, open_network
 from nadi.simulation.run import run_program
-from pdes import Faults, LinkFault
+from nadi.workload import CollectiveSettings
+from nadi.workload.node_kinds import COMPUTE
 from tests.budgets import bounded
 from tests.pdes.cases import Traces
 from tests.samples import sampled
-from workload import CollectiveSettings
-from workload.node_kinds import COMPUTE
 
 MODELS = {
     "packet": {"fidelity": "packet"},

@@ -9,7 +9,7 @@ when its last acknowledgement is back.
 
 import pytest
 
-import et
+from nadi import et
 from nadi.configuration.run_file import load_config
 from tests.running import simulate
 

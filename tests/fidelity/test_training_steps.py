@@ -16,13 +16,13 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
-from topologies import build, clusters
-from workload import CollectiveSettings, ComputeModel, build_program
-from workload.collectives import defaults_on
-from workload.compute import ComputeTimes, find_gpu
-from workload.generators.models.model import Experts, LatentAttention, Model
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.generator import generate
+from nadi.topologies import build, clusters
+from nadi.workload import CollectiveSettings, ComputeModel, build_program
+from nadi.workload.collectives import defaults_on
+from nadi.workload.compute import ComputeTimes, find_gpu
+from nadi.workload.generators.models.model import Experts, LatentAttention, Model
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.generator import generate
 
 GPT = Model(name="gpt", layers=4, hidden=512, heads=8, vocab=1024, sequence=256)
 LLAMA = Model(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-import et
+from nadi import et
 from nadi.importers.astra_sim.translation import Options, translated
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 

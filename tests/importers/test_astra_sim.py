@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-import et
+from nadi import et
 from nadi.configuration.run_file import load_config, put_over
 from nadi.errors import ConfigError
 from nadi.importers.astra_sim.memory import MemoryFile

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-import et
-import topologies
+from nadi import et, topologies
 from nadi.configuration.run_file import load_config
 from tests.running import simulate
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-import et
+from nadi import et
 from nadi.configuration.run_file import load_config
 from tests.importers.conftest import SYSTEM
 from tests.running import simulate

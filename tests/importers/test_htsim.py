@@ -5,9 +5,9 @@ from pyarrow import parquet
 
 from nadi.errors import ConfigError
 from nadi.importers.htsim.translation import HtsimOptions, translated
+from nadi.workload.generators.point_to_point.connection_matrix import read_connections
+from nadi.workload.generators.point_to_point.matrix_traces import flow_traces
 from tests.nonempty import nonempty
-from workload.generators.point_to_point.connection_matrix import read_connections
-from workload.generators.point_to_point.matrix_traces import flow_traces
 
 HEAD = "Nodes 8\nConnections {flows}\nTriggers {triggers}\nFailures {failures}\n"
 FABRIC = "switch:npus=8,rate=100Gbps,delay=1us"

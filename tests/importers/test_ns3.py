@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-import topologies
+from nadi import topologies
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.importers.ns3 import _OTHER_KEYS, _TRANSLATED, ns3_part, read_ns3

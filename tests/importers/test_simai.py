@@ -3,9 +3,9 @@
 import pytest
 from pyarrow import parquet
 
-from et import CollectiveCommType
-from et.layers.file import read_layers
 from nadi.errors import ConfigError
+from nadi.et import CollectiveCommType
+from nadi.et.layers.file import read_layers
 from nadi.importers.simai.busbw import read_busbw
 from nadi.importers.simai.translation import SimaiOptions, translated
 from nadi.importers.simai.workload import read_workload, trace_set

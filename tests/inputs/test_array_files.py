@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from inputs import array_files
-from inputs.array_files import TYPES, DamagedFileError, read_arrays, write_arrays
+from nadi.inputs import array_files
+from nadi.inputs.array_files import TYPES, DamagedFileError, read_arrays, write_arrays
 from tests.budgets import bounded
 
 ARRAYS = st.dictionaries(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
+from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
 
 DTYPES = ("bool", "int8", "int32", "int64", "uint8", "uint64", "float32", "float64")
 TEXTS = ["", "a", None, "é→", "a" * 100]

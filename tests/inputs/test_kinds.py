@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import et
-import topologies
-from inputs import kind_of, kind_of_bytes
+from nadi import et, topologies
 from nadi.cli.main import main
+from nadi.inputs import kind_of, kind_of_bytes
 
 KINETO = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": [{"ph": "X", "name": "a", "ts": 1}]}
 HOST = {"schema": "1.1.1-chakra.0.0.4", "pid": 7, "time": "2026", "start_ts": 1, "nodes": []}

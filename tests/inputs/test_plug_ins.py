@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import topologies
-from inputs import plug_ins
+from nadi import topologies
+from nadi.inputs import plug_ins
+from nadi.workload.collectives import choose, default_algorithm
+from nadi.workload.errors import WorkloadError
 from tests.nonempty import nonempty
-from workload.collectives import choose, default_algorithm
-from workload.errors import WorkloadError
 
 FINE = "def assign(graph, clusters, parts):\n    return None\n"
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import et
-import inputs
-from et.framing import frame, iter_messages
-from inputs import reading
+from nadi import et, inputs
 from nadi.cli.main import main
+from nadi.et.framing import frame, iter_messages
+from nadi.inputs import reading
 
 RING = '[topology]\nspec = "ring:npus=4"\n'
 

@@ -1,6 +1,6 @@
 import pytest
 
-import inputs
+from nadi import inputs
 
 
 class OwnError(ValueError):

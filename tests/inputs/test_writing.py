@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from inputs import whole_file, write_whole
+from nadi.inputs import whole_file, write_whole
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-import et
-from et import CollectiveCommType
+from nadi import et
 from nadi.configuration.sections import NetworkSection
+from nadi.et import CollectiveCommType
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.running import costed, laid_out
@@ -15,10 +15,10 @@ from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.flow_traffic import with_flows
-from topologies import build
-from workload import CollectiveSettings
-from workload.program.building import WorkOfRanks
-from workload.program.jobs import FabricJob, build_jobs
+from nadi.topologies import build
+from nadi.workload import CollectiveSettings
+from nadi.workload.program.building import WorkOfRanks
+from nadi.workload.program.jobs import FabricJob, build_jobs
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 LEAVES = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=1,uplinks=4,rate=100Gbps"

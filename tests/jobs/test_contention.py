@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import et
+from nadi import et
+from nadi.topologies import build, route
+from nadi.workload.program.jobs import FabricJob
 from tests.jobs.common import FIDELITIES, finish_of, run_jobs, work
-from topologies import build, route
-from workload.program.jobs import FabricJob
 
 SPINE = "leaf-spine:leaves=2,hosts_per_leaf=8,spines=1,uplinks=1,rate=100Gbps,delay=100ns"
 MB = 10**6

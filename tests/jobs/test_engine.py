@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import pdes
+from nadi import pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.simulation.fidelities import network_settings
+from nadi.topologies import build
+from nadi.workload import build_program
 from tests.jobs.common import FIDELITIES, LEAVES, finish_of, job, program_of, run, run_jobs, tables
-from topologies import build
-from workload import build_program
 
 FIRST, SECOND = list(range(4)), list(range(8, 12))  # a leaf each
 START_PS = 123_456_789

@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import et
+from nadi import et
 from nadi.configuration.sections import NetworkSection
+from nadi.pdes import build_world, run
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes import build_world, run
+from nadi.topologies import build, clusters
+from nadi.workload import CollectiveSettings
+from nadi.workload.collectives import defaults_on
+from nadi.workload.program.building import WorkOfRanks
+from nadi.workload.program.jobs import FabricJob, build_jobs
 from tests.jobs.common import ALL_REDUCE, finish_of
 from tests.parallel.fingerprint import differing, outcome
-from topologies import build, clusters
-from workload import CollectiveSettings
-from workload.collectives import defaults_on
-from workload.program.building import WorkOfRanks
-from workload.program.jobs import FabricJob, build_jobs
 
 CLUSTER = clusters.find("dgx-h100-superpod")
 GRAPH = build(CLUSTER.topology(16))

@@ -14,8 +14,8 @@ from nadi.insight.analysis.network import (
     tiers,
     victims,
 )
+from nadi.topologies import build
 from tests.nonempty import nonempty
-from topologies import build
 
 US = 10**6
 ENDS = [("npu 0", "leaf 0"), ("npu 1", "leaf 0"), ("leaf 0", "spine 0"), ("spine 0", "leaf 1"), ("leaf 1", "npu 2")]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.insight.analysis.network import document, read_run
 from nadi.reports.pages.network import parts
 from nadi.reports.pages.page import Paragraph, Plot, Table

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from nadi.pdes import Settings
 from nadi.simulation.closed_forms import lone_message as flows
-from pdes import Settings
+from nadi.topologies import build
+from nadi.workload import pairs_program
 from tests.scenarios.running import simulate
-from topologies import build
-from workload import pairs_program
 
 SIZES = (0, 1, 4096, 4097, 5 * 4096 + 100, 300 * 4096 + 17)
 FABRICS = {

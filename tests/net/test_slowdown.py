@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.insight.runs.repetitions import confidence_interval
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 from tests.headings import unexplained

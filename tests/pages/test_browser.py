@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-import et
 import nadi
+from nadi import et
 from nadi.reports.pages import charts
 from nadi.reports.pages.page import write_page
 from nadi.reports.pages.report import fabric, report, step

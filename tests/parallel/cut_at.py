@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from unittest import mock
 
 from nadi.cli.main import main
-from pdes import NO_CUT, SAVE, SAVE_AND_END
-from pdes.checkpoint.saver import Saver
-from pdes.workers import crew
+from nadi.pdes import NO_CUT, SAVE, SAVE_AND_END
+from nadi.pdes.checkpoint.saver import Saver
+from nadi.pdes.workers import crew
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from unittest import mock
 
 from mpi4py import MPI
 
-from pdes import Layout, Ranks, StoppedError, run_divided
-from pdes.workers import exchange
+from nadi.pdes import Layout, Ranks, StoppedError, run_divided
+from nadi.pdes.workers import exchange
 from tests.features.restarting import Stopping, often
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.matrix import case, owner_of, wanted

@@ -5,20 +5,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-import partition
-from et import read_groups
+from nadi import partition
+from nadi.et import read_groups
+from nadi.partition import PartitionError
+from nadi.pdes import Layout, Processes, Settings, SharedBuffer, build_world, fidelity, run, run_divided
+from nadi.pdes.network import balancing
+from nadi.pdes.nic import congestion
 from nadi.simulation.wiring.in_network import with_reducers
-from partition import PartitionError
-from pdes import Layout, Processes, Settings, SharedBuffer, build_world, fidelity, run, run_divided
-from pdes.network import balancing
-from pdes.nic import congestion
+from nadi.topologies import build
+from nadi.topologies.endpoints import with_aggregators_of
+from nadi.workload import (
+    CollectiveSettings,
+    ComputeModel,
+    build_program,
+    collective_program,
+    load_traces,
+    pairs_program,
+)
+from nadi.workload.program.aggregation import switches_of
 from tests.needs import SHARED
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces
-from topologies import build
-from topologies.endpoints import with_aggregators_of
-from workload import CollectiveSettings, ComputeModel, build_program, collective_program, load_traces, pairs_program
-from workload.program.aggregation import switches_of
 
 
 class Case(NamedTuple):

@@ -11,8 +11,8 @@ from unittest import mock
 import numpy as np
 from mpi4py import MPI
 
-from pdes import Layout, Ranks, RunError, build_world, run, run_divided
-from pdes.workers import exchange, ranks
+from nadi.pdes import Layout, Ranks, RunError, build_world, run, run_divided
+from nadi.pdes.workers import exchange, ranks
 from tests.parallel import matrix
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import some

@@ -7,10 +7,10 @@ from hypothesis import Phase, given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
 
-from pdes import Settings
+from nadi.pdes import Settings
+from nadi.topologies import build
 from tests.budgets import bounded
 from tests.pdes.cases import Workload, runs
-from topologies import build
 
 MOST_LPS = 6
 

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-import et
+from nadi import et
+from nadi.workload import collectives
+from nadi.workload.collectives.custom import to_msccl
 from tests import needs
 from tests.workload import msccl_files
-from workload import collectives
-from workload.collectives.custom import to_msccl
 
 NPUS = 8
 SPEC = "ring:npus=8,rate=100Gbps,delay=1us"

@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.reports.result_files.run_folder import TABLES
 from tests.nonempty import nonempty
 from tests.parallel.test_fidelity import NPUS, WAYS, step, summary, written

@@ -7,9 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
-import partition
-import topologies
+from nadi import et, partition, topologies
 from nadi.reports.result_files.run_folder import TABLES
 from tests.nonempty import nonempty
 from tests.parallel.waiting import add_a_knot, check_said_once

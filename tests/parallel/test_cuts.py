@@ -7,12 +7,12 @@ from typing import get_type_hints
 
 import pytest
 
-from pdes import Layout, Processes, StoppedError, build_world, run, run_divided
-from pdes.checkpoint import declared, worlds
-from pdes.checkpoint.dividing import ROW_LISTS
-from pdes.core.rows import nic
-from pdes.core.rows.row import Row, kinds_of_rows
-from pdes.core.state import World
+from nadi.pdes import Layout, Processes, StoppedError, build_world, run, run_divided
+from nadi.pdes.checkpoint import declared, worlds
+from nadi.pdes.checkpoint.dividing import ROW_LISTS
+from nadi.pdes.core.rows import nic
+from nadi.pdes.core.rows.row import Row, kinds_of_rows
+from nadi.pdes.core.state import World
 from tests.features.restarting import Stopping, often
 from tests.nonempty import nonempty
 from tests.parallel.fingerprint import differing, fingerprint

@@ -5,7 +5,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.reports.result_files.run_folder import TABLES
 from tests.nonempty import nonempty
 from tests.parallel.waiting import add_a_knot, check_said_once

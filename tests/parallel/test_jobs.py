@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.simulation import schemas
-from workload import TraceSet, write_set
+from nadi.workload import TraceSet, write_set
 
 SPEC = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=1us"
 JOBS = """

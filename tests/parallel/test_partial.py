@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.cli.main import main
 from nadi.launching.checkpoints import PARTIAL
+from nadi.topologies.units import format_time
 from tests.features.restarting import STOPPED, differences, tables
 from tests.nonempty import nonempty
 from tests.parallel.cut_at import cut_at
-from topologies.units import format_time
 
 NPUS = 8
 STEPS = 6

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.cli.main import main
 from nadi.launching.checkpoints import PARTIAL, CheckpointFolder
+from nadi.pdes import SAVE
+from nadi.pdes.reuse import recurrence
 from nadi.reports.result_files import partial
-from pdes import SAVE
-from pdes.reuse import recurrence
 from tests.features.restarting import STOPPED, differences, tables
 from tests.nonempty import nonempty
 from tests.parallel.cut_at import cut_at

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from pdes import Layout, Processes, RunError, build_world, run, run_divided
-from pdes.build import growth
-from pdes.core import state as s
-from pdes.workers import crew
+from nadi.pdes import Layout, Processes, RunError, build_world, run, run_divided
+from nadi.pdes.build import growth
+from nadi.pdes.core import state as s
+from nadi.pdes.workers import crew
 from tests.budgets import bounded
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import divided

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from pdes import Processes, RunError, Settings, run_divided
-from pdes.build.layout import Layout
-from pdes.workers import crew
-from topologies import build
-from workload import collective_program
+from nadi.pdes import Processes, RunError, Settings, run_divided
+from nadi.pdes.build.layout import Layout
+from nadi.pdes.workers import crew
+from nadi.topologies import build
+from nadi.workload import collective_program
 
 OVERWRITTEN = "LP 1: memory of array outbox was overwritten 0 bytes behind its end"
 ON_RANKS = """
 import sys
 from mpi4py import MPI
-from pdes import RunError
-from pdes.workers.ranks import Ranks
+from nadi.pdes import RunError
+from nadi.pdes.workers.ranks import Ranks
 from tests.parallel import test_shared_guards as shared
 
 run = shared.crew.Crew.run

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
+from nadi.workload import TraceSet, write_set
 from tests.parallel.test_command import OPENED, SAME, SPEC, summary
-from workload import TraceSet, write_set
 
 WIDTH, STAGES = 4, 2
 NPUS = WIDTH * STAGES

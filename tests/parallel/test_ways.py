@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import partition
-from pdes import build_world, run
+from nadi import partition
+from nadi.pdes import build_world, run
 from tests import samples
 from tests.needs import SHARED
 from tests.nonempty import nonempty
@@ -214,7 +214,7 @@ def test_random_runs_on_ranks(on_ranks, ranks):
 
 PLAIN = """
 import json, sys
-from pdes.core.jit import jit_enabled
+from nadi.pdes.core.jit import jit_enabled
 from tests.parallel import matrix
 from tests.parallel.fingerprint import fingerprint
 found = {}

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pdes import Layout, Processes, RunError, Settings, build_world, fidelity, run, run_divided
-from pdes.workers.processes import _transferable
-from pdes.workers.ranks import Ranks
-from topologies import build
-from workload import collective_program, pairs_program
+from nadi.pdes import Layout, Processes, RunError, Settings, build_world, fidelity, run, run_divided
+from nadi.pdes.workers.processes import _transferable
+from nadi.pdes.workers.ranks import Ranks
+from nadi.topologies import build
+from nadi.workload import collective_program, pairs_program
 
 COLUMNS = ["worker", "rank", "packet_hops", "events", "working_s", "waiting_s", "windows"]
 FLOATS = {"working_s", "waiting_s"}

@@ -1,6 +1,6 @@
 """A run that cannot finish: two NPUs send to each other only after they have received."""
 
-import et
+from nadi import et
 
 
 def add_a_knot(nodes_of_npu, one, other):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-import topologies
+from nadi import topologies
 
 
 def fluid_loads(graph, pairs):

@@ -7,8 +7,7 @@ import re
 import numpy as np
 import pytest
 
-import partition
-import topologies
+from nadi import partition, topologies
 from nadi.cli.main import main
 from nadi.reports.pages.partition import figure, write_plot
 from nadi.reports.pages.places import MAX_LINES, MAX_MARKS, lay_out

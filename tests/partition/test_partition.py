@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import partition
-import topologies
-from partition.clusters import MAX_LOAD, Clusters, cluster, components
-from partition.methods import blocks, metis
-from partition.weights import TrafficWeights
+from nadi import partition, topologies
+from nadi.partition.clusters import MAX_LOAD, Clusters, cluster, components
+from nadi.partition.methods import blocks, metis
+from nadi.partition.weights import TrafficWeights
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.samples import pairwise

@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-import partition
-import topologies
-from partition.owners import Partition
-from partition.weights import TrafficWeights
+from nadi import partition, topologies
+from nadi.partition.owners import Partition
+from nadi.partition.weights import TrafficWeights
 
 RING = "ring:npus=4,rate=100Gbps,delay=1us"
 

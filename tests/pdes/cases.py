@@ -4,11 +4,21 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from et import CollectiveCommType, NodeType, coll_node, comp_node, mem_node, metadata, recv_node, send_node, table_of
-from pdes import Settings
+from nadi.et import (
+    CollectiveCommType,
+    NodeType,
+    coll_node,
+    comp_node,
+    mem_node,
+    metadata,
+    recv_node,
+    send_node,
+    table_of,
+)
+from nadi.pdes import Settings
+from nadi.topologies import build
+from nadi.workload import KINDS, CollectiveSettings, ComputeModel, build_program
 from tests.workload.plain import plain_algorithms
-from topologies import build
-from workload import KINDS, CollectiveSettings, ComputeModel, build_program
 
 COLLECTIVES = (*range(8), int(CollectiveCommType.BARRIER))
 KIND_OF = dict(zip(COLLECTIVES, KINDS, strict=True))

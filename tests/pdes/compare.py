@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pdes import RunError, build_world, run
+from nadi.pdes import RunError, build_world, run
 from tests.pdes import naive
 
 FLOW = ("src", "dst", "group", "seq", "lane", "bytes", "start_ps", "finish_ps")

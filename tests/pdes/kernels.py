@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from pdes.core.fifo import after, push, take_block
-from pdes.core.hashing import FREE, find, mix, mix2, mix3, remove
-from pdes.core.heap import heap_pop, heap_push
-from pdes.core.jit import kernel, reader
-from pdes.core.state import Flows, MessageModels
-from pdes.messages.events import add_event, take_event
-from pdes.messages.flows.rates import enter, leave, set_capacity, solve
-from pdes.network.batch import draw_of, order_ties, sort_batch
-from pdes.network.link import link_send
+from nadi.pdes.core.fifo import after, push, take_block
+from nadi.pdes.core.hashing import FREE, find, mix, mix2, mix3, remove
+from nadi.pdes.core.heap import heap_pop, heap_push
+from nadi.pdes.core.jit import kernel, reader
+from nadi.pdes.core.state import Flows, MessageModels
+from nadi.pdes.messages.events import add_event, take_event
+from nadi.pdes.messages.flows.rates import enter, leave, set_capacity, solve
+from nadi.pdes.network.batch import draw_of, order_ties, sort_batch
+from nadi.pdes.network.link import link_send
 
 messages_at = reader(MessageModels)
 flows_at = reader(Flows)

@@ -13,9 +13,9 @@ from collections import Counter, defaultdict, deque
 from functools import cache, lru_cache
 from types import SimpleNamespace
 
+from nadi.topologies.graph import NVSWITCH
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
 from tests.workload.alpha_beta import of_lanes
-from topologies.graph import NVSWITCH
-from workload.collectives.schedules.read_back import buffers, unpack
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
 RING, TABLE, SINGLE, NONE = range(4)

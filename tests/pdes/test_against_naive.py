@@ -3,14 +3,14 @@ import dataclasses
 import pytest
 from hypothesis import given
 
-from pdes import Settings
+from nadi.pdes import Settings
+from nadi.topologies import GraphBuilder, build
+from nadi.workload import KINDS, collective_program
 from tests.budgets import bounded
 from tests.every import programs
 from tests.pdes import naive
 from tests.pdes.cases import BASE, Traces, runs
 from tests.pdes.compare import by_hand, check, differences, simulate
-from topologies import GraphBuilder, build
-from workload import KINDS, collective_program
 
 
 def agree(case):

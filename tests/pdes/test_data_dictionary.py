@@ -2,11 +2,11 @@
 
 import importlib
 
-from compiling import kernel_sources
+from nadi.compiling import kernel_sources
+from nadi.pdes.core.rows.npu import Npu
+from nadi.pdes.core.rows.row import Row, kinds_of_rows, word
+from nadi.pdes.core.state import LANES
 from nadi.simulation.closed_forms.advancing.state import NpuClass
-from pdes.core.rows.npu import Npu
-from pdes.core.rows.row import Row, kinds_of_rows, word
-from pdes.core.state import LANES
 from scripts.document_reference import documentation_of_rows
 from tests.nonempty import nonempty
 

@@ -12,13 +12,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pdes import LinkFault, Settings, SharedBuffer
-from pdes.core.state import SELECTIVE_PACKETS
-from pdes.network.balancing import balancing
+from nadi.pdes import LinkFault, Settings, SharedBuffer
+from nadi.pdes.core.state import SELECTIVE_PACKETS
+from nadi.pdes.network.balancing import balancing
+from nadi.topologies import build
+from nadi.workload import collective_program, pairs_program
 from tests.failures.common import faults_of
 from tests.pdes.compare import simulate
-from topologies import build
-from workload import collective_program, pairs_program
 
 MTU, HEADER, ACK = 4096, 82, 86
 US = 10**6

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import RunError, Settings, build_world, run
-from pdes.fidelity import fidelity
+from nadi.pdes import RunError, Settings, build_world, run
+from nadi.pdes.fidelity import fidelity
+from nadi.topologies import build
+from nadi.workload import KINDS
 from tests.budgets import bounded
 from tests.every import programs
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.pdes import naive_ends
 from tests.pdes.cases import BASE, Traces, runs
 from tests.pdes.compare import by_hand, differences
-from topologies import build
-from workload import KINDS
 
 ALL = fidelity(
     "packet", endpoint_delay_ps=10_000, reduction_bandwidth_bps=8e12 / 7.0, send_latency_ps=600_000, acknowledged=True

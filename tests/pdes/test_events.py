@@ -7,12 +7,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes.core import state as s
-from pdes.core.jit import Directory
-from pdes.core.memory import row_of, rows_of
-from pdes.core.rows.messages import Event, EventQueue
-from pdes.core.rows.run import Scalars
-from pdes.messages.events import KIND_SHIFT, LEFT, STEP, begin_with
+from nadi.pdes.core import state as s
+from nadi.pdes.core.jit import Directory
+from nadi.pdes.core.memory import row_of, rows_of
+from nadi.pdes.core.rows.messages import Event, EventQueue
+from nadi.pdes.core.rows.run import Scalars
+from nadi.pdes.messages.events import KIND_SHIFT, LEFT, STEP, begin_with
 from tests.budgets import bounded
 from tests.pdes import kernels
 

@@ -8,20 +8,20 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import pytest
 
-import pdes
-from pdes import Settings, run
-from pdes.core import guards
-from pdes.core.errors import MemoryDamageError
-from pdes.core.jit import Directory, kernel, reader
-from pdes.core.memory import full, rows_of, zeros
-from pdes.core.rows.nic import Selective
-from pdes.nic.congestion import control
-from pdes.workers import crew
-from pdes.workers.mailbox import Segment, segment_words
-from pdes.workers.team import found_team, team_in, team_words
+from nadi import pdes
+from nadi.pdes import Settings, run
+from nadi.pdes.core import guards
+from nadi.pdes.core.errors import MemoryDamageError
+from nadi.pdes.core.jit import Directory, kernel, reader
+from nadi.pdes.core.memory import full, rows_of, zeros
+from nadi.pdes.core.rows.nic import Selective
+from nadi.pdes.nic.congestion import control
+from nadi.pdes.workers import crew
+from nadi.pdes.workers.mailbox import Segment, segment_words
+from nadi.pdes.workers.team import found_team, team_in, team_words
+from nadi.topologies import build
+from nadi.workload import collective_program
 from tests.nonempty import nonempty
-from topologies import build
-from workload import collective_program
 
 ENGINE = "this is a defect of the engine"
 SHARED_AND_ONLY_READ = {

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from pdes import RunError, Settings, build_world, run
-from pdes.core import state as s
-from pdes.harvest.gathering import check, harvest
+from nadi.pdes import RunError, Settings, build_world, run
+from nadi.pdes.core import state as s
+from nadi.pdes.harvest.gathering import check, harvest
+from nadi.topologies import build
+from nadi.workload import collective_program, pairs_program, permutation
 from tests.pdes import naive
 from tests.pdes.cases import BASE, Traces
 from tests.pdes.compare import by_hand, simulate
-from topologies import build
-from workload import collective_program, pairs_program, permutation
 
 
 def test_the_same_run_twice_gives_the_same_digest():
@@ -121,8 +121,8 @@ def test_a_run_looks_at_its_promises():
 @pytest.fixture
 def unchecked(monkeypatch):
     """Lets programs be built whose traces do not fit together."""
-    monkeypatch.setattr("workload.program.building.check_collectives", lambda *_: None)
-    monkeypatch.setattr("workload.program.building.check_messages", lambda *_: None)
+    monkeypatch.setattr("nadi.workload.program.building.check_collectives", lambda *_: None)
+    monkeypatch.setattr("nadi.workload.program.building.check_messages", lambda *_: None)
 
 
 def stalled(npus, traces, **chosen):

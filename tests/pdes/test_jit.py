@@ -5,17 +5,17 @@ import numba
 import numpy as np
 import pytest
 
-from compiling import compiler, kernel_cache, kernel_sources
-from pdes import Settings
-from pdes.core.jit import inline, kernel
+from nadi.compiling import compiler, kernel_cache, kernel_sources
+from nadi.pdes import Settings
+from nadi.pdes.core.jit import inline, kernel
+from nadi.topologies import build
+from nadi.workload import collective_program
 from tests.pdes.compare import simulate
 from tests.plain_python import plain_python
-from topologies import build
-from workload import collective_program
 
 TINY = """
 from tests.pdes.test_jit import tiny
-from pdes.core.jit import jit_enabled
+from nadi.pdes.core.jit import jit_enabled
 results = tiny()
 print(jit_enabled(), results.digest, results.finish_time_ps, results.counters["dropped_packets"])
 """

@@ -1,10 +1,10 @@
 """What bounds promise to be carried is carried."""
 
 from nadi.configuration import bounds
-from pdes import Settings, build_world, fidelity, run
-from topologies import bounds as quantities
-from topologies import build
-from workload import pairs_program
+from nadi.pdes import Settings, build_world, fidelity, run
+from nadi.topologies import bounds as quantities
+from nadi.topologies import build
+from nadi.workload import pairs_program
 
 
 def test_the_largest_numbers_are_carried_whole():

@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import partition
-from pdes import Layout, RunError, Settings, build_world, run, shares
-from pdes.build.layout import Outboxes, share
-from pdes.core import state as s
-from pdes.core.jit import Directory
-from pdes.core.rows.network import PacketRecord
-from pdes.core.rows.workers import LINE_WORDS, LpTurn, TeamState, Worker
-from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
-from pdes.workers import crew
-from pdes.workers import team as tm
-from pdes.workers.parcels import no_parcels
+from nadi import partition
+from nadi.pdes import Layout, RunError, Settings, build_world, run, shares
+from nadi.pdes.build.layout import Outboxes, share
+from nadi.pdes.core import state as s
+from nadi.pdes.core.jit import Directory
+from nadi.pdes.core.rows.network import PacketRecord
+from nadi.pdes.core.rows.workers import LINE_WORDS, LpTurn, TeamState, Worker
+from nadi.pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
+from nadi.pdes.workers import crew
+from nadi.pdes.workers import team as tm
+from nadi.pdes.workers.parcels import no_parcels
+from nadi.topologies import build
+from nadi.workload import collective_program, pairs_program, permutation
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.parallel.random_runs import divided
 from tests.pdes import worker_kernels
 from tests.pdes.cases import Traces
-from topologies import build
-from workload import collective_program, pairs_program, permutation
 
 quick = bounded(60)
 

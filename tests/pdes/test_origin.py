@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pdes import LinkFault, NpuFault, Settings, SharedBuffer, build_world, run
+from nadi.pdes import LinkFault, NpuFault, Settings, SharedBuffer, build_world, run
+from nadi.topologies import build
 from tests.failures.common import cable, faults_of
 from tests.features.shifting import begun_at, differences
 from tests.pdes.cases import BASE, Traces
-from topologies import build
 
 US = 1_000_000
 NPUS = 8

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import Layout, RunError, SharedBuffer, congestion
-from pdes.build.layout import Outboxes
-from pdes.build.worlds import build_lps
-from pdes.core.jit import Directory
-from pdes.core.memory import row_of
-from pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, number_of
-from pdes.core.rows.workers import ParcelShape
-from pdes.network.boundary import HEADER_WORDS
-from pdes.workers.exchange import ParcelExchange
-from pdes.workers.mailbox import rounded
-from pdes.workers.parcels import (
+from nadi.pdes import Layout, RunError, SharedBuffer, congestion
+from nadi.pdes.build.layout import Outboxes
+from nadi.pdes.build.worlds import build_lps
+from nadi.pdes.core.jit import Directory
+from nadi.pdes.core.memory import row_of
+from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, number_of
+from nadi.pdes.core.rows.workers import ParcelShape
+from nadi.pdes.network.boundary import HEADER_WORDS
+from nadi.pdes.workers.exchange import ParcelExchange
+from nadi.pdes.workers.mailbox import rounded
+from nadi.pdes.workers.parcels import (
     MOST_RECORDS,
     PARCEL_HEADER,
     headers_of,
@@ -29,8 +29,8 @@ from pdes.workers.parcels import (
     record_words,
     word_at,
 )
-from pdes.workers.ranks import partners_of
-from pdes.workers.team import ALL, RECEIVED, RECEIVING, Meeting, new_crew, team_in, team_words
+from nadi.pdes.workers.ranks import partners_of
+from nadi.pdes.workers.team import ALL, RECEIVED, RECEIVING, Meeting, new_crew, team_in, team_words
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.parallel.random_runs import divided

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import Settings, build_world, run
-from pdes.core import state as s
-from pdes.core.memory import rows_of
-from pdes.core.packet import LINK_BITS, bytes_sent
-from pdes.core.rows.network import PacketRecord
-from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
-from pdes.core.rows.npu import Instance, LaneState
-from pdes.workers.crew import Crew
-from pdes.workers.mailbox import SingleProcess
+from nadi.pdes import Settings, build_world, run
+from nadi.pdes.core import state as s
+from nadi.pdes.core.memory import rows_of
+from nadi.pdes.core.packet import LINK_BITS, bytes_sent
+from nadi.pdes.core.rows.network import PacketRecord
+from nadi.pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
+from nadi.pdes.core.rows.npu import Instance, LaneState
+from nadi.pdes.workers.crew import Crew
+from nadi.pdes.workers.mailbox import SingleProcess
+from nadi.topologies import build
+from nadi.workload import collective_program, pairs_program
 from tests.budgets import bounded
 from tests.pdes import kernels, naive
 from tests.pdes.cases import Traces
 from tests.pdes.compare import simulate
-from topologies import build
-from workload import collective_program, pairs_program
 
 quick = bounded(60)
 WORD = st.integers(0, 2**63 - 1)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from pdes import Settings, SharedBuffer
-from pdes.network.balancing import balancing
-from pdes.nic.congestion import control
+from nadi.pdes import Settings, SharedBuffer
+from nadi.pdes.network.balancing import balancing
+from nadi.pdes.nic.congestion import control
+from nadi.topologies.graph import NVSWITCH, SWITCH
+from nadi.topologies.graph_builder import GraphBuilder
 from tests.pdes.cases import BASE, Traces
 from tests.pdes.compare import simulate
-from topologies.graph import NVSWITCH, SWITCH
-from topologies.graph_builder import GraphBuilder
 
 HOSTS, PER_HOST = 4, 3
 NPUS = HOSTS * PER_HOST

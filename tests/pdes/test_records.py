@@ -4,11 +4,11 @@ import numba
 import numpy as np
 import pytest
 
-import pdes
-from pdes import Settings
-from pdes.core.jit import Directory, inline, kernel, reader
-from topologies import build
-from workload import collective_program
+from nadi import pdes
+from nadi.pdes import Settings
+from nadi.pdes.core.jit import Directory, inline, kernel, reader
+from nadi.topologies import build
+from nadi.workload import collective_program
 
 
 class Inner(NamedTuple):

@@ -6,19 +6,19 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pdes import Settings, SharedBuffer, balancing, congestion, disciplines, fidelity
-from pdes.build.constants import hooks_of
-from pdes.build.layout import Layout
-from pdes.core.memory import CACHE_LINE, row_of, rows_of
-from pdes.core.rows.messages import WholeMessage
-from pdes.core.rows.nic import LaterMessage, Message, PendingRequest
-from pdes.core.rows.row import Row, WordKind, word
-from pdes.core.rows.workers import ParcelHooks
-from pdes.workers.other_teams import OTHER_TEAMS
+from nadi.pdes import Settings, SharedBuffer, balancing, congestion, disciplines, fidelity
+from nadi.pdes.build.constants import hooks_of
+from nadi.pdes.build.layout import Layout
+from nadi.pdes.core.memory import CACHE_LINE, row_of, rows_of
+from nadi.pdes.core.rows.messages import WholeMessage
+from nadi.pdes.core.rows.nic import LaterMessage, Message, PendingRequest
+from nadi.pdes.core.rows.row import Row, WordKind, word
+from nadi.pdes.core.rows.workers import ParcelHooks
+from nadi.pdes.workers.other_teams import OTHER_TEAMS
+from nadi.topologies import build
 from tests.nonempty import nonempty
 from tests.rules.kernels import declared_arguments
 from tests.rules.rows import kinds, written
-from topologies import build
 
 
 def below(kind):

@@ -6,13 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pdes import Settings, build_world
-from pdes.core.memory import rows_of
-from pdes.core.packet import LINK_BITS
-from pdes.core.rows.network import PacketRecord
+from nadi.pdes import Settings, build_world
+from nadi.pdes.core.memory import rows_of
+from nadi.pdes.core.packet import LINK_BITS
+from nadi.pdes.core.rows.network import PacketRecord
+from nadi.topologies import build
+from nadi.workload import collective_program
 from tests.pdes import kernels
-from topologies import build
-from workload import collective_program
 
 TIES = 6000
 

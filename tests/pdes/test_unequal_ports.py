@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-import partition
+from nadi import partition
 from nadi.configuration.sections import NetworkSection
+from nadi.pdes import Settings, build_world, run
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.fidelities import network_settings
-from pdes import Settings, build_world, run
+from nadi.topologies import GraphBuilder
+from nadi.workload import collective_program
 from tests.pdes.cases import BASE, Traces
 from tests.pdes.compare import check, simulate
-from topologies import GraphBuilder
-from workload import collective_program
 
 GBPS = 10**9
 CASES = [(kind, name) for kind in ("all-reduce", "all-to-all") for name in ("ring", "direct", "nccl")]

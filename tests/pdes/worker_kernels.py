@@ -1,9 +1,9 @@
 """Entry points to single helpers of the workers, so that tests can call them compiled."""
 
-from pdes.core.jit import kernel
-from pdes.workers.parcels import pack, parcel_words, unpack
-from pdes.workers.team import meeting_at, plan_next
-from pdes.workers.team import next_lp as take_next
+from nadi.pdes.core.jit import kernel
+from nadi.pdes.workers.parcels import pack, parcel_words, unpack
+from nadi.pdes.workers.team import meeting_at, plan_next
+from nadi.pdes.workers.team import next_lp as take_next
 
 
 @kernel

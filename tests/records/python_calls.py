@@ -2,8 +2,8 @@
 
 import networkx as nx
 
-import et
 import nadi
+from nadi import et
 
 _NODES = [
     et.comp_node(1, "forward", duration_micros=10),

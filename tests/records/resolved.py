@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 
-import pdes
+from nadi import pdes
 from nadi.simulation import run as simulation
 from nadi.simulation.closed_forms import running
 from tests.records.plain import plain

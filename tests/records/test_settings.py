@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-import pdes
+from nadi import pdes
 from nadi.cli.main import main
 from tests.records.plain import plain
 from tests.records.python_calls import CALLS

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import assume, given, settings, target
 from hypothesis import strategies as st
 
-from pdes import Faults, Layout, LinkFault, NpuFault, Processes, StoppedError, build_world, run, run_divided
-from pdes.network.balancing import balancing
-from pdes.reuse import recurrence
-from pdes.reuse.periods import Period, continuation, marks
+from nadi.pdes import Faults, Layout, LinkFault, NpuFault, Processes, StoppedError, build_world, run, run_divided
+from nadi.pdes.network.balancing import balancing
+from nadi.pdes.reuse import recurrence
+from nadi.pdes.reuse.periods import Period, continuation, marks
+from nadi.topologies import build
+from nadi.workload import ComputeModel, build_program
 from tests.features.restarting import often
 from tests.parallel.fingerprint import differing, outcome
 from tests.parallel.test_cuts import checkpoints_of
 from tests.pdes.cases import Traces
 from tests.reuse.test_replay import GROUPS, IGNORED, SETTINGS, both, program_of
-from topologies import build
-from workload import ComputeModel, build_program
 
 TURNS = 12
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pdes
+from nadi import pdes
 from nadi.configuration.sections import NetworkSection
+from nadi.pdes import Layout, LinkFault, Processes, RunError, build_world, run, run_divided
+from nadi.pdes.build.islands import ALL_GATHER, MEETINGS
+from nadi.pdes.reuse.records import Records
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes import Layout, LinkFault, Processes, RunError, build_world, run, run_divided
-from pdes.build.islands import ALL_GATHER, MEETINGS
-from pdes.reuse.records import Records
+from nadi.topologies import build, clusters
+from nadi.workload import KINDS, CollectiveSettings, ComputeModel, build_program
+from nadi.workload.collectives import defaults_on
 from tests.fidelity import test_training_steps as steps
 from tests.parallel.fingerprint import differing, outcome
 from tests.pdes.cases import Traces
-from topologies import build, clusters
-from workload import KINDS, CollectiveSettings, ComputeModel, build_program
-from workload.collectives import defaults_on
 
 GRAPH = build(clusters.find("dgx-h100-superpod").topology(16))
 HOSTS = {"a": range(8), "b": range(8, 16)}

@@ -9,7 +9,12 @@ KERNELS = {"kernel", "inline", "outline", "hook", "primitive"}
 """Decorators of what Numba compiles, or has instructions for (pdes/core/jit.py)."""
 TEACHES_NUMBA = {f"compiling.{name}" for name in ("compiler", "primitives", "records")}
 """Of Numba's own objects, which have no types."""
-OPEN_FOLDERS = {"pdes.fidelity", "pdes.network.balancing", "pdes.network.disciplines", "pdes.nic.congestion"}
+OPEN_FOLDERS = {
+    "nadi.pdes.fidelity",
+    "nadi.pdes.network.balancing",
+    "nadi.pdes.network.disciplines",
+    "nadi.pdes.nic.congestion",
+}
 """Folders to which users add files, so that no file of theirs needs an entry."""
 PROJECT = "pyproject.toml"
 

@@ -3,9 +3,9 @@
 import ast
 from fnmatch import fnmatch
 
-from compiling import kernel_sources
-from pdes.core.rows.run import Hooks
-from pdes.core.rows.workers import MpiCalls, ParcelHooks
+from nadi.compiling import kernel_sources
+from nadi.pdes.core.rows.run import Hooks
+from nadi.pdes.core.rows.workers import MpiCalls, ParcelHooks
 from tests.rules.sources import FOLDERS, ROOT, Finding, engine, product, read
 
 DECORATORS = {"kernel", "inline", "outline", "hook"}

@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from typing import NamedTuple
 
-from pdes import fidelity
+from nadi.pdes import fidelity
 from tests.rules.sources import Finding, product
 
 COMPILER = {f"compiling/{name}.py" for name in ("compiler", "machine_code", "primitives", "records")}

@@ -11,8 +11,8 @@ from functools import cache
 
 import numpy as np
 
-from compiling import kernel_sources
-from pdes.core.rows.row import kinds_of_rows
+from nadi.compiling import kernel_sources
+from nadi.pdes.core.rows.row import kinds_of_rows
 from tests.rules.sources import engine, read
 
 OPEN_FOLDERS = ("nic.congestion", "network.balancing", "network.disciplines", "fidelity", "checkpoint")

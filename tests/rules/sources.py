@@ -6,7 +6,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from compiling import kernel_sources
+from nadi.compiling import kernel_sources
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")

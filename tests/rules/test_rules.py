@@ -128,10 +128,10 @@ def test_what_no_kernel_may_do_is_found():
 def test_imports_of_kernels_are_followed():
     source = Source(
         "pdes/a.py",
-        "import os\nfrom pdes.core import state as s\nfrom pdes.core.state import INF\nfrom et import read_trace\n"
-        "if TYPE_CHECKING:\n    from workload import Program",
+        "import os\nfrom nadi.pdes.core import state as s\nfrom nadi.pdes.core.state import INF\nfrom nadi.et import read_trace\n"
+        "if TYPE_CHECKING:\n    from nadi.workload import Program",
     )
-    assert [*kernels.imported(source)] == ["pdes.core.state", "pdes.core.state", "et"]
+    assert [*kernels.imported(source)] == ["nadi.pdes.core.state", "nadi.pdes.core.state", "et"]
     kernel = Source("nadi/configuration/effects.py", "@inline\ndef a(x): return x")
     assert next(kernels.not_hashed([kernel])).path == "nadi/configuration/effects.py"
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-import pdes
-import topologies
+from nadi import pdes, topologies
 from nadi.simulation.wiring.in_network import with_reducers
 
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.pdes import Settings
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
-from pdes import Settings
+from nadi.workload import KINDS, WorkloadError, algorithms_of, collective_program, collectives
+from nadi.workload.collectives.trees.aggregators import IF_ANY
 from tests.samples import sampled
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate
-from workload import KINDS, WorkloadError, algorithms_of, collective_program, collectives
-from workload.collectives.trees.aggregators import IF_ANY
 
 G400 = 400 * 10**9
 BY_SWITCH = Hop(2, 1_300_000)

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import topologies
-from pdes import Settings, build_world, run
-from pdes.core import packet
-from pdes.fidelity import fidelity
+from nadi import topologies
+from nadi.pdes import Settings, build_world, run
+from nadi.pdes.core import packet
+from nadi.pdes.fidelity import fidelity
+from nadi.workload import WorkloadError, collective_program, collectives
+from nadi.workload.collectives.plans.plan import MAX_CONNECTIONS, NONE, Lane, each_its_own
 from tests.fidelity.naive import by_hand
 from tests.pdes.compare import check, differences
 from tests.scenarios.running import simulate
-from workload import WorkloadError, collective_program, collectives
-from workload.collectives.plans.plan import MAX_CONNECTIONS, NONE, Lane, each_its_own
 
 SPINES = "leaf-spine:leaves=2,hosts_per_leaf=1,spines=4,rate=100Gbps,uplink_rate=100Gbps,delay=500ns"
 SEEDS = range(40)

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-import topologies
-from pdes import NpuFault
+from nadi import topologies
+from nadi.pdes import NpuFault
+from nadi.workload import CollectiveSettings, ComputeModel, build_program
 from tests.failures.common import faults_of
 from tests.nonempty import nonempty
 from tests.pdes.cases import Traces
 from tests.samples import sampled
 from tests.scenarios.running import simulate
-from workload import CollectiveSettings, ComputeModel, build_program
 
 SPEC = "fully-connected:npus=2,rate=100Gbps,delay=1us"
 US = 1_000_000

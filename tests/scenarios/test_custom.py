@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-import et
-import topologies
+from nadi import et, topologies
+from nadi.pdes import Settings
 from nadi.simulation.closed_forms.collective import closed_form
-from pdes import Settings
+from nadi.workload import WorkloadError, collective_program, collectives
+from nadi.workload.collectives.custom import to_msccl
+from nadi.workload.program.traffic import traffic
 from tests.scenarios.running import simulate
 from tests.workload import msccl_files
-from workload import WorkloadError, collective_program, collectives
-from workload.collectives.custom import to_msccl
-from workload.program.traffic import traffic
 
 MIB = 1 << 20
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from nadi.workload import collective_program, pairs_program
 from tests.samples import sampled
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, port_ps, steps_ps, train_ps
 from tests.scenarios.running import simulate
-from workload import collective_program, pairs_program
 
 G400 = 400 * 10**9
 NS = 10**3

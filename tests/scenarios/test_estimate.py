@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 
-import et
-import pdes
-import topologies
-import workload
+from nadi import et, pdes, topologies, workload
+from nadi.pdes import fidelity
 from nadi.simulation.wiring.affordable import estimate
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes import fidelity
+from nadi.workload.program.traffic import sample, traffic
 from tests.scenarios.running import simulate
-from workload.program.traffic import sample, traffic
 
 FABRICS = (
     "switch:npus=8",

@@ -2,11 +2,11 @@
 
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.workload import closed_form, collective_program
+from nadi.workload.shape import shape_of
 from tests.scenarios.closed_forms import ROCE
 from tests.scenarios.running import simulate
-from workload import closed_form, collective_program
-from workload.shape import shape_of
 
 TORUS = "torus:sizes=4x4,rate=400Gbps,delay=500ns"
 ON_THE_WIRE = ROCE.full / ROCE.mtu

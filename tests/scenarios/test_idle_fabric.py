@@ -7,25 +7,25 @@ from functools import cache
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.pdes import Settings, build_world, run
+from nadi.pdes.fidelity import fidelity
+from nadi.pdes.network.balancing import balancing
 from nadi.simulation.closed_forms import collective as forms
 from nadi.simulation.closed_forms import played as played_module
 from nadi.simulation.closed_forms.idle_fabric import idle_fabric
 from nadi.simulation.closed_forms.lone_message import train
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes import Settings, build_world, run
-from pdes.fidelity import fidelity
-from pdes.network.balancing import balancing
+from nadi.workload import WorkloadError, closed_form, collective_program, collectives, uneven_program
+from nadi.workload.collectives.plans.plan import Lane, each_its_own
+from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
+from nadi.workload.collectives.schedules.sends import pairs
+from nadi.workload.kinds import KINDS
+from nadi.workload.shape import shape_of
 from tests.samples import each_value, sampled
 from tests.scenarios import closed_forms
 from tests.scenarios.closed_forms import ROCE, bits_ps, steps_ps, train_ps
 from tests.scenarios.running import simulate
-from workload import WorkloadError, closed_form, collective_program, collectives, uneven_program
-from workload.collectives.plans.plan import Lane, each_its_own
-from workload.collectives.schedules.packed import ScheduleSet, pack
-from workload.collectives.schedules.sends import pairs
-from workload.kinds import KINDS
-from workload.shape import shape_of
 
 MIB = 1 << 20
 BY_HAND = 1e-3

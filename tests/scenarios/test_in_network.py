@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 
-import pdes
-import topologies
+from nadi import pdes, topologies
+from nadi.pdes import SharedBuffer
+from nadi.pdes.nic import congestion
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
-from pdes import SharedBuffer
-from pdes.nic import congestion
+from nadi.workload import collective_program
+from nadi.workload.collectives import known_algorithms
 from tests.nonempty import nonempty
 from tests.scenarios.running import check
-from workload import collective_program
-from workload.collectives import known_algorithms
 
 MIB = 1 << 20
 HEADER, ACK, MTU = 82, 86, 4096

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-import pdes
-import topologies
-import workload
+from nadi import pdes, topologies, workload
+from nadi.pdes import fidelity
+from nadi.pdes.network import balancing
 from nadi.studies.collectives.link_bound import link_bound_ps
-from pdes import fidelity
-from pdes.network import balancing
 from tests.scenarios.running import simulate
 
 FABRICS = (

@@ -5,19 +5,19 @@ import random
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
 from nadi.launching.progress import NoProgress
+from nadi.pdes import Settings, build_world, run
+from nadi.pdes.harvest.gathering import settled
+from nadi.pdes.nic import congestion
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.lone_message import ideal_ps
-from pdes import Settings, build_world, run
-from pdes.harvest.gathering import settled
-from pdes.nic import congestion
+from nadi.workload import CollectiveSettings
 from tests.fabric.compare import differences
 from tests.fabric.driven import Driven
 from tests.pdes.cases import Traces
-from workload import CollectiveSettings
 
 HOSTS = "rail-optimised:npus=16,gpus_per_host=8,hosts_per_rail_leaf=2,spines=2"
 MTU, HEADER, BYTE_PS = 4096, 82, 20

@@ -5,23 +5,23 @@ import random
 import numpy as np
 import pytest
 
-import topologies
-from et import metadata, recv_node, send_node, table_of
+from nadi import topologies
+from nadi.et import metadata, recv_node, send_node, table_of
 from nadi.launching.progress import NoProgress
+from nadi.pdes import Settings, build_world, congestion, run
+from nadi.pdes.fidelity import fidelity
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.lone_message import ideal_ps, shares_of
-from pdes import Settings, build_world, congestion, run
-from pdes.fidelity import fidelity
+from nadi.workload import CollectiveSettings, ComputeModel, build_program
+from nadi.workload.collectives import defaults_on
+from nadi.workload.program.program import Channels
 from tests.fabric.compare import differences
 from tests.fabric.driven import Driven
 from tests.fidelity.naive import by_hand
 from tests.fidelity.naive_closed_form import Simulator
 from tests.pdes.cases import Traces
 from tests.pdes.compare import differences as of_messages
-from workload import CollectiveSettings, ComputeModel, build_program
-from workload.collectives import defaults_on
-from workload.program.program import Channels
 
 KIB, MIB = 1 << 10, 1 << 20
 WHOLE = ("congestion_unaware", "congestion_aware")

@@ -11,11 +11,11 @@ import os
 
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.workload import collective_program, collectives
+from nadi.workload.shape import shape_of
 from tests.samples import FULL, pairwise
 from tests.scenarios.running import simulate
-from workload import collective_program, collectives
-from workload.shape import shape_of
 
 MIB, GIB = 1 << 20, 1 << 30
 NVLINK = "nvlink_rate=2400Gbps,nvlink_delay=20ns"

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from nadi.configuration.sections import NetworkSection
+from nadi.pdes import Settings
 from nadi.simulation.closed_forms.lone_message import ideal_ps
-from pdes import Settings
+from nadi.topologies import build
+from nadi.workload import collective_program, pairs_program
 from tests.scenarios.running import simulate
-from topologies import build
-from workload import collective_program, pairs_program
 
 HOST = "rail-optimised:npus=8,gpus_per_host=8,nvlink_rate=2400Gbps,nvlink_delay=300ns,rate=100Gbps"
 PS_PER_BYTE = 8e12 / 2400e9

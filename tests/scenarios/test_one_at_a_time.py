@@ -7,7 +7,7 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.cli.main import main
 
 BYTES_PER_S = 10**9

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from nadi.workload import pairs_program
 from tests.scenarios.closed_forms import Wire, bits_ps, train_ps
 from tests.scenarios.running import simulate
-from workload import pairs_program
 
 G = 10**9
 NS = 10**3

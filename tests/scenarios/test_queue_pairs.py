@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from nadi.configuration.sections import NetworkSection
+from nadi.pdes import build_world, run
 from nadi.simulation.fidelities import network_settings
-from pdes import build_world, run
+from nadi.topologies import build
 from tests.pdes.cases import Traces
-from topologies import build
 
 LONG, SHORT, LATER_US = 4_000_000, 1000, 20
 

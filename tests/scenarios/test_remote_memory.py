@@ -7,7 +7,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-import et
+from nadi import et
 from nadi.cli.main import main
 
 LATENCY_PS, BYTES_PER_S = 2_000_000, 10**9

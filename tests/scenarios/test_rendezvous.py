@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import topologies
-from pdes import LinkFault, RunError
+from nadi import topologies
+from nadi.pdes import LinkFault, RunError
+from nadi.workload import KINDS, CollectiveSettings, WorkloadError, algorithms_of, collective_program, collectives
+from nadi.workload.collectives.plans.plan import Lane, each_its_own
 from tests.failures.common import faults_of
 from tests.failures.common import simulate as lossy
 from tests.pdes.cases import Traces
 from tests.scenarios.closed_forms import ROCE, bits_ps, train_ps
 from tests.scenarios.running import simulate
-from workload import KINDS, CollectiveSettings, WorkloadError, algorithms_of, collective_program, collectives
-from workload.collectives.plans.plan import Lane, each_its_own
 
 G100 = 100 * 10**9
 US = 1_000_000

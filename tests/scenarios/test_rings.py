@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
+from nadi.workload import collective_program
 from tests.samples import pairwise
 from tests.scenarios.closed_forms import ROCE, Hop, Wire, fat_tree_hops, ring_ps, steps_ps
 from tests.scenarios.running import simulate
-from workload import collective_program
 
 G400 = 400 * 10**9
 NS = 10**3

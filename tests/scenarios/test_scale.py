@@ -16,9 +16,9 @@ STEPS = 2 * (NPUS - 1)
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json, sys, time
-from pdes.core.memory import peak_rss_bytes
+from nadi.pdes.core.memory import peak_rss_bytes
 from tests.scenarios.running import simulate
-from workload import collective_program
+from nadi.workload import collective_program
 simulate("ring:npus=2", collective_program("all-reduce", 2, 8))  # the kernels are there
 begun = time.process_time()
 results = simulate(sys.argv[1], collective_program("all-reduce", 1024, 1024 * 4096))

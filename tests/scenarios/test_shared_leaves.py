@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-import topologies
-from pdes import LinkFault, Settings, build_world, run
+from nadi import topologies
+from nadi.pdes import LinkFault, Settings, build_world, run
+from nadi.workload import collective_program, pairs_program
 from tests.failures.common import cable, faults_of
 from tests.scenarios.running import simulate
-from workload import collective_program, pairs_program
 
 RACK = "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=2,spines=2,accelerator=h100"
 

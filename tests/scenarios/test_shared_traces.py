@@ -13,11 +13,11 @@ import tarfile
 import numpy as np
 import pytest
 
-from et import CollectiveCommType, coll_node, metadata, read_groups, table_of
+from nadi.et import CollectiveCommType, coll_node, metadata, read_groups, table_of
+from nadi.workload import CollectiveSettings, ComputeModel, build_program, load_traces
 from tests.samples import sampled
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, steps_ps
 from tests.scenarios.running import simulate
-from workload import CollectiveSettings, ComputeModel, build_program, load_traces
 
 NS = 10**3
 MIB = 1 << 20

@@ -6,21 +6,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import topologies
-from pdes import Settings, build_world, run
-from pdes.fidelity import fidelity
-from pdes.harvest.gathering import settled
-from pdes.nic import congestion
+from nadi import topologies
+from nadi.pdes import Settings, build_world, run
+from nadi.pdes.fidelity import fidelity
+from nadi.pdes.harvest.gathering import settled
+from nadi.pdes.nic import congestion
+from nadi.workload import WorkloadError, collective_program, collectives
+from nadi.workload.collectives.plans.plan import MAX_SHARES, Lane, each_its_own
+from nadi.workload.collectives.schedules.packed import ScheduleSet
+from nadi.workload.shape import shape_of
 from tests.fabric.compare import differences
 from tests.fabric.driven import Driven
 from tests.fidelity.naive import by_hand
 from tests.nonempty import nonempty
 from tests.pdes import compare
 from tests.scenarios.running import simulate
-from workload import WorkloadError, collective_program, collectives
-from workload.collectives.plans.plan import MAX_SHARES, Lane, each_its_own
-from workload.collectives.schedules.packed import ScheduleSet
-from workload.shape import shape_of
 
 SWITCH = "switch:npus=2,rate=100Gbps,delay=500ns"
 MTU, HEADER = 4096, 82

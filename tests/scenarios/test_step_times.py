@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
+from nadi.et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
 from nadi.insight.analysis.step_times import AXES, CATEGORIES, names_an_axis, step_times
+from nadi.workload import build_program
+from nadi.workload.generators.training.pipeline import schedule_of
 from tests.budgets import bounded
 from tests.scenarios.running import simulate
-from workload import build_program
-from workload.generators.training.pipeline import schedule_of
 
 SPEC = "fully-connected:npus={},rate=100Gbps,delay=1us"
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE

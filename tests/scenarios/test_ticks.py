@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdes import Settings, build_world, run
+from nadi.pdes import Settings, build_world, run
+from nadi.topologies import build
 from tests.pdes.cases import Traces
-from topologies import build
 
 PS_PER_US = 1_000_000
 TICKS_PS = [7_001, 100_000, 1_300_000]

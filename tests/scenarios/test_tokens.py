@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from et import CollectiveCommType, coll_node, metadata, table_of
+from nadi.et import CollectiveCommType, coll_node, metadata, table_of
+from nadi.workload import CollectiveSettings, build_program, collective_program, collectives
+from nadi.workload.collectives.plans.plan import Lane, everyone_alike
 from tests.scenarios.closed_forms import Hop, steps_ps
 from tests.scenarios.running import simulate
-from workload import CollectiveSettings, build_program, collective_program, collectives
-from workload.collectives.plans.plan import Lane, everyone_alike
 
 NPUS = 5
 RING = f"ring:npus={NPUS}"

@@ -5,18 +5,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import topologies
-from et import CollectiveCommType, coll_node, metadata, table_of
+from nadi import topologies
+from nadi.et import CollectiveCommType, coll_node, metadata, table_of
+from nadi.pdes import RunError, Settings
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
-from pdes import RunError, Settings
+from nadi.workload import build_program, collective_program, collectives
+from nadi.workload.collectives.plans.plan import Lane, everyone_alike, lines
 from tests.fidelity import running as whole
 from tests.pdes import compare
 from tests.scenarios.closed_forms import Hop, steps_ps
 from tests.scenarios.running import simulate
 from tests.workload.handmade import grid, two_rings
-from workload import build_program, collective_program, collectives
-from workload.collectives.plans.plan import Lane, everyone_alike, lines
 
 G400 = 400 * 10**9
 ONE_LINK = Hop(1, 500_000)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-import et
-from compiling.kernel_cache import cache_dir
+from nadi import et
 from nadi.cli.main import main
+from nadi.compiling.kernel_cache import cache_dir
 from nadi.launching import slurm as batch
 from tests.faults import segments
 from tests.needs import BIN, mpich, open_mpi

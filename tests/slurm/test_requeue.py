@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import et
+from nadi import et
 from nadi.launching.status import STATUS_FILE
-from pdes import compile_all
+from nadi.pdes import compile_all
 from tests.needs import mpich
 from tests.slurm.test_jobs import logs, node_tmp, write_script  # noqa: F401 - a fixture
 

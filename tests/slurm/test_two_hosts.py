@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import et
+from nadi import et
 from nadi.cli.main import main
 from tests.faults import segments
 from tests.needs import BIN, NO_MPICH

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-import et
+from nadi import et
 from nadi.cli.main import main
-from pdes import compile_all
+from nadi.pdes import compile_all
 from tests.needs import NO_MPICH
 from tests.slurm import cluster, hosts
 from tests.slurm.test_jobs import digest_of_one, node_tmp, ranks_of, write_script  # noqa: F401 - a fixture

@@ -11,7 +11,7 @@ RUNS = """
 import importlib, json, sys
 import numba
 from nadi.cli.main import main
-from compiling import kernel_sources
+from nadi.compiling import kernel_sources
 
 def compiled():
     found = {}
@@ -42,6 +42,6 @@ def test_a_run_compiles_nothing_more(run_file):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("kernels in /")
     before, after = json.loads(lines[-1])
-    assert {"pdes.workers.team.work", "pdes.core.hashing.rehash"} <= before.keys()
+    assert {"nadi.pdes.workers.team.work", "nadi.pdes.core.hashing.rehash"} <= before.keys()
     assert before == after
     assert [name for name, times in before.items() if times != 1] == []

@@ -5,9 +5,9 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-import et
-from et.statistics import Rank
+from nadi import et
 from nadi.errors import OutputError
+from nadi.et.statistics import Rank
 from nadi.reports.timelines.lanes import MAX_TRACKS, Slice, write_lane
 from nadi.reports.timelines.of_traces import write_timeline
 from nadi.reports.timelines.perfetto import perfetto_trace

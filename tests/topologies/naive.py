@@ -4,7 +4,7 @@ import itertools
 
 import networkx as nx
 
-import topologies
+from nadi import topologies
 
 SMALL = [
     "ring:npus=2",

@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
 from tests.topologies.naive import SMALL, as_networkx
 
 GBPS = 10**9

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.topologies.clusters import clusters, find
 from tests.nonempty import nonempty
 from tests.topologies.test_builders import switches
-from topologies.clusters import clusters, find
 
 GBPS = 10**9
 

@@ -5,9 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.topologies.routing import path_links
 from tests.nonempty import nonempty
-from topologies.routing import path_links
 
 SPECS = [
     "switch:npus=9",

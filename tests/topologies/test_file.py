@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
 from tests.nonempty import nonempty
 from tests.topologies.naive import SMALL
 
@@ -48,7 +48,7 @@ def test_writing_replaces_the_file_only_when_it_is_complete(tmp_path, monkeypatc
         yield "npus = 4"
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("topologies.builders.file._toml", fail)
+    monkeypatch.setattr("nadi.topologies.builders.file._toml", fail)
     with pytest.raises(topologies.TopologyError) as error:
         topologies.write_toml(graph, path)
     assert str(error.value) == f"cannot write {path}: No space left on device; expected the name of a file"

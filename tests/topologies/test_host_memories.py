@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.topologies import TopologyError
+from nadi.topologies.endpoints import with_host_memories
+from nadi.topologies.routing import next_links
 from tests.nonempty import nonempty
-from topologies import TopologyError
-from topologies.endpoints import with_host_memories
-from topologies.routing import next_links
 
 SPECS = (
     "dgx-h100:npus=24,hosts_per_rail_leaf=2",

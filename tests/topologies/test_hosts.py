@@ -1,9 +1,9 @@
 import pytest
 
-import topologies
-from topologies.errors import TopologyError
-from topologies.graph import NVSWITCH
-from topologies.routing import route
+from nadi import topologies
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import NVSWITCH
+from nadi.topologies.routing import route
 
 GBPS = 10**9
 # Azure's ndv5-topo.xml in small: GPUs and NICs are bare pci elements.

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import topologies
-from inputs import kind_of
-from topologies.builders.htsim import read_tree
-from topologies.units import GBPS
+from nadi import topologies
+from nadi.inputs import kind_of
+from nadi.topologies.builders.htsim import read_tree
+from nadi.topologies.units import GBPS
 
 SMALL_TREE = """Nodes 4
 Tiers 2

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-import topologies
-from topologies.errors import TopologyError
-from topologies.routing import route
+from nadi import topologies
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.routing import route
 
 GBPS = 10**9
 # The dialect of the package: two servers of two GPUs with a NIC each, on a switch.

@@ -4,8 +4,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from topologies import NVSWITCH, SWITCH, TopologyError, build, from_networkx
-from topologies.graph import NPU
+from nadi.topologies import NVSWITCH, SWITCH, TopologyError, build, from_networkx
+from nadi.topologies.graph import NPU
 
 
 def as_networkx(graph):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-import topologies
-from topologies.errors import TopologyError
-from topologies.graph import NVSWITCH
+from nadi import topologies
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import NVSWITCH
 
 GBPS = 10**9
 SAME = ("node_kind", "link_src", "link_dst", "link_rate_bps", "link_delay_ps", "host")

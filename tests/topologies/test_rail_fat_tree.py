@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
 from tests.topologies.test_builders import half_cut, switches
 
 GBPS = 10**9

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.topologies.clusters import clusters
 from tests.nonempty import nonempty
 from tests.topologies.naive import SMALL
-from topologies.clusters import clusters
 
 NAMES = [
     "dgx-a100",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topologies
+from nadi import topologies
 from tests.budgets import bounded
 from tests.topologies.naive import SMALL, Hierarchy, as_networkx, distances_without_transit, nearer_links
 

@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import json, random, re, sys, time
 from pathlib import Path
-import topologies
+from nadi import topologies
 begin = time.process_time()
 graph = topologies.build(sys.argv[1])
 seconds = time.process_time() - begin

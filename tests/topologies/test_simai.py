@@ -2,7 +2,7 @@
 
 import pytest
 
-import topologies
+from nadi import topologies
 
 TEXT = """6 2 2 2 5 H100
 2 3 4 5

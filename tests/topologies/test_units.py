@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.errors import TopologyError
-from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ at a time in each dimension, in the order in which they become ready.
 import heapq
 from collections import Counter, defaultdict
 
-from workload.collectives.plans.plan import NONE
-from workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.plans.plan import NONE
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
 
 
 class Network:

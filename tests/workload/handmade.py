@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workload.collectives.plans.plan import Lane, everyone_alike, lines
+from nadi.workload.collectives.plans.plan import Lane, everyone_alike, lines
 
 
 def reduce_scatter(lane, n):

@@ -2,10 +2,20 @@
 
 import heapq
 
-from et import CollectiveCommType, NodeType, coll_node, comp_node, mem_node, metadata, recv_node, send_node, table_of
-from workload import collectives
-from workload.collectives.schedules.read_back import unpack
-from workload.kinds import KINDS
+from nadi.et import (
+    CollectiveCommType,
+    NodeType,
+    coll_node,
+    comp_node,
+    mem_node,
+    metadata,
+    recv_node,
+    send_node,
+    table_of,
+)
+from nadi.workload import collectives
+from nadi.workload.collectives.schedules.read_back import unpack
+from nadi.workload.kinds import KINDS
 
 BARRIER = int(CollectiveCommType.BARRIER)
 KIND_NAMES = {**dict(enumerate(KINDS[:8])), 8: "reduce-scatter", BARRIER: "barrier"}

@@ -1,6 +1,6 @@
 """Groups on hosts of any size, as Shapes made by hand."""
 
-from workload.shape import GroupShape
+from nadi.workload.shape import GroupShape
 
 G = 10**9
 NVLINK_BPS, NIC_BPS = 2400 * G, 200 * G

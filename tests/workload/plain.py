@@ -1,6 +1,6 @@
 """Algorithms that need to know nothing but the number of members."""
 
-from workload import algorithms_of, collectives
+from nadi.workload import algorithms_of, collectives
 
 
 def plain_algorithms(kind):

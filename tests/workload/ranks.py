@@ -6,8 +6,8 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from workload import build_program
-from workload.trace_sets.rank_traces import ELSEWHERE
+from nadi.workload import build_program
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE
 
 GONE = b""
 TIMEOUT_S = 30

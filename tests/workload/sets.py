@@ -3,9 +3,9 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from nadi.workload import TraceSet
+from nadi.workload.trace_sets.rank_traces import IDLE
 from tests.workload import naive
-from workload import TraceSet
-from workload.trace_sets.rank_traces import IDLE
 
 TP, PP = "tp", "pp"
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from nadi.workload import KINDS, WorkloadError, algorithms_of, closed_form, collectives
+from nadi.workload.collectives.schedules.oracle import check
+from nadi.workload.collectives.schedules.packed import pack
 from tests.nonempty import nonempty
 from tests.samples import sampled
 from tests.workload.alpha_beta import Network
-from workload import KINDS, WorkloadError, algorithms_of, closed_form, collectives
-from workload.collectives.schedules.oracle import check
-from workload.collectives.schedules.packed import pack
 
 SPECS = (
     "ring:channels=3",

@@ -2,9 +2,9 @@
 
 import pytest
 
-from et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
+from nadi.et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
+from nadi.workload import WorkloadError, build_program
 from tests.workload.ranks import build_on_ranks
-from workload import WorkloadError, build_program
 
 AR, AG, BARRIER = CollectiveCommType.ALL_REDUCE, CollectiveCommType.ALL_GATHER, CollectiveCommType.BARRIER
 

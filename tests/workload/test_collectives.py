@@ -1,11 +1,11 @@
 import pytest
 
+from nadi.workload import KINDS, WorkloadError, closed_form, collectives, default_algorithm
+from nadi.workload.collectives.schedules.oracle import check
+from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
 from tests.samples import sampled
 from tests.workload.alpha_beta import Network
 from tests.workload.plain import plain_algorithms
-from workload import KINDS, WorkloadError, closed_form, collectives, default_algorithm
-from workload.collectives.schedules.oracle import check
-from workload.collectives.schedules.packed import ScheduleSet, pack
 
 CASES = [(kind, name) for kind in KINDS for name in plain_algorithms(kind)]
 BOUNDED = {name for name, module in collectives.known_algorithms().items() if getattr(module, "LOWER_BOUND", False)}

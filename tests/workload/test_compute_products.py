@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.workload.compute import Efficiencies, Operator, find_gpu, gpu_names
+from nadi.workload.compute.attention import attention_ps
+from nadi.workload.compute.attention_kernels import ALGORITHMS
+from nadi.workload.compute.gemm import GROUP_TILES, SPLITS, TILES, product_ps, products_ps
+from nadi.workload.compute.roofline import roofline_ps
 from tests.budgets import bounded
-from workload.compute import Efficiencies, Operator, find_gpu, gpu_names
-from workload.compute.attention import attention_ps
-from workload.compute.attention_kernels import ALGORITHMS
-from workload.compute.gemm import GROUP_TILES, SPLITS, TILES, product_ps, products_ps
-from workload.compute.roofline import roofline_ps
 
 NONE_LOST = Efficiencies(1.0, 1.0, 1.0, 1.0)
 A100, H100, B200 = find_gpu("a100"), find_gpu("h100"), find_gpu("b200")

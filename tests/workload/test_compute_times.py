@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.budgets import bounded
-from tests.nonempty import nonempty
-from workload import WorkloadError
-from workload.compute import (
+from nadi.workload import WorkloadError
+from nadi.workload.compute import (
     AicbModel,
     ComputeTimes,
     Efficiencies,
@@ -24,9 +22,11 @@ from workload.compute import (
     read_table,
     write_table,
 )
-from workload.compute.operators import KINDS, PRODUCTS
-from workload.compute.roofline import roofline_ps
-from workload.compute.scaling import bound_of, scaled_ps
+from nadi.workload.compute.operators import KINDS, PRODUCTS
+from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.compute.scaling import bound_of, scaled_ps
+from tests.budgets import bounded
+from tests.nonempty import nonempty
 
 A100, H100 = find_gpu("a100"), find_gpu("h100")
 

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
+from nadi.workload import CollectiveSettings, WorkloadError, algorithms_of, collectives, default_algorithm
+from nadi.workload.collectives.custom import read_custom, to_msccl
+from nadi.workload.collectives.schedules.oracle import check
+from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
 from tests.nonempty import nonempty
 from tests.workload import msccl_files
 from tests.workload.alpha_beta import Network
-from workload import CollectiveSettings, WorkloadError, algorithms_of, collectives, default_algorithm
-from workload.collectives.custom import read_custom, to_msccl
-from workload.collectives.schedules.oracle import check
-from workload.collectives.schedules.packed import ScheduleSet, pack
 
 GOOD = {
     "ring": ("all-reduce", msccl_files.ring(4)),
@@ -261,7 +261,7 @@ def test_the_schedule_set_wants_the_right_number_of_members(tmp_path, shape_of_n
 
 @pytest.fixture
 def shape_of_npus():
-    import topologies
-    from workload.shape import shape_of
+    from nadi import topologies
+    from nadi.workload.shape import shape_of
 
     return lambda npus: shape_of(topologies.build(f"switch:npus={npus}"), range(npus))

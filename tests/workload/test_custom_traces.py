@@ -2,13 +2,13 @@
 
 import pytest
 
-import et
-from et import comp_node, recv_node, send_node
+from nadi import et
+from nadi.et import comp_node, recv_node, send_node
+from nadi.workload import WorkloadError
+from nadi.workload.collectives.custom import read_custom
+from nadi.workload.collectives.schedules.packed import pack
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
 from tests.nonempty import nonempty
-from workload import WorkloadError
-from workload.collectives.custom import read_custom
-from workload.collectives.schedules.packed import pack
-from workload.collectives.schedules.read_back import buffers, unpack
 
 PART = 1000
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.workload import KINDS, CollectiveSettings, WorkloadError, closed_form, collective_program, collectives
+from nadi.workload.collectives.schedules.oracle import OracleError, check
+from nadi.workload.collectives.schedules.packed import pack
 from tests.workload.alpha_beta import Network
 from tests.workload.plain import plain_algorithms
-from workload import KINDS, CollectiveSettings, WorkloadError, closed_form, collective_program, collectives
-from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import pack
 
 CASES = [(kind, name) for kind in KINDS if kind != "barrier" for name in plain_algorithms(kind)]
 SPLITS = ("dataset_splits=3", "dataset_splits=4,chains=2", "dataset_splits=2,chains=2")

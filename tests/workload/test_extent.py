@@ -6,14 +6,14 @@ from functools import cache
 
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.workload import collectives
+from nadi.workload.collectives.plans.extent import of_any
+from nadi.workload.collectives.schedules.packed import ScheduleSet
+from nadi.workload.errors import WorkloadError
+from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
 from tests.workload import msccl_files
-from workload import collectives
-from workload.collectives.plans.extent import of_any
-from workload.collectives.schedules.packed import ScheduleSet
-from workload.errors import WorkloadError
-from workload.shape import shape_of
 
 SWITCHES = tuple(f"switch:npus={n}" for n in (2, 3, 5, 8))
 FABRICS = (*SWITCHES, "torus:sizes=2x3x4", "dgx-h100:npus=8", "dgx-h100:npus=32", "dgx-h100:npus=24")

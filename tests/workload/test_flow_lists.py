@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from nadi.workload import WorkloadError, build_program
+from nadi.workload.generators.point_to_point.flow_lists import flow_list, remarks
+from nadi.workload.generators.point_to_point.traces import OPS_PER_S
+from nadi.workload.node_kinds import SEND
+from nadi.workload.program.durations import ComputeModel
 from tests.nonempty import nonempty
-from workload import WorkloadError, build_program
-from workload.generators.point_to_point.flow_lists import flow_list, remarks
-from workload.generators.point_to_point.traces import OPS_PER_S
-from workload.node_kinds import SEND
-from workload.program.durations import ComputeModel
 
 CSV = "src,dst,bytes,start_us\n2,0,700,1.25\n0,1,5000,3\n0,1,600,0.5\n"
 FLOWS = [(0, 1, 600, 500_000), (0, 1, 5000, 3_000_000), (2, 0, 700, 1_250_000)]

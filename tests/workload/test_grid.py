@@ -6,16 +6,16 @@ from itertools import product
 import numpy as np
 import pytest
 
+from nadi.workload import CollectiveSettings, WorkloadError, closed_form, collectives
+from nadi.workload.collectives.grid.phases import pipelined_ps
+from nadi.workload.collectives.schedules.checks import checked
+from nadi.workload.collectives.schedules.oracle import OracleError, check
+from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.shape import GroupShape
 from tests.nonempty import nonempty
 from tests.samples import sampled
 from tests.workload.alpha_beta import Network
-from workload import CollectiveSettings, WorkloadError, closed_form, collectives
-from workload.collectives.grid.phases import pipelined_ps
-from workload.collectives.schedules.checks import checked
-from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import ScheduleSet, pack
-from workload.collectives.schedules.read_back import buffers, unpack
-from workload.shape import GroupShape
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 GRIDS = [(2, 2), (2, 3), (4, 4), (2, 3, 4), (3, 5), (5,)]

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-import topologies
-from et import CollectiveCommType, coll_node, metadata, table_of
+from nadi import topologies
+from nadi.et import CollectiveCommType, coll_node, metadata, table_of
+from nadi.topologies.endpoints import AGGREGATOR_DELAY_PS, folded, with_aggregators
+from nadi.topologies.graph import AGGREGATOR
+from nadi.workload import KINDS, CollectiveSettings, WorkloadError, build_program, collective_program
+from nadi.workload.collectives import known_algorithms, plan
+from nadi.workload.collectives.plans.plan import Lane, each_its_own
+from nadi.workload.collectives.schedules import oracle
+from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
+from nadi.workload.collectives.trees.aggregators import ROOT, tree_of
+from nadi.workload.program.aggregation import extended, switches_of
+from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
 from tests.samples import sampled
-from topologies.endpoints import AGGREGATOR_DELAY_PS, folded, with_aggregators
-from topologies.graph import AGGREGATOR
-from workload import KINDS, CollectiveSettings, WorkloadError, build_program, collective_program
-from workload.collectives import known_algorithms, plan
-from workload.collectives.plans.plan import Lane, each_its_own
-from workload.collectives.schedules import oracle
-from workload.collectives.schedules.packed import ScheduleSet, pack
-from workload.collectives.trees.aggregators import ROOT, tree_of
-from workload.program.aggregation import extended, switches_of
-from workload.shape import shape_of
 
 NAMES = ("in-network:chunks=3", "nvls:chunks=2")
 CASES = [(name, kind) for name in NAMES for kind in known_algorithms()[name.split(":")[0]].KINDS]

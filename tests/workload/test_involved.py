@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topologies
-from et import CollectiveCommType, coll_node, metadata, table_of
+from nadi import topologies
+from nadi.et import CollectiveCommType, coll_node, metadata, table_of
+from nadi.workload import CollectiveSettings, WorkloadError, build_program
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.scenarios.running import simulate
 from tests.workload.ranks import on_ranks
-from workload import CollectiveSettings, WorkloadError, build_program
-from workload.trace_sets.rank_traces import ELSEWHERE
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 TORUS = "torus:sizes=2x3x4"

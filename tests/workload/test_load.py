@@ -3,9 +3,9 @@ import re
 import numpy as np
 import pytest
 
-from et import TraceError, comp_node, metadata, write_trace
-from workload import WorkloadError, groups_of, load_traces
-from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from nadi.et import TraceError, comp_node, metadata, write_trace
+from nadi.workload import WorkloadError, groups_of, load_traces
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 
 
 def put(path, micros=1):

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import et
-from et import CollectiveCommType
+from nadi import et
+from nadi.et import CollectiveCommType
+from nadi.workload import TraceSet, WorkloadError, build_program, expand, load_set, read_set, write_set
+from nadi.workload.trace_sets.manifest import read_manifest, written
+from nadi.workload.trace_sets.progressions import numbers_of, shortened
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from tests.budgets import bounded
-from workload import TraceSet, WorkloadError, build_program, expand, load_set, read_set, write_set
-from workload.trace_sets.manifest import read_manifest, written
-from workload.trace_sets.progressions import numbers_of, shortened
-from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 
 AR = CollectiveCommType.ALL_REDUCE
 MOST = 10_000
@@ -329,7 +329,7 @@ def test_writing_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def fail(*_):
         raise et.TraceError("disk")
 
-    monkeypatch.setattr("workload.trace_sets.files.write_table", fail)
+    monkeypatch.setattr("nadi.workload.trace_sets.files.write_table", fail)
     with pytest.raises(WorkloadError, match="disk"):
         write_set(tmp_path / "a" / "b", regular(2, 2, 2))
     assert list(tmp_path.iterdir()) == []

@@ -3,11 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from et import CollectiveCommType, coll_node, metadata, recv_node, send_node, table_of
-from tests.budgets import bounded
-from tests.nonempty import nonempty
-from tests.workload import naive
-from workload import (
+from nadi.et import CollectiveCommType, coll_node, metadata, recv_node, send_node, table_of
+from nadi.workload import (
     KINDS,
     CollectiveSettings,
     WorkloadError,
@@ -17,6 +14,9 @@ from workload import (
     pairs_program,
     permutation,
 )
+from tests.budgets import bounded
+from tests.nonempty import nonempty
+from tests.workload import naive
 
 
 @pytest.mark.parametrize("kind", KINDS)

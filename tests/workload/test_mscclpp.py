@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from inputs import kind_of
+from nadi.inputs import kind_of
+from nadi.workload.collectives.custom import read_custom
+from nadi.workload.errors import WorkloadError
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
-from workload.collectives.custom import read_custom
-from workload.errors import WorkloadError
 
 
 def at(where, count=1):

@@ -7,20 +7,20 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.workload import WorkloadError, collective_program, collectives
+from nadi.workload.collectives.algorithms.nccl import KINDS
+from nadi.workload.collectives.nccl.channel_orders import host_parent, ring, tree
+from nadi.workload.collectives.nccl.decision import MAX_STEPS, NcclParameters, host_of, nccl_decision, overrides_of
+from nadi.workload.collectives.nccl.tuning import model_ps
+from nadi.workload.collectives.schedules.oracle import check
+from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
 from tests.samples import sampled
 from tests.workload.nccl_network import HostsNetwork
 from tests.workload.nccl_shapes import INSIDE_PS, OUTSIDE_PS, G, hosts
-from workload import WorkloadError, collective_program, collectives
-from workload.collectives.algorithms.nccl import KINDS
-from workload.collectives.nccl.channel_orders import host_parent, ring, tree
-from workload.collectives.nccl.decision import MAX_STEPS, NcclParameters, host_of, nccl_decision, overrides_of
-from workload.collectives.nccl.tuning import model_ps
-from workload.collectives.schedules.oracle import check
-from workload.collectives.schedules.packed import ScheduleSet, pack
-from workload.collectives.schedules.read_back import buffers, unpack
-from workload.shape import shape_of
 
 SHAPES = {
     **{f"1x{n}": hosts(n) for n in range(2, 9)},

@@ -4,13 +4,13 @@ import functools
 
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.workload.collectives.nccl.decision import NcclParameters, host_of, nccl_decision
+from nadi.workload.collectives.nccl.tuning import model_ps
+from nadi.workload.collectives.trees.aggregators import IF_ANY
+from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
 from tests.workload.nccl_naive import GPUS, Group
-from workload.collectives.nccl.decision import NcclParameters, host_of, nccl_decision
-from workload.collectives.nccl.tuning import model_ps
-from workload.collectives.trees.aggregators import IF_ANY
-from workload.shape import shape_of
 
 NVLINK_GBPS = {"v100": 1200, "a100": 2400, "h100": 3600, "b200": 7200}
 NIC_GBPS = {"v100": 100, "a100": 200, "h100": 400, "b200": 400}

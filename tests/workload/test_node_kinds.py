@@ -1,8 +1,8 @@
 """The engine has its own numbers of the kinds of trace nodes and of the lanes; they are those of a Program."""
 
-from pdes.core import state
-from pdes.npu import trace
-from workload import node_kinds
+from nadi.pdes.core import state
+from nadi.pdes.npu import trace
+from nadi.workload import node_kinds
 
 KINDS = ("NOOP", "COMPUTE", "MEMORY", "SEND", "RECV", "COLLECTIVE")
 

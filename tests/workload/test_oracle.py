@@ -2,10 +2,10 @@
 
 import pytest
 
-from workload import collectives
-from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
-from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import pack
+from nadi.workload import collectives
+from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
+from nadi.workload.collectives.schedules.oracle import OracleError, check
+from nadi.workload.collectives.schedules.packed import pack
 
 
 def mutated(plans: Plans, member: int, lane: int, step: int, **changes) -> Plans:

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.workload import CollectiveSettings, WorkloadError, collective_program, collectives
+from nadi.workload.collectives.algorithms import ring
+from nadi.workload.collectives.schedules.packed import ScheduleSet
+from nadi.workload.shape import shape_of
 from tests.workload.handmade import two_rings
-from workload import CollectiveSettings, WorkloadError, collective_program, collectives
-from workload.collectives.algorithms import ring
-from workload.collectives.schedules.packed import ScheduleSet
-from workload.shape import shape_of
 
 PLAYED = SimpleNamespace(
     NAME="played",

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
+from nadi.workload.generators.training.pipeline import PipelineSchedule, Work, schedule_of
 from tests.nonempty import nonempty
 from tests.samples import pairwise
-from workload.generators.training.pipeline import PipelineSchedule, Work, schedule_of
 
 PLAIN = list(itertools.product(("gpipe", "1f1b"), (1, 2, 4, 7), (1, 3, 8, 20), (1,)))
 INTERLEAVED = [("interleaved", p, p * k, v) for p in (2, 3, 4, 8) for k in (1, 2, 5) for v in (2, 3, 5)]

@@ -6,17 +6,17 @@ The naive rules are those of NCCL 2.30's src/enqueue.cc and src/graph/paths.cc, 
 import numpy as np
 import pytest
 
-import topologies
-from pdes import Settings, build_world, run
+from nadi import topologies
+from nadi.pdes import Settings, build_world, run
+from nadi.workload import WorkloadError, collective_program, uneven_program
+from nadi.workload.collectives.nccl.decision import NcclParameters, host_of
+from nadi.workload.collectives.nccl.point_to_point import communicator, message
+from nadi.workload.collectives.schedules.packed import ScheduleSet
+from nadi.workload.collectives.uneven.all_to_all_v import units
+from nadi.workload.program.settings import CollectiveSettings
 from tests.samples import sampled
 from tests.workload.nccl_shapes import hosts
 from tests.workload.uneven_oracle import check_uneven
-from workload import WorkloadError, collective_program, uneven_program
-from workload.collectives.nccl.decision import NcclParameters, host_of
-from workload.collectives.nccl.point_to_point import communicator, message
-from workload.collectives.schedules.packed import ScheduleSet
-from workload.collectives.uneven.all_to_all_v import units
-from workload.program.settings import CollectiveSettings
 
 KIB, MIB = 1 << 10, 1 << 20
 G = 10**9

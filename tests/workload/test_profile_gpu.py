@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from workload.compute import ComputeTimes, find_gpu, read_table
-from workload.compute.operators import KINDS, OLD_ATTENTION
+from nadi.workload.compute import ComputeTimes, find_gpu, read_table
+from nadi.workload.compute.operators import KINDS, OLD_ATTENTION
 
 torch = pytest.importorskip("torch", reason="no PyTorch")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "profile_gpu.py"

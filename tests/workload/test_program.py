@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from et import CollectiveCommType, coll_node, comp_node, group_node, metadata, recv_node, send_node, table_of
+from nadi.et import CollectiveCommType, coll_node, comp_node, group_node, metadata, recv_node, send_node, table_of
+from nadi.workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.workload import naive
-from workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from et import CollectiveCommType, coll_node, comp_node, group_node, metadata, read_groups, table_of, write_trace
+from nadi.et import CollectiveCommType, coll_node, comp_node, group_node, metadata, read_groups, table_of, write_trace
+from nadi.workload import ComputeModel, WorkloadError, build_program, expand, load_traces
+from nadi.workload.collectives.schedules.read_back import unpack
+from nadi.workload.generators.models import Model
+from nadi.workload.generators.training.generator import data_parallel_plan, generate_for_all
+from nadi.workload.trace_sets.rank_traces import IDLE
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.workload import naive
 from tests.workload.ranks import build_on_ranks, on_ranks
 from tests.workload.test_program import workloads
-from workload import ComputeModel, WorkloadError, build_program, expand, load_traces
-from workload.collectives.schedules.read_back import unpack
-from workload.generators.models import Model
-from workload.generators.training.generator import data_parallel_plan, generate_for_all
-from workload.trace_sets.rank_traces import IDLE
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 

@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.workload.collectives.algorithms import rotated_ring
+from nadi.workload.collectives.schedules.oracle import check
+from nadi.workload.collectives.schedules.packed import pack
+from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
-from workload.collectives.algorithms import rotated_ring
-from workload.collectives.schedules.oracle import check
-from workload.collectives.schedules.packed import pack
-from workload.shape import shape_of
 
 FABRIC = "rail-optimised:npus={npus},gpus_per_host=4"
 

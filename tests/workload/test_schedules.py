@@ -3,15 +3,15 @@ import time
 import numpy as np
 import pytest
 
+from nadi.topologies import build, clusters
+from nadi.workload import WorkloadError, collectives
+from nadi.workload.collectives import defaults_on
+from nadi.workload.collectives.plans.plan import Lane, each_its_own, everyone_alike
+from nadi.workload.collectives.schedules.checks import checked
+from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
+from nadi.workload.collectives.schedules.read_back import unpack
+from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
-from topologies import build, clusters
-from workload import WorkloadError, collectives
-from workload.collectives import defaults_on
-from workload.collectives.plans.plan import Lane, each_its_own, everyone_alike
-from workload.collectives.schedules.checks import checked
-from workload.collectives.schedules.packed import ScheduleSet, pack
-from workload.collectives.schedules.read_back import unpack
-from workload.shape import shape_of
 
 
 def test_ring_says_what_each_step_does():

@@ -2,8 +2,8 @@
 
 import pytest
 
-import topologies
-from workload.shape import shape_of
+from nadi import topologies
+from nadi.workload.shape import shape_of
 
 G = 10**9
 NS = 1000

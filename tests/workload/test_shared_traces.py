@@ -5,8 +5,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from et import read_groups
-from workload import ComputeModel, build_program, load_traces
+from nadi.et import read_groups
+from nadi.workload import ComputeModel, build_program, load_traces
 
 ROOFLINE = ComputeModel("roofline", peak_flops=312e12, memory_bandwidth_Bps=2.04e12)
 

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-import et
-import topologies
+from nadi import et, topologies
+from nadi.workload import KINDS, CollectiveSettings, WorkloadError, build_program, uneven_program
+from nadi.workload.collectives.uneven.splits import matrices
+from nadi.workload.program.traffic import traffic
+from nadi.workload.trace_sets.groups import resolve
+from nadi.workload.trace_sets.rank_traces import own_traces
 from tests.nonempty import nonempty
-from workload import KINDS, CollectiveSettings, WorkloadError, build_program, uneven_program
-from workload.collectives.uneven.splits import matrices
-from workload.program.traffic import traffic
-from workload.trace_sets.groups import resolve
-from workload.trace_sets.rank_traces import own_traces
 
 ALL_TO_ALL = et.CollectiveCommType.ALL_TO_ALL
 TOKEN = 512

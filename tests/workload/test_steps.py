@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-import topologies
+from nadi import topologies
+from nadi.workload import collective_program, collectives, uneven_program
+from nadi.workload.collectives.plans.plan import NONE
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.schedules.sends import message_count, most_bytes, packet_count, pairs
+from nadi.workload.kinds import KINDS
 from tests.samples import sampled
-from workload import collective_program, collectives, uneven_program
-from workload.collectives.plans.plan import NONE
-from workload.collectives.schedules.read_back import buffers, unpack
-from workload.collectives.schedules.sends import message_count, most_bytes, packet_count, pairs
-from workload.kinds import KINDS
 
 HOSTS = "rail-optimised:npus=8,gpus_per_host=4"
 ALGORITHMS = [

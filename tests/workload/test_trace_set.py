@@ -6,15 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-import et
-from et import CollectiveCommType
-from tests.budgets import bounded
-from tests.et.alike import check_alike
-from tests.workload import naive
-from tests.workload.ranks import on_ranks
-from tests.workload.sets import expanded, sets, trace_set
-from tests.workload.test_ranks import check_parts, outcome, seen
-from workload import (
+from nadi import et
+from nadi.et import CollectiveCommType
+from nadi.workload import (
     ComputeModel,
     TraceSet,
     WorkloadError,
@@ -23,7 +17,13 @@ from workload import (
     read_set,
     write_set,
 )
-from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from tests.budgets import bounded
+from tests.et.alike import check_alike
+from tests.workload import naive
+from tests.workload.ranks import on_ranks
+from tests.workload.sets import expanded, sets, trace_set
+from tests.workload.test_ranks import check_parts, outcome, seen
 
 RECORDED = ComputeModel("trace")
 AR = CollectiveCommType.ALL_REDUCE

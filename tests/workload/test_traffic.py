@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.workload import KINDS, ComputeModel, build_program, collective_program, collectives, pairs_program
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.program.traffic import Traffic, merge, traffic
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.workload import naive
 from tests.workload.handmade import grid, two_rings
 from tests.workload.plain import plain_algorithms
 from tests.workload.test_program import workloads
-from workload import KINDS, ComputeModel, build_program, collective_program, collectives, pairs_program
-from workload.collectives.schedules.read_back import buffers, unpack
-from workload.program.traffic import Traffic, merge, traffic
 
 WHOLE_BUFFER_TIMES_N = ("all-gather", "gather")
 
@@ -126,7 +126,7 @@ def test_merge_adds_pairs_and_orders_them():
 
 
 def test_many_pairs_are_summed_in_between(monkeypatch):
-    monkeypatch.setattr("workload.program.traffic._MAX_PENDING", 5)
+    monkeypatch.setattr("nadi.workload.program.traffic._MAX_PENDING", 5)
     found = traffic(collective_program("all-to-all", 9, 9000, "direct"))
     assert as_dict(found) == summed(plan_sends("all-to-all", "direct", 9, 9000))
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from et import read_trace
+from nadi.et import read_trace
+from nadi.workload import WorkloadError, build_program, load_traces
+from nadi.workload.generators.point_to_point import traces as traffic_traces
+from nadi.workload.generators.point_to_point.arrivals import arrivals
+from nadi.workload.generators.point_to_point.message_sizes import message_sizes
 from tests.nonempty import nonempty
-from workload import WorkloadError, build_program, load_traces
-from workload.generators.point_to_point import traces as traffic_traces
-from workload.generators.point_to_point.arrivals import arrivals
-from workload.generators.point_to_point.message_sizes import message_sizes
 
 MIB = 1 << 20
 ONE = message_sizes("1MiB")

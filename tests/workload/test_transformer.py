@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from et import NodeType
-from inputs.documents import checked
+from nadi.et import NodeType
+from nadi.inputs.documents import checked
+from nadi.workload import ComputeModel, WorkloadError, build_program, expand, load_traces
+from nadi.workload.generators.models import Model, parameters, training_flops
+from nadi.workload.generators.training.generator import data_parallel_plan, generate_for_all
 from tests.nonempty import nonempty
-from workload import ComputeModel, WorkloadError, build_program, expand, load_traces
-from workload.generators.models import Model, parameters, training_flops
-from workload.generators.training.generator import data_parallel_plan, generate_for_all
 
 SMALL = Model(name="small", layers=3, hidden=64, heads=4, vocab=128, sequence=32)
 

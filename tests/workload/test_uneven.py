@@ -6,18 +6,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import topologies
-from pdes import Settings
+from nadi import topologies
+from nadi.pdes import Settings
+from nadi.workload import WorkloadError, collective_program, collectives
+from nadi.workload.collectives.plans.plan import NONE
+from nadi.workload.collectives.schedules.checks import checked
+from nadi.workload.collectives.schedules.oracle import OracleError
+from nadi.workload.collectives.schedules.packed import pack
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.uneven.all_to_all_v import ALGORITHMS, all_to_all_v, buffer_bytes, units
 from tests.nonempty import nonempty
 from tests.pdes import compare
 from tests.workload.uneven_oracle import check_uneven
-from workload import WorkloadError, collective_program, collectives
-from workload.collectives.plans.plan import NONE
-from workload.collectives.schedules.checks import checked
-from workload.collectives.schedules.oracle import OracleError
-from workload.collectives.schedules.packed import pack
-from workload.collectives.schedules.read_back import buffers, unpack
-from workload.collectives.uneven.all_to_all_v import ALGORITHMS, all_to_all_v, buffer_bytes, units
 
 HOSTS = (0, 0, 1, 1, 0, 0, 1, 1)
 

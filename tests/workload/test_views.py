@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.workload import WorkloadError
+from nadi.workload.collectives.plans.plan import Lane, each_its_own, everyone_alike, lines
+from nadi.workload.collectives.schedules.checks import checked
+from nadi.workload.collectives.schedules.oracle import OracleError, check
+from nadi.workload.collectives.schedules.packed import pack
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.workload.alpha_beta import Network
 from tests.workload.handmade import grid, two_rings
 from tests.workload.test_oracle import reasons
-from workload import WorkloadError
-from workload.collectives.plans.plan import Lane, each_its_own, everyone_alike, lines
-from workload.collectives.schedules.checks import checked
-from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import pack
-from workload.collectives.schedules.read_back import buffers, unpack
 
 GOOD = {
     "two rings": two_rings(5),

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from workload.collectives.schedules.oracle import Game, play
+from nadi.workload.collectives.schedules.oracle import Game, play
 
 
 def check_uneven(schedules, index, count, seed=0):

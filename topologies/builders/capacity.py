@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
-from topologies.errors import TopologyError
-from topologies.parameters import Parameters
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.parameters import Parameters
 
 
 def uplink_count(

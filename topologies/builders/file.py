@@ -32,17 +32,17 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-import inputs
-from inputs import whole_file
-from inputs.documents import checked, read_toml, refuse_other_kinds
-from topologies.bounds import MAX_NODES
-from topologies.dimension_routing import Hierarchy, dimensions_of, format_dimensions, lay_out
-from topologies.errors import TopologyError
-from topologies.extent import Extent, of_cables
-from topologies.graph import NVSWITCH, SWITCH, DimensionRouting, Graph
-from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
-from topologies.units import format_rate, format_time
+from nadi import inputs
+from nadi.inputs import whole_file
+from nadi.inputs.documents import checked, read_toml, refuse_other_kinds
+from nadi.topologies.bounds import MAX_NODES
+from nadi.topologies.dimension_routing import Hierarchy, dimensions_of, format_dimensions, lay_out
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.extent import Extent, of_cables
+from nadi.topologies.graph import NVSWITCH, SWITCH, DimensionRouting, Graph
+from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
+from nadi.topologies.units import format_rate, format_time
 
 _EXPECTED = "a fabric (TOML with npus and links)"
 _NPU = re.compile(r'"?(?:npu )?(\d{1,9})"?')

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import Field
 
-import inputs
-from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
-from topologies.errors import TopologyError
-from topologies.extent import Extent
-from topologies.graph import Graph
-from topologies.graph_builder import GraphBuilder
-from topologies.parameters import FilePath, Parameters, Sizes
-from topologies.units import GBPS, NS
+from nadi import inputs
+from nadi.topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.extent import Extent
+from nadi.topologies.graph import Graph
+from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.parameters import FilePath, Parameters, Sizes
+from nadi.topologies.units import GBPS, NS
 
 NAME = "htsim"
 _EXPECTED = "a topology of htsim (Nodes, Tiers, Podsize, then the tiers)"

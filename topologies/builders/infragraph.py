@@ -14,14 +14,14 @@ from typing import Any
 
 from pydantic import Field
 
-from inputs.limits import MAX_NPUS
-from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES, beyond
-from topologies.errors import TopologyError
-from topologies.graph import Graph
-from topologies.hosts import Cable, DelayArguments, HostPlan, graph_of
-from topologies.infragraph.document import InfraDevice, InfraFile, Part, read_infragraph
-from topologies.parameters import FilePath, Rate
-from topologies.units import GBPS, NS
+from nadi.inputs.limits import MAX_NPUS
+from nadi.topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES, beyond
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import Graph
+from nadi.topologies.hosts import Cable, DelayArguments, HostPlan, graph_of
+from nadi.topologies.infragraph.document import InfraDevice, InfraFile, Part, read_infragraph
+from nadi.topologies.parameters import FilePath, Rate
+from nadi.topologies.units import GBPS, NS
 
 _MAX_LISTED = 20
 _SCALE_UP = ("nvlink", "xgmi", "ualink", "ici", "xpu_fabric")

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-import inputs
-from topologies.bounds import LINK_RATE_BPS
-from topologies.errors import TopologyError
-from topologies.graph import Graph
-from topologies.hosts import (
+from nadi import inputs
+from nadi.topologies.bounds import LINK_RATE_BPS
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import Graph
+from nadi.topologies.hosts import (
     AMD_GENERATIONS,
     GENERATIONS,
     GpuGeneration,
@@ -36,8 +36,8 @@ from topologies.hosts import (
     generation_of,
     graph_of,
 )
-from topologies.parameters import FilePath, Name, Rate
-from topologies.units import GBPS
+from nadi.topologies.parameters import FilePath, Name, Rate
+from nadi.topologies.units import GBPS
 
 _EXPECTED = "NCCL's topology (XML with system)"
 _MBPS = 10**6

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import Field
 
-from topologies.builders.capacity import uplink_count
-from topologies.errors import TopologyError
-from topologies.extent import Extent
-from topologies.graph import NVSWITCH, Graph, Int64
-from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Count, Flag, Name, Parameters, Rate, Ratio, Time
-from topologies.units import GBPS, NS
+from nadi.topologies.builders.capacity import uplink_count
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.extent import Extent
+from nadi.topologies.graph import NVSWITCH, Graph, Int64
+from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.parameters import Count, Flag, Name, Parameters, Rate, Ratio, Time
+from nadi.topologies.units import GBPS, NS
 
 
 class Arguments(Parameters):

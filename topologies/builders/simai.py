@@ -14,16 +14,16 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-import inputs
-from inputs.line_files import unread
-from topologies.bounds import MAX_NODES
-from topologies.errors import TopologyError
-from topologies.extent import Extent, of_cables
-from topologies.graph import NVSWITCH, SWITCH, Graph
-from topologies.graph_builder import GraphBuilder
-from topologies.hosts import GENERATIONS
-from topologies.parameters import FilePath, Parameters, Sizes, Time
-from topologies.units import parse_delay, parse_link_rate
+from nadi import inputs
+from nadi.inputs.line_files import unread
+from nadi.topologies.bounds import MAX_NODES
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.extent import Extent, of_cables
+from nadi.topologies.graph import NVSWITCH, SWITCH, Graph
+from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.hosts import GENERATIONS
+from nadi.topologies.parameters import FilePath, Parameters, Sizes, Time
+from nadi.topologies.units import parse_delay, parse_link_rate
 
 NAME = "simai"
 _FULL_HEADER, _SHORT_HEADER = 6, 3

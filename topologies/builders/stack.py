@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from pydantic import Field
 
-from topologies.dimension_routing import Dimension, extent_of, lay_out
-from topologies.errors import TopologyError
-from topologies.extent import Extent
-from topologies.graph import Graph
-from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Count, Dimensions, Parameters, Rate, Rates, Time, Times
-from topologies.units import GBPS, NS
+from nadi.topologies.dimension_routing import Dimension, extent_of, lay_out
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.extent import Extent
+from nadi.topologies.graph import Graph
+from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.parameters import Count, Dimensions, Parameters, Rate, Rates, Time, Times
+from nadi.topologies.units import GBPS, NS
 
 
 class Arguments(Parameters):

@@ -3,11 +3,11 @@
 import numpy as np
 from pydantic import Field
 
-from topologies.extent import Extent
-from topologies.graph import Graph
-from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Count, Parameters, Rate, Sizes, Time
-from topologies.units import GBPS, NS
+from nadi.topologies.extent import Extent
+from nadi.topologies.graph import Graph
+from nadi.topologies.graph_builder import GraphBuilder
+from nadi.topologies.parameters import Count, Parameters, Rate, Sizes, Time
+from nadi.topologies.units import GBPS, NS
 
 
 class Arguments(Parameters):

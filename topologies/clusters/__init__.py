@@ -8,12 +8,12 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-import inputs
-from inputs import plug_ins
-from inputs.documents import checked, read_toml
-from topologies.clusters.cluster import Cluster
-from topologies.errors import TopologyError
-from topologies.parameters import parse_pairs, suggest
+from nadi import inputs
+from nadi.inputs import plug_ins
+from nadi.inputs.documents import checked, read_toml
+from nadi.topologies.clusters.cluster import Cluster
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.parameters import parse_pairs, suggest
 
 _KIND = "cluster"
 

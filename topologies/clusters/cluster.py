@@ -5,11 +5,11 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from inputs import plug_ins
-from topologies.bounds import MEMORY_RATE_BPS
-from topologies.errors import TopologyError
-from topologies.parameters import Count, Parameters, parse_count
-from topologies.units import parse_bytes, parse_rate_within
+from nadi.inputs import plug_ins
+from nadi.topologies.bounds import MEMORY_RATE_BPS
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.parameters import Count, Parameters, parse_count
+from nadi.topologies.units import parse_bytes, parse_rate_within
 
 _MAX_NAMED = 12  # numbers of GPUs that a message lists
 _INSTEAD = {  # parameters of fabrics that express the same quantity: giving the first removes the others

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import inputs
-from inputs.mappings import parse_mapping
-from topologies.bounds import MAX_CABLES
-from topologies.errors import TopologyError
+from nadi import inputs
+from nadi.inputs.mappings import parse_mapping
+from nadi.topologies.bounds import MAX_CABLES
+from nadi.topologies.errors import TopologyError
 
 EXPECTED = "InfraGraph (YAML or JSON with devices, instances and edges or connections)"
 _LARGEST_BYTES = 1 << 24

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-import inputs
-from inputs import plug_ins
-from inputs.documents import checked, read_toml
-from topologies.builders import rail_optimised
-from topologies.errors import TopologyError
-from topologies.extent import Extent
-from topologies.graph import Graph
-from topologies.parameters import Count, Parameters, Rate, Ratio, Time
-from topologies.units import NS
+from nadi import inputs
+from nadi.inputs import plug_ins
+from nadi.inputs.documents import checked, read_toml
+from nadi.topologies.builders import rail_optimised
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.extent import Extent
+from nadi.topologies.graph import Graph
+from nadi.topologies.parameters import Count, Parameters, Rate, Ratio, Time
+from nadi.topologies.units import NS
 
 _GPUS_PER_SERVER, _GPUS_PER_RACK = 8, 72
 _RAILS_OF_RACK = 4  # NICs of a server of a rack, each on its rail

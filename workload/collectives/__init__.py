@@ -63,17 +63,17 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
-from inputs import plug_ins
-from topologies import NVSWITCH, Graph
-from workload.collectives.plans.dataset_splits import in_parts, in_stripes
-from workload.collectives.plans.extent import PlanExtent, of_any
-from workload.collectives.plans.plan import Plans
-from workload.collectives.uneven.all_to_all_v import ALGORITHMS as PLAIN_UNEVEN
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.collectives.uneven.all_to_all_v import Units
-from workload.errors import WorkloadError
-from workload.kinds import kind_index
-from workload.shape import GroupShape
+from nadi.inputs import plug_ins
+from nadi.topologies import NVSWITCH, Graph
+from nadi.workload.collectives.plans.dataset_splits import in_parts, in_stripes
+from nadi.workload.collectives.plans.extent import PlanExtent, of_any
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.collectives.uneven.all_to_all_v import ALGORITHMS as PLAIN_UNEVEN
+from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven.all_to_all_v import Units
+from nadi.workload.errors import WorkloadError
+from nadi.workload.kinds import kind_index
+from nadi.workload.shape import GroupShape
 
 KIND = "collective algorithm"
 PREFERRED = ("ring", "direct", "dissemination")

@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import inputs
-from inputs.units import PS_PER_US
-from workload.compute.operators import Operator
-from workload.compute.tables import Measurement
-from workload.errors import WorkloadError
+from nadi import inputs
+from nadi.inputs.units import PS_PER_US
+from nadi.workload.compute.operators import Operator
+from nadi.workload.compute.tables import Measurement
+from nadi.workload.errors import WorkloadError
 
 _NAME = re.compile(r"(\w+):\s*")
 _VALUE = re.compile(r"\s+time_gpu_(max|min|avg):\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*")

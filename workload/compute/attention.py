@@ -24,11 +24,11 @@ same keys. `attention_kernels` has the numbers of each kernel.
 
 import numpy as np
 
-from inputs.units import PS_PER_S
-from workload.compute.attention_kernels import ALGORITHMS, LATENT, AttentionAlgorithm, AttentionTile
-from workload.compute.efficiency import Efficiencies
-from workload.compute.gpu import Gpu
-from workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, Operator
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.compute.attention_kernels import ALGORITHMS, LATENT, AttentionAlgorithm, AttentionTile
+from nadi.workload.compute.efficiency import Efficiencies
+from nadi.workload.compute.gpu import Gpu
+from nadi.workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, Operator
 
 _BACKWARD_TILE = AttentionTile(np.inf, 128, 64)  # Blocks of the backward pass, for heads of any size
 _BACKWARD_PRODUCTS = 2.5

@@ -23,7 +23,7 @@ steps: MPT-1B, 7B and 13B on 128 A100 (scripts/validation.py fsdp-2023). splash 
 import math
 from typing import NamedTuple
 
-from workload.compute.gemm import OVERLAP
+from nadi.workload.compute.gemm import OVERLAP
 
 
 class AttentionTile(NamedTuple):

@@ -22,8 +22,8 @@ launches dominate.
 
 from dataclasses import dataclass, fields
 
-from workload.compute.operators import PRODUCTS
-from workload.errors import WorkloadError
+from nadi.workload.compute.operators import PRODUCTS
+from nadi.workload.errors import WorkloadError
 
 
 @dataclass(frozen=True)

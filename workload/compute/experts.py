@@ -20,8 +20,8 @@ in the table of B200 (scripts/kernel_tables.py compares the other halves).
 import numpy as np
 from numpy.typing import NDArray
 
-from inputs.units import PS_PER_S
-from workload.compute.gpu import Gpu
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.compute.gpu import Gpu
 
 Float64 = NDArray[np.float64]
 _RESULT_BYTES = 2  # Bytes per value of the result

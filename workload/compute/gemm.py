@@ -23,11 +23,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from inputs.units import PS_PER_S
-from workload.compute.efficiency import Efficiencies
-from workload.compute.experts import KERNELS
-from workload.compute.gpu import Gpu
-from workload.compute.operators import DTYPE_BYTES, Operator
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.compute.efficiency import Efficiencies
+from nadi.workload.compute.experts import KERNELS
+from nadi.workload.compute.gpu import Gpu
+from nadi.workload.compute.operators import DTYPE_BYTES, Operator
 
 TILES = ((128, 128), (64, 64))
 """Rows and columns of the result per thread block. Eight tiles of CUTLASS and cuBLAS (64 to 256 rows and columns) and

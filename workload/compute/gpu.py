@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from inputs import plug_ins
-from inputs.documents import checked, read_toml
-from inputs.units import BITS_PER_BYTE
-from topologies.bounds import MEMORY_RATE_BPS
-from topologies.units import parse_bytes, parse_flops, parse_rate_within, parse_time_within, short
-from workload.compute.operators import DTYPE_BYTES
-from workload.errors import WorkloadError
+from nadi.inputs import plug_ins
+from nadi.inputs.documents import checked, read_toml
+from nadi.inputs.units import BITS_PER_BYTE
+from nadi.topologies.bounds import MEMORY_RATE_BPS
+from nadi.topologies.units import parse_bytes, parse_flops, parse_rate_within, parse_time_within, short
+from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.workload.errors import WorkloadError
 
 _KIND = "GPU"
 _MAX_LATENCY_PS = 10**9

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.compute.operators import KINDS, Operator
+from nadi.workload.compute.operators import KINDS, Operator
 
 _NOT_SIZES = {"head_dim", "value_dim", "causal", "reads", "writes", "bytes", "top_k", "rank", "rope_dim"}
 """Entries of shapes that are not sizes and must be equal."""

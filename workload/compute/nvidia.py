@@ -35,11 +35,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from inputs.arrow import numpy_column
-from inputs.units import PS_PER_S
-from workload.compute.measured_times import MeasuredTimes, Row
-from workload.compute.operators import Operator
-from workload.errors import WorkloadError
+from nadi.inputs.arrow import numpy_column
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.compute.measured_times import MeasuredTimes, Row
+from nadi.workload.compute.operators import Operator
+from nadi.workload.errors import WorkloadError
 
 PACKAGE = "aiconfigurator-core"
 _MODULE = "aiconfigurator_core"

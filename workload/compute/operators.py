@@ -29,7 +29,7 @@ so that their time can be computed for any GPU. Entries of shapes, in order:
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from workload.errors import WorkloadError
+from nadi.workload.errors import WorkloadError
 
 DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5}
 """Bytes per value by data type. tf32 is stored as fp32."""

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.compute.attention import attention_ps
-from workload.compute.efficiency import Efficiencies
-from workload.compute.gemm import product_ps, products_ps
-from workload.compute.gpu import Gpu
-from workload.compute.operators import OLD_ATTENTION, Operator
-from workload.compute.streaming import streaming_ps
+from nadi.workload.compute.attention import attention_ps
+from nadi.workload.compute.efficiency import Efficiencies
+from nadi.workload.compute.gemm import product_ps, products_ps
+from nadi.workload.compute.gpu import Gpu
+from nadi.workload.compute.operators import OLD_ATTENTION, Operator
+from nadi.workload.compute.streaming import streaming_ps
 
 _CLASSES = {
     "gemm": "gemm",

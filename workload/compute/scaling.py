@@ -4,9 +4,9 @@ Compute-bound operators scale with the peak rate of their data type, memory-boun
 that consist of launch and latency keep their time.
 """
 
-from inputs.units import PS_PER_S
-from workload.compute.gpu import Gpu
-from workload.compute.operators import PRODUCTS, Operator
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.compute.gpu import Gpu
+from nadi.workload.compute.operators import PRODUCTS, Operator
 
 
 def bound_of(operator: Operator, gpu: Gpu) -> str:

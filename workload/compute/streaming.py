@@ -8,10 +8,10 @@ few SMs, do not saturate the bandwidth, and the largest block determines how lon
 of launch and latency. Copies are sequential, each with its own launch and latency.
 """
 
-from inputs.units import PS_PER_S
-from workload.compute.efficiency import Efficiencies
-from workload.compute.gpu import Gpu
-from workload.compute.operators import Operator
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.compute.efficiency import Efficiencies
+from nadi.workload.compute.gpu import Gpu
+from nadi.workload.compute.operators import Operator
 
 _IN_FLIGHT_BYTES = 64 << 10
 """Bytes in flight per SM: 2,048 threads with two reads of 16 bytes each, limited by registers."""

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import inputs
-from topologies.bounds import LONGEST_PS
-from workload.compute.operators import Operator, parse_operators
-from workload.errors import WorkloadError
+from nadi import inputs
+from nadi.topologies.bounds import LONGEST_PS
+from nadi.workload.compute.operators import Operator, parse_operators
+from nadi.workload.errors import WorkloadError
 
 _FOLDER = Path(__file__).parent / "tables"
 COLUMNS = ("gpu", "operator", "shape", "dtype", "time_ps", "source", "date")

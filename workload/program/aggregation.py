@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from et.arrays import Int32, Int64, pointers
-from workload.node_kinds import COLLECTIVE
-from workload.program.assembling import assemble, empty_rows
-from workload.program.program import InNetworkGroup, Program
-from workload.trace_sets.groups import GroupTable
+from nadi.et.arrays import Int32, Int64, pointers
+from nadi.workload.node_kinds import COLLECTIVE
+from nadi.workload.program.assembling import assemble, empty_rows
+from nadi.workload.program.program import InNetworkGroup, Program
+from nadi.workload.trace_sets.groups import GroupTable
 
 
 def switches_of(program: Program) -> list[int]:

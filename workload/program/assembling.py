@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int8, Int32, Int64, Mask, pointers
-from inputs.limits import PEER_BIAS
-from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules
-from workload.node_kinds import COLLECTIVE, RECV
-from workload.program.program import Program
-from workload.trace_sets.groups import GroupTable
+from nadi.et.arrays import Int8, Int32, Int64, Mask, pointers
+from nadi.inputs.limits import PEER_BIAS
+from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules
+from nadi.workload.node_kinds import COLLECTIVE, RECV
+from nadi.workload.program.program import Program
+from nadi.workload.trace_sets.groups import GroupTable
 
 NOT_HERE = -1  # Trace of another rank's NPU
 NO_CHANNEL = -1  # Channel of a SEND that uses its port's line rate

@@ -8,29 +8,29 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from et import TraceTable
-from et.arrays import Int32, Int64
-from inputs.limits import MAX_NPUS
-from topologies import Graph
-from workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
-from workload.collectives.uneven.splits import matrices
-from workload.errors import Exchange, WorkloadError, agree, alone
-from workload.kinds import KINDS
-from workload.node_kinds import MEMORY_LANE
-from workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
-from workload.program.checks.collectives import check_collectives
-from workload.program.checks.messages import check_messages
-from workload.program.checks.traces import check_sizes
-from workload.program.choosing import ScheduleChooser
-from workload.program.durations import ComputeModel, durations_ps
-from workload.program.program import Program
-from workload.program.remote import lanes
-from workload.program.sends import SendColumns, Ways, channels_of
-from workload.program.settings import CollectiveSettings
-from workload.trace_sets.groups import GroupTable, resolve
-from workload.trace_sets.rank_traces import IDLE, own_traces
-from workload.trace_sets.trace_set import Families
-from workload.trace_sets.view import AS_WRITTEN, TraceView
+from nadi.et import TraceTable
+from nadi.et.arrays import Int32, Int64
+from nadi.inputs.limits import MAX_NPUS
+from nadi.topologies import Graph
+from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
+from nadi.workload.collectives.uneven.splits import matrices
+from nadi.workload.errors import Exchange, WorkloadError, agree, alone
+from nadi.workload.kinds import KINDS
+from nadi.workload.node_kinds import MEMORY_LANE
+from nadi.workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
+from nadi.workload.program.checks.collectives import check_collectives
+from nadi.workload.program.checks.messages import check_messages
+from nadi.workload.program.checks.traces import check_sizes
+from nadi.workload.program.choosing import ScheduleChooser
+from nadi.workload.program.durations import ComputeModel, durations_ps
+from nadi.workload.program.program import Program
+from nadi.workload.program.remote import lanes
+from nadi.workload.program.sends import SendColumns, Ways, channels_of
+from nadi.workload.program.settings import CollectiveSettings
+from nadi.workload.trace_sets.groups import GroupTable, resolve
+from nadi.workload.trace_sets.rank_traces import IDLE, own_traces
+from nadi.workload.trace_sets.trace_set import Families
+from nadi.workload.trace_sets.view import AS_WRITTEN, TraceView
 
 _MAX_PRODUCT = 2**62  # of buffer bytes and chunks, which the engine multiplies in int64
 

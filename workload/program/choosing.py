@@ -5,20 +5,20 @@ from typing import cast
 
 import numpy as np
 
-from et.arrays import Int32, Int64
-from topologies import Graph
-from workload import collectives
-from workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet
-from workload.collectives.trees.aggregators import IF_ANY, trees_of
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.collectives.uneven.all_to_all_v import units
-from workload.collectives.uneven.splits import Matrices
-from workload.errors import WorkloadError
-from workload.kinds import KINDS
-from workload.program.program import InNetworkGroup
-from workload.program.settings import CollectiveSettings
-from workload.shape import GroupShape, shape_of, stripes_of
-from workload.trace_sets.groups import GroupTable
+from nadi.et.arrays import Int32, Int64
+from nadi.topologies import Graph
+from nadi.workload import collectives
+from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet
+from nadi.workload.collectives.trees.aggregators import IF_ANY, trees_of
+from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven.all_to_all_v import units
+from nadi.workload.collectives.uneven.splits import Matrices
+from nadi.workload.errors import WorkloadError
+from nadi.workload.kinds import KINDS
+from nadi.workload.program.program import InNetworkGroup
+from nadi.workload.program.settings import CollectiveSettings
+from nadi.workload.shape import GroupShape, shape_of, stripes_of
+from nadi.workload.trace_sets.groups import GroupTable
 
 _SHAPELESS = ("direct", "pairwise")
 """Algorithms of all-to-alls with split sizes that do not depend on the places of members."""

@@ -8,17 +8,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from et import TraceTable
-from et.arrays import Int64, Mask
-from inputs.units import PS_PER_S, PS_PER_US
-from topologies.bounds import LONGEST_PS
-from workload.compute.efficiency import IN_STEPS
-from workload.compute.gpu import find_gpu
-from workload.compute.times import ComputeTimes
-from workload.errors import WorkloadError
-from workload.node_kinds import COMPUTE, CPU_LANE, MEMORY
-from workload.program.remote import REMOTE_KEY, RemoteMemory, is_remote
-from workload.trace_sets.view import TraceView
+from nadi.et import TraceTable
+from nadi.et.arrays import Int64, Mask
+from nadi.inputs.units import PS_PER_S, PS_PER_US
+from nadi.topologies.bounds import LONGEST_PS
+from nadi.workload.compute.efficiency import IN_STEPS
+from nadi.workload.compute.gpu import find_gpu
+from nadi.workload.compute.times import ComputeTimes
+from nadi.workload.errors import WorkloadError
+from nadi.workload.node_kinds import COMPUTE, CPU_LANE, MEMORY
+from nadi.workload.program.remote import REMOTE_KEY, RemoteMemory, is_remote
+from nadi.workload.trace_sets.view import TraceView
 
 GPU_KEY = '[compute] gpu, as "h100"'
 PEAK_FLOPS_KEY = f'{GPU_KEY}, or peak_flops, as "312TFLOPS"'

@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et import TraceError
-from et.arrays import Int32, Int64, Mask, pointers
-from topologies import Graph
-from workload.errors import Exchange, WorkloadError, alone
-from workload.program.assembling import NOT_HERE
-from workload.program.building import RankWork, SharedParts, WorkOfRanks
-from workload.program.program import FabricJobs, Program
-from workload.trace_sets.groups import GroupTable
+from nadi.et import TraceError
+from nadi.et.arrays import Int32, Int64, Mask, pointers
+from nadi.topologies import Graph
+from nadi.workload.errors import Exchange, WorkloadError, alone
+from nadi.workload.program.assembling import NOT_HERE
+from nadi.workload.program.building import RankWork, SharedParts, WorkOfRanks
+from nadi.workload.program.program import FabricJobs, Program
+from nadi.workload.trace_sets.groups import GroupTable
 
 
 class FabricJob(NamedTuple):

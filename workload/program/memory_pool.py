@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
-from et.arrays import Int32, Int64, UInt64
-from workload.errors import Exchange, WorkloadError, agree
-from workload.trace_sets.rank_traces import ELSEWHERE
-from workload.trace_sets.trace_set import TraceSet
-from workload.trace_sets.view import AS_WRITTEN
+from nadi.et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
+from nadi.et.arrays import Int32, Int64, UInt64
+from nadi.workload.errors import Exchange, WorkloadError, agree
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE
+from nadi.workload.trace_sets.trace_set import TraceSet
+from nadi.workload.trace_sets.view import AS_WRITTEN
 
 REQUEST_BYTES = 64  # Bytes of a load request or a store confirmation: a cache line, the unit of CXL.mem's messages
 MAX_ACCESSES = 1 << 24  # Maximum number of accesses per NPU: each has its own message tag of 24 bits

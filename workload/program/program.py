@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int8, Int32, Int64, Mask
-from workload.collectives.schedules.packed import Schedules
+from nadi.et.arrays import Int8, Int32, Int64, Mask
+from nadi.workload.collectives.schedules.packed import Schedules
 
 
 class InNetworkGroup(NamedTuple):

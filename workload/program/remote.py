@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from et.arrays import Int8, Mask
-from workload.errors import WorkloadError
-from workload.node_kinds import MEMORY, REMOTE_LANE
-from workload.trace_sets.view import TraceView
+from nadi.et.arrays import Int8, Mask
+from nadi.workload.errors import WorkloadError
+from nadi.workload.node_kinds import MEMORY, REMOTE_LANE
+from nadi.workload.trace_sets.view import TraceView
 
 REMOTE_KEY = '[memory] remote_bandwidth, as "64GB/s"'
 

@@ -12,18 +12,18 @@ from typing import cast
 
 import numpy as np
 
-from et.arrays import Int32, Int64, Mask
-from topologies import Graph
-from workload import collectives
-from workload.collectives import AlgorithmChoice
-from workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
-from workload.node_kinds import SEND
-from workload.program.assembling import TraceRows
-from workload.program.program import NO_CHANNELS, Channels
-from workload.program.settings import CollectiveSettings
-from workload.shape import GroupShape, shape_of
-from workload.trace_sets.trace_set import Families, group_of_npu
-from workload.trace_sets.view import AS_WRITTEN, TraceView
+from nadi.et.arrays import Int32, Int64, Mask
+from nadi.topologies import Graph
+from nadi.workload import collectives
+from nadi.workload.collectives import AlgorithmChoice
+from nadi.workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
+from nadi.workload.node_kinds import SEND
+from nadi.workload.program.assembling import TraceRows
+from nadi.workload.program.program import NO_CHANNELS, Channels
+from nadi.workload.program.settings import CollectiveSettings
+from nadi.workload.shape import GroupShape, shape_of
+from nadi.workload.trace_sets.trace_set import Families, group_of_npu
+from nadi.workload.trace_sets.view import AS_WRITTEN, TraceView
 
 _PLACES = 3
 INSIDE, BETWEEN, PLAIN = range(_PLACES)

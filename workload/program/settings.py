@@ -6,11 +6,11 @@ from typing import Literal
 
 import numpy as np
 
-from et.arrays import Int64
-from workload import collectives
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.errors import WorkloadError
-from workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS
+from nadi.et.arrays import Int64
+from nadi.workload import collectives
+from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.errors import WorkloadError
+from nadi.workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS
 
 _BY_COPIES, _COPIED_KINDS = "direct", ("all-gather", "reduce-scatter")
 """Algorithm of collectives that copy engines run in place of NCCL, and their kinds."""

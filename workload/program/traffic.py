@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int32, Int64, spans, sums
-from workload.collectives.schedules.packed import Schedules
-from workload.node_kinds import COLLECTIVE, SEND
-from workload.program.program import Program
+from nadi.et.arrays import Int32, Int64, spans, sums
+from nadi.workload.collectives.schedules.packed import Schedules
+from nadi.workload.node_kinds import COLLECTIVE, SEND
+from nadi.workload.program.program import Program
 
 _PEER_BIAS = 1 << 20  # more than any NPU number
 _MAX_PENDING = 1 << 22  # Number of unsummed pairs above which they are summed

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from et import NodeType, TraceTable, write_table
-from et.prefixes import GROUPS_NAME
-from et.table import TraceTables
-from workload.errors import WorkloadError
-from workload.trace_sets.folder import check_prefix, link, staged_traces
-from workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu
-from workload.trace_sets.view import AS_WRITTEN
+from nadi.et import NodeType, TraceTable, write_table
+from nadi.et.prefixes import GROUPS_NAME
+from nadi.et.table import TraceTables
+from nadi.workload.errors import WorkloadError
+from nadi.workload.trace_sets.folder import check_prefix, link, staged_traces
+from nadi.workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu
+from nadi.workload.trace_sets.view import AS_WRITTEN
 
 
 def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trace") -> Path:

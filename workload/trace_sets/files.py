@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-import inputs
-from et import read_trace, write_table
-from et.arrays import Mask
-from et.reshape import find_files
-from et.statistics import Rank
-from workload.errors import WorkloadError
-from workload.trace_sets import manifest
-from workload.trace_sets.folder import check_prefix, staged_traces
-from workload.trace_sets.manifest import Manifest, read_manifest
-from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
-from workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu
-from workload.trace_sets.view import AS_WRITTEN
+from nadi import inputs
+from nadi.et import read_trace, write_table
+from nadi.et.arrays import Mask
+from nadi.et.reshape import find_files
+from nadi.et.statistics import Rank
+from nadi.workload.errors import WorkloadError
+from nadi.workload.trace_sets import manifest
+from nadi.workload.trace_sets.folder import check_prefix, staged_traces
+from nadi.workload.trace_sets.manifest import Manifest, read_manifest
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from nadi.workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu
+from nadi.workload.trace_sets.view import AS_WRITTEN
 
 
 def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "traces") -> Path:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from et import TraceError
-from workload.errors import WorkloadError
+from nadi.et import TraceError
+from nadi.workload.errors import WorkloadError
 
 MAX_FILES = 1 << 17
 """Maximum number of files of plain traces: writing them takes four minutes; larger runs share traces in a set."""

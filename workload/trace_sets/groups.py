@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Int32, Int64, Mask, pointers
-from workload.errors import Exchange, WorkloadError, agree, alone
-from workload.trace_sets.rank_traces import OwnTraces
-from workload.trace_sets.trace_set import NO_GROUP, Families, group_of_npu
-from workload.trace_sets.view import WHOLE, TraceView
+from nadi.et.arrays import Int32, Int64, Mask, pointers
+from nadi.workload.errors import Exchange, WorkloadError, agree, alone
+from nadi.workload.trace_sets.rank_traces import OwnTraces
+from nadi.workload.trace_sets.trace_set import NO_GROUP, Families, group_of_npu
+from nadi.workload.trace_sets.view import WHOLE, TraceView
 
 ALL_NPUS = ""
 

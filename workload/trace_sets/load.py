@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-import inputs
-from et import TraceError, TraceTable, read_trace
-from et.arrays import Int32, Mask
-from et.prefixes import GROUPS_NAME, PlainTraces, plain_traces
-from inputs.limits import MAX_NPUS
-from workload.errors import Exchange, WorkloadError, alone
-from workload.trace_sets import manifest
-from workload.trace_sets.files import is_set, read_set
-from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
-from workload.trace_sets.trace_set import TraceSet
-from workload.trace_sets.view import AS_WRITTEN
+from nadi import inputs
+from nadi.et import TraceError, TraceTable, read_trace
+from nadi.et.arrays import Int32, Mask
+from nadi.et.prefixes import GROUPS_NAME, PlainTraces, plain_traces
+from nadi.inputs.limits import MAX_NPUS
+from nadi.workload.errors import Exchange, WorkloadError, alone
+from nadi.workload.trace_sets import manifest
+from nadi.workload.trace_sets.files import is_set, read_set
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from nadi.workload.trace_sets.trace_set import TraceSet
+from nadi.workload.trace_sets.view import AS_WRITTEN
 
 TRACE_ENDINGS = (".et", ".et.gz")
 

@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-import inputs
-from et.arrays import Int32, Int64
-from et.prefixes import MANIFEST_NAME
-from inputs.documents import checked, quoted
-from inputs.limits import MAX_NPUS
-from workload.errors import WorkloadError
-from workload.trace_sets.progressions import numbers_of, shortened
-from workload.trace_sets.rank_traces import IDLE
-from workload.trace_sets.trace_set import Families
-from workload.trace_sets.view import AS_WRITTEN
+from nadi import inputs
+from nadi.et.arrays import Int32, Int64
+from nadi.et.prefixes import MANIFEST_NAME
+from nadi.inputs.documents import checked, quoted
+from nadi.inputs.limits import MAX_NPUS
+from nadi.workload.errors import WorkloadError
+from nadi.workload.trace_sets.progressions import numbers_of, shortened
+from nadi.workload.trace_sets.rank_traces import IDLE
+from nadi.workload.trace_sets.trace_set import Families
+from nadi.workload.trace_sets.view import AS_WRITTEN
 
 NAME = MANIFEST_NAME
 VERSION = 1

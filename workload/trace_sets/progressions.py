@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from et.arrays import Int64
+from nadi.et.arrays import Int64
 
 _SHORTEST = 3  # Minimum number of numbers of a progression
 

@@ -5,10 +5,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from et import TraceTable
-from et.arrays import Int32, Int64
-from workload.errors import NOBODY, WorkloadError, first_of
-from workload.trace_sets.view import AS_WRITTEN, TraceView
+from nadi.et import TraceTable
+from nadi.et.arrays import Int32, Int64
+from nadi.workload.errors import NOBODY, WorkloadError, first_of
+from nadi.workload.trace_sets.view import AS_WRITTEN, TraceView
 
 T = TypeVar("T")
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from et import NodeType, TraceTable
-from et.arrays import Int64, pointers
-from et.names import ComposedNames, NameTable
-from workload.errors import WorkloadError
-from workload.trace_sets.trace_set import TraceSet
+from nadi.et import NodeType, TraceTable
+from nadi.et.arrays import Int64, pointers
+from nadi.et.names import ComposedNames, NameTable
+from nadi.workload.errors import WorkloadError
+from nadi.workload.trace_sets.trace_set import TraceSet
 
 _MAX_NODES = 1 << 31  # rows of a trace are int32
 _ABSENT = -1

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from et import TraceTable
-from et.arrays import Int32
-from workload.errors import WorkloadError
-from workload.trace_sets.rank_traces import IDLE
-from workload.trace_sets.view import AS_WRITTEN
+from nadi.et import TraceTable
+from nadi.et.arrays import Int32
+from nadi.workload.errors import WorkloadError
+from nadi.workload.trace_sets.rank_traces import IDLE
+from nadi.workload.trace_sets.view import AS_WRITTEN
 
 Families = Mapping[str, tuple[tuple[int, ...], ...]]
 

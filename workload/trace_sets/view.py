@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from et import NodeType, TraceTable, topological_order
-from et.arrays import Int32, Int64
-from et.order import occurrence
-from workload.errors import WorkloadError
-from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS
-from workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, MEMORY, MEMORY_LANE, NOOP, RECV, SEND
+from nadi.et import NodeType, TraceTable, topological_order
+from nadi.et.arrays import Int32, Int64
+from nadi.et.order import occurrence
+from nadi.workload.errors import WorkloadError
+from nadi.workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS
+from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, MEMORY, MEMORY_LANE, NOOP, RECV, SEND
 
 WHOLE = -1  # Dimensions of a collective in which the whole group takes part
 AS_WRITTEN = -1  # Example NPU of a trace whose peers are the same for all NPUs

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from inputs import plug_ins
+from nadi.inputs import plug_ins
 
 _KIND = "command"
 

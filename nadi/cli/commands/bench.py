@@ -5,12 +5,12 @@ from typing import Any
 
 import typer
 
-from inputs.units import MIB
 from nadi.cli.completion import benches, topology_names
 from nadi.cli.options import AsJson, BackendName, Quiet, WorkerCount, backend_of
 from nadi.cli.output import print_document
 from nadi.configuration.bounds import MAX_SEED
 from nadi.errors import ConfigError
+from nadi.inputs.units import MIB
 from nadi.terminal.tables import FittedTable, facts, name_column
 
 MAX_RUNS = 10_000
@@ -47,11 +47,11 @@ def bench(
     from nadi.launching.progress import progress
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
+    from nadi.pdes.fidelity import FLUID
     from nadi.studies.benchmarks.bench import BENCHES, run_bench
     from nadi.studies.benchmarks.scaling import measure_pairs
-    from pdes.fidelity import FLUID
-    from topologies.bounds import MAX_BYTES
-    from topologies.units import parse_bytes_within
+    from nadi.topologies.bounds import MAX_BYTES
+    from nadi.topologies.units import parse_bytes_within
 
     with together(ranks):
         if name not in {*BENCHES, FLUID, "coupled"}:

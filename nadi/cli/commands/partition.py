@@ -11,8 +11,8 @@ from nadi.cli.output import print_json, print_table
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
+    from nadi.partition import PartitionReport
     from nadi.terminal.tables import FittedTable
-    from partition import PartitionReport
 
 _NO_CUT = "-"
 _METHOD = "Partition method; docs/explanation/parallel.md lists them. Default: the run file's."

@@ -66,11 +66,11 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.shards import array_script, shard_of
+    from nadi.pdes.fidelity import FLUID, REFERENCE
     from nadi.studies.planner.answer import merge_shards
     from nadi.studies.planner.plan_file import read_answers
     from nadi.studies.planner.planning import plan_request, sweep_requests
     from nadi.studies.planner.reserve import MemoryReserve
-    from pdes.fidelity import FLUID, REFERENCE
 
     check_outputs(None, figures)
     if merge:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import typer
 
-from inputs import plug_ins
 from nadi.cli.completion import cluster_names, model_names
 from nadi.cli.options import Force, Overrides, Quiet, named_path
 from nadi.cli.simulating import run_and_report
 from nadi.configuration.bounds import MAX_WORKERS
 from nadi.errors import ConfigError
+from nadi.inputs import plug_ins
 
 _FILE = "Run file; docs/reference/run-file.md lists its keys."
 _MODEL = "Model to train, by name or file: `nadi workload models`."

@@ -51,7 +51,7 @@ def slurm(
     quiet: Quiet = False,
 ) -> None:
     """Check a run file as `nadi run` does, and write a SLURM batch script for it, or for a sweep over its values."""
-    import inputs
+    from nadi import inputs
     from nadi.configuration.run_file import load_config
     from nadi.launching import slurm as batch
     from nadi.launching.launcher import check_installed

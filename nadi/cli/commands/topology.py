@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def list_(as_json: AsJson = False) -> None:
     """List all topologies and their parameters."""
-    import topologies
+    from nadi import topologies
     from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
 
     known = topologies.topologies()
@@ -46,7 +46,7 @@ def list_(as_json: AsJson = False) -> None:
 def clusters_(as_json: AsJson = False) -> None:
     """List all clusters: fabrics with their GPUs and settings."""
     from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
-    from topologies.clusters import clusters
+    from nadi.topologies.clusters import clusters
 
     known = clusters().values()
     if as_json:
@@ -61,7 +61,7 @@ def clusters_(as_json: AsJson = False) -> None:
 
 def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
     """Show a fabric: sizes, rates, routing, bisection, oversubscription."""
-    import topologies
+    from nadi import topologies
     from nadi.reports.text.fabric import labelled
     from nadi.simulation.wiring.affordable import check_fabric
     from nadi.terminal.tables import facts
@@ -74,7 +74,7 @@ def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
 
 def build(spec: Spec, out: Out, force: Force = False) -> None:
     """Write a fabric as a TOML file of nodes and links, which you can edit and run."""
-    import topologies
+    from nadi import topologies
     from nadi.simulation.wiring.affordable import check_fabric
 
     check_fabric(spec, force=force)

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import inputs
-from et import NodeType, TraceTable
-from et.arrays import Int64, Mask
-from inputs.units import PS_PER_NS
+from nadi import inputs
 from nadi.errors import OutputError
+from nadi.et import NodeType, TraceTable
+from nadi.et.arrays import Int64, Mask
+from nadi.inputs.units import PS_PER_NS
 from nadi.simulation.run_plan import FinishedRun, Roofline
 from nadi.terminal.printing import say
 

@@ -15,7 +15,7 @@ from pydantic import Field, FiniteFloat, StringConstraints
 from nadi.errors import ConfigError
 from nadi.importers.file_sections import FileSections
 from nadi.importers.files import PeerFile, find_named, read_model
-from workload.collectives import known_algorithms
+from nadi.workload.collectives import known_algorithms
 
 _EXPECTED = "a system file of ASTRA-sim (JSON)"
 _ALGORITHMS = {

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from inputs.limits import MAX_NPUS
-from inputs.units import KIB
 from nadi.configuration.run_file import put_over
 from nadi.errors import ConfigError
 from nadi.importers.astra_sim import htsim, ns3
@@ -16,6 +14,8 @@ from nadi.importers.astra_sim.memory import read_memory
 from nadi.importers.astra_sim.system import read_system
 from nadi.importers.astra_sim.workload import read_groups_of, read_workload
 from nadi.importers.file_sections import FileSections, warning
+from nadi.inputs.limits import MAX_NPUS
+from nadi.inputs.units import KIB
 
 _CONTROL_BYTES = 8 * KIB  # size of a rendezvous message (system/Rendezvous*Data.cc)
 

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import inputs
-from et import TraceTable, read_trace
-from et.formats import astra_sim
-from et.groups import read_groups
+from nadi import inputs
 from nadi.errors import ConfigError
+from nadi.et import TraceTable, read_trace
+from nadi.et.formats import astra_sim
+from nadi.et.groups import read_groups
 from nadi.importers.file_sections import FileSections
-from workload import TRACE_ENDINGS, TraceSet, files_of_traces
-from workload.trace_sets.load import users_of_contents
+from nadi.workload import TRACE_ENDINGS, TraceSet, files_of_traces
+from nadi.workload.trace_sets.load import users_of_contents
 
 NO_GROUPS = "empty"
 

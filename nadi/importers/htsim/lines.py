@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from et import NodeType
-from inputs.units import PS_PER_US
+from nadi.et import NodeType
+from nadi.inputs.units import PS_PER_US
 from nadi.simulation.run_plan import FinishedRun
 from nadi.terminal.printing import say
 

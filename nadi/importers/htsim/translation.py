@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import topologies
-from et.formats import goal
-from inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US
+from nadi import topologies
 from nadi.errors import ConfigError
+from nadi.et.formats import goal
 from nadi.importers.file_sections import TranslatedRun
-from topologies import SWITCH, Graph
-from topologies.builders.htsim import HtsimTree, read_tree
-from topologies.units import format_rate, format_time
-from workload import TraceSet
-from workload.generators.point_to_point.connection_matrix import ConnectionMatrix, FailedLink, read_connections
-from workload.generators.point_to_point.matrix_traces import flow_traces
-from workload.generators.point_to_point.traces import OPS_PER_S
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US
+from nadi.topologies import SWITCH, Graph
+from nadi.topologies.builders.htsim import HtsimTree, read_tree
+from nadi.topologies.units import format_rate, format_time
+from nadi.workload import TraceSet
+from nadi.workload.generators.point_to_point.connection_matrix import ConnectionMatrix, FailedLink, read_connections
+from nadi.workload.generators.point_to_point.matrix_traces import flow_traces
+from nadi.workload.generators.point_to_point.traces import OPS_PER_S
 
 HEADER_BYTES = 64  # UecSrc::_hdr_size, and the size of acknowledgements and trimmed packets
 _ECN_REFERENCE_BPS = 25 * 10**9  # rate for which [network] ecn_kmin and ecn_kmax hold

@@ -8,9 +8,9 @@ a colon begins a section. Values are GiB/s of bus bandwidth, which SimAI calls G
 from pathlib import Path
 from typing import NamedTuple
 
-import inputs
-from et import CollectiveCommType
+from nadi import inputs
 from nadi.errors import ConfigError
+from nadi.et import CollectiveCommType
 
 _KEYS = {
     CollectiveCommType.ALL_REDUCE: "allreduce",

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import topologies
+from nadi import topologies
 from nadi.errors import ConfigError
 from nadi.importers.file_sections import FileSections, TranslatedRun, warning
 from nadi.importers.ns3 import ns3_part, read_ns3
 from nadi.importers.simai.busbw import read_busbw
 from nadi.importers.simai.workload import read_workload, trace_set
-from topologies import Graph
+from nadi.topologies import Graph
 
 _SEND_LATENCY_US = 6  # SimAI's latency of each message without AS_SEND_LAT
 _MAX_SEND_LATENCY_US = 10**6

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from et.formats.simai import DIALECT
-from et.layers.convert import RankNumbering, stage_tables
-from et.layers.file import LayerFile, read_layers
-from inputs.limits import MAX_NPUS
 from nadi.errors import ConfigError
+from nadi.et.formats.simai import DIALECT
+from nadi.et.layers.convert import RankNumbering, stage_tables
+from nadi.et.layers.file import LayerFile, read_layers
 from nadi.importers.simai.busbw import BusBandwidths
-from workload import TraceSet
+from nadi.inputs.limits import MAX_NPUS
+from nadi.workload import TraceSet
 
 
 def trace_set(file: LayerFile, gpus: int, bandwidths: BusBandwidths | None = None) -> TraceSet:

@@ -5,12 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from et.arrays import Int64
-from inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
+from nadi.et.arrays import Int64
+from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
 from nadi.insight.analysis.distinct import distinct_rows
 from nadi.insight.analysis.findings import Findings
 from nadi.simulation.schemas import COLLECTIVES
-from workload import KINDS
+from nadi.workload import KINDS
 
 
 class CollectiveKey(NamedTuple):

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Int64
+from nadi.et.arrays import Int64
 from nadi.insight.analysis.node_times import row_blocks
 from nadi.simulation.run_plan import FinishedRun
-from workload.errors import Exchange
+from nadi.workload.errors import Exchange
 
 _NAME = re.compile(r"step(\d{1,9})/")
 _NO_STEP = np.iinfo(np.int64).max

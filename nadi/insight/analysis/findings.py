@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Float64, Int32, Int64
-from inputs.units import PS_PER_S
+from nadi.et.arrays import Float64, Int32, Int64
+from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis import jobs, node_times
 from nadi.insight.analysis.cautions import cautions
 from nadi.insight.analysis.distinct import distinct_rows
@@ -23,9 +23,9 @@ from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.simulation.job_times import job_finish_ps
 from nadi.simulation.run_plan import FinishedRun
-from workload import KINDS
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.errors import Exchange, alone
+from nadi.workload import KINDS
+from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.errors import Exchange, alone
 
 CollectiveKey = tuple[int, int, int]  # a key of `_keys`
 _ANY_SIZE = -1

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from et.arrays import Int32, Int64
+from nadi.et.arrays import Int32, Int64
 from nadi.insight.analysis import training_step as step
 from nadi.simulation.run_plan import FinishedRun
-from workload.program.program import FabricJobs
+from nadi.workload.program.program import FabricJobs
 
 MIN_SHARE = 0.01  # part of a link's bytes below which a job counts as not using it: acknowledgements of other traffic
 MAX_SHARED = 8  # other jobs that results list for each job, those with the most bytes on shared links first

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Int64
-from inputs.arrow import numpy_column
+from nadi.et.arrays import Int64
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 
 

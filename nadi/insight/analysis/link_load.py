@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-import topologies
-from et.arrays import Float64, Int64
-from inputs.arrow import numpy_column
-from inputs.units import BITS_PER_BYTE, PS_PER_S
+from nadi import topologies
+from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrow import numpy_column
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.runs import Run
 
 MAX_PAIRS = 20_000  # number of NPU pairs whose paths are followed: the pairs with the largest traffic

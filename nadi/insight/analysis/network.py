@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from et.arrays import Int64
-from et.statistics.percentiles import percentile
-from inputs.arrow import numpy_column
 from nadi.errors import ConfigError
+from nadi.et.arrays import Int64
+from nadi.et.statistics.percentiles import percentile
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, SAMPLES, Schema
-from topologies import Graph, TopologyError
-from topologies.routing import next_links
+from nadi.topologies import Graph, TopologyError
+from nadi.topologies.routing import next_links
 
 Table = Mapping[str, Any]  # columns by name: arrays, or lists of text
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from inputs.arrow import arrow_texts, numpy_column
 from nadi.errors import ConfigError
+from nadi.inputs.arrow import arrow_texts, numpy_column
 from nadi.insight.analysis.network import percentiles, size_classes
 from nadi.insight.runs import Run
 from nadi.insight.runs.repetitions import confidence_interval

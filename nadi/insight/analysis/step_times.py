@@ -20,16 +20,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et import NodeType, TraceTable
-from et.arrays import Int8, Int32, Int64, positions_in_sorted, spans
+from nadi.et import NodeType, TraceTable
+from nadi.et.arrays import Int8, Int32, Int64, positions_in_sorted, spans
 from nadi.insight.analysis.node_times import NodeRows, row_blocks
+from nadi.pdes import FoldedRows, Results
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
-from pdes import FoldedRows, Results
-from workload import Program
-from workload.errors import Exchange, alone
-from workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND
-from workload.program.assembling import receive_key
+from nadi.workload import Program
+from nadi.workload.errors import Exchange, alone
+from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND
+from nadi.workload.program.assembling import receive_key
 
 _UNNAMED, _BUBBLE, _OTHER = (CATEGORIES.index(name) for name in ("unnamed", "bubble", "other"))
 _COMPUTE, _IDLE = CATEGORIES.index("compute"), CATEGORIES.index("idle")

@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from et.arrays import Int64
-from inputs.units import PS_PER_S
+from nadi.et.arrays import Int64
+from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.done_steps import DoneSteps
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.simulation.run_plan import FinishedRun
@@ -38,7 +38,7 @@ def throughput(simulation: FinishedRun, so_far: DoneSteps | None = None) -> Thro
     finish_ps = results.finish_time_ps if results.cut_ps is None else so_far.end_ps if so_far else 0
     if found is None or finish_ps == 0:
         return None
-    from workload.generators.models import training_flops
+    from nadi.workload.generators.models import training_flops
 
     model, plan, peak, iterations = found
     steps = so_far.steps if so_far else plan.steps * iterations

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from inputs.arrow import numpy_column
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.analysis.alike import CollectiveKey, alike
 from nadi.insight.analysis.network import tiers as tiers_of
 from nadi.insight.runs import Run

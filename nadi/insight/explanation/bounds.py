@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-import topologies
-from et.arrays import Int64
-from inputs.arrow import arrow_numbers, numpy_column
-from inputs.units import BITS_PER_BYTE, PS_PER_S
+from nadi import topologies
 from nadi.errors import ConfigError
+from nadi.et.arrays import Int64
+from nadi.inputs.arrow import arrow_numbers, numpy_column
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.analysis.limits import limiting_link
 from nadi.insight.analysis.network import find_pauses
 from nadi.insight.explanation.contention import IN_THE_WAY, Contention, rows_of_collectives

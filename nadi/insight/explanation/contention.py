@@ -14,17 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import partition
-from et.arrays import Float64, Int64
-from inputs.arrow import numpy_column
-from inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi import partition
 from nadi.errors import ConfigError
+from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrow import numpy_column
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.insight.analysis.limits import limiting_link
 from nadi.insight.explanation.run_events import RunEvents, of_collectives, settings_of, shares_of_messages
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import FLOWS, LINKS
-from topologies import Graph, TopologyError
+from nadi.topologies import Graph, TopologyError
 
 IN_THE_WAY = 1.1  # ratio of a piece's time to its time on an idle network above which it is contended
 MAX_KINDS = 48  # number of kinds of contended pieces whose links are computed: the kinds with the largest total time

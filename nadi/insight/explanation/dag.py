@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Float64, Int64, spans
+from nadi.et.arrays import Float64, Int64, spans
 
 
 class CyclicError(ValueError):

@@ -7,7 +7,7 @@ import numpy as np
 from nadi.insight.explanation.run_events import AFTER, DONE, DURATION, MESSAGE, RunEvents, names
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import COMMUNICATION_AXES
-from workload import KINDS, node_kinds
+from nadi.workload import KINDS, node_kinds
 
 COMPUTING, COLLECTIVE, MESSAGES = "compute", "collective", "message"
 MEMORY, SENDING, WAITING = "memory", "sending", "waiting"

@@ -18,18 +18,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from et.arrays import Int64, positions, spans
-from inputs.arrow import numpy_column
 from nadi.errors import ConfigError
+from nadi.et.arrays import Int64, positions, spans
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
+from nadi.pdes import Settings
 from nadi.simulation.closed_forms.advancing.likeness import slots_of
 from nadi.simulation.closed_forms.costs import WHAT_IF_EFFORT, CollectiveCosts
 from nadi.simulation.resolving import settings_on
-from pdes import Settings
-from topologies import Graph
-from workload import Program
-from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
+from nadi.topologies import Graph
+from nadi.workload import Program
+from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
 MAX_NODES = 8_000_000  # number of trace nodes up to which a run is explained, to bound memory
 DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)

@@ -13,21 +13,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Float64, Int64
-from inputs.arrow import numpy_column
+from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.analysis.network import tiers
 from nadi.insight.explanation import run_events as events
 from nadi.insight.explanation.contention import Contention
 from nadi.insight.explanation.path import axis_of
 from nadi.insight.runs import Run
+from nadi.pdes import Settings
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import COMMUNICATION_AXES, LINKS
-from pdes import Settings
-from topologies import Graph
-from workload import KINDS
-from workload.node_kinds import COMPUTE, CPU_LANE, SEND
+from nadi.topologies import Graph
+from nadi.workload import KINDS
+from nadi.workload.node_kinds import COMPUTE, CPU_LANE, SEND
 
 FASTER = 1.1  # default factor by which each what-if speeds up its subject
 MAX_TIERS = 8  # number of tiers with a what-if, the busiest ones: each evaluates all closed forms again

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int64
-from et.statistics.percentiles import percentile
-from inputs.units import PS_PER_S, PS_PER_US
+from nadi.et.arrays import Int64
+from nadi.et.statistics.percentiles import percentile
+from nadi.inputs.units import PS_PER_S, PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor
 from nadi.insight.measured.clocks import RankClocks
 from nadi.insight.measured.timed_nodes import KINDS, SEND, TimedNodes

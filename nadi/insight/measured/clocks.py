@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from inputs.units import PS_PER_US
+from nadi.inputs.units import PS_PER_US
 from nadi.insight.measured.timed_nodes import TimedNodes
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")
 _ROUNDS = 12  # number of reweighted solutions

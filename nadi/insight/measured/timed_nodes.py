@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from et import topological_order
-from et.arrays import Int64, positions
-from et.other_attributes import waited_micros
-from inputs.arrow import arrow_numbers, numpy_column
-from inputs.units import PS_PER_US
 from nadi.errors import ConfigError
+from nadi.et import topological_order
+from nadi.et.arrays import Int64, positions
+from nadi.et.other_attributes import waited_micros
+from nadi.inputs.arrow import arrow_numbers, numpy_column
+from nadi.inputs.units import PS_PER_US
 from nadi.insight.runs import Run
 from nadi.simulation import schemas
 from nadi.simulation.trace_decoding import use_compiled_decoder
-from workload import TraceSet, load_set
+from nadi.workload import TraceSet, load_set
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inputs.arrow import numpy_column
-from inputs.names import shown
-from inputs.units import PS_PER_MS
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
+from nadi.inputs.arrow import numpy_column
+from nadi.inputs.names import shown
+from nadi.inputs.units import PS_PER_MS
+from nadi.pdes import NetworkModel, fidelity
 from nadi.simulation import schemas
 from nadi.simulation.wiring.earlier_run import read_summary, read_table, table_blocks
-from pdes import NetworkModel, fidelity
-from topologies.units import short
+from nadi.topologies.units import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nadi.simulation.wiring.reading import LoadedWorkload
-    from topologies import Graph
+    from nadi.topologies import Graph
 
 _EXPECTED = "expected results of `nadi run --out`"
 
@@ -174,8 +174,8 @@ class Run:
 
         Fabric and traces that were Python objects are text in it, unless `nadi.simulate` returned this Run.
         """
-        from inputs.documents import checked
         from nadi.configuration.run_file import with_paths_from
+        from nadi.inputs.documents import checked
 
         if self._simulated is not None:
             return self._simulated

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-import inputs
+from nadi import inputs
 from nadi.errors import ConfigError, OutputError
 from nadi.reports.figures.drawing import can_draw, draw
 from nadi.reports.pages.page import Page, Plot

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from inputs.units import PS_PER_US
+from nadi.inputs.units import PS_PER_US
 from nadi.reports.pages.charts import Plotly, heat_map
 from nadi.reports.pages.page import Heading, Page, PageSection, Part, Plot, Table, from_terminal
 from nadi.reports.text.trace_statistics import collectives_table

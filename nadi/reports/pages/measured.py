@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from et.arrays import Int64
-from inputs.arrow import arrow_numbers
-from inputs.units import PS_PER_US
+from nadi.et.arrays import Int64
+from nadi.inputs.arrow import arrow_numbers
+from nadi.inputs.units import PS_PER_US
 from nadi.insight.measured.accuracy import joint_operations
 from nadi.insight.measured.timed_nodes import KINDS, TimedNodes
 from nadi.reports.pages import has_plotly

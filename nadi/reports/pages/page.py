@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import inputs
+from nadi import inputs
 from nadi.errors import ConfigError, OutputError
 from nadi.reports.pages import has_plotly
 from nadi.terminal.tables import FittedTable

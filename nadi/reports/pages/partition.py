@@ -4,15 +4,15 @@ from pathlib import Path
 
 import numpy as np
 
-import inputs
+from nadi import inputs
 from nadi.errors import ConfigError, OutputError
+from nadi.partition import Partition, TrafficWeights
 from nadi.reports.pages import charts, has_plotly
 from nadi.reports.pages.charts import Plotly
 from nadi.reports.pages.page import Page, PageSection, Plot
 from nadi.reports.pages.places import MAX_LINES, lay_out, mark_name, with_gaps
 from nadi.terminal.printing import in_page
-from partition import Partition, TrafficWeights
-from topologies import Graph
+from nadi.topologies import Graph
 
 _FORMATS = (".html", ".png")
 _FAINT_LINES = 1500  # number of lines above which lines are drawn fainter

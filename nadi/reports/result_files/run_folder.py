@@ -10,12 +10,12 @@ from nadi.insight.analysis import serving
 from nadi.insight.analysis import training_step as step
 from nadi.insight.analysis.findings import Findings
 from nadi.launching.world import ALONE, RankGather
+from nadi.pdes import Settings
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities.fabric_settings import settled_parameters
 from nadi.simulation.run_plan import FinishedRun
-from pdes import Settings
-from workload import KINDS
+from nadi.workload import KINDS
 
 SUMMARY = "summary.json"
 TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)

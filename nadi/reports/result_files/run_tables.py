@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-import pdes
-from et.arrays import Int64, UInt64
-from inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
+from nadi import pdes
+from nadi.et.arrays import Int64, UInt64
+from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
 from nadi.insight.analysis.alike import collectives_table
 from nadi.insight.analysis.findings import Findings
 from nadi.insight.analysis.node_times import npu_blocks, rows_of
@@ -20,7 +20,7 @@ from nadi.launching.world import RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.simulation.run_plan import FinishedRun
-from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
+from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory", "remote")

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-import inputs
+from nadi import inputs
 from nadi.errors import OutputError
 from nadi.launching.ending import unwound
 from nadi.launching.world import ALONE, AgreedError, RankGather, together

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import inputs
+from nadi import inputs
 from nadi.launching.checkpoints import CHECKPOINTS, PARTIAL
 from nadi.launching.status import RENEW_EVERY_S, STATUS_FILE, Status
 from nadi.reports.result_files.run_folder import SUMMARY

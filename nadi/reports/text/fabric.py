@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nadi.terminal.readable import amount_text, rate_text, time_text
-from topologies import Graph
+from nadi.topologies import Graph
 
 _MAX_NAMES = 8
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from inputs.units import GIB
 from nadi.errors import ConfigError
+from nadi.inputs.units import GIB
 from nadi.terminal.tables import FittedTable, facts, name_column, text_column
-from workload.generators.memory.estimate import PARTS, StageMemory
-from workload.generators.models import Model, active_parameters, parameters, training_flops
-from workload.generators.models.weights import by_part, mtp_parameters
-from workload.generators.training.rules import Framework
+from nadi.workload.generators.memory.estimate import PARTS, StageMemory
+from nadi.workload.generators.models import Model, active_parameters, parameters, training_flops
+from nadi.workload.generators.models.weights import by_part, mtp_parameters
+from nadi.workload.generators.training.rules import Framework
 
 
 def table(models: Sequence[Model]) -> FittedTable:

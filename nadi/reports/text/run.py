@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from inputs.arrow import numpy_column
-from inputs.units import PS_PER_S
+from nadi.inputs.arrow import numpy_column
+from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
 from nadi.insight.analysis.alike import collectives_table, slowest
 from nadi.insight.analysis.findings import Findings
@@ -18,18 +18,18 @@ from nadi.insight.analysis.limits import limiting_links
 from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
+from nadi.pdes import Results
 from nadi.reports.text.jobs import MAX_JOBS, jobs_table
 from nadi.reports.text.network import note_too_few
 from nadi.simulation.run_plan import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, console, name_column, text_column
-from pdes import Results
-from topologies import NVSWITCH, Graph
-from workload.collectives import ON_NVSWITCHES
-from workload.collectives.nccl.generations import AUTO, generation_of
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.compute import SOURCES
+from nadi.topologies import NVSWITCH, Graph
+from nadi.workload.collectives import ON_NVSWITCHES
+from nadi.workload.collectives.nccl.generations import AUTO, generation_of
+from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.compute import SOURCES
 
 if TYPE_CHECKING:
     import pyarrow as pa

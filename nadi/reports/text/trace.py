@@ -6,12 +6,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-import inputs
-from et.checking.finding import SEVERITIES, CheckReport, Example
-from et.checking.fixing import TraceFix
-from et.errors import NOT_STRICT
-from et.reshape import ReduceResult, SliceResult
-from inputs.units import PS_PER_US
+from nadi import inputs
+from nadi.et.checking.finding import SEVERITIES, CheckReport, Example
+from nadi.et.checking.fixing import TraceFix
+from nadi.et.errors import NOT_STRICT
+from nadi.et.reshape import ReduceResult, SliceResult
+from nadi.inputs.units import PS_PER_US
 from nadi.terminal.readable import in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, facts, name_column, text_column
 

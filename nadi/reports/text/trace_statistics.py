@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from inputs.units import PS_PER_US
+from nadi.inputs.units import PS_PER_US
 from nadi.reports.text.trace import shortened
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, facts, name_column

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from et.arrays import Int64
-from inputs.arrow import arrow_numbers, numpy_column
 from nadi.errors import ConfigError
+from nadi.et.arrays import Int64
+from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.insight.analysis.link_load import link_load
 from nadi.insight.explanation.path import axis_of
 from nadi.insight.explanation.run_events import senders_of

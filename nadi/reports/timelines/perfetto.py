@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-import inputs
+from nadi import inputs
 from nadi.errors import OutputError
 
 # Values of enums of perfetto_trace.proto.

@@ -13,20 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-import topologies
-import workload
-from inputs.units import BITS_PER_BYTE, PS_PER_S
+from nadi import topologies, workload
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
+from nadi.pdes import Settings
+from nadi.pdes.arrays import Int64
+from nadi.pdes.wire import acknowledgement_bytes, wire_bytes
 from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
 from nadi.simulation.closed_forms.played import Paths, PlayedCollectives
-from pdes import Settings
-from pdes.arrays import Int64
-from pdes.wire import acknowledgement_bytes, wire_bytes
-from topologies import Graph
-from topologies.routing import next_links
-from workload import Program, Schedules, collectives
-from workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
-from workload.collectives.trees.aggregators import AggregatorTree
-from workload.shape import GroupShape, parallel_links, shape_of
+from nadi.topologies import Graph
+from nadi.topologies.routing import next_links
+from nadi.workload import Program, Schedules, collectives
+from nadi.workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
+from nadi.workload.collectives.trees.aggregators import AggregatorTree
+from nadi.workload.shape import GroupShape, parallel_links, shape_of
 
 _MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples
 _FEW_SAMPLED_SENDS = 32  # number of messages whose paths the time of the busiest member samples

@@ -10,21 +10,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.pdes import Settings
+from nadi.pdes.arrays import Int64
+from nadi.pdes.wire import window_packets
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions, used_links
-from pdes import Settings
-from pdes.arrays import Int64
-from pdes.wire import window_packets
-from topologies import Graph
-from workload import KINDS, CollectiveSettings, Program, collective_program, collectives
-from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
-from workload.collectives.schedules.sends import message_count, packet_count
-from workload.node_kinds import MEMORY_LANE
-from workload.shape import shape_of, stripes_of
+from nadi.topologies import Graph
+from nadi.workload import KINDS, CollectiveSettings, Program, collective_program, collectives
+from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
+from nadi.workload.collectives.schedules.sends import message_count, packet_count
+from nadi.workload.node_kinds import MEMORY_LANE
+from nadi.workload.shape import shape_of, stripes_of
 
 _MAX_INTERPOLATION_ERROR = 0.005  # relative difference at which neighbouring lines no longer confirm an interpolation
 _MAX_EXTRAPOLATION_ERROR = 0.01  # relative error of the prediction of the third size at which extrapolation is rejected

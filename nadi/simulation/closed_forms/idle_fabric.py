@@ -12,16 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-import pdes
-import topologies
-from pdes.arrays import Int64
-from pdes.wire import MAX_SET, window_packets
-from topologies import DimensionRouting, Graph
-from topologies.table_routing import build_table_routing
-from workload import Program, Schedules
-from workload.node_kinds import COLLECTIVE
-from workload.program.assembling import NOT_HERE, assemble, empty_rows
-from workload.trace_sets.groups import GroupTable
+from nadi import pdes, topologies
+from nadi.pdes.arrays import Int64
+from nadi.pdes.wire import MAX_SET, window_packets
+from nadi.topologies import DimensionRouting, Graph
+from nadi.topologies.table_routing import build_table_routing
+from nadi.workload import Program, Schedules
+from nadi.workload.node_kinds import COLLECTIVE
+from nadi.workload.program.assembling import NOT_HERE, assemble, empty_rows
+from nadi.workload.trace_sets.groups import GroupTable
 
 Pair = tuple[int, int]  # sender and receiver, as members of the group
 

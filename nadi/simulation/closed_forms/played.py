@@ -4,15 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.pdes import Settings
 from nadi.simulation.closed_forms.idle_fabric import IdleFabric, idle_fabric
 from nadi.simulation.closed_forms.position import GroupPositions
-from pdes import Settings
-from topologies import Graph
-from topologies.endpoints import with_aggregators
-from workload import Program, Schedules
-from workload.collectives import AlgorithmChoice
-from workload.collectives.schedules.sends import message_count, packet_count, pairs
-from workload.collectives.trees.aggregators import trees_of
+from nadi.topologies import Graph
+from nadi.topologies.endpoints import with_aggregators
+from nadi.workload import Program, Schedules
+from nadi.workload.collectives import AlgorithmChoice
+from nadi.workload.collectives.schedules.sends import message_count, packet_count, pairs
+from nadi.workload.collectives.trees.aggregators import trees_of
 
 # Maximum number of messages to play: the first if the formula is an estimate and messages are packets, the second
 # otherwise. Laying out two million messages takes half a gigabyte.

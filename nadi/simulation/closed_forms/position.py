@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.pdes.arrays import Int64
 from nadi.simulation.closed_forms.advancing.likeness import mixed, numbered
-from pdes.arrays import Int64
-from topologies import DimensionRouting, Graph, next_links
+from nadi.topologies import DimensionRouting, Graph, next_links
 
 _SEED = 0x51ED270B
 # maximum size of a group of which all distances count; of larger ones, those to the next member and from the first do

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-import pdes
-import topologies
+from nadi import pdes, topologies
 from nadi.launching.progress import NoProgress, Progress
+from nadi.pdes import COUNTERS, LINK_COLUMNS, FoldedRows
+from nadi.pdes.arrays import Int32, Int64
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out, ranges
 from nadi.simulation.closed_forms.advancing.likeness import TracePeers, classes_of, pairs_of
 from nadi.simulation.closed_forms.advancing.run import (
@@ -19,12 +20,10 @@ from nadi.simulation.closed_forms.advancing.run import (
     run_closed_form,
 )
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
-from pdes import COUNTERS, LINK_COLUMNS, FoldedRows
-from pdes.arrays import Int32, Int64
-from topologies import Graph
-from workload import CollectiveSettings, Program
-from workload.collectives.schedules.packed import Schedules
-from workload.node_kinds import SEND
+from nadi.topologies import Graph
+from nadi.workload import CollectiveSettings, Program
+from nadi.workload.collectives.schedules.packed import Schedules
+from nadi.workload.node_kinds import SEND
 
 # maximum number of trace nodes of all NPUs for which results hold every node; others hold those of one NPU per class
 MAX_ROWS = 1 << 22

@@ -9,16 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import partition
+from nadi import partition
 from nadi.energy.bill import PortUse
 from nadi.energy.ports import port_uses
+from nadi.pdes import Settings
+from nadi.pdes.arrays import Int64
+from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes import Settings
-from pdes.arrays import Int64
-from pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
-from topologies import Graph, TableRouting
-from workload import Program
-from workload.program.traffic import sample
+from nadi.topologies import Graph, TableRouting
+from nadi.workload import Program
+from nadi.workload.program.traffic import sample
 
 _MAX_PAIRS = 1 << 17  # maximum number of pairs of NPUs; of more, a weighted sample represents the others
 _MAX_ROUTED_PAIRS = 1 << 14  # maximum number of pairs whose bytes are spread over links

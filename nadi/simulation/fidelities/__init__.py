@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import pdes
+from nadi import pdes
 from nadi.configuration.sections import NetworkSection, SystemSection, engine_settings
+from nadi.pdes import congestion
 from nadi.simulation.fidelities import fabric_settings as fabric
-from pdes import congestion
 
 QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
 LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records

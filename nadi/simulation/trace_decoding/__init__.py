@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from et import decoder
-from pdes import jit_enabled
-from pdes.kernels import compile_for
+from nadi.et import decoder
+from nadi.pdes import jit_enabled
+from nadi.pdes.kernels import compile_for
 
 
 def use_compiled_decoder() -> None:

@@ -14,6 +14,7 @@ without the attribute. `places` holds the addresses of lists that grow by a vary
 capacities. The kernel can keep attributes that no column holds: it copies their fields unchanged, node by node.
 """
 
+from nadi.pdes.kernels import inline, kernel, load_unaligned, store_unaligned
 from nadi.simulation.trace_decoding.wire import (
     ENTRY,
     are_equal,
@@ -25,7 +26,6 @@ from nadi.simulation.trace_decoding.wire import (
     number_width,
     varint,
 )
-from pdes.kernels import inline, kernel, load_unaligned, store_unaligned
 
 # lists of `places`: ids of data and control parents, bytes of names, and bytes of kept fields
 DATA, CONTROL, NAME_BYTES, OTHER_BYTES = range(4)

@@ -13,20 +13,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import partition
-import topologies
-from inputs.units import GIB
+from nadi import partition, topologies
 from nadi.errors import ConfigError
+from nadi.inputs.units import GIB
 from nadi.launching.world import RankGather
+from nadi.pdes import Settings, may_replay
 from nadi.simulation.wiring.flow_traffic import of_packets
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes import Settings, may_replay
-from topologies import NVSWITCH, Graph
-from topologies.bounds import MAX_BYTES
-from topologies.routing import path_links
-from workload import Program
-from workload.node_kinds import SEND
-from workload.program.traffic import sample, traffic
+from nadi.topologies import NVSWITCH, Graph
+from nadi.topologies.bounds import MAX_BYTES
+from nadi.topologies.routing import path_links
+from nadi.workload import Program
+from nadi.workload.node_kinds import SEND
+from nadi.workload.program.traffic import sample, traffic
 
 HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
 MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025

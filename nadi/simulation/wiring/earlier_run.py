@@ -17,7 +17,7 @@ _BLOCK_ROWS = 1 << 20
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """Read summary.json of a run; OSError, or ValueError of one line if the contents are not what a run writes."""
-    from inputs.documents import DocumentError, read_document
+    from nadi.inputs.documents import DocumentError, read_document
     from nadi.simulation.summary_schema import SUMMARY
 
     try:

@@ -8,11 +8,11 @@ from functools import cached_property, partial
 
 import numpy as np
 
-import pdes
+from nadi import pdes
 from nadi.configuration.faults import FaultSection
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
-from topologies import SWITCH, Graph, TableRouting, routing_without
+from nadi.topologies import SWITCH, Graph, TableRouting, routing_without
 
 _MAX_NEIGHBOURS = 6  # number of linked nodes that a message lists
 _MAX_SUGGESTIONS = 4  # number of similar names that a message lists

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-import pdes
-from et.arrays import Mask
+from nadi import pdes
 from nadi.errors import ConfigError
-from workload import Program
-from workload.node_kinds import NOOP, SEND
+from nadi.et.arrays import Mask
+from nadi.workload import Program
+from nadi.workload.node_kinds import NOOP, SEND
 
 POINT_TO_POINT, ALL_NPUS = "p2p", "all"
 # groups of plans (workload.generators.training.ranks.families), of which a plan may lack some

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-import pdes
-from partition import TrafficWeights
-from topologies import Graph
-from topologies.endpoints import folded, with_aggregators, with_aggregators_of
-from workload import Program
-from workload.program.aggregation import extended, switches_of
+from nadi import pdes
+from nadi.partition import TrafficWeights
+from nadi.topologies import Graph
+from nadi.topologies.endpoints import folded, with_aggregators, with_aggregators_of
+from nadi.workload import Program
+from nadi.workload.program.aggregation import extended, switches_of
 
 
 def with_reducers(

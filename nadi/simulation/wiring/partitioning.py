@@ -8,23 +8,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import partition
-from inputs.arrow import numpy_column
+from nadi import partition
 from nadi.configuration.sections import WEIGHT_SOURCES
 from nadi.errors import ConfigError
+from nadi.inputs.arrow import numpy_column
 from nadi.launching.workers import Workers
 from nadi.launching.world import ALONE, RankGather
+from nadi.partition import Partition, PartitionError, PartitionReport, TrafficWeights
+from nadi.pdes import Settings
+from nadi.pdes.wire import FLIT_BYTES
 from nadi.simulation.schemas import LINKS
 from nadi.simulation.wiring.earlier_run import read_summary, read_table
 from nadi.simulation.wiring.in_network import folded_weights, with_reducers
 from nadi.simulation.wiring.reading import LoadedWorkload
-from partition import Partition, PartitionError, PartitionReport, TrafficWeights
-from pdes import Settings
-from pdes.wire import FLIT_BYTES
-from topologies import NVSWITCH, Graph
-from workload import Program
-from workload.errors import Exchange, alone
-from workload.program.traffic import merge, traffic
+from nadi.topologies import NVSWITCH, Graph
+from nadi.workload import Program
+from nadi.workload.errors import Exchange, alone
+from nadi.workload.program.traffic import merge, traffic
 
 # Wall times, measured on a machine of two cores, 2026-11-21; between nodes of a cluster they depend on its network.
 HOP_NS = 45.0  # of one packet-hop, in nanoseconds

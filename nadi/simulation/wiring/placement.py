@@ -6,18 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-import inputs
-from et.arrays import Int32, Mask
+from nadi import inputs
 from nadi.configuration.jobs import JobSection, is_file
 from nadi.errors import ConfigError
+from nadi.et.arrays import Int32, Mask
 from nadi.simulation.wiring.traffic import rank_of_numbers
-from topologies import Graph
-from topologies.units import short
-from workload import WorkloadError
-from workload.generators.point_to_point.flow_lists import flow_list
-from workload.trace_sets.files import is_set
-from workload.trace_sets.load import files_of
-from workload.trace_sets.manifest import NAME, read_manifest
+from nadi.topologies import Graph
+from nadi.topologies.units import short
+from nadi.workload import WorkloadError
+from nadi.workload.generators.point_to_point.flow_lists import flow_list
+from nadi.workload.trace_sets.files import is_set
+from nadi.workload.trace_sets.load import files_of
+from nadi.workload.trace_sets.manifest import NAME, read_manifest
 
 _EXPECTED = "numbers of NPUs and ranges, one for each rank, as 0-7 16 17"
 

@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-import topologies
-import workload
-from et import TraceError, TraceTable, read_groups
-from et.arrays import Int32
-from inputs.units import BITS_PER_BYTE
+from nadi import topologies, workload
 from nadi.configuration.from_model import Training, on_npus, trace_set, training
 from nadi.configuration.sections import ComputeSection, RunConfig
 from nadi.errors import ConfigError
+from nadi.et import TraceError, TraceTable, read_groups
+from nadi.et.arrays import Int32
+from nadi.inputs.units import BITS_PER_BYTE
 from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring.affordable import schedule_bytes
 from nadi.simulation.wiring.placement import placements
 from nadi.simulation.wiring.traffic import traffic_traces
-from topologies import Graph, TopologyError
-from topologies.endpoints import with_host_memories
-from workload import CollectiveSettings, ComputeModel, Program, TraceSet, WorkloadError
-from workload.collectives import defaults_on
-from workload.compute import (
+from nadi.topologies import Graph, TopologyError
+from nadi.topologies.endpoints import with_host_memories
+from nadi.workload import CollectiveSettings, ComputeModel, Program, TraceSet, WorkloadError
+from nadi.workload.collectives import defaults_on
+from nadi.workload.compute import (
     ALONE,
     IN_SERVING,
     IN_STEPS,
@@ -36,18 +35,18 @@ from workload.compute import (
     find_gpu,
     read_tables,
 )
-from workload.errors import Exchange, alone
-from workload.generators.inference.requests import names_requests
-from workload.generators.point_to_point.traces import OPS_PER_S
-from workload.program.building import SharedParts, WorkOfRanks
-from workload.program.jobs import FabricJob, build_jobs
-from workload.program.memory_pool import with_memory_nodes
-from workload.program.remote import RemoteMemory
-from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
-from workload.trace_sets.repeating import repeated
+from nadi.workload.errors import Exchange, alone
+from nadi.workload.generators.inference.requests import names_requests
+from nadi.workload.generators.point_to_point.traces import OPS_PER_S
+from nadi.workload.program.building import SharedParts, WorkOfRanks
+from nadi.workload.program.jobs import FabricJob, build_jobs
+from nadi.workload.program.memory_pool import with_memory_nodes
+from nadi.workload.program.remote import RemoteMemory
+from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from nadi.workload.trace_sets.repeating import repeated
 
 if TYPE_CHECKING:
-    from workload.generators.training.rules import Framework
+    from nadi.workload.generators.training.rules import Framework
 
 _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 
@@ -324,7 +323,7 @@ def _compute_slowdown(
     """Return the default of compute_slowdown for traces of a framework, "" = not known; gpu: None = not known."""
     if not framework or gpu is None:
         return 1.0
-    from workload.generators.training.interference import channels_on, compute_slowdown
+    from nadi.workload.generators.training.interference import channels_on, compute_slowdown
 
     return compute_slowdown(cast("Framework", framework), gpu, channels_on(graph, memories), in_a_row=in_a_row)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from nadi.configuration.effects import DurationSources
 from nadi.simulation.wiring.reading import LoadedWorkload
-from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
+from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 
 class WorkCounts(NamedTuple):

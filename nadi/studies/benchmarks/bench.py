@@ -16,22 +16,20 @@ from typing import Any
 
 import numpy as np
 
-import pdes
-import topologies
-import workload
-from et import CollectiveCommType, coll_node, metadata, table_of
-from inputs.units import MIB
+from nadi import pdes, topologies, workload
 from nadi.errors import ConfigError
+from nadi.et import CollectiveCommType, coll_node, metadata, table_of
+from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
+from nadi.pdes import fidelity
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.partitioning import owner_by_traffic
 from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
-from pdes import fidelity
-from topologies import Graph, clusters
-from workload import CollectiveSettings, Program
+from nadi.topologies import Graph, clusters
+from nadi.workload import CollectiveSettings, Program
 
 SPEC = "leaf-spine:npus=128,hosts_per_leaf=16,spines=8,rate=100Gbps,delay=1us"  # half as much uplink as hosts have
 PARTNERS = 8  # receivers of each NPU, drawn at random

@@ -6,7 +6,7 @@ is GPT-3 175B: the members of an all-reduce of its size end so that the next one
 
 from typing import Any
 
-import pdes
+from nadi import pdes
 from nadi.configuration.run_file import load_config
 from nadi.launching.progress import Progress
 from nadi.simulation.resolving import resolve

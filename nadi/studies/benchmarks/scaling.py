@@ -17,7 +17,7 @@ from typing import Any
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.python import nadi_command
-from pdes import RunError
+from nadi.pdes import RunError
 
 TIMEOUT_S = 600  # maximum wall time in seconds of one configuration in one turn
 TURNS = 3  # number of times that every configuration is measured

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-import et
-import pdes
-from et.framing import frame, iter_messages
-from et.schema import Node
-from inputs.units import MIB
+from nadi import et, pdes
+from nadi.et.framing import frame, iter_messages
+from nadi.et.schema import Node
+from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.python import code_command
 from nadi.simulation.trace_decoding import use_compiled_decoder
@@ -88,9 +87,9 @@ def _cpu_s(function: Any) -> float:  # noqa: ANN401 - anything that can be calle
 
 def _write_megatron(path: Path, num_nodes: int) -> None:
     """Write about this number of nodes into a file: one GPU in a training step of Megatron."""
-    from workload.generators.models import find
-    from workload.generators.training import parallel_plan
-    from workload.generators.training.generator import generate
+    from nadi.workload.generators.models import find
+    from nadi.workload.generators.training import parallel_plan
+    from nadi.workload.generators.training.generator import generate
 
     plan = parallel_plan(_PLAN.format(max(1, round(num_nodes / _NODES_OF_MICRO_BATCH))))
     et.write_table(path, generate(find(_MODEL), plan, "megatron").traces[0])

@@ -17,15 +17,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import partition
-from et.arrays import Float64, Int64
-from inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi import partition
+from nadi.et.arrays import Float64, Int64
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.pdes import Settings
+from nadi.pdes.wire import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed, window_packets
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes import Settings
-from pdes.wire import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed, window_packets
-from topologies import RING, DimensionRouting, Graph, TableRouting
-from workload import Program
-from workload.program.traffic import Traffic, traffic
+from nadi.topologies import RING, DimensionRouting, Graph, TableRouting
+from nadi.workload import Program
+from nadi.workload.program.traffic import Traffic, traffic
 
 _BLOCK_PAIRS = 1 << 19  # number of pairs of NPUs that are routed at a time
 _OUTSIDE = -1

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import pdes
-import workload
+from nadi import pdes, workload
 from nadi.errors import ConfigError
 from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress, duration_text
@@ -23,16 +22,16 @@ from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.partitioning import owner_by_traffic
 from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.studies.collectives.pace import LONG_S, Pace, calibration_sizes, measured
-from topologies import NVSWITCH, Graph
-from topologies.bounds import MAX_BYTES
-from topologies.units import format_bytes, parse_bytes_within
-from workload import KINDS, CollectiveSettings, Program, WorkloadError
-from workload.collectives import choose as choose_algorithm
-from workload.collectives import defaults_on, uneven_algorithms
-from workload.collectives.nccl.generations import generations
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.program.aggregation import switches_of
-from workload.shape import shape_of
+from nadi.topologies import NVSWITCH, Graph
+from nadi.topologies.bounds import MAX_BYTES
+from nadi.topologies.units import format_bytes, parse_bytes_within
+from nadi.workload import KINDS, CollectiveSettings, Program, WorkloadError
+from nadi.workload.collectives import choose as choose_algorithm
+from nadi.workload.collectives import defaults_on, uneven_algorithms
+from nadi.workload.collectives.nccl.generations import generations
+from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.program.aggregation import switches_of
+from nadi.workload.shape import shape_of
 
 ALL = "all"
 MAX_SIZES = 1000  # maximum number of sizes in one range of --sizes

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import pdes
+from nadi import pdes
 
 # Minimum work of a row from which its pace is taken, in packet-hops or messages: about a tenth of a second, far more
 # than the resolution of clocks, and far less than the minute from which a prediction is needed

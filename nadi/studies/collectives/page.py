@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from inputs.arrow import arrow_numbers
-from inputs.units import PS_PER_US
 from nadi import __version__
+from nadi.inputs.arrow import arrow_numbers
+from nadi.inputs.units import PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor
 from nadi.reports import pages
 from nadi.reports.pages.charts import SeriesStyle, style

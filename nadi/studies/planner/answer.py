@@ -7,16 +7,16 @@ runs at closed forms.
 from collections.abc import Sequence
 from typing import Any
 
-from inputs.units import PS_PER_S
 from nadi.energy.bill import NPU_TIMES, Usage, bill
 from nadi.energy.table import OTHER, EnergyTable, choose
 from nadi.errors import ConfigError
+from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.step_times import CATEGORIES
+from nadi.pdes.fidelity import FASTEST
 from nadi.studies.planner.planning import PlanRanking
 from nadi.studies.planner.ranking import RankedPlan
 from nadi.studies.planner.search import axes_text
 from nadi.studies.planner.step import StepTime
-from pdes.fidelity import FASTEST
 
 SHARD_KEYS = (
     *("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "constraints", "energy_table", "wanted"),

@@ -15,19 +15,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int64
+from nadi.et.arrays import Int64
 from nadi.studies.planner.step import TargetMachine, deferring_rounds, with_micro_batches
-from workload.generators.models import Model
-from workload.generators.training import ParallelPlan
-from workload.generators.training.interference import copied_groups
-from workload.generators.training.ranks import stage_size
-from workload.generators.training.rules import Framework
-from workload.generators.training.stage import Stage
-from workload.generators.training.stages import Chunk, chunks, micro_batches
-from workload.kinds import KIND_OF_COMM_TYPE, KINDS
-from workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, RECV, SEND
-from workload.program.durations import durations_ps
-from workload.trace_sets.view import TraceView
+from nadi.workload.generators.models import Model
+from nadi.workload.generators.training import ParallelPlan
+from nadi.workload.generators.training.interference import copied_groups
+from nadi.workload.generators.training.ranks import stage_size
+from nadi.workload.generators.training.rules import Framework
+from nadi.workload.generators.training.stage import Stage
+from nadi.workload.generators.training.stages import Chunk, chunks, micro_batches
+from nadi.workload.kinds import KIND_OF_COMM_TYPE, KINDS
+from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, RECV, SEND
+from nadi.workload.program.durations import durations_ps
+from nadi.workload.trace_sets.view import TraceView
 
 _BEFORE_FIRST = -1  # time of a row that does not wait for the first row of a pass
 

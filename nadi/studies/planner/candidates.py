@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from workload.errors import WorkloadError
-from workload.generators.memory import peak_bytes
-from workload.generators.models import Model
-from workload.generators.training import ParallelPlan, rules
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.memory import peak_bytes
+from nadi.workload.generators.models import Model
+from nadi.workload.generators.training import ParallelPlan, rules
 
 _Value = TypeVar("_Value")
 

@@ -11,22 +11,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from et import CollectiveCommType, NodeType, TraceTable
-from et.blocks import Block, TraceColumns
-from inputs.units import PS_PER_S
 from nadi.configuration.sections import NetworkSection
+from nadi.et import CollectiveCommType, NodeType, TraceTable
+from nadi.et.blocks import Block, TraceColumns
+from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
+from nadi.pdes.fidelity import REFERENCE
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
 from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
-from pdes.fidelity import REFERENCE
-from topologies.clusters import Cluster
-from workload.generators.models import Model
-from workload.generators.training import ParallelPlan, rules
-from workload.generators.training.generator import generate
-from workload.trace_sets.trace_set import Families, TraceSet
+from nadi.topologies.clusters import Cluster
+from nadi.workload.generators.models import Model
+from nadi.workload.generators.training import ParallelPlan, rules
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.trace_sets.trace_set import Families, TraceSet
 
 MAX_PACKET_HOPS = 8e6  # maximum packet-hops of one simulated communication: one or two seconds of wall time
 MIN_SHARE = 0.002  # minimum exposed share of the step, 0 to 1, from which an axis is simulated

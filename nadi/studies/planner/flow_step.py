@@ -6,19 +6,19 @@ Collectives are coupled flows. As at closed forms, long steps are extrapolated f
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from inputs.units import PS_PER_S
 from nadi.configuration.sections import NetworkSection
+from nadi.inputs.units import PS_PER_S
 from nadi.launching.progress import NoProgress
+from nadi.pdes.fidelity import FLUID
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
 from nadi.studies.planner.step import TargetMachine, program_of, shorter_plans, slowdown
-from pdes.fidelity import FLUID
-from topologies.clusters import Cluster
-from workload.generators.models import Model
-from workload.generators.training import ParallelPlan, rules
-from workload.generators.training.generator import generate
+from nadi.topologies.clusters import Cluster
+from nadi.workload.generators.models import Model
+from nadi.workload.generators.training import ParallelPlan, rules
+from nadi.workload.generators.training.generator import generate
 
 
 class FlowStepTime(NamedTuple):

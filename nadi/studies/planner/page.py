@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from inputs.units import GIB
+from nadi.inputs.units import GIB
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.reports.pages.charts import bars, figure, style
 from nadi.reports.pages.page import Page, PageSection, Plot, from_terminal

@@ -7,8 +7,8 @@ from typing import Annotated, Any, NotRequired
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from inputs.documents import DocumentError, read_document
 from nadi.errors import ConfigError
+from nadi.inputs.documents import DocumentError, read_document
 from nadi.insight.analysis.step_times import CATEGORIES
 
 _MAX_BYTES = 1 << 62

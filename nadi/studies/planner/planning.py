@@ -12,14 +12,15 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from inputs import plug_ins
-from inputs.units import GIB
 from nadi.configuration.bounds import MAX_GPUS
 from nadi.energy.table import EnergyTable, read_table
 from nadi.errors import ConfigError
+from nadi.inputs import plug_ins
+from nadi.inputs.units import GIB
 from nadi.launching.ending import EndedBySignalError, Interrupts
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.sources import source_hash
+from nadi.pdes.fidelity import FLUID, REFERENCE
 from nadi.studies.planner.candidates import Candidate, PlanSpace, candidates
 from nadi.studies.planner.confirm import PacketStepTime, confirm
 from nadi.studies.planner.flow_step import FlowStepTime, flow_step_time
@@ -28,13 +29,12 @@ from nadi.studies.planner.ranking import PlanSearch, RankedPlan
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.search import FoundPlans, axes_text, find
 from nadi.studies.planner.step import TargetMachine, target_machine
-from pdes.fidelity import FLUID, REFERENCE
-from topologies import clusters
-from topologies.clusters import Cluster
-from workload.compute import IN_STEPS, ComputeTimes, Gpu, find_gpu
-from workload.generators import models
-from workload.generators.models import Model
-from workload.generators.training import ParallelPlan, parallel_plan, rules
+from nadi.topologies import clusters
+from nadi.topologies.clusters import Cluster
+from nadi.workload.compute import IN_STEPS, ComputeTimes, Gpu, find_gpu
+from nadi.workload.generators import models
+from nadi.workload.generators.models import Model
+from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from inputs import write_whole
-from inputs.documents import DocumentError, read_document
 from nadi.energy.bill import NPU_TIMES, PORTS, PortUse
 from nadi.errors import OutputError
+from nadi.inputs import write_whole
+from nadi.inputs.documents import DocumentError, read_document
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
 from nadi.studies.planner.step import EnergyUse, StepTime

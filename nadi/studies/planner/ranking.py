@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import NamedTuple, Self
 
-from inputs.units import PS_PER_S
+from nadi.inputs.units import PS_PER_S
 from nadi.studies.planner.bound import bound_ps
 from nadi.studies.planner.candidates import Candidate
 from nadi.studies.planner.step import StepTime, TargetMachine, step_time
-from workload.generators.models import Model
-from workload.generators.models.operations import training_flops
-from workload.generators.training import rules
+from nadi.workload.generators.models import Model
+from nadi.workload.generators.models.operations import training_flops
+from nadi.workload.generators.training import rules
 
 
 class BoundedPlan(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from inputs.units import GIB, PS_PER_S
+from nadi.inputs.units import GIB, PS_PER_S
 from nadi.reports.text.energy import joules_text, usd_text
 from nadi.studies.planner.answer import S_PER_DAY
 from nadi.terminal.readable import in_unit, time_unit

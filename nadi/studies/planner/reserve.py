@@ -6,9 +6,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from nadi.errors import ConfigError
-from topologies.bounds import MAX_BYTES
-from topologies.errors import TopologyError
-from topologies.units import format_bytes, parse_bytes_within, short
+from nadi.topologies.bounds import MAX_BYTES
+from nadi.topologies.errors import TopologyError
+from nadi.topologies.units import format_bytes, parse_bytes_within, short
 
 _SHARE = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*")
 

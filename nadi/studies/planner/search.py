@@ -9,13 +9,13 @@ import math
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 
-from inputs.units import PS_PER_S
+from nadi.inputs.units import PS_PER_S
 from nadi.launching.progress import NoProgress, Progress
 from nadi.studies.planner.candidates import Candidate
 from nadi.studies.planner.progress_file import ProgressFile
 from nadi.studies.planner.ranking import BoundedPlan, PlanSearch, PlanWorkers, RankedPlan, ranked_plan
 from nadi.studies.planner.step import StepTime
-from workload.generators.training import ParallelPlan
+from nadi.workload.generators.training import ParallelPlan
 
 _SHOWN = 3  # number of best plans that progress shows
 

@@ -12,28 +12,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import topologies
-import workload
+from nadi import topologies, workload
 from nadi.configuration.sections import NetworkSection
 from nadi.energy.bill import NPU_TIMES, PortUse
 from nadi.insight.analysis.node_times import npu_times
 from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
+from nadi.pdes import Results, Settings, fidelity
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
-from pdes import Results, Settings, fidelity
-from topologies import Graph
-from topologies.clusters import Cluster
-from workload import CollectiveSettings, ComputeModel, Program, TraceSet
-from workload.collectives import defaults_on
-from workload.compute import ComputeTimes
-from workload.generators.models import Model
-from workload.generators.training import ParallelPlan, rules
-from workload.generators.training.generator import generate
-from workload.generators.training.interference import channels_on, compute_slowdown
+from nadi.topologies import Graph
+from nadi.topologies.clusters import Cluster
+from nadi.workload import CollectiveSettings, ComputeModel, Program, TraceSet
+from nadi.workload.collectives import defaults_on
+from nadi.workload.compute import ComputeTimes
+from nadi.workload.generators.models import Model
+from nadi.workload.generators.training import ParallelPlan, rules
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.interference import channels_on, compute_slowdown
 
 _SHORT, _LONGER = 2, 3  # rounds of the pipeline in the two short steps: micro-batches per stage
 

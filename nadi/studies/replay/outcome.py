@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-import et
-from et import TraceTable
-from inputs.units import NS_PER_S
+from nadi import et
+from nadi.et import TraceTable
+from nadi.inputs.units import NS_PER_S
 from nadi.insight.analysis.node_times import bus_factor
 from nadi.studies.replay.player import OperationTimes
 from nadi.studies.replay.steps import ReplaySteps

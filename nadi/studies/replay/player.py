@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int64
+from nadi.et.arrays import Int64
 from nadi.studies.replay.steps import ReplayOperation, ReplaySteps
-from workload.node_kinds import COMPUTE, MEMORY
+from nadi.workload.node_kinds import COMPUTE, MEMORY
 
 Bytes = NDArray[np.uint8]
 

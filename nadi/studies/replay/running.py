@@ -16,7 +16,7 @@ from nadi.studies.replay.gloo import Gloo
 from nadi.studies.replay.mpi import Mpi
 from nadi.studies.replay.player import play
 from nadi.studies.replay.steps import steps_of
-from workload import Program, TraceSet
+from nadi.workload import Program, TraceSet
 
 STORE = "NADI_REPLAY_STORE"  # environment variable with the URL of the file through which local ranks connect
 _POLL_S = 0.05  # interval in seconds between checks whether a rank has failed

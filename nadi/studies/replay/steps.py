@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import workload
-from et import TraceTable, read_groups
-from et.arrays import Int64
+from nadi import workload
 from nadi.errors import ConfigError
+from nadi.et import TraceTable, read_groups
+from nadi.et.arrays import Int64
 from nadi.simulation.wiring.affordable import available_bytes
-from workload import KINDS, CollectiveSettings, Program, TraceSet
-from workload.node_kinds import COLLECTIVE, SEND
+from nadi.workload import KINDS, CollectiveSettings, Program, TraceSet
+from nadi.workload.node_kinds import COLLECTIVE, SEND
 
 _MEMORY_SHARE = 0.5  # share of the available memory, 0 to 1, that the buffers of one operation on all ranks may use
 _BUFFERS = 2  # buffers of an operation: one to send and one to receive

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from et.statistics.percentiles import percentile
-from inputs.arrow import numpy_column
+from nadi.et.statistics.percentiles import percentile
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import Figure, order
 from nadi.reports.pages import charts

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inputs.arrow import numpy_column
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs.figures import FIGURES, SAME_WITHIN, Figure, as_good_as_best, best_value, costs, order
 from nadi.reports.pages import charts
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, explanations, from_terminal

@@ -15,15 +15,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from inputs.documents import checked, read_toml
 from nadi import __version__
 from nadi.configuration.from_model import vendor_tables
 from nadi.configuration.input_files import Known, files_read
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
+from nadi.inputs.documents import checked, read_toml
 from nadi.insight.runs.figures import FIGURES
-from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from nadi.topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 MAX_POINTS = 100_000
 _FOLDER_NAME_LENGTH = 20  # number of hexadecimal digits of a point's folder name: 80 bits of its hash

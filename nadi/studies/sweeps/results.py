@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-import inputs
-from inputs.arrow import arrow_numbers, arrow_texts
-from nadi import __version__
+from nadi import __version__, inputs
 from nadi.errors import OutputError
+from nadi.inputs.arrow import arrow_numbers, arrow_texts
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures, ranking_figure
 from nadi.reports.pages import has_plotly

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import NamedTuple
 
-import inputs
+from nadi import inputs
 from nadi.launching.python import nadi_command
 from nadi.launching.shards import array_script
 from nadi.studies.sweeps.points import Point, SweepDefinition

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from inputs.arrow import arrow_numbers, arrow_texts, numpy_column
+from nadi.inputs.arrow import arrow_numbers, arrow_texts, numpy_column
 from nadi.insight.runs.figures import FIGURES, Figure
 from nadi.insight.runs.repetitions import confidence_interval
 

@@ -1,6 +1,6 @@
 """Rows of the flow model (pdes/messages/flows). Rates are in units of 1 / RATE_UNITS B/s of bytes on the wire."""
 
-from pdes.core.rows.row import INF, Row, word
+from nadi.pdes.core.rows.row import INF, Row, word
 
 
 class FlowState(Row, words=24, written_by="fidelity.* messages.flows.coupled messages.flows.rates"):

@@ -1,6 +1,6 @@
 """Rows of islands: NVLink domains whose collectives are simulated once and replayed (pdes/reuse)."""
 
-from pdes.core.rows.row import Row, word
+from nadi.pdes.core.rows.row import Row, word
 
 
 class Island(Row, words=8, written_by="build.islands npu.islands reuse.replay"):

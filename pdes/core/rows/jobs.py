@@ -1,6 +1,6 @@
 """Rows of jobs: programs that share a fabric, each with ranks, groups and times of its own."""
 
-from pdes.core.rows.row import Row, word
+from nadi.pdes.core.rows.row import Row, word
 
 
 class JobTotal(Row, words=8, written_by="build.jobs core.message_digest messages.flows.coupled npu.trace"):

@@ -1,6 +1,6 @@
 """Rows of the message-level models."""
 
-from pdes.core.rows.row import Row, word
+from nadi.pdes.core.rows.row import Row, word
 
 MERGING, SORTING, WAITING, FIRST_EVENT = range(4)
 """Rows of `event` that hold no event but precede the first of a list: one being merged, one being sorted, and the

@@ -1,6 +1,6 @@
 """Rows of links, switches and what packets carry."""
 
-from pdes.core.rows.row import Row, word
+from nadi.pdes.core.rows.row import Row, word
 
 
 class OutgoingLink(

@@ -1,6 +1,6 @@
 """Rows of ports, queue pairs and messages."""
 
-from pdes.core.rows.row import INF, Row, word
+from nadi.pdes.core.rows.row import INF, Row, word
 
 
 class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_window npu.recurring"):

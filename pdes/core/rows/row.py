@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from compiling.kernel_sources import are_hashed
+from nadi.compiling.kernel_sources import are_hashed
 
 
 class WordKind(Enum):

@@ -1,6 +1,6 @@
 """Rows that exist once per logical process: scalars, counters, constants and hooks."""
 
-from pdes.core.rows.row import INF, Row, word
+from nadi.pdes.core.rows.row import INF, Row, word
 
 
 class Scalars(

@@ -1,6 +1,6 @@
 """Rows of the state that workers share."""
 
-from pdes.core.rows.row import Row, word
+from nadi.pdes.core.rows.row import Row, word
 
 LINE_WORDS = 16  # words between data of different writers: two cache lines, as processors prefetch lines in pairs
 APART = "unused: the next words have other writers or other times, so they have a pair of cache lines of their own"

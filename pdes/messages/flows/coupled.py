@@ -20,17 +20,17 @@ lanes' first messages, each of which awaits those before: one message of a ring,
 
 import numpy as np
 
-from pdes.core.jit import call_hook, clear_row, hook, inline, outline
-from pdes.core.packet import MAX_SEQ, SHARE_UNITS, SHARES_SHIFT, end_of, job_of
-from pdes.core.rows.row import INF
-from pdes.core.state import FRAMED, world_at
-from pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
-from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, is_ample, lay_both_ways, packets_of
-from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
-from pdes.messages.flows.reach import act_as, find_reach, hash_word, lanes_of_member
-from pdes.network.link import class_row, count_for_job, share_psb
-from pdes.npu.collective import free_instance, instance, npu_of_peer, sent_bytes_of
-from pdes.npu.trace import row_of_collective
+from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline
+from nadi.pdes.core.packet import MAX_SEQ, SHARE_UNITS, SHARES_SHIFT, end_of, job_of
+from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core.state import FRAMED, world_at
+from nadi.pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
+from nadi.pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, is_ample, lay_both_ways, packets_of
+from nadi.pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
+from nadi.pdes.messages.flows.reach import act_as, find_reach, hash_word, lanes_of_member
+from nadi.pdes.network.link import class_row, count_for_job, share_psb
+from nadi.pdes.npu.collective import free_instance, instance, npu_of_peer, sent_bytes_of
+from nadi.pdes.npu.trace import row_of_collective
 
 MAX_STAGES = 64  # of a collective; one with more counts as one stage
 MAX_RATIO_SHIFT = 16  # a link carries at most 2^16 times the bytes of the reference, so that weights fit

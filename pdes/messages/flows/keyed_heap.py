@@ -3,7 +3,7 @@
 `places[number]` is the place of a number in the heap + 1, 0 if it is absent.
 """
 
-from pdes.core.jit import inline
+from nadi.pdes.core.jit import inline
 
 
 @inline

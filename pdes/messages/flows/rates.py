@@ -14,13 +14,13 @@ the order in which flows began. A rate times a weight and a capacity stay below 
 
 import numpy as np
 
-from pdes.core.inputs import Int64
-from pdes.core.jit import inline, outline
-from pdes.core.packet import class_of
-from pdes.core.rows.row import INF
-from pdes.core.state import PS_PER_S, Net
-from pdes.messages.events import SOLVE, add_event
-from pdes.messages.flows.keyed_heap import remove, sift
+from nadi.pdes.core.inputs import Int64
+from nadi.pdes.core.jit import inline, outline
+from nadi.pdes.core.packet import class_of
+from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core.state import PS_PER_S, Net
+from nadi.pdes.messages.events import SOLVE, add_event
+from nadi.pdes.messages.flows.keyed_heap import remove, sift
 
 RATE_UNITS = 64  # units of rates per B/s: 3e-12 of the rate of 50 Gb/s
 WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 2 % of data, are exact to 0.3 %

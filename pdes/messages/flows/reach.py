@@ -5,13 +5,13 @@ It is the longest chain of lanes' first messages, each of which awaits those tha
 
 import numpy as np
 
-from pdes.core.jit import inline, outline
-from pdes.core.packet import SHARES_SHIFT, path_word
-from pdes.messages.flows.paths import idle_way, lay_both_ways
-from pdes.network.link import link_psb
-from pdes.network.routing import path_of
-from pdes.nic.counting import within_job
-from pdes.npu.collective import npu_of_peer, plan_entry, sent_bytes_of
+from nadi.pdes.core.jit import inline, outline
+from nadi.pdes.core.packet import SHARES_SHIFT, path_word
+from nadi.pdes.messages.flows.paths import idle_way, lay_both_ways
+from nadi.pdes.network.link import link_psb
+from nadi.pdes.network.routing import path_of
+from nadi.pdes.nic.counting import within_job
+from nadi.pdes.npu.collective import npu_of_peer, plan_entry, sent_bytes_of
 
 
 @inline

@@ -13,8 +13,8 @@ The bytes of all flows of a port together do not change. Messages of a single pa
 
 import numpy as np
 
-from pdes.core.jit import inline, outline
-from pdes.messages.flows.rates import MAX_TURNS, bring_up_to_date, set_finish
+from nadi.pdes.core.jit import inline, outline
+from nadi.pdes.messages.flows.rates import MAX_TURNS, bring_up_to_date, set_finish
 
 
 @inline

@@ -12,13 +12,13 @@ next. The work is the rest of the packet on the wire and all data that waits.
 
 import numpy as np
 
-from pdes.core.hashing import mix3
-from pdes.core.jit import hook, inline
-from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
-from pdes.core.state import FLOWLETS, INF, world_at
-from pdes.network.link import full_packet_bytes, link_psb
-from pdes.network.own_counts import count_choice
-from pdes.network.shared_switch import bring_up
+from nadi.pdes.core.hashing import mix3
+from nadi.pdes.core.jit import hook, inline
+from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
+from nadi.pdes.core.state import FLOWLETS, INF, world_at
+from nadi.pdes.network.link import full_packet_bytes, link_psb
+from nadi.pdes.network.own_counts import count_choice
+from nadi.pdes.network.shared_switch import bring_up
 
 TITLE = "each destination's packets over all links in rotation, except those with longer queues"
 REORDERS = True

@@ -6,11 +6,11 @@ same hash share an entry, as in hardware.
 
 import numpy as np
 
-from pdes.core.hashing import mix2, mix3
-from pdes.core.jit import hook
-from pdes.core.packet import entropy
-from pdes.core.state import FLOWLETS, world_at
-from pdes.network.own_counts import count_choice
+from nadi.pdes.core.hashing import mix2, mix3
+from nadi.pdes.core.jit import hook
+from nadi.pdes.core.packet import entropy
+from nadi.pdes.core.state import FLOWLETS, world_at
+from nadi.pdes.network.own_counts import count_choice
 
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True

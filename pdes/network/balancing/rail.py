@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pdes.core.jit import hook
-from pdes.core.packet import destination
-from pdes.core.state import world_at
+from nadi.pdes.core.jit import hook
+from nadi.pdes.core.packet import destination
+from nadi.pdes.core.state import world_at
 
 TITLE = "by the destination's host"
 BY_HOST = True

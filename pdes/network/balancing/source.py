@@ -1,7 +1,7 @@
 """Static routing by source: the sender's number, modulo the links (S-mod-k, Rodriguez et al., 2009)."""
 
-from pdes.core.jit import hook
-from pdes.core.packet import source
+from nadi.pdes.core.jit import hook
+from nadi.pdes.core.packet import source
 
 TITLE = "by the sender's number"
 

@@ -1,7 +1,7 @@
 """Static routing by destination: the destination's number, modulo the links (D-mod-k, Zahavi, 2012)."""
 
-from pdes.core.jit import hook
-from pdes.core.packet import destination
+from nadi.pdes.core.jit import hook
+from nadi.pdes.core.packet import destination
 
 TITLE = "by the destination's number"
 BY_DESTINATION = True

@@ -11,8 +11,8 @@ have their turns before or among data, whatever the discipline.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inputs import plug_ins
-from pdes.core.plug_ins import module_of
+from nadi.inputs import plug_ins
+from nadi.pdes.core.plug_ins import module_of
 
 
 @dataclass(frozen=True)

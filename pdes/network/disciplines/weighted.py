@@ -4,8 +4,8 @@ A class without a packet that may leave loses the rest of its turn. Word 0 of th
 turn, 0 for class 1 and 1 for class 0, and above it the packets left of the turn: so class 0 begins.
 """
 
-from pdes.core.jit import hook
-from pdes.core.state import world_at
+from nadi.pdes.core.jit import hook
+from nadi.pdes.core.state import world_at
 
 TITLE = "weighted round robin by class_weights"
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from inputs import plug_ins
-from pdes.core.errors import RunError
-from pdes.core.plug_ins import module_of as checked_module
-from pdes.core.rows.row import Word, WordKind
+from nadi.inputs import plug_ins
+from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.plug_ins import module_of as checked_module
+from nadi.pdes.core.rows.row import Word, WordKind
 
 
 class Allowed(NamedTuple):

@@ -29,12 +29,12 @@ Choices that the paper leaves open:
 
 import numpy as np
 
-from pdes.core.jit import hook, inline, seen_as
-from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import word
-from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_CNP, CC_SENT, CC_START, INF, world_at
-from pdes.nic.congestion import (
+from nadi.pdes.core.jit import hook, inline, seen_as
+from nadi.pdes.core.rows.nic import CongestionState
+from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows.run import ControlParameters
+from nadi.pdes.core.state import CC_CNP, CC_SENT, CC_START, INF, world_at
+from nadi.pdes.nic.congestion import (
     DELAY_PS,
     RATE_BPS,
     SHARE,
@@ -45,7 +45,7 @@ from pdes.nic.congestion import (
     Allowed,
     parameter,
 )
-from pdes.nic.control import line_rate_bps, pace_at, step_bps
+from nadi.pdes.nic.control import line_rate_bps, pace_at, step_bps
 
 TITLE = "DCQCN (Zhu et al., SIGCOMM 2015)"
 SIGNALS = ("ecn", "cnp")

@@ -15,11 +15,11 @@ have gone back in time or would have sent more than its rate allows, as happens 
 between equal paths. Then L is replaced, and U, W and W^c stay as they are until the next acknowledgement.
 """
 
-from pdes.core.jit import hook, inline, seen_as
-from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import word
-from pdes.core.rows.run import ControlParameters
-from pdes.core.state import (
+from nadi.pdes.core.jit import hook, inline, seen_as
+from nadi.pdes.core.rows.nic import CongestionState
+from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows.run import ControlParameters
+from nadi.pdes.core.state import (
     CC_ACK,
     CC_START,
     MAX_TELEMETRY_HOPS,
@@ -28,8 +28,8 @@ from pdes.core.state import (
     TELEMETRY_QUEUE_SHIFT,
     world_at,
 )
-from pdes.network.link import full_packet_bytes
-from pdes.nic.congestion import STEP_BPS, SWITCH, TIME_OR_0_PS, WHOLE_COUNT, Allowed, parameter
+from nadi.pdes.network.link import full_packet_bytes
+from nadi.pdes.nic.congestion import STEP_BPS, SWITCH, TIME_OR_0_PS, WHOLE_COUNT, Allowed, parameter
 
 TITLE = "HPCC: High Precision Congestion Control (SIGCOMM 2019)"
 SIGNALS = ("telemetry",)

@@ -24,13 +24,13 @@ towards a quarter of the base round trip; "delay ~= 0" means less than 1 us. Dif
 - The receiver's window penalty and its credits (RCCC) are not modelled.
 """
 
-from pdes.core.jit import hook, inline, seen_as
-from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import word
-from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED, PS_PER_BYTE_AT_1_BPS, world_at
-from pdes.network.link import full_packet_bytes
-from pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, SHARE, TIME_PS, Allowed, parameter
+from nadi.pdes.core.jit import hook, inline, seen_as
+from nadi.pdes.core.rows.nic import CongestionState
+from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows.run import ControlParameters
+from nadi.pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED, PS_PER_BYTE_AT_1_BPS, world_at
+from nadi.pdes.network.link import full_packet_bytes
+from nadi.pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, SHARE, TIME_PS, Allowed, parameter
 
 TITLE = "NSCC: network-signaled congestion control (Ultra Ethernet Specification 1.0)"
 SIGNALS = ("ecn", "rtt")

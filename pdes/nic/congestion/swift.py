@@ -18,13 +18,13 @@ Choices that the paper leaves open:
 - A packet that is lost or trimmed is a fast recovery; the pacing delay rtt / cwnd is that of a full packet.
 """
 
-from pdes.core.jit import hook, inline, seen_as
-from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import word
-from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, world_at
-from pdes.network.link import full_packet_bytes
-from pdes.nic.congestion import COUNT, FACTOR, PACKETS, SHARE, TIME_OR_0_PS, WINDOW_PACKETS, Allowed, parameter
+from nadi.pdes.core.jit import hook, inline, seen_as
+from nadi.pdes.core.rows.nic import CongestionState
+from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows.run import ControlParameters
+from nadi.pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, world_at
+from nadi.pdes.network.link import full_packet_bytes
+from nadi.pdes.nic.congestion import COUNT, FACTOR, PACKETS, SHARE, TIME_OR_0_PS, WINDOW_PACKETS, Allowed, parameter
 
 TITLE = "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter (SIGCOMM 2020)"
 SIGNALS = ("rtt",)

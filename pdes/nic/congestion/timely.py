@@ -21,13 +21,23 @@ Choices that the paper leaves open:
 - Losses change nothing: TIMELY is for lossless networks.
 """
 
-from pdes.core.jit import hook, inline, seen_as
-from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import word
-from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_START, world_at
-from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, RATE_BPS, SHARE, STEP_BPS, TIME_OR_0_PS, TIME_PS, parameter
-from pdes.nic.control import line_rate_bps, pace_at, step_bps
+from nadi.pdes.core.jit import hook, inline, seen_as
+from nadi.pdes.core.rows.nic import CongestionState
+from nadi.pdes.core.rows.row import word
+from nadi.pdes.core.rows.run import ControlParameters
+from nadi.pdes.core.state import CC_ACK, CC_START, world_at
+from nadi.pdes.nic.congestion import (
+    COUNT,
+    DELAY_PS,
+    FACTOR,
+    RATE_BPS,
+    SHARE,
+    STEP_BPS,
+    TIME_OR_0_PS,
+    TIME_PS,
+    parameter,
+)
+from nadi.pdes.nic.control import line_rate_bps, pace_at, step_bps
 
 TITLE = "TIMELY (Mittal et al., SIGCOMM 2015)"
 SIGNALS = ("rtt",)

@@ -4,9 +4,9 @@ import json
 import pytest
 from google.protobuf import json_format
 
-import et
-from et.formats import format_of, formats
-from et.schema import Node
+from nadi import et
+from nadi.et.formats import format_of, formats
+from nadi.et.schema import Node
 from tests.nonempty import nonempty
 
 JSON, CHAKRA = formats()["json"], formats()["chakra"]

@@ -1,7 +1,7 @@
 import pytest
 
-import et
-from et.formats import chosen, format_of, formats
+from nadi import et
+from nadi.et.formats import chosen, format_of, formats
 from tests.nonempty import nonempty
 
 

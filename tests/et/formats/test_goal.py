@@ -4,11 +4,11 @@ import random
 import numpy as np
 import pytest
 
-import et
-from et.checking.sources import Sources
-from et.checks import check_traces
-from et.formats import format_of, formats
-from et.goal.expansion import rounds
+from nadi import et
+from nadi.et.checking.sources import Sources
+from nadi.et.checks import check_traces
+from nadi.et.formats import format_of, formats
+from nadi.et.goal.expansion import rounds
 
 GOAL = formats()["goal"]
 TEXT = """// two ranks

@@ -2,8 +2,8 @@ import struct
 
 import pytest
 
-from et.errors import TraceError
-from et.formats import format_of, formats
+from nadi.et.errors import TraceError
+from nadi.et.formats import format_of, formats
 
 GOAL = formats()["goal"]
 CALC, SEND, RECV = 3, 1, 2

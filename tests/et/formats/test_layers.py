@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import et
-from et.checking.sources import Sources
-from et.checks import check_traces
-from et.formats import format_of, formats
-from et.schema import NodeType
-from et.summary import collective_name
+from nadi import et
+from nadi.et.checking.sources import Sources
+from nadi.et.checks import check_traces
+from nadi.et.formats import format_of, formats
+from nadi.et.schema import NodeType
+from nadi.et.summary import collective_name
 from tests.nonempty import nonempty
 
 ASTRA, SIMAI = formats()["astra-sim"], formats()["simai"]

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from et.formats import formats
+from nadi.et.formats import formats
 from tests.nonempty import nonempty
 
 

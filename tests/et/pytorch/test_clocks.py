@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from et.pytorch.clocks import estimate, waited_and_early_ns
-from et.pytorch.comms import Comm
-from et.schema import CollectiveCommType as Kind
+from nadi.et.pytorch.clocks import estimate, waited_and_early_ns
+from nadi.et.pytorch.comms import Comm
+from nadi.et.schema import CollectiveCommType as Kind
 
 
 def executed(start_ns, end_ns):

@@ -1,9 +1,17 @@
 import pytest
 
-from et.pytorch.comm_calls import GROUP_ANNOTATION, RECV, SEND, call_of_host, call_of_kineto, kind_named, with_issuer
-from et.pytorch.host_trace import HostOp
-from et.pytorch.injected import nadi_collecting
-from et.schema import CollectiveCommType as Kind
+from nadi.et.pytorch.comm_calls import (
+    GROUP_ANNOTATION,
+    RECV,
+    SEND,
+    call_of_host,
+    call_of_kineto,
+    kind_named,
+    with_issuer,
+)
+from nadi.et.pytorch.host_trace import HostOp
+from nadi.et.pytorch.injected import nadi_collecting
+from nadi.et.schema import CollectiveCommType as Kind
 
 TENSOR = [5, 6, 0, 1000, 2, "cuda:0"]
 

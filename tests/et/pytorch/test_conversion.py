@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-import et
-from et.pytorch import convert
+from nadi import et
+from nadi.et.pytorch import convert
 from tests.et.pytorch.recorded import call, host, host_node, kernel, kineto, nccl_kernel, op, written
 
 

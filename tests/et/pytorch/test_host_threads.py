@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import et
-from et.checking.sources import Sources
-from et.checks import check_traces
-from et.other_attributes import waited_micros
-from et.pytorch import convert
-from et.pytorch.host_threads import BEGINS, ENDS
+from nadi import et
+from nadi.et.checking.sources import Sources
+from nadi.et.checks import check_traces
+from nadi.et.other_attributes import waited_micros
+from nadi.et.pytorch import convert
+from nadi.et.pytorch.host_threads import BEGINS, ENDS
 from tests.et.pytorch.recorded import kineto, op, written
 
 CALL = "gloo:all_reduce"

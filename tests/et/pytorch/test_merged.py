@@ -5,8 +5,8 @@ import copy
 import numpy as np
 import pytest
 
-import et
-from et.pytorch import convert
+from nadi import et
+from nadi.et.pytorch import convert
 from tests.et.pytorch.recorded import call, host, host_node, kernel, kineto, nccl_kernel, op, written
 
 REDUCE = [[1, 1, 0, 500, 2, "cuda:0"]]

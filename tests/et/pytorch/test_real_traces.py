@@ -7,8 +7,8 @@ import tarfile
 import numpy as np
 import pytest
 
-import et
-from et.pytorch import convert
+from nadi import et
+from nadi.et.pytorch import convert
 from tests.nonempty import nonempty
 
 KINDS = et.CollectiveCommType

@@ -8,11 +8,11 @@ from google.protobuf.internal.encoder import _VarintBytes as varint
 from hypothesis import given
 from hypothesis import strategies as st
 
-import et
-from et.framing import frame
-from et.reshape import find_files, merge, read_index, split
-from et.reshape.files import NO_NPU, companions, npu_of
-from et.schema import GlobalMetadata, Node
+from nadi import et
+from nadi.et.framing import frame
+from nadi.et.reshape import find_files, merge, read_index, split
+from nadi.et.reshape.files import NO_NPU, companions, npu_of
+from nadi.et.schema import GlobalMetadata, Node
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 

@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import et
-import pdes
-import workload
-from et.reshape import reduce_trace
-from et.schema import Node
+from nadi import et, pdes, workload
+from nadi.et.reshape import reduce_trace
+from nadi.et.schema import Node
+from nadi.topologies import build
 from tests.budgets import bounded
-from topologies import build
 
 GRAPH = build("ring:npus=4,rate=100Gbps,delay=1us")
 GROUPS = {"1": (0, 1, 2, 3), "2": (0, 2, 1, 3), "3": (0,), "4": (1,), "5": (2,), "6": (3,)}
@@ -90,7 +88,7 @@ def test_random_traces_take_as_long(tmp_path_factory, nodes_of_npu):
 @given(traces())
 def test_traces_too_large_to_compare_all_with_all(tmp_path_factory, nodes_of_npu):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("et.reshape.reducing._MAX_BITS", 0)
+        patch.setattr("nadi.et.reshape.reducing._MAX_BITS", 0)
         check_same_times(tmp_path_factory.mktemp("reduced"), nodes_of_npu)
 
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import et
-from et.reshape import Selection, find_files, slice_traces
-from et.reshape.bridging import bridge
-from et.schema import Node
+from nadi import et
+from nadi.et.reshape import Selection, find_files, slice_traces
+from nadi.et.reshape.bridging import bridge
+from nadi.et.schema import Node
 from tests.budgets import bounded
 
 

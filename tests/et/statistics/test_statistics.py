@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import et
-from et import CollectiveCommType
-from et.statistics import Rank, statistics
-from et.statistics.paths import critical_path, earliest
-from et.statistics.ranks import communications_of, evenly, some_of
-from et.statistics.timing import _union
+from nadi import et
+from nadi.et import CollectiveCommType
+from nadi.et.statistics import Rank, statistics
+from nadi.et.statistics.paths import critical_path, earliest
+from nadi.et.statistics.ranks import communications_of, evenly, some_of
+from nadi.et.statistics.timing import _union
 from tests.budgets import bounded
 
 REDUCE = CollectiveCommType.ALL_REDUCE

@@ -6,11 +6,11 @@ from xml.etree import ElementTree as ET
 import networkx as nx
 import pytest
 
-import et
-from et.schema import Node
-from et.statistics import Rank
-from et.views import Edge, NodeFilter, picture
-from et.views.drawings import drawn, places
+from nadi import et
+from nadi.et.schema import Node
+from nadi.et.statistics import Rank
+from nadi.et.views import Edge, NodeFilter, picture
+from nadi.et.views.drawings import drawn, places
 from tests.nonempty import nonempty
 
 STRANGE = 'a"b\\<&>\n\x01é'

@@ -14,7 +14,7 @@ from collections import Counter
 import numpy as np
 import pyarrow.parquet as pq
 
-from topologies.graph import NVSWITCH
+from nadi.topologies.graph import NVSWITCH
 
 SHARED = {"all-gather", "reduce-scatter", "all-to-all"}
 """Kinds of which a member receives, or sends, S / n of each of the n - 1 others."""

@@ -8,11 +8,14 @@ import re
 import shutil
 import warnings
 
-import topologies
+from nadi import topologies
 from nadi.cli.main import main
 from nadi.configuration.sections import TopologySection
+from nadi.pdes import compile_all
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-from pdes import compile_all
+from nadi.topologies.clusters import clusters
+from nadi.topologies.graph import NPU, NVSWITCH
+from nadi.topologies.machines import machines
 from tests.features.matrix import REFUSED
 from tests.features.restarting import different, run_in_parts
 from tests.features.running import outcome_of_file, toml_of
@@ -34,9 +37,6 @@ from tests.features.situations.values import (
     described,
 )
 from tests.features.situations.work import job_of, write_work
-from topologies.clusters import clusters
-from topologies.graph import NPU, NVSWITCH
-from topologies.machines import machines
 
 ENDED = "ended"
 RESULTS = "results"

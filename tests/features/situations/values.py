@@ -5,8 +5,8 @@ A factor is one of the names in capitals. Each situation has a value of every fa
 
 import itertools
 
-from topologies.clusters import clusters
-from topologies.machines import machines
+from nadi.topologies.clusters import clusters
+from nadi.topologies.machines import machines
 
 PLACE, GPUS, UNITS, WORK = "place", "gpus", "units", "work"
 FIDELITY, FAULT, LINK = "fidelity", "fault", "link"

@@ -1,6 +1,6 @@
 """Work of situations: tiny models by their plans, served requests, traffic, and traces of collectives alone."""
 
-import et
+from nadi import et
 
 SIZES = (4, 8, 16, 32, 64)
 """Numbers of GPUs for which there are traces of collectives."""

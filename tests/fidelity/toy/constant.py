@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from pdes.core.inputs import Float64, Int64
-from pdes.core.jit import hook
-from pdes.core.state import whole_messages, world_at
-from pdes.fidelity.contract import MessageHooks, NetworkModel
-from pdes.messages.events import ARRIVE
-from pdes.messages.whole import add_message_event, leaves
+from nadi.pdes.core.inputs import Float64, Int64
+from nadi.pdes.core.jit import hook
+from nadi.pdes.core.state import whole_messages, world_at
+from nadi.pdes.fidelity.contract import MessageHooks, NetworkModel
+from nadi.pdes.messages.events import ARRIVE
+from nadi.pdes.messages.whole import add_message_event, leaves
 
 TIME_PS = 1_000_000
 

@@ -4,13 +4,13 @@ from collections import Counter
 
 import numpy as np
 
-from et import NodeType
+from nadi.et import NodeType
+from nadi.workload import ComputeModel, build_program
+from nadi.workload.compute.operators import PRODUCTS, parse_operators
+from nadi.workload.generators.inference import Lengths, Request, RequestStream, Serving, generate
+from nadi.workload.generators.training import parallel_plan
 from tests.workload.training.counted import copies
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL
-from workload import ComputeModel, build_program
-from workload.compute.operators import PRODUCTS, parse_operators
-from workload.generators.inference import Lengths, Request, RequestStream, Serving, generate
-from workload.generators.training import parallel_plan
 
 SMALL = LLAMA.model_copy(update={"vocab": 1024})
 LATENT = DEEPSEEK.model_copy(update={"vocab": 1024})

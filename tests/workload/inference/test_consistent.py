@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import et
+from nadi import et
+from nadi.workload.compute import find_gpu
 from tests.nonempty import nonempty
 from tests.workload.inference.served import LATENT, MIXED, SMALL, check, served, stream
-from workload.compute import find_gpu
 
 _CASES = [
     (SMALL, "tp2,pp2,dp2", {}),

@@ -2,14 +2,14 @@
 
 import pytest
 
+from nadi.workload.compute import find_gpu
+from nadi.workload.compute.times import ComputeTimes
+from nadi.workload.generators.memory.serving import kv_cache_bytes_per_token
+from nadi.workload.generators.models import find, weights
+from nadi.workload.generators.models.operations import output_flops, training_flops
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.parameters import stage_weights
 from tests.workload.inference.served import LATENT, MIXED, SMALL, fixed, flops, operators, served
-from workload.compute import find_gpu
-from workload.compute.times import ComputeTimes
-from workload.generators.memory.serving import kv_cache_bytes_per_token
-from workload.generators.models import find, weights
-from workload.generators.models.operations import output_flops, training_flops
-from workload.generators.training import parallel_plan
-from workload.generators.training.parameters import stage_weights
 
 _PROMPT, _ANSWER = 48, 5
 

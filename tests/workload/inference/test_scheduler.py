@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.inference.requests import Lengths, Request, RequestStream, requests_of
+from nadi.workload.generators.inference.scheduler import Batch, BatchLimits, Prompts, Role, schedule
 from tests.budgets import bounded
-from workload.errors import WorkloadError
-from workload.generators.inference.requests import Lengths, Request, RequestStream, requests_of
-from workload.generators.inference.scheduler import Batch, BatchLimits, Prompts, Role, schedule
 
 _LIMITS = BatchLimits(sequences=4, cached_tokens=0, prompt_tokens=100, chunk=0, lanes=1, stages=1)
 

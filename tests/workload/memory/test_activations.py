@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.workload.generators.memory.activations import layer_activations
+from nadi.workload.generators.memory.estimate import estimate
+from nadi.workload.generators.models import Experts, LatentAttention, Model, find
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.stages import pipeline_of
 from tests.budgets import bounded
 from tests.nonempty import nonempty
-from workload.generators.memory.activations import layer_activations
-from workload.generators.memory.estimate import estimate
-from workload.generators.models import Experts, LatentAttention, Model, find
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.stages import pipeline_of
 
 GB = 10**9
 

@@ -2,14 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.workload import WorkloadError
+from nadi.workload.generators.memory import does_not_fit, estimate, kv_cache_bytes_per_token, serving_estimate
+from nadi.workload.generators.memory.estimate import PARTS, peak_bytes
+from nadi.workload.generators.memory.states import states_of
+from nadi.workload.generators.models import find, names, parameters
+from nadi.workload.generators.training import parallel_plan, rules
 from tests.budgets import bounded
 from tests.nonempty import nonempty
-from workload import WorkloadError
-from workload.generators.memory import does_not_fit, estimate, kv_cache_bytes_per_token, serving_estimate
-from workload.generators.memory.estimate import PARTS, peak_bytes
-from workload.generators.memory.states import states_of
-from workload.generators.models import find, names, parameters
-from workload.generators.training import parallel_plan, rules
 
 GB = 10**9
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from nadi.workload.compute.operators import Operator
+from nadi.workload.generators.training import offloaded, parallel_plan
+from nadi.workload.generators.training.items import Compute
+from nadi.workload.generators.training.shard import Shard
 from tests.workload.training.small import GPT
-from workload.compute.operators import Operator
-from workload.generators.training import offloaded, parallel_plan
-from workload.generators.training.items import Compute
-from workload.generators.training.shard import Shard
 
 STEP = Compute("step", (Operator("optimizer", (10**6, 28), "fp16"),))
 

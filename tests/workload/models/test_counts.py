@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.workload.generators.models import Experts, LatentAttention, Model, find, names, operations, weights
+from nadi.workload.generators.models.operations import training_flops
 from tests.budgets import bounded
-from workload.generators.models import Experts, LatentAttention, Model, find, names, operations, weights
-from workload.generators.models.operations import training_flops
 
 gpts = st.builds(
     lambda heads, width, **rest: Model(name="gpt", heads=heads, hidden=heads * width, **rest),

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from nadi.workload import WorkloadError
+from nadi.workload.generators.models import find, weights
+from nadi.workload.generators.models.huggingface import model_of
 from tests.nonempty import nonempty
-from workload import WorkloadError
-from workload.generators.models import find, weights
-from workload.generators.models.huggingface import model_of
 
 LLAMA3_8B = {
     "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,

@@ -1,8 +1,8 @@
 import pytest
 
-from workload import WorkloadError
-from workload.generators.models import find, names, weights
-from workload.generators.training import parallel_plan, rules
+from nadi.workload import WorkloadError
+from nadi.workload.generators.models import find, names, weights
+from nadi.workload.generators.training import parallel_plan, rules
 
 PUBLISHED = {
     "megatron-1.7b": (1.7, None),

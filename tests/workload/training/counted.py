@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from et import NodeType
+from nadi.et import NodeType
 
 
 def copies(made):

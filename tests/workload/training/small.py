@@ -4,9 +4,9 @@ import random
 
 from hypothesis import strategies as st
 
-from workload.generators.models.model import Experts, LatentAttention, Model
-from workload.generators.training import parallel_plan
-from workload.generators.training.rules import first_broken, settle
+from nadi.workload.generators.models.model import Experts, LatentAttention, Model
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.rules import first_broken, settle
 
 GPT = Model(name="gpt", layers=8, hidden=64, heads=8, vocab=1024, sequence=32)
 LLAMA = Model(

@@ -2,15 +2,15 @@
 
 import pytest
 
+from nadi.workload.generators.memory import estimate
+from nadi.workload.generators.models import find, operations, parameters
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.interference import copied_groups
+from nadi.workload.generators.training.parameters import held, trained
+from nadi.workload.generators.training.stages import padded_vocab
 from tests.workload.training.counted import flops, sent
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL
-from workload.generators.memory import estimate
-from workload.generators.models import find, operations, parameters
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.generator import generate
-from workload.generators.training.interference import copied_groups
-from workload.generators.training.parameters import held, trained
-from workload.generators.training.stages import padded_vocab
 
 LLAMA_2_70B_ADAPTERS = 80 * 16 * (8192 + 10240 + 8192 + 8192)  # layers, rank, A and B of qkv, A and B of the output
 

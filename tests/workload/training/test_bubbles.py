@@ -4,11 +4,11 @@ from graphlib import TopologicalSorter
 
 import pytest
 
-from et import NodeType
+from nadi.et import NodeType
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate
 from tests.nonempty import nonempty
 from tests.workload.training.small import GPT
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate
 
 _LAYERS = GPT.layers
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-import et
+from nadi import et
+from nadi.workload import ComputeModel, build_program
+from nadi.workload.compute.operators import PRODUCTS, parse_operators
+from nadi.workload.generators.models import find
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate, nodes_at_most
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.workload.training.small import cases
-from workload import ComputeModel, build_program
-from workload.compute.operators import PRODUCTS, parse_operators
-from workload.generators.models import find
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate, nodes_at_most
 
 NAME = re.compile(r"step\d+/(?:optimizer|(?:forward|backward|backward-weights)(?:/mb\d+)?)/[a-z0-9:/-]+")
 AXES = {"tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "memory"}

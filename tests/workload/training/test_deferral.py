@@ -5,14 +5,14 @@ import re
 import pytest
 
 from nadi.studies.planner.step import step_time, target_machine
+from nadi.topologies import clusters
+from nadi.workload.compute import IN_STEPS, ComputeTimes, find_gpu
+from nadi.workload.generators.memory import estimate
+from nadi.workload.generators.models import find
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.generator import generate
 from tests.workload.training.counted import flops, sent
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, PREDICTING
-from topologies import clusters
-from workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from workload.generators.memory import estimate
-from workload.generators.models import find
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.generator import generate
 
 PLAN = "tp2,pp2,dp2,sp,zero1,mb1,gb16"  # 8 micro-batches
 DEFERRED = re.compile(r"step0/backward-weights/mb(\d+)/head/")

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from nadi.workload.compute.operators import parse_operators
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate
 from tests.workload.training.small import GPT, LLAMA, MIXTRAL
-from workload.compute.operators import parse_operators
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate
 
 LAYERS = GPT.layers
 WRAPS = LAYERS + 2  # the embedding, each layer, the head

@@ -3,15 +3,15 @@
 import pytest
 from hypothesis import given
 
+from nadi.workload.generators.models import find
+from nadi.workload.generators.models.operations import training_flops
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.rules import settle
+from nadi.workload.generators.training.stages import padded_vocab
 from tests.budgets import bounded
 from tests.workload.training.counted import flops
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
-from workload.generators.models import find
-from workload.generators.models.operations import training_flops
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate
-from workload.generators.training.rules import settle
-from workload.generators.training.stages import padded_vocab
 
 
 @pytest.mark.parametrize(

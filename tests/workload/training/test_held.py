@@ -2,13 +2,13 @@
 
 import pytest
 
+from nadi.workload.generators.models import find
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.parameters import held
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import chunks
+from nadi.workload.generators.training.units import units
 from tests.nonempty import nonempty
-from workload.generators.models import find
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.parameters import held
-from workload.generators.training.shard import Shard
-from workload.generators.training.stages import chunks
-from workload.generators.training.units import units
 
 CASES = [
     ("gpt3-175b", "tp8,pp8,dp2"),

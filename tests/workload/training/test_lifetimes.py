@@ -4,15 +4,15 @@ from collections import Counter
 
 import pytest
 
-import et
-from et.schema import AttributeProto
+from nadi import et
+from nadi.et.schema import AttributeProto
+from nadi.workload.generators.memory.activations import layer_activations
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.rules import settle
+from nadi.workload.generators.training.stages import chunks, pipeline_of
 from tests.nonempty import nonempty
 from tests.workload.training.small import DEEPSEEK, GPT, MIXTRAL
-from workload.generators.memory.activations import layer_activations
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate
-from workload.generators.training.rules import settle
-from workload.generators.training.stages import chunks, pipeline_of
 
 
 def lifetimes(trace):

@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 
+from nadi.workload import WorkloadError
+from nadi.workload.compute.operators import parse_operators
+from nadi.workload.generators.models.model import Experts, Model
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.generator import generate
 from tests.nonempty import nonempty
-from workload import WorkloadError
-from workload.compute.operators import parse_operators
-from workload.generators.models.model import Experts, Model
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.generator import generate
 
 HIDDEN, VOCAB, SEQUENCE, LAYERS, GPUS = 12288, 51200, 2048, 3, 7
 LARGE = Model(name="large", layers=LAYERS, hidden=HIDDEN, heads=96, vocab=VOCAB, sequence=SEQUENCE)

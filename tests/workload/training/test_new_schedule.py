@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from inputs import plug_ins
+from nadi.inputs import plug_ins
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.pipeline import KIND
+from nadi.workload.generators.training.stages import pipeline_of
 from tests.nonempty import nonempty
 from tests.workload.training.small import GPT
-from workload.errors import WorkloadError
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.generator import generate
-from workload.generators.training.pipeline import KIND
-from workload.generators.training.stages import pipeline_of
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 import pytest
 
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.items import Compute
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import chunks
+from nadi.workload.generators.training.units import units
 from tests.workload.training.small import GPT, LLAMA, MIXTRAL
-from workload.generators.models.model import Model
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.items import Compute
-from workload.generators.training.shard import Shard
-from workload.generators.training.stages import chunks
-from workload.generators.training.units import units
 
 
 def of_units(model: Model, text: str):

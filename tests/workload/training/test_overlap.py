@@ -2,10 +2,10 @@
 
 import pytest
 
-import et
+from nadi import et
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate
 from tests.workload.training.small import LLAMA
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate
 
 
 class Trace:

@@ -3,15 +3,15 @@
 import pytest
 from hypothesis import given
 
+from nadi.workload.generators.models import find, names
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.parameters import trained
+from nadi.workload.generators.training.rules import settle
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import chunks
+from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
 from tests.workload.training.small import cases
-from workload.generators.models import find, names
-from workload.generators.training import parallel_plan
-from workload.generators.training.parameters import trained
-from workload.generators.training.rules import settle
-from workload.generators.training.shard import Shard
-from workload.generators.training.stages import chunks
-from workload.generators.training.units import units
 
 
 def tensors(model, plan, stage):

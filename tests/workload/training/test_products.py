@@ -2,13 +2,13 @@
 
 import pytest
 
-from workload.compute.operators import PRODUCTS
-from workload.generators.models import find, operations
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.items import Compute
-from workload.generators.training.shard import Shard
-from workload.generators.training.stages import chunks, padded_vocab
-from workload.generators.training.units import units
+from nadi.workload.compute.operators import PRODUCTS
+from nadi.workload.generators.models import find, operations
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.items import Compute
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import chunks, padded_vocab
+from nadi.workload.generators.training.units import units
 
 CASES = [
     ("gpt3-175b", "tp8,pp8,dp2,attention=unfused"),

@@ -2,14 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.workload import WorkloadError
+from nadi.workload.generators.models import Experts, LatentAttention, Model, find, weights
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.parameters import chunk_weights, held, stage_weights
+from nadi.workload.generators.training.stages import chunks, layers_of_slots, micro_batches, padded_vocab
 from tests.budgets import bounded
 from tests.nonempty import nonempty
-from workload import WorkloadError
-from workload.generators.models import Experts, LatentAttention, Model, find, weights
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameters import chunk_weights, held, stage_weights
-from workload.generators.training.stages import chunks, layers_of_slots, micro_batches, padded_vocab
 
 BROKEN = [
     ("llama3-70b", "tp6", "megatron", "tp is 6, expected a divisor of the 64 heads; nearest 4 and 8"),

@@ -5,16 +5,16 @@ import re
 import numpy as np
 import pytest
 
-from et import NodeType
+from nadi.et import NodeType
+from nadi.workload import WorkloadError
+from nadi.workload.collectives import ON_NVSWITCHES
+from nadi.workload.compute import ComputeTimes, Operator, find_gpu
+from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.software import AUTO, profile, profile_names
+from nadi.workload.program.settings import CollectiveSettings
 from tests.workload.training.small import GPT, LLAMA
-from workload import WorkloadError
-from workload.collectives import ON_NVSWITCHES
-from workload.compute import ComputeTimes, Operator, find_gpu
-from workload.generators.training import parallel_plan, rules
-from workload.generators.training.generator import generate
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.software import AUTO, profile, profile_names
-from workload.program.settings import CollectiveSettings
 
 
 @pytest.mark.parametrize("name", profile_names())

@@ -5,16 +5,16 @@ import itertools
 import pytest
 from hypothesis import given
 
-from et import NodeType
+from nadi.et import NodeType
+from nadi.workload.generators.training import parallel_plan
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.parameters import held, trained
+from nadi.workload.generators.training.rules import settle
+from nadi.workload.generators.training.stages import micro_batches, padded_vocab
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.workload.training.counted import moved, sent
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
-from workload.generators.training import parallel_plan
-from workload.generators.training.generator import generate
-from workload.generators.training.parameters import held, trained
-from workload.generators.training.rules import settle
-from workload.generators.training.stages import micro_batches, padded_vocab
 
 _ACTIVATION, _GRADIENT = 2, 4
 
@@ -157,7 +157,7 @@ def test_first_and_last_stage_sum_a_tied_embedding():
 
 def test_buckets_are_cut_as_megatron_cuts_them():
     """On the first stage a bucket is closed once it has 40 M parameters; later stages have one (Megatron-LM's DDP)."""
-    from workload.generators.models import find
+    from nadi.workload.generators.models import find
 
     made = generate(find("gpt3-13b"), parallel_plan("tp2,pp2,dp2,gb4"))
     for stage, trace in nonempty(enumerate(made.traces)):

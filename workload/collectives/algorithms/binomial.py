@@ -9,9 +9,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from inputs.units import PS_PER_S
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
 
 KINDS = ("broadcast", "reduce", "scatter", "gather")
 ONE_WAY = True

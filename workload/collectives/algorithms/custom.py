@@ -10,16 +10,16 @@ with the size of the buffer.
 from collections.abc import Callable
 from pathlib import Path
 
-from inputs import plug_ins
-from topologies.units import parse_bytes
-from workload.collectives.custom import check_size as check_size_of_file
-from workload.collectives.custom import is_msccl, read_custom
-from workload.collectives.custom.python_plans import given
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Plans
-from workload.errors import WorkloadError
-from workload.kinds import KINDS as ALL_KINDS
-from workload.shape import GroupShape
+from nadi.inputs import plug_ins
+from nadi.topologies.units import parse_bytes
+from nadi.workload.collectives.custom import check_size as check_size_of_file
+from nadi.workload.collectives.custom import is_msccl, read_custom
+from nadi.workload.collectives.custom.python_plans import given
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.errors import WorkloadError
+from nadi.workload.kinds import KINDS as ALL_KINDS
+from nadi.workload.shape import GroupShape
 
 NAME = "custom"
 KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")

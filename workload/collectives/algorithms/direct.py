@@ -8,10 +8,10 @@ A `window` limits the number of a member's sends on their way: a send waits for 
 which the send `window` before it went. A window of 1 is the pairwise exchange.
 """
 
-from inputs.units import PS_PER_S
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
-from workload.errors import WorkloadError
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
+from nadi.workload.errors import WorkloadError
 
 KINDS = ("all-to-all", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "gather", "scatter")
 PARAMETERS = {"window": 0}

@@ -4,8 +4,8 @@ After ceil(log2 n) rounds each member has heard, through others, from all (Hensg
 for barrier synchronization", 1988). Messages carry no bytes.
 """
 
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Lane, Plans, everyone_alike
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Lane, Plans, everyone_alike
 
 KINDS = ("barrier",)
 

@@ -9,9 +9,9 @@ broadcast).
 
 from typing import NamedTuple
 
-from inputs.units import PS_PER_S
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own
 
 KINDS = ("all-reduce", "broadcast", "reduce")
 PARAMETERS = {"chunks": 8}

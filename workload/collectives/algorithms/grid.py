@@ -14,10 +14,10 @@ communicators of ASTRA-sim that are not all NPUs (system/CommunicatorGroup.cc).
 
 from typing import NamedTuple
 
-from workload.collectives import grid
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Plans
-from workload.shape import GroupShape
+from nadi.workload.collectives import grid
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.shape import GroupShape
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 NEEDS_SHAPE = True

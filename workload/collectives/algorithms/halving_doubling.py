@@ -6,12 +6,12 @@ power below runs the rounds of all-reduce, and the other members fold in and out
 rounds, which need no folding.
 """
 
-from inputs.units import PS_PER_S
-from workload.collectives.plans import folding, spreading
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.folding import doubling, exchanged, halving, power_below
-from workload.collectives.plans.plan import Plans
-from workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.collectives.plans import folding, spreading
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.folding import doubling, exchanged, halving, power_below
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 

@@ -3,10 +3,10 @@
 The phases are those of `grid`, on the places in a host and the hosts.
 """
 
-from workload.collectives import grid
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Plans
-from workload.shape import GroupShape
+from nadi.workload.collectives import grid
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.shape import GroupShape
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 NEEDS_SHAPE = True

@@ -6,14 +6,14 @@ paths part. An all-reduce thus moves S over each link and direction once, where 
 "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
 """
 
-from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import MAX_STEPS, Plans, each_its_own
-from workload.collectives.trees.aggregators import ROOT, AggregatorTree
-from workload.collectives.trees.lanes import ChunkFlow, members_below, tree_lanes
-from workload.collectives.trees.lanes import extent as tree_extent
-from workload.errors import WorkloadError
-from workload.shape import GroupShape
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import MAX_STEPS, Plans, each_its_own
+from nadi.workload.collectives.trees.aggregators import ROOT, AggregatorTree
+from nadi.workload.collectives.trees.lanes import ChunkFlow, members_below, tree_lanes
+from nadi.workload.collectives.trees.lanes import extent as tree_extent
+from nadi.workload.errors import WorkloadError
+from nadi.workload.shape import GroupShape
 
 KINDS = ("all-reduce", "reduce", "broadcast", "reduce-scatter", "all-gather", "barrier")
 NEEDS_SHAPE = True

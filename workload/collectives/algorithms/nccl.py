@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from workload.collectives.nccl import (
+from nadi.workload.collectives.nccl import (
     collnet_plans,
     nvls_plans,
     pat_plans,
@@ -11,7 +11,7 @@ from workload.collectives.nccl import (
     ring_plans,
     tree_plans,
 )
-from workload.collectives.nccl.decision import (
+from nadi.workload.collectives.nccl.decision import (
     CHUNKS,
     MAX_CHANNELS,
     NAMED_ALGORITHMS,
@@ -22,14 +22,14 @@ from workload.collectives.nccl.decision import (
     host_of,
     nccl_decision,
 )
-from workload.collectives.nccl.generations import AUTO, generations
-from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
-from workload.collectives.plans.dataset_splits import in_stripes
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Plans
-from workload.collectives.trees.aggregators import IF_ANY
-from workload.collectives.uneven.all_to_all_v import Units
-from workload.shape import GroupShape
+from nadi.workload.collectives.nccl.generations import AUTO, generations
+from nadi.workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
+from nadi.workload.collectives.plans.dataset_splits import in_stripes
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.collectives.trees.aggregators import IF_ANY
+from nadi.workload.collectives.uneven.all_to_all_v import Units
+from nadi.workload.shape import GroupShape
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
 NEEDS_SHAPE = True

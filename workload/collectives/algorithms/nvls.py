@@ -6,19 +6,19 @@ thus moves S (n+1)/n bytes over each link and direction, against a ring's 2 S (n
 (n-1)/(n+1) of the link's rate. The model lets members send the data that the switch reads, and has no read requests.
 """
 
-from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.plans import multimem
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.multimem import (
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.workload.collectives.plans import multimem
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.multimem import (
     AT_LINE_RATE,
     MultimemPace,
     aggregator_lanes,
     chunks_of_share,
     member_lanes,
 )
-from workload.collectives.plans.plan import Plans, each_its_own
-from workload.errors import WorkloadError
-from workload.shape import GroupShape
+from nadi.workload.collectives.plans.plan import Plans, each_its_own
+from nadi.workload.errors import WorkloadError
+from nadi.workload.shape import GroupShape
 
 NAME = "nvls"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")

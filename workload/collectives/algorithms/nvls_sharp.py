@@ -4,13 +4,13 @@ As in `nvls-tree`, but the switches of a rail (trees.aggregators) sum the shares
 NIC sends and receives S/g once.
 """
 
-from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.plans import multimem
-from workload.collectives.plans.extent import PlanExtent, total
-from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.collectives.trees import lanes as tree_lanes
-from workload.collectives.trees.aggregators import ROOT, AggregatorBranch
-from workload.shape import GroupShape
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.workload.collectives.plans import multimem
+from nadi.workload.collectives.plans.extent import PlanExtent, total
+from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
+from nadi.workload.collectives.trees import lanes as tree_lanes
+from nadi.workload.collectives.trees.aggregators import ROOT, AggregatorBranch
+from nadi.workload.shape import GroupShape
 
 NAME = "nvls-sharp"
 KINDS = ("all-reduce",)

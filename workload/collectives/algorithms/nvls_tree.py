@@ -7,14 +7,14 @@ NVSwitch copies it to all members of the host.
 
 import numpy as np
 
-from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.nccl.channel_orders import host_parent
-from workload.collectives.plans import multimem
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.collectives.trees.aggregators import AggregatorBranch
-from workload.errors import WorkloadError
-from workload.shape import GroupShape
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.workload.collectives.nccl.channel_orders import host_parent
+from nadi.workload.collectives.plans import multimem
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
+from nadi.workload.collectives.trees.aggregators import AggregatorBranch
+from nadi.workload.errors import WorkloadError
+from nadi.workload.shape import GroupShape
 
 NAME = "nvls-tree"
 KINDS = ("all-reduce",)

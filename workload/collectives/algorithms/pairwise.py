@@ -4,9 +4,9 @@ A step waits for the message of the previous one, so that each member has one me
 Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005, sections 4.2 and 4.4).
 """
 
-from inputs.units import PS_PER_S
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Lane, Plans, everyone_alike
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Lane, Plans, everyone_alike
 
 KINDS = ("all-to-all", "reduce-scatter")
 

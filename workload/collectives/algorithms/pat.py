@@ -6,10 +6,10 @@ is the same backwards (Jeaugey, "PAT: a new algorithm for all-gather and reduce-
 2506.20252, 2025).
 """
 
-from workload.collectives.plans import spreading
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Plans
-from workload.collectives.plans.spreading import far_first, gathered, reduced, rounds_ps
+from nadi.workload.collectives.plans import spreading
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.collectives.plans.spreading import far_first, gathered, reduced, rounds_ps
 
 KINDS = ("all-gather", "reduce-scatter")
 PARAMETERS = {"aggregation": 0}

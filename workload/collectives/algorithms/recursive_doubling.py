@@ -5,12 +5,12 @@ Rabenseifner and Gropp, "Optimization of collective communication operations in 
 then uses Bruck's rounds, since a folded member's block is not next to its host's.
 """
 
-from inputs.units import PS_PER_S
-from workload.collectives.plans import folding, spreading
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.folding import FoldingRound, doubling, exchanged, power_below
-from workload.collectives.plans.plan import Plans
-from workload.collectives.plans.spreading import gathered, near_first, rounds_ps
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.collectives.plans import folding, spreading
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.folding import FoldingRound, doubling, exchanged, power_below
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.collectives.plans.spreading import gathered, near_first, rounds_ps
 
 KINDS = ("all-reduce", "all-gather", "barrier")
 

@@ -14,10 +14,10 @@ their share of every chunk.
 
 from itertools import pairwise
 
-from inputs.units import PS_PER_S
-from workload.collectives.plans.extent import PlanExtent, of_chains
-from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike
-from workload.errors import WorkloadError
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.collectives.plans.extent import PlanExtent, of_chains
+from nadi.workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike
+from nadi.workload.errors import WorkloadError
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")
 NAMED_ONLY = ("all-to-all",)

@@ -8,13 +8,13 @@ There is one ring within one host, where all would be the same, and if hosts hav
 
 from typing import Any
 
-from inputs.units import BITS_PER_BYTE, PS_PER_S
-from workload.collectives.nccl.channel_orders import hosts_of
-from workload.collectives.nccl.ring_plans import round_plans
-from workload.collectives.nccl.tuning import ring_steps
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import MAX_CONNECTIONS, Lane, Plans
-from workload.shape import GroupShape
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
+from nadi.workload.collectives.nccl.channel_orders import hosts_of
+from nadi.workload.collectives.nccl.ring_plans import round_plans
+from nadi.workload.collectives.nccl.tuning import ring_steps
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import MAX_CONNECTIONS, Lane, Plans
+from nadi.workload.shape import GroupShape
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 NEEDS_SHAPE = True

@@ -9,15 +9,15 @@ import functools
 from pathlib import Path
 from typing import NamedTuple
 
-import inputs
-from workload.collectives.custom.chakra import chakra_files, chakra_plans
-from workload.collectives.custom.export import to_msccl
-from workload.collectives.custom.flow import check_races, check_result, flow_of
-from workload.collectives.custom.msccl import read_msccl
-from workload.collectives.custom.mscclpp import read_mscclpp
-from workload.collectives.plans.plan import Plans
-from workload.errors import WorkloadError
-from workload.kinds import kind_index
+from nadi import inputs
+from nadi.workload.collectives.custom.chakra import chakra_files, chakra_plans
+from nadi.workload.collectives.custom.export import to_msccl
+from nadi.workload.collectives.custom.flow import check_races, check_result, flow_of
+from nadi.workload.collectives.custom.msccl import read_msccl
+from nadi.workload.collectives.custom.mscclpp import read_mscclpp
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.errors import WorkloadError
+from nadi.workload.kinds import kind_index
 
 _KEPT = 64
 

@@ -16,11 +16,11 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from et import NodeType, TraceTable, read_trace, topological_order
-from inputs.units import PS_PER_US
-from workload.collectives.custom.flow import StepGraph, flow_of
-from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.errors import WorkloadError
+from nadi.et import NodeType, TraceTable, read_trace, topological_order
+from nadi.inputs.units import PS_PER_US
+from nadi.workload.collectives.custom.flow import StepGraph, flow_of
+from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
+from nadi.workload.errors import WorkloadError
 
 KINDS = ("all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter")
 _MAX_INT32 = 2**31 - 1

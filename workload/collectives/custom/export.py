@@ -6,11 +6,11 @@ member. Otherwise it becomes one thread block per peer, and each of these waits 
 
 import xml.etree.ElementTree as ET
 
-from workload.collectives.custom.msccl import KIND_OF
-from workload.collectives.plans.plan import NONE, PLAIN, Plans, Step
-from workload.collectives.schedules.packed import pack
-from workload.collectives.schedules.read_back import buffers, unpack
-from workload.errors import WorkloadError
+from nadi.workload.collectives.custom.msccl import KIND_OF
+from nadi.workload.collectives.plans.plan import NONE, PLAIN, Plans, Step
+from nadi.workload.collectives.schedules.packed import pack
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.errors import WorkloadError
 
 _NAME_OF = {kind: name for name, kind in reversed(KIND_OF.items())}
 

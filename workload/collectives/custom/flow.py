@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from workload.collectives.plans.plan import NONE, Plans, Step
-from workload.collectives.schedules.oracle import OracleError, check
-from workload.collectives.schedules.packed import pack
-from workload.errors import WorkloadError
+from nadi.workload.collectives.plans.plan import NONE, Plans, Step
+from nadi.workload.collectives.schedules.oracle import OracleError, check
+from nadi.workload.collectives.schedules.packed import pack
+from nadi.workload.errors import WorkloadError
 
 Name = Callable[[int, int, int], str]  # the user's name of a step, by member, lane and number
 

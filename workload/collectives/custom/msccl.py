@@ -25,10 +25,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-import inputs
-from topologies.units import short
-from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
-from workload.errors import WorkloadError
+from nadi import inputs
+from nadi.topologies.units import short
+from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
+from nadi.workload.errors import WorkloadError
 
 KIND_OF = {
     "allreduce": "all-reduce",

@@ -7,10 +7,10 @@ contents: equal plans have equal names, and a name never refers to other plans.
 import hashlib
 from collections import OrderedDict
 
-from workload.collectives.custom.flow import check_races, check_result, flow_of
-from workload.collectives.plans.plan import Plans
-from workload.errors import WorkloadError
-from workload.kinds import kind_index
+from nadi.workload.collectives.custom.flow import check_races, check_result, flow_of
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.errors import WorkloadError
+from nadi.workload.kinds import kind_index
 
 MAX_KEPT = 256  # number of plans that are kept, the most recent ones; a search over algorithms must not fill the memory
 

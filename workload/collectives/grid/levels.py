@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int32
-from workload.errors import WorkloadError
-from workload.shape import GroupShape
+from nadi.et.arrays import Int32
+from nadi.workload.errors import WorkloadError
+from nadi.workload.shape import GroupShape
 
 
 class Levels(NamedTuple):

@@ -15,11 +15,11 @@ import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from inputs.units import BITS_PER_BYTE
-from workload import collectives
-from workload.collectives import AlgorithmChoice
-from workload.collectives.grid.levels import Levels
-from workload.errors import WorkloadError
+from nadi.inputs.units import BITS_PER_BYTE
+from nadi.workload import collectives
+from nadi.workload.collectives import AlgorithmChoice
+from nadi.workload.collectives.grid.levels import Levels
+from nadi.workload.errors import WorkloadError
 
 DEFAULT = "default"
 WHOLE = "all-reduce of the whole split"  # kind of an all-reduce with the order "whole"

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from et.arrays import Int32
-from workload.collectives.grid.levels import Levels
-from workload.collectives.grid.phases import WHOLE, GridPhase, chosen, phases
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import (
+from nadi.et.arrays import Int32
+from nadi.workload.collectives.grid.levels import Levels
+from nadi.workload.collectives.grid.phases import WHOLE, GridPhase, chosen, phases
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import (
     AT_ONCE,
     IDLE,
     NONE,
@@ -33,9 +33,9 @@ from workload.collectives.plans.plan import (
     everyone_alike,
     lines,
 )
-from workload.collectives.schedules.packed import pack
-from workload.collectives.schedules.read_back import buffers, unpack
-from workload.errors import WorkloadError
+from nadi.workload.collectives.schedules.packed import pack
+from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.errors import WorkloadError
 
 LaneRows = list[tuple[Attributes, Sequence[Step]]]  # lanes of a phase, whose steps number lanes and regions within it
 _MAX_STEPS = 1 << 21  # maximum number of steps of all members

@@ -12,8 +12,8 @@ bandwidth broadcast, reduction and scan", 2009, section 3).
 from itertools import pairwise
 from typing import NamedTuple
 
-from workload.collectives.algorithms.double_binary_tree import in_order_parent
-from workload.shape import GroupShape
+from nadi.workload.collectives.algorithms.double_binary_tree import in_order_parent
+from nadi.workload.shape import GroupShape
 
 Hosts = tuple[tuple[int, ...], ...]  # the members of each host, by place
 

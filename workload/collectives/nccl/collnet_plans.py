@@ -7,15 +7,15 @@ NCCL_ALGO_COLLNET_DIRECT). Chunks pass through all stages as a pipeline.
 
 from collections.abc import Sequence
 
-from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.algorithms.nvls_sharp import hosts_and_rails
-from workload.collectives.nccl.decision import NcclDecision
-from workload.collectives.plans.extent import PlanExtent, total
-from workload.collectives.plans.multimem import chunks_of_share
-from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
-from workload.collectives.trees.lanes import extent as tree_extent
-from workload.collectives.trees.lanes import flows_of_all, tree_lanes
-from workload.shape import GroupShape
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.workload.collectives.algorithms.nvls_sharp import hosts_and_rails
+from nadi.workload.collectives.nccl.decision import NcclDecision
+from nadi.workload.collectives.plans.extent import PlanExtent, total
+from nadi.workload.collectives.plans.multimem import chunks_of_share
+from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
+from nadi.workload.collectives.trees.lanes import extent as tree_extent
+from nadi.workload.collectives.trees.lanes import flows_of_all, tree_lanes
+from nadi.workload.shape import GroupShape
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms

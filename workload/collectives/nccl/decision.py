@@ -8,17 +8,17 @@ that contains the size applies; for other sizes the parameters algo and proto ap
 import functools
 from typing import NamedTuple
 
-from inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US
-from topologies import TopologyError
-from topologies.units import parse_bytes
-from workload.collectives.nccl import nvls_loops, tuning
-from workload.collectives.nccl.channel_orders import tree
-from workload.collectives.nccl.generations import KernelTimes, generation_of
-from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, Protocol
-from workload.collectives.nccl.tuning import TuningInput, column_of
-from workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
-from workload.errors import WorkloadError
-from workload.shape import GroupShape
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US
+from nadi.topologies import TopologyError
+from nadi.topologies.units import parse_bytes
+from nadi.workload.collectives.nccl import nvls_loops, tuning
+from nadi.workload.collectives.nccl.channel_orders import tree
+from nadi.workload.collectives.nccl.generations import KernelTimes, generation_of
+from nadi.workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, Protocol
+from nadi.workload.collectives.nccl.tuning import TuningInput, column_of
+from nadi.workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
+from nadi.workload.errors import WorkloadError
+from nadi.workload.shape import GroupShape
 
 MAX_CHANNELS = 32  # maximum number of channels of a communicator that users may ask for
 # Number of connections for channels that use their port's whole rate; further channels share them

@@ -10,8 +10,8 @@ one. Several NICs of an NPU count as one with the rates of all, as NCCL merges t
 from collections.abc import Callable
 from typing import NamedTuple
 
-from workload.collectives.nccl.generations import Generation
-from workload.shape import GroupShape
+from nadi.workload.collectives.nccl.generations import Generation
+from nadi.workload.shape import GroupShape
 
 _MAX_CHANNELS = 16  # maximum number of channels of a search (MAXCHANNELS / 2); the communicator then uses each twice
 MAX_HEADS = 32  # maximum number of NPUs that pull from NVSwitches (NCCL_MAX_NVLS_ARITY)

@@ -5,13 +5,13 @@ Blocks are the thread blocks that run in parallel (NCCL calls them channels); he
 
 from typing import NamedTuple
 
-from inputs.units import KIB, PS_PER_US
-from workload.collectives.nccl import tuning
-from workload.collectives.nccl.generations import KernelTimes
-from workload.collectives.nccl.graph_search import MAX_HEADS
-from workload.collectives.nccl.protocols import SIMPLE
-from workload.collectives.nccl.tuning import TuningInput
-from workload.shape import GroupShape
+from nadi.inputs.units import KIB, PS_PER_US
+from nadi.workload.collectives.nccl import tuning
+from nadi.workload.collectives.nccl.generations import KernelTimes
+from nadi.workload.collectives.nccl.graph_search import MAX_HEADS
+from nadi.workload.collectives.nccl.protocols import SIMPLE
+from nadi.workload.collectives.nccl.tuning import TuningInput
+from nadi.workload.shape import GroupShape
 
 _MANY_HOSTS = 4  # number of hosts from which NVLS trees begin with chunks of 64 KiB (calcCollChunking)
 # All chunk sizes into which NCCL cuts a buffer (src/enqueue.cc, calcCollChunking)

@@ -5,17 +5,17 @@ that NCCL plans for a head times the efficiency of NVLS (`NcclDecision.shares`).
 at the total rate of the heads.
 """
 
-from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.algorithms import nvls, nvls_sharp, nvls_tree
-from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
-from workload.collectives.nccl.nvls_loops import CHUNKS_BYTES, cut_of
-from workload.collectives.nccl.tuning import NVLS_TREE
-from workload.collectives.plans import multimem
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.multimem import AT_LINE_RATE, MultimemPace, chunks_of_share
-from workload.collectives.plans.plan import Plans
-from workload.collectives.trees.aggregators import AggregatorBranch
-from workload.shape import GroupShape
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.workload.collectives.algorithms import nvls, nvls_sharp, nvls_tree
+from nadi.workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
+from nadi.workload.collectives.nccl.nvls_loops import CHUNKS_BYTES, cut_of
+from nadi.workload.collectives.nccl.tuning import NVLS_TREE
+from nadi.workload.collectives.plans import multimem
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.multimem import AT_LINE_RATE, MultimemPace, chunks_of_share
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.collectives.trees.aggregators import AggregatorBranch
+from nadi.workload.shape import GroupShape
 
 # First of the 16 connections of NVLS, for a group in one host and for a group over several hosts. A connection has one
 # rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its chunks, and on the

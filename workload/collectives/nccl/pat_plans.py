@@ -1,10 +1,10 @@
 """PAT as NCCL chooses it: the lanes of algorithm `pat` with NCCL's latencies, for one NPU per host."""
 
-from workload.collectives.algorithms import pat
-from workload.collectives.nccl.decision import NcclDecision
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Plans
-from workload.shape import GroupShape
+from nadi.workload.collectives.algorithms import pat
+from nadi.workload.collectives.nccl.decision import NcclDecision
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.shape import GroupShape
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms

@@ -14,12 +14,12 @@ still does after the last byte, among GPUs of one NVLink domain, are those of `g
 import math
 from typing import NamedTuple
 
-from inputs.units import KIB, PS_PER_US
-from workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNDRIVEN_CONNECTIONS
-from workload.collectives.nccl.protocols import LL, PROTOCOLS, SIMPLE, Protocol
-from workload.collectives.nccl.tuning import RING, TuningInput, base_ps, message_hop_ps
-from workload.collectives.plans.plan import Lane
-from workload.shape import GroupShape
+from nadi.inputs.units import KIB, PS_PER_US
+from nadi.workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNDRIVEN_CONNECTIONS
+from nadi.workload.collectives.nccl.protocols import LL, PROTOCOLS, SIMPLE, Protocol
+from nadi.workload.collectives.nccl.tuning import RING, TuningInput, base_ps, message_hop_ps
+from nadi.workload.collectives.plans.plan import Lane
+from nadi.workload.shape import GroupShape
 
 AUTO = "auto"  # value in place of a protocol: NCCL's own choice
 _CHANNEL_NET_GBPS = 14  # network bandwidth in GB/s per channel of a peer (NCCL_P2P_PER_CHANNEL_NET_BW)

@@ -9,7 +9,7 @@ and NCCL_LL128_* in src/include/collectives.h and src/include/device.h of NCCL; 
 
 from typing import NamedTuple
 
-from inputs.units import KIB
+from nadi.inputs.units import KIB
 
 _ONE_SLOT = frozenset({"broadcast", "reduce"})
 _SLICES_OF_LEAST = 32  # ratio of a full slice to the smallest one

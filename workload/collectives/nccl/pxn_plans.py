@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Int64
-from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.nccl.channel_orders import hosts_of
-from workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own, everyone_alike
-from workload.collectives.uneven.all_to_all_v import Units
-from workload.shape import GroupShape
+from nadi.et.arrays import Int64
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.workload.collectives.nccl.channel_orders import hosts_of
+from nadi.workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own, everyone_alike
+from nadi.workload.collectives.uneven.all_to_all_v import Units
+from nadi.workload.shape import GroupShape
 
 _SCRATCH = 2  # first scratch region; region 0 is the input, region 1 the output
 _MAX_TABLED = 2048  # maximum number of members with a plan per member: the number of steps grows with its square

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workload.collectives.algorithms.ring import add_chain_steps
-from workload.collectives.nccl.channel_orders import ring
-from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, NcclDecision
-from workload.collectives.nccl.tuning import ring_steps
-from workload.collectives.plans.extent import PlanExtent, of_chains
-from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
-from workload.shape import GroupShape
+from nadi.workload.collectives.algorithms.ring import add_chain_steps
+from nadi.workload.collectives.nccl.channel_orders import ring
+from nadi.workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, NcclDecision
+from nadi.workload.collectives.nccl.tuning import ring_steps
+from nadi.workload.collectives.plans.extent import PlanExtent, of_chains
+from nadi.workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
+from nadi.workload.shape import GroupShape
 
 MAX_TABLE_STEPS = 2_000_000  # maximum number of steps of all members of a chain; a longer chain gets larger chunks
 

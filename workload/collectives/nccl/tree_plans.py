@@ -8,11 +8,11 @@ receives from the parent, and one per child that sends down.
 from collections import Counter
 from itertools import pairwise
 
-from workload.collectives.nccl.channel_orders import ChannelTree, tree
-from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
-from workload.shape import GroupShape
+from nadi.workload.collectives.nccl.channel_orders import ChannelTree, tree
+from nadi.workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
+from nadi.workload.shape import GroupShape
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms

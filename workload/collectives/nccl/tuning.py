@@ -9,12 +9,12 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-import inputs
-from inputs.units import PS_PER_US
-from workload.collectives.nccl.generations import Generation, KernelTimes
-from workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, MAX_HEADS, GroupChannels, planned
-from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, SIMPLE
-from workload.shape import GroupShape
+from nadi import inputs
+from nadi.inputs.units import PS_PER_US
+from nadi.workload.collectives.nccl.generations import Generation, KernelTimes
+from nadi.workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, MAX_HEADS, GroupChannels, planned
+from nadi.workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, SIMPLE
+from nadi.workload.shape import GroupShape
 
 RING, TREE = "ring", "tree"
 NVLS, NVLS_TREE, PAT = "nvls", "nvls-tree", "pat"

@@ -6,8 +6,8 @@ ASTRA-sim calls these numbers preferred-dataset-splits and active-chunks-per-dim
 
 import numpy as np
 
-from et.arrays import Int32
-from workload.collectives.plans.plan import AT_ONCE, IDLE, NONE, PLAIN, Attributes, Plan, Plans, Step
+from nadi.et.arrays import Int32
+from nadi.workload.collectives.plans.plan import AT_ONCE, IDLE, NONE, PLAIN, Attributes, Plan, Plans, Step
 
 # Kinds in which each member owns a part of the buffer
 OWNED = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")

@@ -7,8 +7,8 @@ the member p before it, its host, and gets the result back at the end.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Lane, Plans, each_its_own
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
 
 
 class FoldingRound(NamedTuple):

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import AT_ONCE, MAX_STEPS, NONE, Lane
-from workload.errors import WorkloadError
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import AT_ONCE, MAX_STEPS, NONE, Lane
+from nadi.workload.errors import WorkloadError
 
 _CHUNK_BYTES = 4096  # default size of a chunk, as long as a share has at most _MANY_CHUNKS of them
 _MANY_CHUNKS = 512

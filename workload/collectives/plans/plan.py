@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from et.arrays import Int32
-from workload.errors import WorkloadError
+from nadi.et.arrays import Int32
+from nadi.workload.errors import WorkloadError
 
 NONE = -1
 AT_ONCE = (NONE, NONE)  # value of `after` in `Lane.step`: the step waits for no other step

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from inputs.units import PS_PER_S
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Lane, Plans, each_its_own
+from nadi.inputs.units import PS_PER_S
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
 
 
 class SpreadingRound(NamedTuple):

@@ -5,9 +5,17 @@ from itertools import chain
 
 import numpy as np
 
-from et.arrays import Int64
-from workload.collectives.plans.plan import MAX_CONNECTIONS, MAX_SHARES, Attributes, LaneSteps, Plans, Step, step_table
-from workload.errors import WorkloadError
+from nadi.et.arrays import Int64
+from nadi.workload.collectives.plans.plan import (
+    MAX_CONNECTIONS,
+    MAX_SHARES,
+    Attributes,
+    LaneSteps,
+    Plans,
+    Step,
+    step_table,
+)
+from nadi.workload.errors import WorkloadError
 
 # By connection: the divisor of the line rate that limits it, and the algorithm that set it
 SharesOf = dict[int, tuple[float, str]]

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from workload.collectives.plans.plan import NONE, Step
-from workload.collectives.schedules.packed import Schedules
-from workload.collectives.schedules.read_back import Buffer, buffers, unpack
+from nadi.workload.collectives.plans.plan import NONE, Step
+from nadi.workload.collectives.schedules.packed import Schedules
+from nadi.workload.collectives.schedules.read_back import Buffer, buffers, unpack
 
 _IN_PARTS = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
 

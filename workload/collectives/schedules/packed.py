@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Float64, Int32, Int64, pointers
-from workload import collectives
-from workload.collectives.plans.plan import (
+from nadi.et.arrays import Float64, Int32, Int64, pointers
+from nadi.workload import collectives
+from nadi.workload.collectives.plans.plan import (
     IDLE,
     NONE,
     SHARE_STEP,
@@ -20,12 +20,12 @@ from workload.collectives.plans.plan import (
     Step,
     step_table,
 )
-from workload.collectives.schedules.checks import SharesOf, checked
-from workload.collectives.schedules.sharing import SharedPlans, shared
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.collectives.uneven.all_to_all_v import all_to_all_v, units
-from workload.errors import WorkloadError
-from workload.shape import GroupShape
+from nadi.workload.collectives.schedules.checks import SharesOf, checked
+from nadi.workload.collectives.schedules.sharing import SharedPlans, shared
+from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven.all_to_all_v import all_to_all_v, units
+from nadi.workload.errors import WorkloadError
+from nadi.workload.shape import GroupShape
 
 DONE_AT_ONCE = -1
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Int32, Int64
-from workload.collectives.plans.plan import NONE, Step
-from workload.collectives.schedules.packed import Schedules
+from nadi.et.arrays import Int32, Int64
+from nadi.workload.collectives.plans.plan import NONE, Step
+from nadi.workload.collectives.schedules.packed import Schedules
 
 
 class Buffer(NamedTuple):

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.collectives.schedules.packed import Schedules
+from nadi.workload.collectives.schedules.packed import Schedules
 
 
 def message_count(schedules: Schedules, index: int) -> int:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Int32, Int64, pointers
-from workload.collectives.plans.plan import NONE, Attributes, LaneSteps, Plan, Plans, Step, step_table
+from nadi.et.arrays import Int32, Int64, pointers
+from nadi.workload.collectives.plans.plan import NONE, Attributes, LaneSteps, Plan, Plans, Step, step_table
 
 _PIECE_STEPS = 1 << 19  # number of steps that are compared at a time, which bounds the memory of the comparison
 _ENTRY_BYTES = 4  # of an entry of a list

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from et.arrays import Int64
-from topologies import NVSWITCH, UNREACHABLE, Graph, TableRouting
-from topologies.endpoints import AGGREGATOR_DELAY_PS
-from workload.errors import WorkloadError
+from nadi.et.arrays import Int64
+from nadi.topologies import NVSWITCH, UNREACHABLE, Graph, TableRouting
+from nadi.topologies.endpoints import AGGREGATOR_DELAY_PS
+from nadi.workload.errors import WorkloadError
 
 ROOT = -1
 IF_ANY = "if any: "

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import AT_ONCE, Lane
-from workload.collectives.trees.aggregators import ROOT, AggregatorBranch, AggregatorTree
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import AT_ONCE, Lane
+from nadi.workload.collectives.trees.aggregators import ROOT, AggregatorBranch, AggregatorTree
 
 
 class ChunkFlow(NamedTuple):

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from et.arrays import Int64
-from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.errors import WorkloadError
+from nadi.et.arrays import Int64
+from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
+from nadi.workload.errors import WorkloadError
 
 NAME = "all-to-all-v"
 ALGORITHMS = ("direct", "pairwise", "hierarchical")

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Int32, Int64
-from workload.errors import Exchange, WorkloadError, agree, alone
-from workload.trace_sets.groups import GroupTable
-from workload.trace_sets.rank_traces import OwnTraces
-from workload.trace_sets.view import TraceView
+from nadi.et.arrays import Int32, Int64
+from nadi.workload.errors import Exchange, WorkloadError, agree, alone
+from nadi.workload.trace_sets.groups import GroupTable
+from nadi.workload.trace_sets.rank_traces import OwnTraces
+from nadi.workload.trace_sets.view import TraceView
 
 # int64[n, n] by group and index of the collective in it: bytes from member (row) to member (column). Equal matrices are
 # one array.

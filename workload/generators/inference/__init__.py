@@ -4,6 +4,6 @@
 `experts` its operators and communication; `npu_trace` and `generator` generate the traces.
 """
 
-from workload.generators.inference.deployment import Serving
-from workload.generators.inference.generator import generate
-from workload.generators.inference.requests import Lengths, Request, RequestStream, requests_of
+from nadi.workload.generators.inference.deployment import Serving
+from nadi.workload.generators.inference.generator import generate
+from nadi.workload.generators.inference.requests import Lengths, Request, RequestStream, requests_of

@@ -4,18 +4,18 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from inputs.units import PS_PER_US
-from workload.compute.efficiency import IN_SERVING
-from workload.compute.gpu import Gpu
-from workload.compute.operators import Operator
-from workload.compute.times import ComputeTimes
-from workload.generators.inference import experts, layers
-from workload.generators.inference.scheduler import Batch, Clock
-from workload.generators.models.model import Model
-from workload.generators.training import mlp, vocabulary
-from workload.generators.training.items import Compute, GroupCollective, Items
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.shard import Shard
+from nadi.inputs.units import PS_PER_US
+from nadi.workload.compute.efficiency import IN_SERVING
+from nadi.workload.compute.gpu import Gpu
+from nadi.workload.compute.operators import Operator
+from nadi.workload.compute.times import ComputeTimes
+from nadi.workload.generators.inference import experts, layers
+from nadi.workload.generators.inference.scheduler import Batch, Clock
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training import mlp, vocabulary
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.shard import Shard
 
 
 class Link(NamedTuple):

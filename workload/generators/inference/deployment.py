@@ -4,17 +4,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from inputs.units import GIB
-from workload.compute.gpu import Gpu
-from workload.errors import WorkloadError
-from workload.generators.inference.clock import NO_NETWORK, Network, iteration_clock
-from workload.generators.inference.requests import Request
-from workload.generators.inference.scheduler import BatchLimits, Clock, Role, ServingSchedule, say_nothing, schedule
-from workload.generators.memory.serving import kv_cache_bytes_per_token, serving_estimate
-from workload.generators.models.model import Model
-from workload.generators.training import rules
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.stages import chunks
+from nadi.inputs.units import GIB
+from nadi.workload.compute.gpu import Gpu
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.inference.clock import NO_NETWORK, Network, iteration_clock
+from nadi.workload.generators.inference.requests import Request
+from nadi.workload.generators.inference.scheduler import (
+    BatchLimits,
+    Clock,
+    Role,
+    ServingSchedule,
+    say_nothing,
+    schedule,
+)
+from nadi.workload.generators.memory.serving import kv_cache_bytes_per_token, serving_estimate
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training import rules
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.stages import chunks
 
 PROMPT_TOKENS = 8192  # Default maximum of prompt tokens per iteration without chunked prefill
 USED_MEMORY = 0.9  # Share of the GPU's memory that serving uses: the default of vLLM's gpu_memory_utilization

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from workload.generators.models.model import Experts
-from workload.generators.training import mlp
-from workload.generators.training.experts import exchange, products, tokens_of_experts
-from workload.generators.training.items import Compute, Items
-from workload.generators.training.linear import all_gather, leave
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.shard import Shard
+from nadi.workload.generators.models.model import Experts
+from nadi.workload.generators.training import mlp
+from nadi.workload.generators.training.experts import exchange, products, tokens_of_experts
+from nadi.workload.generators.training.items import Compute, Items
+from nadi.workload.generators.training.linear import all_gather, leave
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.shard import Shard
 
 Int2 = tuple[tuple[int, ...], ...]
 

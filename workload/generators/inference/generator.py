@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et import TraceTable
-from workload.compute.operators import DTYPE_BYTES
-from workload.generators.inference import experts
-from workload.generators.inference.deployment import Engine, Serving, engines
-from workload.generators.inference.npu_trace import NpuTrace, Transfer, Transfers, member_rows, no_transfers
-from workload.generators.inference.requests import Request, RequestStream, requests_of
-from workload.generators.inference.scheduler import say_nothing
-from workload.generators.models.model import Model
-from workload.generators.training import ranks
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.stages import chunks
-from workload.trace_sets.trace_set import Families, TraceSet
+from nadi.et import TraceTable
+from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.workload.generators.inference import experts
+from nadi.workload.generators.inference.deployment import Engine, Serving, engines
+from nadi.workload.generators.inference.npu_trace import NpuTrace, Transfer, Transfers, member_rows, no_transfers
+from nadi.workload.generators.inference.requests import Request, RequestStream, requests_of
+from nadi.workload.generators.inference.scheduler import say_nothing
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training import ranks
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.stages import chunks
+from nadi.workload.trace_sets.trace_set import Families, TraceSet
 
 _NODES_PER_LAYER = 14  # Maximum number of nodes per layer and iteration, without transfers of keys and values
 

@@ -6,13 +6,13 @@ vLLM's `mla/common.py`): the absorbed form multiplies a head's queries by its pa
 so that all heads work on the compressed keys, which are also the values.
 """
 
-from et import CollectiveCommType
-from workload.compute.operators import Operator
-from workload.generators.inference.scheduler import Batch, Prompts
-from workload.generators.training import attention
-from workload.generators.training.items import Compute, GroupCollective, Items
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.shard import Operators, Shard
+from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import Operator
+from nadi.workload.generators.inference.scheduler import Batch, Prompts
+from nadi.workload.generators.training import attention
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.shard import Operators, Shard
 
 
 def shard(model_shard: Shard, tokens: int) -> Shard:

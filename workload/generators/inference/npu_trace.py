@@ -9,17 +9,17 @@ the last stage sends back. On the last stage, nodes without duration mark a requ
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from et import Block, TraceColumns, TraceTable
-from workload.generators.inference import experts, layers
-from workload.generators.inference.deployment import Engine
-from workload.generators.inference.requests import Request
-from workload.generators.inference.scheduler import Iteration
-from workload.generators.training import mlp, vocabulary
-from workload.generators.training.blocks import COMPUTED, BlockBuilder, FinishedBlock
-from workload.generators.training.items import Items
-from workload.generators.training.ranks import place, stage_size
-from workload.generators.training.shard import Shard
-from workload.generators.training.stages import chunks
+from nadi.et import Block, TraceColumns, TraceTable
+from nadi.workload.generators.inference import experts, layers
+from nadi.workload.generators.inference.deployment import Engine
+from nadi.workload.generators.inference.requests import Request
+from nadi.workload.generators.inference.scheduler import Iteration
+from nadi.workload.generators.training import mlp, vocabulary
+from nadi.workload.generators.training.blocks import COMPUTED, BlockBuilder, FinishedBlock
+from nadi.workload.generators.training.items import Items
+from nadi.workload.generators.training.ranks import place, stage_size
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import chunks
 
 _ACTIVATIONS, _TOKENS, _CACHE = 0, 1, 2  # Message tags; requests number their tags from _CACHE on
 _CACHE_TAGS = 1 << 22  # Number of distinct tags for KV caches of requests

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-import inputs
-from et import ComposedNames, NameTable, TraceTable
-from et.arrays import Int64
-from inputs.units import US_PER_S
-from workload.errors import WorkloadError
+from nadi import inputs
+from nadi.et import ComposedNames, NameTable, TraceTable
+from nadi.et.arrays import Int64
+from nadi.inputs.units import US_PER_S
+from nadi.workload.errors import WorkloadError
 
 COLUMNS = ("arrival_s", "prompt", "generate")  # Columns of a CSV file of requests
 MAX_REQUESTS = 10**6

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from workload.generators.inference.requests import Request
+from nadi.workload.generators.inference.requests import Request
 
 
 class Prompts(NamedTuple):

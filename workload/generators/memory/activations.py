@@ -10,9 +10,9 @@ scores instead of the scores.
 from functools import lru_cache
 from typing import NamedTuple
 
-from workload.generators.models.model import Model
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.shard import Shard
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.shard import Shard
 
 _MASK_BYTES = 1  # Bytes per element of a dropout mask
 FP32_BYTES = 4

@@ -3,18 +3,18 @@
 from collections import Counter
 from typing import NamedTuple
 
-from inputs.units import GIB
-from workload.compute.operators import DTYPE_BYTES
-from workload.generators.memory.activations import FP32_BYTES, expert_rows, layer_activations
-from workload.generators.memory.states import divided, divided_activations, frozen_bytes, states, weight_bytes
-from workload.generators.models import weights
-from workload.generators.models.model import Model
-from workload.generators.training import rules
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameters import DEEPSPEED, count, held, trained
-from workload.generators.training.rules import Framework
-from workload.generators.training.shard import Shard
-from workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
+from nadi.inputs.units import GIB
+from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.workload.generators.memory.activations import FP32_BYTES, expert_rows, layer_activations
+from nadi.workload.generators.memory.states import divided, divided_activations, frozen_bytes, states, weight_bytes
+from nadi.workload.generators.models import weights
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training import rules
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.parameters import DEEPSPEED, count, held, trained
+from nadi.workload.generators.training.rules import Framework
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
 
 CONTEXT_BYTES = 1 << 30
 """Bytes of CUDA's context and the libraries' workspaces: an assumption. The context alone takes from 0.3 GB (lazy

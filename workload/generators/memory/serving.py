@@ -1,14 +1,14 @@
 """Memory of inference: weights and activations of a stage, and bytes of the KV cache per token."""
 
-from workload.compute.operators import DTYPE_BYTES
-from workload.generators.memory.activations import layer_activations
-from workload.generators.memory.estimate import StageMemory, framework_bytes
-from workload.generators.models.model import Model
-from workload.generators.training import rules
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameters import held
-from workload.generators.training.shard import Shard
-from workload.generators.training.stages import chunks
+from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.workload.generators.memory.activations import layer_activations
+from nadi.workload.generators.memory.estimate import StageMemory, framework_bytes
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training import rules
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.parameters import held
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import chunks
 
 
 def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, layers: int = 0) -> int:

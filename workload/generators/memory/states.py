@@ -11,9 +11,9 @@ backward pass. Offloaded activations move to the host after a layer's forward pa
 
 from typing import NamedTuple
 
-from workload.compute.operators import DTYPE_BYTES
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameters import HeldParameters
+from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.parameters import HeldParameters
 
 MASTER_BYTES = 4  # Bytes of an FP32 master weight
 MOMENTS_BYTES = 8  # Bytes of Adam's two FP32 moments per parameter

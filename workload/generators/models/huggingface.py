@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import inputs
-from inputs.documents import checked
-from workload.errors import WorkloadError
-from workload.generators.models.model import Model
+from nadi import inputs
+from nadi.inputs.documents import checked
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.models.model import Model
 
 LONGEST_SEQUENCE = 4096
 

@@ -5,12 +5,12 @@ import re
 from functools import cache
 from pathlib import Path
 
-import inputs
-from inputs import plug_ins
-from inputs.documents import checked
-from workload.errors import WorkloadError
-from workload.generators.models import huggingface
-from workload.generators.models.model import Model
+from nadi import inputs
+from nadi.inputs import plug_ins
+from nadi.inputs.documents import checked
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.models import huggingface
+from nadi.workload.generators.models.model import Model
 
 _KIND = "model"
 _BETWEEN = str.maketrans("", "", "-_ ")

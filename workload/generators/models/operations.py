@@ -13,8 +13,8 @@ query; with `causal`, only the keys that a query attends to count, (s + 1) / 2 o
 
 from typing import Literal
 
-from workload.generators.models import weights
-from workload.generators.models.model import Model
+from nadi.workload.generators.models import weights
+from nadi.workload.generators.models.model import Model
 
 Recompute = Literal["none", "selective", "full"]
 

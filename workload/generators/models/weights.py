@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from workload.generators.models.model import Model
+from nadi.workload.generators.models.model import Model
 
 # Names of the parts for which parameters are counted
 PARTS = ("embedding", "positions", "attention", "mlp", "experts", "shared experts", "router", "norms", "mtp", "output")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.units import short
-from workload.errors import WorkloadError
+from nadi.topologies.units import short
+from nadi.workload.errors import WorkloadError
 
 MAX_SIGMA = 3.0  # The gaps' standard deviation is then 90 times their mean, and half of them are below 1 % of it
 EXPECTED = f'"poisson", or "lognormal:sigma=2" with a sigma up to {MAX_SIGMA:g}'

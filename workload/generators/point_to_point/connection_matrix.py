@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import inputs
-from inputs.limits import MAX_NPUS
-from topologies.bounds import LONGEST_PS, MAX_BYTES
-from workload.errors import WorkloadError
+from nadi import inputs
+from nadi.inputs.limits import MAX_NPUS
+from nadi.topologies.bounds import LONGEST_PS, MAX_BYTES
+from nadi.workload.errors import WorkloadError
 
 _EXPECTED = "a connection matrix of htsim (Nodes, Connections, then flows)"
 _COUNTS = {"Nodes": "nodes", "Connections": "flows", "Triggers": "triggers", "Failures": "failures"}

@@ -22,17 +22,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inputs import read_text, refusing
-from inputs.limits import MAX_NPUS
-from inputs.line_files import unread
-from inputs.units import PS_PER_US, US_PER_S
-from topologies.bounds import LONGEST_PS, MAX_BYTES
-from topologies.units import short
-from workload.errors import WorkloadError
-from workload.generators.point_to_point.connection_matrix import read_connections
-from workload.generators.point_to_point.matrix_traces import flow_traces
-from workload.generators.point_to_point.traces import MAX_MESSAGES, MessageSequence, trace_set
-from workload.trace_sets.trace_set import TraceSet
+from nadi.inputs import read_text, refusing
+from nadi.inputs.limits import MAX_NPUS
+from nadi.inputs.line_files import unread
+from nadi.inputs.units import PS_PER_US, US_PER_S
+from nadi.topologies.bounds import LONGEST_PS, MAX_BYTES
+from nadi.topologies.units import short
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.point_to_point.connection_matrix import read_connections
+from nadi.workload.generators.point_to_point.matrix_traces import flow_traces
+from nadi.workload.generators.point_to_point.traces import MAX_MESSAGES, MessageSequence, trace_set
+from nadi.workload.trace_sets.trace_set import TraceSet
 
 ENDINGS = (".csv", ".txt", ".cm")
 _US = {"start_s": US_PER_S, "start_ms": 1e3, "start_us": 1.0, "start_ns": 1e-3, "start_ps": 1e-6}

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from et import Block, TraceColumns, TraceTable
-from workload.errors import WorkloadError
-from workload.generators.point_to_point.connection_matrix import ConnectionMatrix, HtsimFlow
-from workload.trace_sets.trace_set import TraceSet
+from nadi.et import Block, TraceColumns, TraceTable
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.point_to_point.connection_matrix import ConnectionMatrix, HtsimFlow
+from nadi.workload.trace_sets.trace_set import TraceSet
 
 
 class _Signal(NamedTuple):

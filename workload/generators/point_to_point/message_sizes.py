@@ -22,11 +22,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int64
-from inputs import read_text, refusing
-from topologies.bounds import MAX_BYTES
-from topologies.units import parse_bytes_within, short
-from workload.errors import WorkloadError
+from nadi.et.arrays import Int64
+from nadi.inputs import read_text, refusing
+from nadi.topologies.bounds import MAX_BYTES
+from nadi.topologies.units import parse_bytes_within, short
+from nadi.workload.errors import WorkloadError
 
 _MEASURED = {
     "web-search": (

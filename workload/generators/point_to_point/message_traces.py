@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from et import Block, TraceColumns, TraceTable
-from et.arrays import Int64, Mask, pointers
-from et.names import NameTable
+from nadi.et import Block, TraceColumns, TraceTable
+from nadi.et.arrays import Int64, Mask, pointers
+from nadi.et.names import NameTable
 
 NODE_BYTES = 300  # memory in bytes per node while traces are made: twice what 3 million nodes take
 _RECEIVE, _WAIT, _SEND = range(3)

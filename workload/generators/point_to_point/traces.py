@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et import TraceTable, write_table
-from et.arrays import Int64
-from inputs.limits import MAX_NPUS
-from inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
-from workload.errors import WorkloadError
-from workload.generators.point_to_point.arrivals import Arrivals
-from workload.generators.point_to_point.message_sizes import Sizes
-from workload.generators.point_to_point.message_traces import message_trace
-from workload.trace_sets.folder import staged_traces
-from workload.trace_sets.trace_set import TraceSet
+from nadi.et import TraceTable, write_table
+from nadi.et.arrays import Int64
+from nadi.inputs.limits import MAX_NPUS
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.point_to_point.arrivals import Arrivals
+from nadi.workload.generators.point_to_point.message_sizes import Sizes
+from nadi.workload.generators.point_to_point.message_traces import message_trace
+from nadi.workload.trace_sets.folder import staged_traces
+from nadi.workload.trace_sets.trace_set import TraceSet
 
 OPS_PER_S = 10**12  # operations per second of the host in traces in memory: one per picosecond
 MAX_MESSAGES = 10**8

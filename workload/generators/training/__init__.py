@@ -4,4 +4,4 @@
 offloading, which itself uses the rules and stages of this package.
 """
 
-from workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
+from nadi.workload.generators.training.parallel_plan import ParallelPlan, parallel_plan

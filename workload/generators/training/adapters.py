@@ -20,10 +20,10 @@ tp_comm_overlap_disable_qkv of Megatron-Core). All these collectives are NCCL's,
 
 from typing import NamedTuple
 
-from et import CollectiveCommType
-from workload.compute.operators import Operator
-from workload.generators.training.items import Compute, GroupCollective, Items
-from workload.generators.training.shard import Operators, Shard
+from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import Operator
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.workload.generators.training.shard import Operators, Shard
 
 FAMILY = "adapters"  # Group family: the groups of tensor parallelism, by NCCL even where userbuffers replace it
 _NAME, _GATHER, _SUM = "attention-adapter", CollectiveCommType.ALL_GATHER, CollectiveCommType.ALL_REDUCE

@@ -1,10 +1,10 @@
 """Attention, forward and backward: multi-head, grouped-query and latent, with or without context parallelism."""
 
-from workload.generators.training import adapters
-from workload.generators.training.attention_core import core
-from workload.generators.training.items import Compute, Items
-from workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
-from workload.generators.training.shard import Operators, Shard
+from nadi.workload.generators.training import adapters
+from nadi.workload.generators.training.attention_core import core
+from nadi.workload.generators.training.items import Compute, Items
+from nadi.workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
+from nadi.workload.generators.training.shard import Operators, Shard
 
 NAME = "attention"
 

@@ -6,9 +6,9 @@ arXiv 2310.01889; Transformer Engine's p2p), or are gathered first (Llama 3, arX
 all-to-all distributes heads instead of the sequence (DeepSpeed Ulysses, arXiv 2309.14509).
 """
 
-from et import CollectiveCommType
-from workload.generators.training.items import Compute, GroupCollective, Items, RingMessage
-from workload.generators.training.shard import Operators, Shard
+from nadi.et import CollectiveCommType
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items, RingMessage
+from nadi.workload.generators.training.shard import Operators, Shard
 
 _KEYS_VALUES, _GRADIENTS = 1 << 23, (1 << 23) + 1  # Message tags of the ring, above those of pipeline parallelism
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message as Attribute
 
-from et import Block, NodeType, attribute
-from topologies.bounds import MAX_BYTES
-from workload.compute.operators import PRODUCTS, Operator, format_operators
-from workload.errors import WorkloadError
-from workload.generators.training.items import Compute, GroupCollective, Item, Memory, RingMessage
+from nadi.et import Block, NodeType, attribute
+from nadi.topologies.bounds import MAX_BYTES
+from nadi.workload.compute.operators import PRODUCTS, Operator, format_operators
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.training.items import Compute, GroupCollective, Item, Memory, RingMessage
 
 COMPUTED, SENT, OWN = "computed", "sent", "own"
 """Ports: the last computation; the sends for which the next computation waits; in a pass that alternates with another

@@ -17,14 +17,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from et import CollectiveCommType
-from workload.compute.operators import Operator
-from workload.generators.models.model import Experts
-from workload.generators.training import mlp
-from workload.generators.training.items import Compute, GroupCollective, Items
-from workload.generators.training.linear import all_gather, waiting, weights_product
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.shard import Operators, Shard
+from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import Operator
+from nadi.workload.generators.models.model import Experts
+from nadi.workload.generators.training import mlp
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.workload.generators.training.linear import all_gather, waiting, weights_product
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.shard import Operators, Shard
 
 
 class ExpertTokens(NamedTuple):

@@ -16,9 +16,9 @@ parameter whose views are the tensors, so it copies gradients only (`copies=grad
 
 from collections.abc import Sequence
 
-from workload.compute.operators import DTYPE_BYTES, Operator
-from workload.generators.training.items import Compute
-from workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.compute.operators import DTYPE_BYTES, Operator
+from nadi.workload.generators.training.items import Compute
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
 
 
 def unpacked(layer: str, values: int, plan: ParallelPlan, gather_keys: Sequence[str]) -> Compute:

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from et import TraceTable
-from inputs.limits import MAX_NPUS
-from workload.errors import WorkloadError
-from workload.generators.models import weights
-from workload.generators.models.model import Model
-from workload.generators.training import ranks, rules, stages
-from workload.generators.training.interference import copied_groups
-from workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
-from workload.generators.training.rules import Framework
-from workload.generators.training.stage import Stage
-from workload.trace_sets.trace_set import TraceSet
+from nadi.et import TraceTable
+from nadi.inputs.limits import MAX_NPUS
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.models import weights
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training import ranks, rules, stages
+from nadi.workload.generators.training.interference import copied_groups
+from nadi.workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
+from nadi.workload.generators.training.rules import Framework
+from nadi.workload.generators.training.stage import Stage
+from nadi.workload.trace_sets.trace_set import TraceSet
 
 NODE_BYTES = 400  # Bytes of memory per node while a trace is generated and written, measured with traces of 10^6 nodes
 _NODES_PER_LAYER, _NODES_PER_LAYER_IN_PIECES = 50, 130

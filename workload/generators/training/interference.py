@@ -22,13 +22,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topologies.graph import Graph
-from workload.collectives.nccl.generations import AUTO, generation_of
-from workload.collectives.nccl.graph_search import planned
-from workload.compute.gpu import Gpu
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.rules import Framework
-from workload.shape import shape_of
+from nadi.topologies.graph import Graph
+from nadi.workload.collectives.nccl.generations import AUTO, generation_of
+from nadi.workload.collectives.nccl.graph_search import planned
+from nadi.workload.compute.gpu import Gpu
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.rules import Framework
+from nadi.workload.shape import shape_of
 
 TWO_WAVES = 2.0  # Slowdown of a persistent product if not all of its blocks find a free SM
 _HOSTS = 2  # Number of hosts for which channels are planned: NCCL uses as many channels for more hosts

@@ -5,8 +5,8 @@ The modules of the layers return lists of items; `workload.generators.training.b
 
 from typing import NamedTuple
 
-from et import CollectiveCommType
-from workload.compute.operators import Operator
+from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import Operator
 
 
 class Compute(NamedTuple):

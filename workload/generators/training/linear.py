@@ -26,10 +26,10 @@ an input is written by the operator before, so that the second one is a read and
 16 bits and written twice in FP8, or arrives in FP8 from a gather and is transposed. `weights_product` contains both.
 """
 
-from et import CollectiveCommType
-from workload.compute.operators import DTYPE_BYTES, Operator
-from workload.generators.training.items import Compute, GroupCollective, Items
-from workload.generators.training.shard import Operators, Shard
+from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import DTYPE_BYTES, Operator
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.workload.generators.training.shard import Operators, Shard
 
 
 def all_gather(

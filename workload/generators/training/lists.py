@@ -21,9 +21,9 @@ one, and without a trace nothing is prefetched: `prefetch=0`.
 
 from typing import NamedTuple
 
-from et import CollectiveCommType
-from workload.compute.operators import Operator
-from workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import Operator
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items
 
 PERSISTENT = 100_000  # Minimum size of a sharded tensor in elements (stage3_param_persistence_threshold)
 MAX_REUSE = 10**9  # Maximum distance between two uses of a tensor that is kept, in elements (stage3_max_reuse_distance)

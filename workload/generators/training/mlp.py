@@ -1,8 +1,8 @@
 """Plain MLPs, forward and backward."""
 
-from workload.generators.training.items import Compute, Items
-from workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
-from workload.generators.training.shard import Operators, Shard
+from nadi.workload.generators.training.items import Compute, Items
+from nadi.workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
+from nadi.workload.generators.training.shard import Operators, Shard
 
 
 def forward(shard: Shard) -> Items:

@@ -7,11 +7,11 @@ to the host after a layer's forward pass, overlapping the next layers, and retur
 
 from collections.abc import Sequence
 
-from workload.compute.operators import DTYPE_BYTES
-from workload.generators.memory.states import weight_bytes
-from workload.generators.training.items import Compute, Items, Memory
-from workload.generators.training.shard import Shard
-from workload.generators.training.units import ModelUnit
+from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.workload.generators.memory.states import weight_bytes
+from nadi.workload.generators.training.items import Compute, Items, Memory
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.units import ModelUnit
 
 _HOST_BYTES_PER_MICRO = 51_200
 """Host memory bandwidth per GPU in bytes per microsecond: a DGX A100 has 409.6 GB/s for 8 GPUs (two sockets with 8

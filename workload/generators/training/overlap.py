@@ -6,8 +6,8 @@ reduction follow the product of their rows, and later items wait for the last pi
 rows, only operators that treat each row separately are cut: attention's core is not.
 """
 
-from et import CollectiveCommType
-from workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.et import CollectiveCommType
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items
 
 PIECES = 4  # Number of pieces per collective, the same for all group sizes: an assumption of the model
 _BY_ROWS = ("gemm", "norm", "norm-backward", "elementwise", "dropout")

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from inputs import plug_ins
-from inputs.documents import checked
-from workload.errors import WorkloadError
-from workload.generators.training.pipeline import KIND, schedule_of
-from workload.generators.training.software import AUTO, known_profile, one_of
+from nadi.inputs import plug_ins
+from nadi.inputs.documents import checked
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.training.pipeline import KIND, schedule_of
+from nadi.workload.generators.training.software import AUTO, known_profile, one_of
 
 _MAX_NUMBER = 2**31 - 1
 

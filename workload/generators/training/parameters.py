@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from workload.generators.models import weights
-from workload.generators.models.model import Model
-from workload.generators.models.weights import Weights
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.stages import Chunk, chunks, padded_vocab
+from nadi.workload.generators.models import weights
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.models.weights import Weights
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.stages import Chunk, chunks, padded_vocab
 
 MEGATRON_MINIMUM, MEGATRON_PER_REPLICA = 40_000_000, 1_000_000
 """Elements per bucket: max(40 M, 1 M per replica) (Megatron-LM, core/distributed/distributed_data_parallel.py)."""

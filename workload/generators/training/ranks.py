@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
 
 
 class RankPlace(NamedTuple):

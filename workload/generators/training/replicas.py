@@ -19,19 +19,19 @@ reduces (`workload.generators.training.flat_copies`).
 from collections.abc import Sequence
 from functools import cached_property
 
-from et import CollectiveCommType
-from workload.compute.operators import DTYPE_BYTES
-from workload.generators.training import flat_copies, lists
-from workload.generators.training.items import Compute, GroupCollective, Items, Memory
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameters import (
+from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.workload.generators.training import flat_copies, lists
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items, Memory
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.parameters import (
     DEEPSPEED,
     MEGATRON_MINIMUM,
     MEGATRON_PER_REPLICA,
     ParameterBucket,
     buckets,
 )
-from workload.generators.training.units import HEAD, ModelUnit
+from nadi.workload.generators.training.units import HEAD, ModelUnit
 
 
 class Replicas:

@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from inputs.limits import MAX_NPUS
-from workload.errors import WorkloadError
-from workload.generators.models.model import Model
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.pipeline import schedule_of
-from workload.generators.training.software import profile
-from workload.generators.training.stages import layers_of_slots, micro_batches, pipeline_of, slots
+from nadi.inputs.limits import MAX_NPUS
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.pipeline import schedule_of
+from nadi.workload.generators.training.software import profile
+from nadi.workload.generators.training.stages import layers_of_slots, micro_batches, pipeline_of, slots
 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
 

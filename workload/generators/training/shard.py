@@ -1,9 +1,9 @@
 """One GPU's share of a model's activations and matrices under a parallel plan, and operators on it."""
 
-from workload.compute.operators import DTYPE_BYTES, Operator
-from workload.generators.models.model import Experts, LatentAttention, Model
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.stages import padded_vocab
+from nadi.workload.compute.operators import DTYPE_BYTES, Operator
+from nadi.workload.generators.models.model import Experts, LatentAttention, Model
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.stages import padded_vocab
 
 Operators = tuple[Operator, ...]
 

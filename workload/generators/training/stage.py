@@ -6,19 +6,19 @@ from functools import cached_property
 from itertools import zip_longest
 from types import MappingProxyType
 
-from et import TraceColumns, TraceTable
-from workload.generators.models.model import Model
-from workload.generators.training import offloaded, step_end
-from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
-from workload.generators.training.items import Compute, GroupCollective, only
-from workload.generators.training.linear import all_gather
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.pipeline import Work
-from workload.generators.training.ranks import neighbours, place, stage_size
-from workload.generators.training.replicas import Replicas
-from workload.generators.training.shard import Shard
-from workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
-from workload.generators.training.units import HEAD, ModelUnit, units
+from nadi.et import TraceColumns, TraceTable
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training import offloaded, step_end
+from nadi.workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
+from nadi.workload.generators.training.items import Compute, GroupCollective, only
+from nadi.workload.generators.training.linear import all_gather
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.pipeline import Work
+from nadi.workload.generators.training.ranks import neighbours, place, stage_size
+from nadi.workload.generators.training.replicas import Replicas
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
+from nadi.workload.generators.training.units import HEAD, ModelUnit, units
 
 _POSTED = "posted"  # Port of a receive: the computation after which the receive is posted
 NO_ROWS: Mapping[str, list[int]] = MappingProxyType({})

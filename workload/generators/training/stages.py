@@ -9,9 +9,9 @@ has two copies.
 from functools import lru_cache
 from typing import NamedTuple
 
-from workload.generators.models.model import Model
-from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.pipeline import PipelineSchedule, schedule_of
+from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
+from nadi.workload.generators.training.pipeline import PipelineSchedule, schedule_of
 
 VOCABULARY_ROWS = 128
 """Vocabulary rows per GPU are a multiple of it (default of Megatron's --make-vocab-size-divisible-by)."""

@@ -5,12 +5,12 @@ The order is that of Megatron-LM (core/distributed/finalize_model_grads.py, core
 
 from collections.abc import Sequence
 
-from et import CollectiveCommType
-from workload.compute.operators import Operator
-from workload.generators.training import offloaded
-from workload.generators.training.items import Compute, GroupCollective, Items
-from workload.generators.training.replicas import Replicas
-from workload.generators.training.shard import Shard
+from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import Operator
+from nadi.workload.generators.training import offloaded
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.workload.generators.training.replicas import Replicas
+from nadi.workload.generators.training.shard import Shard
 
 _NUMBER_BYTES = 4  # Bytes of a norm or a loss (FP32)
 _STATE_BYTES = 28

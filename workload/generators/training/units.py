@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from workload.generators.memory.activations import layer_activations
-from workload.generators.models import weights
-from workload.generators.models.weights import Weights
-from workload.generators.training import attention, experts, mlp, vocabulary
-from workload.generators.training.attention import renamed
-from workload.generators.training.items import Item, Items, only
-from workload.generators.training.overlap import overlapped
-from workload.generators.training.parameters import Tensors, tensors
-from workload.generators.training.shard import Shard
-from workload.generators.training.stages import Chunk, padded_vocab
+from nadi.workload.generators.memory.activations import layer_activations
+from nadi.workload.generators.models import weights
+from nadi.workload.generators.models.weights import Weights
+from nadi.workload.generators.training import attention, experts, mlp, vocabulary
+from nadi.workload.generators.training.attention import renamed
+from nadi.workload.generators.training.items import Item, Items, only
+from nadi.workload.generators.training.overlap import overlapped
+from nadi.workload.generators.training.parameters import Tensors, tensors
+from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import Chunk, padded_vocab
 
 HEAD = "head"  # Name of the unit that holds the final norm, the output layer and the loss
 

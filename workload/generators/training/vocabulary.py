@@ -5,10 +5,10 @@ tensor_parallel.ColumnParallelLinear), and DeepSeek-V3 keeps both in BF16 (arXiv
 their products and gathers use the data type of activations.
 """
 
-from et import CollectiveCommType
-from workload.generators.training.items import Compute, GroupCollective, Items
-from workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
-from workload.generators.training.shard import Shard
+from nadi.et import CollectiveCommType
+from nadi.workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
+from nadi.workload.generators.training.shard import Shard
 
 _LOSS_BYTES = 4  # Bytes per logit in the loss (FP32)
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from et.arrays import Int64, Mask, UInt64
-from workload.errors import Exchange, WorkloadError, alone
-from workload.kinds import BARRIER
-from workload.trace_sets.groups import GroupTable
-from workload.trace_sets.rank_traces import OwnTraces
-from workload.trace_sets.view import TraceView
+from nadi.et.arrays import Int64, Mask, UInt64
+from nadi.workload.errors import Exchange, WorkloadError, alone
+from nadi.workload.kinds import BARRIER
+from nadi.workload.trace_sets.groups import GroupTable
+from nadi.workload.trace_sets.rank_traces import OwnTraces
+from nadi.workload.trace_sets.view import TraceView
 
 _ANY_SIZE = -1
 

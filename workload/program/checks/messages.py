@@ -14,12 +14,12 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from et.arrays import Int32, Int64, Mask, UInt64, sums
-from et.checking.checked_trace import mixed
-from workload.errors import Exchange, WorkloadError, agree, alone, first_of
-from workload.node_kinds import SEND
-from workload.trace_sets.rank_traces import OwnTraces
-from workload.trace_sets.view import AS_WRITTEN, TraceView
+from nadi.et.arrays import Int32, Int64, Mask, UInt64, sums
+from nadi.et.checking.checked_trace import mixed
+from nadi.workload.errors import Exchange, WorkloadError, agree, alone, first_of
+from nadi.workload.node_kinds import SEND
+from nadi.workload.trace_sets.rank_traces import OwnTraces
+from nadi.workload.trace_sets.view import AS_WRITTEN, TraceView
 
 
 class _Kinds(NamedTuple):

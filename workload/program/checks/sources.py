@@ -10,20 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
-import inputs
-from et import read_groups
-from et.checking.check import open_trace
-from et.checking.fixing import TraceFix, changed_messages, safe_changes
-from et.checking.sources import AS_WRITTEN, Sources
-from et.framing import frame, write_frames
-from et.prefixes import GROUPS_NAME, npu_of
-from inputs.limits import MAX_NPUS
-from workload.errors import WorkloadError
-from workload.trace_sets import manifest
-from workload.trace_sets.files import is_set
-from workload.trace_sets.folder import staged_traces
-from workload.trace_sets.load import files_of, users_of_contents
-from workload.trace_sets.manifest import read_manifest
+from nadi import inputs
+from nadi.et import read_groups
+from nadi.et.checking.check import open_trace
+from nadi.et.checking.fixing import TraceFix, changed_messages, safe_changes
+from nadi.et.checking.sources import AS_WRITTEN, Sources
+from nadi.et.framing import frame, write_frames
+from nadi.et.prefixes import GROUPS_NAME, npu_of
+from nadi.inputs.limits import MAX_NPUS
+from nadi.workload.errors import WorkloadError
+from nadi.workload.trace_sets import manifest
+from nadi.workload.trace_sets.files import is_set
+from nadi.workload.trace_sets.folder import staged_traces
+from nadi.workload.trace_sets.load import files_of, users_of_contents
+from nadi.workload.trace_sets.manifest import read_manifest
 
 
 def sources_of(

@@ -3,14 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from et.arrays import Int32, Int64, Mask
-from inputs.limits import MAX_EQUAL_MESSAGES, TAGS
-from topologies.bounds import MAX_BYTES
-from workload.collectives.uneven.splits import check_splits
-from workload.errors import WorkloadError
-from workload.kinds import BARRIER
-from workload.node_kinds import SEND
-from workload.trace_sets.view import TraceView
+from nadi.et.arrays import Int32, Int64, Mask
+from nadi.inputs.limits import MAX_EQUAL_MESSAGES, TAGS
+from nadi.topologies.bounds import MAX_BYTES
+from nadi.workload.collectives.uneven.splits import check_splits
+from nadi.workload.errors import WorkloadError
+from nadi.workload.kinds import BARRIER
+from nadi.workload.node_kinds import SEND
+from nadi.workload.trace_sets.view import TraceView
 
 _AT_MOST = f"at most {MAX_BYTES} bytes"
 

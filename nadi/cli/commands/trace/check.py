@@ -4,10 +4,10 @@ from pathlib import Path
 
 import typer
 
-from inputs.limits import MAX_NPUS
 from nadi.cli.options import AsJson, named_path
 from nadi.cli.output import print_json, print_table
 from nadi.errors import ConfigError
+from nadi.inputs.limits import MAX_NPUS
 from nadi.launching.ending import unwound
 
 _PATH = "Trace set or folder of plain traces; DIR/NAME for NAME.<npu>.et; or a single file."
@@ -28,10 +28,10 @@ def check(
     out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
 ) -> None:
     """Check traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
-    from et.checking.finding import WARNING
-    from et.checks import check_traces
+    from nadi.et.checking.finding import WARNING
+    from nadi.et.checks import check_traces
     from nadi.reports.text.trace import render_check
-    from workload.program.checks.sources import sources_of, write_mended
+    from nadi.workload.program.checks.sources import sources_of, write_mended
 
     if fix != (out is not None):
         raise ConfigError(f"{'--fix' if fix else '-o'}: found alone; expected --fix and -o DIR together")

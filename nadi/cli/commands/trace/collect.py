@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-import inputs
+from nadi import inputs
 from nadi.cli.options import TracesOut
 from nadi.errors import ConfigError
 from nadi.terminal.printing import say
@@ -29,7 +29,7 @@ def collect(
     steps: str = typer.Option("3", metavar="N|N-M", help="Steps to record, from 2; each ends with an optimizer."),
 ) -> None:
     """Run a training script and record some of its steps on every rank with PyTorch's profiler."""
-    from et.pytorch.injected import nadi_collecting
+    from nadi.et.pytorch.injected import nadi_collecting
 
     match = _STEPS.fullmatch(steps)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)

@@ -23,13 +23,13 @@ def convert(
     as_json: bool = typer.Option(False, "--json", help="Print inputs, results and losses as JSON."),
 ) -> None:
     """Convert traces of PyTorch, ASTRA-sim, SimAI or GOAL to Chakra traces, and Chakra traces to JSON or GOAL."""
-    from et.errors import advising
-    from et.formats import chakra, chosen, format_of
+    from nadi.et.errors import advising
+    from nadi.et.formats import chakra, chosen, format_of
     from nadi.reports.text.trace import render_converted
-    from workload import read_set
-    from workload.trace_sets.expansion import expanded_tables
-    from workload.trace_sets.files import is_set
-    from workload.trace_sets.folder import check_prefix, staged_traces
+    from nadi.workload import read_set
+    from nadi.workload.trace_sets.expansion import expanded_tables
+    from nadi.workload.trace_sets.files import is_set
+    from nadi.workload.trace_sets.folder import check_prefix, staged_traces
 
     check_prefix(prefix)
     target, writer, to_options = chosen(target, "write", "--to")

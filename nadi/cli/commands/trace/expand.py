@@ -16,8 +16,8 @@ def expand(
     prefix: Prefix = "trace",
 ) -> None:
     """Write a trace set in the form that other tools read: a file per NPU with its own peers, and groups.json."""
-    from workload import expand as expanded
-    from workload import read_set
+    from nadi.workload import expand as expanded
+    from nadi.workload import read_set
 
     with unwound():
         traces = read_set(folder, keep_others=True)

@@ -15,8 +15,8 @@ from nadi.terminal.printing import say
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from et import TraceTable
-    from et.obfuscation import Level, SecretKey
+    from nadi.et import TraceTable
+    from nadi.et.obfuscation import Level, SecretKey
 
     Groups = Mapping[str, Any]
 
@@ -40,9 +40,9 @@ def obfuscate(
     as_json: AsJson = False,
 ) -> None:
     """Hide names, shapes, ids, groups and optionally sizes and times with a secret key; the structure stays."""
-    from et.obfuscation import level_of, read_secret
-    from workload.program.durations import with_times_on
-    from workload.trace_sets.files import is_set
+    from nadi.et.obfuscation import level_of, read_secret
+    from nadi.workload.program.durations import with_times_on
+    from nadi.workload.trace_sets.files import is_set
 
     level, secret = level_of(fidelity), read_secret(key_file)
     source = _trace_set(traces, groups) if is_set(traces) else _plain_traces(traces, groups)
@@ -77,8 +77,8 @@ def _hide(
     prepare_table: "Callable[[TraceTable], TraceTable]",
 ) -> dict[str, object]:
     """Hide traces in two passes: the first collects the values in use, the second writes each trace into `out`."""
-    from et.obfuscation import Obfuscation, Vocabulary
-    from et.obfuscation import obfuscate as hidden
+    from nadi.et.obfuscation import Obfuscation, Vocabulary
+    from nadi.et.obfuscation import obfuscate as hidden
 
     used = Vocabulary(groups=set(trace_source.groups))
     for table in trace_source.tables():
@@ -101,8 +101,8 @@ def _trace_set(folder: Path, groups_option: Path | None) -> _Source:
     """Return a source that holds the traces of a trace set in memory."""
     import dataclasses
 
-    from et import TraceError
-    from workload import read_set, write_set
+    from nadi.et import TraceError
+    from nadi.workload import read_set, write_set
 
     if groups_option is not None:
         raise TraceError(
@@ -121,9 +121,9 @@ def _trace_set(folder: Path, groups_option: Path | None) -> _Source:
 
 def _plain_traces(prefix_or_folder: Path, group_file_option: Path | None) -> _Source:
     """Return a source that holds one trace at a time in memory."""
-    from et import read_groups, read_trace, write_table
-    from et.prefixes import GROUPS_NAME, plain_traces
-    from workload.trace_sets.folder import staged_traces
+    from nadi.et import read_groups, read_trace, write_table
+    from nadi.et.prefixes import GROUPS_NAME, plain_traces
+    from nadi.workload.trace_sets.folder import staged_traces
 
     found = plain_traces(prefix_or_folder)
     beside = found.prefix.parent / GROUPS_NAME

@@ -18,11 +18,11 @@ def reduce_(
     """Drop nodes without duration, fuse chains of host operators, drop implied dependencies; simulated time stays."""
     import shutil
 
-    from et.reshape import find_files, reduce_trace
-    from et.reshape.files import companions
+    from nadi.et.reshape import find_files, reduce_trace
+    from nadi.et.reshape.files import companions
     from nadi.reports.text.trace import render_reduced
-    from workload.trace_sets.files import with_node_counts
-    from workload.trace_sets.folder import staged_traces
+    from nadi.workload.trace_sets.files import with_node_counts
+    from nadi.workload.trace_sets.folder import staged_traces
 
     files, beside = find_files(path), companions(path)
     names = [file.path.name for file in files] + sorted((file.name for file in beside), key="traces.json".__eq__)

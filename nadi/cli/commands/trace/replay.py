@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-import inputs
+from nadi import inputs
 from nadi.cli.options import AsJson, named_path
 from nadi.cli.output import print_json, print_table
 from nadi.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
-    from workload import Program, TraceSet
+    from nadi.workload import Program, TraceSet
 
 _MAX_RANKS = 1024
 _OVER = "Library: mpi, started by mpiexec; or PyTorch's gloo, started by torchrun or --ranks."

@@ -11,7 +11,7 @@ from nadi.cli.options import AsJson
 from nadi.cli.output import print_document
 
 if TYPE_CHECKING:
-    from et.selection import Coverage, TraceSelection
+    from nadi.et.selection import Coverage, TraceSelection
 
 _WHERE = "Files, or folders that are searched recursively: traces and trace sets."
 _RADIUS = "Distance in standard deviations within which a chosen trace covers others."
@@ -37,8 +37,8 @@ def select(
     """Choose representative traces by features and clusters, with weights, and print their coverage."""
     import numpy as np
 
-    from et import TraceError
-    from et.selection import choose, coverage
+    from nadi.et import TraceError
+    from nadi.et.selection import choose, coverage
 
     if each not in {"trace", "folder"}:
         raise TraceError(f"--each {each}: expected trace or folder")
@@ -60,8 +60,8 @@ def _measured(items: list[_Item]) -> "tuple[Any, Any]":
     """Return float64[items, features], and float64[items, 3]: nodes, bytes and microseconds as means over NPUs."""
     import numpy as np
 
-    from et import NodeType, read_trace
-    from et.selection import features
+    from nadi.et import NodeType, read_trace
+    from nadi.et.selection import features
 
     rows, sums = [], []
     for item in items:
@@ -89,8 +89,8 @@ def _items(paths: list[Path], *, by_folder: bool) -> list[_Item]:
 
 def _traces_below(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
     """Yield folder, file and number of NPUs of each trace, each once."""
-    from et import TraceError
-    from workload.trace_sets.files import describe_set, is_set
+    from nadi.et import TraceError
+    from nadi.workload.trace_sets.files import describe_set, is_set
 
     seen: set[Path] = set()
     for path in paths:

@@ -13,9 +13,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show counts by type, bytes by collective, dependencies and first nodes of a trace, or the traces of a set."""
-    import et
+    from nadi import et
     from nadi.reports.text.trace import render, render_set
-    from workload.trace_sets.files import describe_set, is_set
+    from nadi.workload.trace_sets.files import describe_set, is_set
 
     if is_set(file):
         print_document(describe_set(file), render_set, as_json=as_json)

@@ -29,11 +29,11 @@ def slice_(
     """Write the nodes that match all options; dependencies on removed nodes become dependencies on their ancestors."""
     import shutil
 
-    from et.reshape import Selection, find_files, slice_traces
-    from et.reshape.files import companions
+    from nadi.et.reshape import Selection, find_files, slice_traces
+    from nadi.et.reshape.files import companions
     from nadi.reports.text.trace import render_sliced
-    from workload.trace_sets.files import is_set
-    from workload.trace_sets.folder import staged_traces
+    from nadi.workload.trace_sets.files import is_set
+    from nadi.workload.trace_sets.folder import staged_traces
 
     if is_set(path):
         raise ConfigError(f"{path}: is a trace set, whose NPUs share traces; expected those of `nadi trace expand`")

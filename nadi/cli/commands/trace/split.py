@@ -17,9 +17,9 @@ def split(
     as_json: AsJson = False,
 ) -> None:
     """Divide a master trace into its original files, with their names, byte for byte."""
-    from et.reshape import read_index
-    from et.reshape import split as parted
-    from workload.trace_sets.folder import staged_traces
+    from nadi.et.reshape import read_index
+    from nadi.et.reshape import split as parted
+    from nadi.workload.trace_sets.folder import staged_traces
 
     index = read_index(file)
     names = [member.name for member in index.members] + [name for name, _ in index.companions]

@@ -20,11 +20,11 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Print operators, collectives, imbalance of sizes, waiting, overlap, and the critical path across ranks."""
-    from et.statistics import statistics
+    from nadi.et.statistics import statistics
     from nadi.reports.pages.imbalance import page
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.text.trace_statistics import render
-    from workload.trace_sets.files import read_ranks
+    from nadi.workload.trace_sets.files import read_ranks
 
     if out is not None:
         check_page(out)

@@ -12,8 +12,8 @@ from nadi.launching.ending import unwound
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
-    from et.synthesis import SynthesisRequest
-    from workload import TraceSet
+    from nadi.et.synthesis import SynthesisRequest
+    from nadi.workload import TraceSet
 
 _WHERE = "Trace sets to learn from (folders with traces.json), or folders that contain such folders."
 _LIKE = "Trace set whose stages, groups, passes and sizes are imitated. Default: an input chosen by --seed."
@@ -36,9 +36,9 @@ def synth(
     as_json: AsJson = False,
 ) -> None:
     """Learn from trace sets and generate a new, valid one of any size that contains nothing of the originals."""
-    from et import TraceError
-    from et.synthesis import generate, learn, request_of, stream_of
-    from workload import TraceSet, write_set
+    from nadi.et import TraceError
+    from nadi.et.synthesis import generate, learn, request_of, stream_of
+    from nadi.workload import TraceSet, write_set
 
     folders = _sets_below(paths)
     sets = [_with_times(folder, gpu) for folder in folders]
@@ -63,7 +63,7 @@ def synth(
 
 def _sets_below(paths: list[Path]) -> list[Path]:
     """Return the folders of the trace sets at or below the paths, each once."""
-    from et import TraceError
+    from nadi.et import TraceError
 
     folders: dict[Path, Path] = {}
     for path in paths:
@@ -76,9 +76,9 @@ def _sets_below(paths: list[Path]) -> list[Path]:
 
 def _with_times(folder: Path, gpu_name: str | None) -> "TraceSet":
     """Return a trace set whose compute nodes have durations: recorded ones, or on a GPU."""
-    from et import NodeType, TraceError
-    from workload import read_set
-    from workload.program.durations import with_times_on
+    from nadi.et import NodeType, TraceError
+    from nadi.workload import read_set
+    from nadi.workload.program.durations import with_times_on
 
     traces = read_set(folder)
     traces = dataclasses.replace(traces, traces=list(map(with_times_on(gpu_name), traces.traces)))
@@ -93,7 +93,7 @@ def _adjusted(
     request: "SynthesisRequest", nodes: int | None, ranks: int | None, bytes_factor: float, compute_factor: float
 ) -> "SynthesisRequest":
     """Return a request with the options' numbers of nodes and NPUs, bytes and compute time."""
-    from et.synthesis.request import MICROS
+    from nadi.et.synthesis.request import MICROS
 
     layout = request.layout if ranks is None else request.layout.scaled(ranks)
     times = 1.0 if nodes is None else nodes * layout.roles / request.events

@@ -36,7 +36,7 @@ def models(
 ) -> None:
     """List the models of the library with sizes and sources, or show one in full."""
     from nadi.reports.text.models import document, one, table
-    from workload.generators.models import find, names
+    from nadi.workload.generators.models import find, names
 
     if name:
         model = find(name)
@@ -57,11 +57,11 @@ def memory(
 ) -> None:
     """Print the peak memory of a training step per pipeline stage, and whether it fits."""
     from nadi.reports.text.models import frameworks, memory_document, memory_table
-    from topologies.bounds import MAX_BYTES
-    from topologies.units import parse_bytes_within
-    from workload.generators.memory import does_not_fit, estimate
-    from workload.generators.models import find
-    from workload.generators.training import parallel_plan
+    from nadi.topologies.bounds import MAX_BYTES
+    from nadi.topologies.units import parse_bytes_within
+    from nadi.workload.generators.memory import does_not_fit, estimate
+    from nadi.workload.generators.models import find
+    from nadi.workload.generators.training import parallel_plan
 
     known, chosen, own = find(model), parallel_plan(plan), frameworks(framework)
     memory_bytes = parse_bytes_within(gpu_memory, MAX_BYTES)
@@ -93,14 +93,14 @@ def transformer(
     force: Force = False,
 ) -> None:
     """Generate data-parallel training of a GPT-like transformer; gradient buckets overlap the backward pass."""
-    from inputs.documents import checked
+    from nadi.inputs.documents import checked
     from nadi.simulation.wiring.affordable import check_trace
-    from topologies.bounds import MAX_BYTES
-    from topologies.units import parse_bytes_within
-    from workload import expand
-    from workload.errors import WorkloadError
-    from workload.generators.models import Model, parameters, training_flops
-    from workload.generators.training import generator
+    from nadi.topologies.bounds import MAX_BYTES
+    from nadi.topologies.units import parse_bytes_within
+    from nadi.workload import expand
+    from nadi.workload.errors import WorkloadError
+    from nadi.workload.generators.models import Model, parameters, training_flops
+    from nadi.workload.generators.training import generator
 
     sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocab": vocab, "sequence": seq}
     model = checked(Model, {"name": "transformer", **sizes}, "transformer", WorkloadError)

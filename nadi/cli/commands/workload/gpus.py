@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from inputs.units import PS_PER_NS, PS_PER_US
 from nadi.cli.options import AsJson, named_path
 from nadi.cli.output import print_json, print_table
+from nadi.inputs.units import PS_PER_NS, PS_PER_US
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
-    from workload.compute import Gpu
+    from nadi.workload.compute import Gpu
 
 _SEQUENCE_PARALLEL = "Norms process their share of the tokens."
 _GPU = "GPU to show with its sources: a name or a TOML file."
@@ -19,7 +19,7 @@ _GPU = "GPU to show with its sources: a name or a TOML file."
 
 def gpus(gpu: str | None = typer.Argument(None, metavar="[GPU]", help=_GPU), as_json: AsJson = False) -> None:
     """List the GPUs for [compute] gpu and the tables of measured times."""
-    from workload.compute import find_gpu, gpu_names
+    from nadi.workload.compute import find_gpu, gpu_names
 
     known = [find_gpu(name) for name in (gpu_names() if gpu is None else (gpu,))]
     if as_json:
@@ -48,7 +48,7 @@ def operator_times(
     dtype: str = typer.Option("bf16", help="Data type."),
 ) -> None:
     """Convert AICB's measured times, which lack shapes, to a table for [compute] tables."""
-    from workload.compute import AicbModel, read_aicb, write_table
+    from nadi.workload.compute import AicbModel, read_aicb, write_table
 
     sizes: dict[str, Any] = {"hidden": hidden, "heads": heads, "vocab": vocab, "sequence": seq, "ffn": ffn, "tp": tp}
     sizes |= {"micro_batch": micro_batch, "parameters": parameters}
@@ -63,7 +63,7 @@ def _show_all(gpus: "list[Gpu]") -> None:
     """Print a row per GPU, and which measured tables exist."""
     from nadi.terminal.readable import size_text
     from nadi.terminal.tables import FittedTable, name_column
-    from workload.compute import nvidia, table_names
+    from nadi.workload.compute import nvidia, table_names
 
     rates = "16-bit TFLOP/s", ("fp8 TFLOP/s", 2), "memory", "TB/s", ("SMs", 3)
     table = FittedTable("", name_column("GPU"), *rates, name_column("attention", 1))
@@ -81,7 +81,7 @@ def _show_all(gpus: "list[Gpu]") -> None:
 
 def _vendor_tables(gpu: "Gpu") -> str:
     """Return which of NVIDIA's measured tables a GPU has, in words."""
-    from workload.compute import nvidia
+    from nadi.workload.compute import nvidia
 
     if not gpu.nvidia_tables:
         return "none of this GPU"

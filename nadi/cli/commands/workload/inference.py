@@ -55,14 +55,14 @@ def inference(
     from nadi.cli.commands.workload.serving_network import network
     from nadi.launching.progress import progress
     from nadi.simulation.wiring.affordable import check_trace
-    from topologies.clusters import find as find_cluster
-    from workload.compute import find_gpu
-    from workload.generators.inference import Lengths, RequestStream, Serving, requests_of
-    from workload.generators.inference.deployment import engines
-    from workload.generators.inference.generator import nodes_at_least, nodes_at_most, traces_of
-    from workload.generators.models import find
-    from workload.generators.training import parallel_plan
-    from workload.generators.training.generator import NODE_BYTES
+    from nadi.topologies.clusters import find as find_cluster
+    from nadi.workload.compute import find_gpu
+    from nadi.workload.generators.inference import Lengths, RequestStream, Serving, requests_of
+    from nadi.workload.generators.inference.deployment import engines
+    from nadi.workload.generators.inference.generator import nodes_at_least, nodes_at_most, traces_of
+    from nadi.workload.generators.models import find
+    from nadi.workload.generators.training import parallel_plan
+    from nadi.workload.generators.training.generator import NODE_BYTES
 
     if bool(prefill_plan) != bool(decode_plan) or bool(plan) == bool(decode_plan):
         raise ConfigError("expected --plan, or both --prefill-plan and --decode-plan")

@@ -4,22 +4,21 @@ from functools import cache
 
 import numpy as np
 
-import topologies
-import workload
+from nadi import topologies, workload
 from nadi.configuration.sections import NetworkSection
+from nadi.pdes.fidelity import FASTEST
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts, Curve
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
-from pdes.fidelity import FASTEST
-from topologies.clusters import find
-from workload import KINDS, CollectiveSettings
-from workload.collectives import defaults_on
-from workload.generators.inference.clock import Link, Network
-from workload.generators.training import ParallelPlan, ranks
-from workload.generators.training.items import GroupCollective
-from workload.kinds import ALL_GATHER
-from workload.program.sends import SendColumns
+from nadi.topologies.clusters import find
+from nadi.workload import KINDS, CollectiveSettings
+from nadi.workload.collectives import defaults_on
+from nadi.workload.generators.inference.clock import Link, Network
+from nadi.workload.generators.training import ParallelPlan, ranks
+from nadi.workload.generators.training.items import GroupCollective
+from nadi.workload.kinds import ALL_GATHER
+from nadi.workload.program.sends import SendColumns
 
 
 def network(cluster_name: str, num_gpus: int) -> Network:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.cli.options import Force, TracesOut
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
-    from workload.generators.point_to_point.message_sizes import Sizes
-    from workload.generators.point_to_point.traces import MessageSequence
+    from nadi.workload.generators.point_to_point.message_sizes import Sizes
+    from nadi.workload.generators.point_to_point.traces import MessageSequence
 
     Traffic = tuple[MessageSequence, str]  # messages, and a text for the result line
 
@@ -56,7 +56,7 @@ def incast(
     seed: Seed = 1,
 ) -> "Traffic":
     """Generate incast: many NPUs send to one."""
-    from workload.generators.point_to_point import traces
+    from nadi.workload.generators.point_to_point import traces
 
     senders = npus - 1 if fan_in is None else fan_in
     return traces.incast(npus, senders, messages, _sizes(size), seed, receiver), ""
@@ -65,21 +65,21 @@ def incast(
 def permutation(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate a permutation: each NPU sends to one random NPU and receives from one."""
     # Returns the traces, and a note for the user, "" = none.
-    from workload.generators.point_to_point import traces
+    from nadi.workload.generators.point_to_point import traces
 
     return traces.permutation(npus, messages, _sizes(size), seed), ""
 
 
 def pairs(npus: Npus = 8, stride: Stride = None, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate pairs: NPUs i and i + stride send to each other."""
-    from workload.generators.point_to_point import traces
+    from nadi.workload.generators.point_to_point import traces
 
     return traces.pairs(npus, npus // 2 if stride is None else stride, messages, _sizes(size), seed), ""
 
 
 def all_to_all(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate an all-to-all: each NPU sends to all others sequentially, the next NPU first."""
-    from workload.generators.point_to_point import traces
+    from nadi.workload.generators.point_to_point import traces
 
     return traces.all_to_all(npus, messages, _sizes(size), seed), ""
 
@@ -111,10 +111,10 @@ def bursty(
 
 def _random(process: str, npus: int, load: float, rate: str, duration: str, size: str, seed: int) -> "Traffic":
     """Return messages to random NPUs at the times of an arrival process, and the load that they offer."""
-    from topologies.bounds import LONGEST_PS, MEMORY_RATE_BPS
-    from topologies.units import parse_rate_within, parse_time_within
-    from workload.generators.point_to_point import traces
-    from workload.generators.point_to_point.arrivals import arrivals
+    from nadi.topologies.bounds import LONGEST_PS, MEMORY_RATE_BPS
+    from nadi.topologies.units import parse_rate_within, parse_time_within
+    from nadi.workload.generators.point_to_point import traces
+    from nadi.workload.generators.point_to_point.arrivals import arrivals
 
     rate_bps, duration_ps = parse_rate_within(rate, MEMORY_RATE_BPS), parse_time_within(duration, LONGEST_PS)
     made = traces.random_messages(npus, load, rate_bps, duration_ps, _sizes(size), seed, arrivals(process))
@@ -124,7 +124,7 @@ def _random(process: str, npus: int, load: float, rate: str, duration: str, size
 
 def _sizes(text: str) -> "Sizes":
     """Parse the distribution of message sizes that an option gives."""
-    from workload.generators.point_to_point.message_sizes import message_sizes
+    from nadi.workload.generators.point_to_point.message_sizes import message_sizes
 
     return message_sizes(text)
 
@@ -138,8 +138,8 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
         made, more = pattern(**own)
         from nadi.simulation.wiring.affordable import check_trace
         from nadi.terminal.readable import amount_text
-        from workload.generators.point_to_point.message_traces import NODE_BYTES
-        from workload.generators.point_to_point.traces import write
+        from nadi.workload.generators.point_to_point.message_traces import NODE_BYTES
+        from nadi.workload.generators.point_to_point.traces import write
 
         check_trace(made.nodes, fewer="NPUs or messages", node_bytes=NODE_BYTES, force=force)
         files = write(made, out, prefix, first_npu)

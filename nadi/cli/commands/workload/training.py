@@ -12,8 +12,8 @@ from nadi.launching.ending import unwound
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
-    from workload import TraceSet
-    from workload.generators.training.rules import Framework
+    from nadi.workload import TraceSet
+    from nadi.workload.generators.training.rules import Framework
 
 _MODEL = "Model of `nadi workload models`, TOML file, or config.json of Hugging Face."
 _PLAN = "Parallel plan, such as tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full."
@@ -43,9 +43,9 @@ def _command(framework: "Framework") -> Callable[..., None]:
         model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
     ) -> None:
         from nadi.simulation.wiring.affordable import check_trace
-        from workload.generators.models import find
-        from workload.generators.training import parallel_plan
-        from workload.generators.training.generator import NODE_BYTES, generate, nodes_at_most
+        from nadi.workload.generators.models import find
+        from nadi.workload.generators.training import parallel_plan
+        from nadi.workload.generators.training.generator import NODE_BYTES, generate, nodes_at_most
 
         known, chosen = find(model), parallel_plan(plan)
         nodes = nodes_at_most(known, chosen, framework)
@@ -59,8 +59,8 @@ def _command(framework: "Framework") -> Callable[..., None]:
 
 def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:
     """Write a trace set into `out`, or if `expand`, a trace per NPU; return a description of the result."""
-    from workload import expand as expanded
-    from workload import write_set
+    from nadi.workload import expand as expanded
+    from nadi.workload import write_set
 
     if expand:
         written = expanded(traces, out, prefix)

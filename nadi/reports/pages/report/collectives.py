@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from et.arrays import Int64
-from inputs.arrow import numpy_column
+from nadi.et.arrays import Int64
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.analysis.alike import CollectiveKey, slowest
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import figure, style

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from inputs.arrow import arrow_numbers, numpy_column
+from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import balance
 from nadi.reports.pages.charts import bars

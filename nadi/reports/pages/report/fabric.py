@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from et.arrays import Int64
-from inputs.arrow import numpy_column
 from nadi.errors import ConfigError
+from nadi.et.arrays import Int64
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
+from nadi.pdes.fidelity import REFERENCE
 from nadi.reports.pages.charts import Plotly, figure
 from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot, Table, from_terminal
 from nadi.reports.pages.places import MAX_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
 from nadi.reports.text.run import busiest_links, limits_table
 from nadi.terminal.printing import in_page
-from pdes.fidelity import REFERENCE
-from topologies import Graph, TopologyError
+from nadi.topologies import Graph, TopologyError
 
 MAX_ROWS = 20
 MAX_NAMED = 48

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from inputs.units import PS_PER_S
+from nadi.inputs.units import PS_PER_S
 from nadi.insight.runs import Run
 from nadi.reports.pages.page import Fact, Facts, PageSection, Paragraph, Part
 from nadi.terminal.readable import amount_text, time_text

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Float64, Int64
-from inputs.arrow import numpy_column
 from nadi.configuration.from_model import training_plan
+from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Heading, PageSection, Part, Plot, Table

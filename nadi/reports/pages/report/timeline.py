@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from et.arrays import Float64, Int64
-from inputs.arrow import arrow_numbers, numpy_column
+from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import heat_map
 from nadi.reports.pages.network import time_before

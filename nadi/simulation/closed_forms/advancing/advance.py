@@ -9,10 +9,9 @@ matter, and one NPU of a class (`likeness`) can represent the class.
 
 import numpy as np
 
-from nadi.simulation.closed_forms.advancing.state import state_of
-from pdes import LONGEST_RUN_PS
-from pdes.kernels import heap_pop, heap_push, inline, kernel, mix2, mix3, outline
-from pdes.traces import (
+from nadi.pdes import LONGEST_RUN_PS
+from nadi.pdes.kernels import heap_pop, heap_push, inline, kernel, mix2, mix3, outline
+from nadi.pdes.traces import (
     COMPUTE_LANE,
     KIND_COLLECTIVE,
     KIND_COMPUTE,
@@ -38,6 +37,7 @@ from pdes.traces import (
     tell_of,
     wait_for_lane,
 )
+from nadi.simulation.closed_forms.advancing.state import state_of
 
 # Kinds of events; events of one moment are handled in this order. A lane's event is EVENT_LANE + lane; at EVENT_RUNS a
 # collective takes its first step. Kind 0 begins the run.

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pdes.arrays import Int32, Int64, Program
-from workload.node_kinds import RECV, SEND
+from nadi.pdes.arrays import Int32, Int64, Program
+from nadi.workload.node_kinds import RECV, SEND
 
 Words = NDArray[np.uint64]
 

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nadi.pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
+from nadi.pdes.arrays import Int64, Program
+from nadi.pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
-from pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
-from pdes.arrays import Int64, Program
-from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 
 EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
 _MIN_PS = 1  # minimum time of a collective or a message: effects on other NPUs come later than their cause

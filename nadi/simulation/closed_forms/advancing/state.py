@@ -4,8 +4,8 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.kernels import Int32, Int64, Row, reader, word
-from pdes.traces import RowStates, Trace, Turns
+from nadi.pdes.kernels import Int32, Int64, Row, reader, word
+from nadi.pdes.traces import RowStates, Trace, Turns
 
 
 class RunState(

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from pdes.kernels import inline, kernel, mix, mix2
+from nadi.pdes.kernels import inline, kernel, mix, mix2
 
 PENDING = 10_000  # number of entries of the heap
 ROUNDS = 2_000_000  # number of pop and push pairs per measurement

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import inputs
-from workload.collectives.custom.msccl import KIND_OF, WIRE_OF
-from workload.errors import WorkloadError
+from nadi import inputs
+from nadi.workload.collectives.custom.msccl import KIND_OF, WIRE_OF
+from nadi.workload.errors import WorkloadError
 
 _EXPECTED = "an execution plan of MSCCL++ (JSON with gpus)"
 _LARGEST_NUMBER = 1 << 20

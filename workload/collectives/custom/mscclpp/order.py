@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from workload.collectives.custom.mscclpp.document import READS_PACKETS, PlanGpu, PlanOperation, Span, overlap
-from workload.errors import WorkloadError
+from nadi.workload.collectives.custom.mscclpp.document import READS_PACKETS, PlanGpu, PlanOperation, Span, overlap
+from nadi.workload.errors import WorkloadError
 
 Place = tuple[int, int]
 """Thread block, and number of an operation in it."""

@@ -13,8 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from workload.collectives.custom.msccl import MscclAlgorithm, MscclGpu, MscclStep, ThreadBlock, _final_output, _Memory
-from workload.collectives.custom.mscclpp.document import (
+from nadi.workload.collectives.custom.msccl import (
+    MscclAlgorithm,
+    MscclGpu,
+    MscclStep,
+    ThreadBlock,
+    _final_output,
+    _Memory,
+)
+from nadi.workload.collectives.custom.mscclpp.document import (
     PAIRS,
     READS_PACKETS,
     SIGNALS,
@@ -26,9 +33,9 @@ from workload.collectives.custom.mscclpp.document import (
     overlap,
     read_document,
 )
-from workload.collectives.custom.mscclpp.order import Place, Turn, turns_of
-from workload.collectives.plans.plan import AT_ONCE, MAX_CONNECTIONS, Lane, Plans, each_its_own
-from workload.errors import WorkloadError
+from nadi.workload.collectives.custom.mscclpp.order import Place, Turn, turns_of
+from nadi.workload.collectives.plans.plan import AT_ONCE, MAX_CONNECTIONS, Lane, Plans, each_its_own
+from nadi.workload.errors import WorkloadError
 
 _BYTE = (1, 1 << 30)  # wire of a signal: of any buffer a byte, rounded up
 _LARGEST_CHUNKS = 1 << 24

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from inputs.documents import checked, read_toml
-from topologies.units import parse_bytes, parse_link_rate
-from workload.errors import WorkloadError
+from nadi.inputs.documents import checked, read_toml
+from nadi.topologies.units import parse_bytes, parse_link_rate
+from nadi.workload.errors import WorkloadError
 
 Triple = tuple[float, float, float]
 

@@ -8,9 +8,9 @@ A module defines `Pipeline`, a subclass of `PipelineSchedule` (`schedule.py`) wi
 the other members where the schedule differs from one that has a single chunk per stage.
 """
 
-from inputs import plug_ins
-from workload.errors import WorkloadError
-from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
+from nadi.inputs import plug_ins
+from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
 KIND = "pipeline schedule"
 

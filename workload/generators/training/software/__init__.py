@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticCustomError
 
-import inputs
+from nadi import inputs
 
 AUTO = "auto"
 _FOLDER = Path(__file__).parent
