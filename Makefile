@@ -1,10 +1,12 @@
-# Every target sets up .venv in the clone from nothing but Python >= 3.11, gcc and make.
-# The stamp makes it cheap to repeat: only a change of pyproject.toml installs again.
+# Every target sets up .venv in the clone from nothing but Python >= 3.11 and make: `make demo` and `make bench` with what
+# users need, the others with the tools of developers, too.
+# The stamps make it cheap to repeat: only a change of pyproject.toml installs again.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TOOLS := $(VENV)/.installed-tools
 DEMO := demo-out
 WORKERS ?= 2
 PYTEST ?= --durations=25
@@ -26,8 +28,9 @@ BOUNDS_CACHE ?= $(HOME)/.cache/nadi/configuration/bounds-check
 .PHONY: help setup demo test test-more test-all coverage fuzz fuzz-bounds fuzz-files fuzz-results fuzz-checkpoints kernels lint bench docs clean
 
 help:
+	@echo "make setup   install what users need"
 	@echo "make demo    install, make traces, simulate them, print the report"
-	@echo "make test    install, lint, run the tests (WORKERS=2 beside each other)"
+	@echo "make test    install tools, lint, run the tests (WORKERS=2 beside each other)"
 	@echo "make test-more  all cases of sampled products, SLURM, two hosts, and what takes long"
 	@echo "make test-all  both"
 	@echo "make coverage  lines that the tests execute, kernels included"
@@ -47,6 +50,10 @@ $(STAMP): pyproject.toml
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "nadi needs Python 3.11 or later; say make PYTHON=/path/to/python3.11"; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable .
+	@touch $@
+
+$(TOOLS): $(STAMP)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[mpi,dev]'
 	@touch $@
 

@@ -180,7 +180,7 @@ def is_kept(function: Callable[..., Any]) -> bool:
 
 def code_name(function: Callable[..., Any]) -> str:
     """Return the beginning of the name of a function's cache file; parameters and processor follow after a dash."""
-    module = hash_of_plug_in(function.__module__) or function.__module__.removeprefix("pdes.")
+    module = hash_of_plug_in(function.__module__) or function.__module__.removeprefix("nadi.pdes.")
     return f"{module}.{function.__qualname__}"
 
 

@@ -10,18 +10,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).parents[1]
 FOLDERS = (
     "compiling",
-    "nadi/studies/benchmarks/instruments",
-    "nadi/simulation/closed_forms/advancing",
-    "nadi/simulation/trace_decoding",
     "pdes",
+    "simulation/closed_forms/advancing",
+    "simulation/trace_decoding",
+    "studies/benchmarks/instruments",
 )
-"""Folders of all files with kernels and of the project's files that those import (tests/rules/kernels.py)."""
+"""Folders of `nadi` that hold all kernels, and all files that those import (tests/rules/kernels.py)."""
 _IMPORTED_AT_S = time.time()
 _UNCHANGING = {"numpy", *sys.stdlib_module_names}
-_PACKAGES = tuple(f"{folder.replace('/', '.')}." for folder in FOLDERS)
+_PACKAGES = tuple(f"nadi.{folder.replace('/', '.')}." for folder in FOLDERS)
 
 
 def are_hashed(module: str) -> bool:
@@ -60,7 +60,8 @@ def files() -> list[Path]:
 
 def modules() -> list[str]:
     """Return the import names of all sources."""
-    return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files()]
+    names = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files())
+    return [f"nadi.{name}".removesuffix(".__init__") for name in names]
 
 
 def have_changed() -> bool:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from nadi.inputs.reading import LARGEST_TEXT_BYTES, read_bytes
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).parents[2]
 _BEGAN_S = time.time()
 LOADED: dict[str, str] = {}  # SHA-256 of the source that this process runs, by the path of a plug-in from outside
 _MAX_CHARACTERS = 400  # of the description of an error in a plug-in

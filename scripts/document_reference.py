@@ -9,6 +9,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import typer
@@ -153,7 +154,10 @@ def _section(kind: type[Row]) -> list[str]:
 
 
 def _file(kind: type[Row]) -> str:
-    return f"{kind.__module__.replace('.', '/')}.py"
+    root = Path(__file__).parents[1]
+    return str(
+        (root / f"{kind.__module__.replace('.', '/')}.py").resolve().relative_to(root)
+    )  # "pdes", not "nadi/pdes"
 
 
 def _size(kind: type[Row]) -> str:

@@ -1,4 +1,4 @@
-"""The roofline beside NVIDIA's measured kernel times, by GPU and class of operators; needs `nadi[measured]`.
+"""The roofline beside NVIDIA's measured kernel times, by GPU and class of operators; needs aiconfigurator-core.
 
     python scripts/kernel_tables.py [-o FILE.json] [--rows 1000] [--seed 1] [GPU ...]
 
@@ -46,7 +46,7 @@ def results(gpus: Sequence[str], row_count: int, seed: int) -> Iterator[tuple[st
     # row_count: number of rows of each class that are drawn from NVIDIA's tables with `seed`.
     root = nvidia.folder()
     if root is None:
-        raise SystemExit(f"{nvidia.PACKAGE} is not installed; expected pip install 'nadi[measured]'")
+        raise SystemExit(f"{nvidia.PACKAGE} is not installed; expected {nvidia.INSTALL}")
     for name in gpus:
         gpu, draw = find_gpu(name), np.random.default_rng(seed)
 

@@ -1,10 +1,7 @@
 """The command-line application, built from the modules in nadi/cli/commands."""
 
-import json
 import subprocess
 from functools import cache
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,8 +9,8 @@ from typer.main import get_command
 
 from nadi import __version__
 from nadi.cli import commands
+from nadi.launching.sources import COMMIT, PACKAGE
 
-_ROOT = Path(__file__).parents[2]
 _SHORT_HASH_DIGITS = 12
 
 
@@ -46,18 +43,15 @@ def _version(is_asked: bool) -> None:
 
 
 def _commit() -> str:
-    """Return the abbreviated hash of the checkout or of what pip installed from a repository; empty if unknown."""
-    if (_ROOT / ".git").exists():
-        command = ["git", "-C", str(_ROOT), "rev-parse", f"--short={_SHORT_HASH_DIGITS}", "HEAD"]
+    """Return the abbreviated hash of the checkout, or of the one that a wheel was built from; empty if unknown."""
+    if (PACKAGE.parent / ".git").exists():
+        command = ["git", "-C", str(PACKAGE.parent), "rev-parse", f"--short={_SHORT_HASH_DIGITS}", "HEAD"]
         try:
             return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603 - fixed words
         except (OSError, subprocess.SubprocessError):
             return ""
-    try:
-        origin = json.loads(metadata.distribution("nadi").read_text("direct_url.json") or "{}")
-    except metadata.PackageNotFoundError:
-        return ""
-    return str(origin.get("vcs_info", {}).get("commit_id", ""))[:_SHORT_HASH_DIGITS]
+    built_from = PACKAGE / COMMIT
+    return built_from.read_text(encoding="utf-8").strip() if built_from.exists() else ""
 
 
 def _options(

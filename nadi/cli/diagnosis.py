@@ -125,20 +125,20 @@ def _tables() -> MachineFinding:
     """Report the version of NVIDIA's measured tables."""
     from nadi.workload.compute import nvidia
 
-    found = nvidia.installed() or "not installed (optional: pip install 'nadi[measured]')"
+    found = nvidia.installed() or f"not installed (optional: {nvidia.INSTALL})"
     return MachineFinding(True, "NVIDIA's tables", found)
 
 
 def _launcher() -> MachineFinding:
     """Check that an MPI launcher is installed."""
     path = _mpiexec()
-    fix = "pip install 'nadi[mpi]', or install an MPI; only runs on several ranks need it"
+    fix = "pip install mpi4py mpich, or install an MPI; only runs on several ranks need it"
     return MachineFinding(path is not None, "MPI launcher", str(path or "no mpiexec"), fix)
 
 
 def _mpi() -> MachineFinding:
     """Check that two ranks see each other: the launcher of another MPI starts independent worlds of one rank."""
-    fix = "pip install 'nadi[mpi]'; only runs on several ranks need it"
+    fix = "pip install mpi4py mpich; only runs on several ranks need it"
     if importlib.util.find_spec("mpi4py") is None:
         return MachineFinding(False, "MPI", "no mpi4py", fix)
     launcher = _mpiexec()

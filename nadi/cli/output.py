@@ -74,11 +74,9 @@ def write_charts(folder: Path, page: Any, *, err: bool) -> None:  # noqa: ANN401
     say(f"figures: {folder}, {len(names)} as SVG, PDF and CSV", err=err)
 
 
-def say_results(folder: Path, page: str, *, err: bool) -> None:
-    """Print the folder of results, and a note if it lacks the page because plotly is not installed."""
-    from nadi.reports.pages import missing_page_note
-
-    say(f"results: {folder}{missing_page_note(page)}", err=err)
+def say_results(folder: Path, *, err: bool) -> None:
+    """Print the folder of results."""
+    say(f"results: {folder}", err=err)
 
 
 def print_timeline(out: Path, timeline: Any, counters: str = "", *, as_json: bool) -> None:  # noqa: ANN401 - either timeline

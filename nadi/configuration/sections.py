@@ -444,7 +444,7 @@ class ComputeSection(Section):
     vendor_tables: Annotated[bool, needs(MODELLED, OPERATORS)] = Field(
         True,
         description="whether operators that `tables` does not have take their times from NVIDIA's measured tables; "
-        "they need the package aiconfigurator-core (`pip install nadi[measured]`)",
+        "they need the package aiconfigurator-core",
     )
     scale_from: Annotated[str | None, named_files.GPU, needs(MODELLED, OPERATORS)] = Field(
         None, description="GPU whose measured times are scaled if the tables have no times of gpu"

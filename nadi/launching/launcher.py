@@ -126,7 +126,7 @@ def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py 
 def check_installed(num_ranks: int) -> None:
     """Raise LauncherError if several ranks would start with this Python, which has no mpi4py."""
     if num_ranks > 1 and importlib.util.find_spec("mpi4py") is None:
-        raise LauncherError(f"{num_ranks} ranks of {sys.executable}, but mpi4py is missing; pip install 'nadi[mpi]'")
+        raise LauncherError(f"{num_ranks} ranks of {sys.executable}, but mpi4py is missing; pip install mpi4py mpich")
 
 
 def connected_ranks(environ: Mapping[str, str]) -> RankGather:
@@ -146,14 +146,14 @@ def _world(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py i
     except ImportError:
         launched, variable = launched_size(environ)
         started = f"{launched} processes were started ({variable})" if launched else f"{variable} is set"
-        fix = f"pip install 'nadi[mpi]', or set {LAUNCHER_VARIABLE}=none for runs of one process"
+        fix = f"pip install mpi4py mpich, or set {LAUNCHER_VARIABLE}=none for runs of one process"
         raise LauncherError(f"{started}, but mpi4py is missing; {fix}") from None
     mpi4py.rc.initialize = False  # MPI_Init ends the process if launcher and library do not fit
     mpi4py.rc.finalize = True
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        reason, fix = " ".join(str(error).split()), "pip install 'nadi[mpi]', or load the cluster's MPI"
+        reason, fix = " ".join(str(error).split()), "pip install mpi4py mpich, or load the cluster's MPI"
         raise LauncherError(f"mpi4py finds no MPI ({reason}); {fix}") from None
     library = MPI.Get_library_version()
     if not MPI.Is_initialized():

@@ -1,18 +1,19 @@
 """The hash of Nadi's sources: results with equal hashes come from the same code."""
 
+import glob
 import hashlib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-SOURCES = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")  # folders of the root
+PACKAGE = Path(__file__).parents[1]
+COMMIT = "commit.txt"  # file of a wheel: the commit that it was built from (scripts/build_hook.py)
 
 
-def source_hash(root: Path = ROOT) -> str:
-    """Return a hash of the paths and contents of all code and tables below the root folder."""
+def source_hash(package: Path = PACKAGE) -> str:
+    """Return a hash of the paths and contents of all code and tables in the folder of the package."""
     digest = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((root / folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                content = path.read_bytes()
-                digest.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)
+    for name in sorted(glob.iglob("**/*", root_dir=package, recursive=True)):  # noqa: PTH207 - rglob follows no links
+        path = package / name
+        if path.is_file() and "__pycache__" not in path.parts and name != COMMIT:
+            content = path.read_bytes()
+            digest.update(f"{name} {len(content)} ".encode() + content)
     return digest.hexdigest()

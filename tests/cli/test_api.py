@@ -153,7 +153,8 @@ def test_findings_of_a_folder_without_results_are_refused(tmp_path, name):
         getattr(package, name)(tmp_path)
 
 
-HEAVY = {"numba", "pyarrow", "numpy", "pandas", "pydantic", "rich", "networkx", "pdes", "et", "topologies", "workload"}
+HEAVY = {"numba", "pyarrow", "numpy", "pandas", "pydantic", "rich", "networkx"}
+HEAVY |= {"nadi.pdes", "nadi.et", "nadi.topologies", "nadi.workload"}
 
 
 def test_importing_is_light():

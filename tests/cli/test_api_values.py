@@ -200,6 +200,4 @@ def test_a_notebook_gets_one_line_written_anew(monkeypatch):
 
 
 def test_types_are_shipped():
-    root = Path(package.__file__).parents[1]
-    for name in ("nadi", "pdes", "compiling", "partition", "et", "inputs", "workload", "topologies"):
-        assert (root / name / "py.typed").is_file(), name
+    assert Path(package.__file__).with_name("py.typed").is_file()

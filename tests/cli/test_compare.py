@@ -142,7 +142,6 @@ def test_workers_are_compared(nadi, finished):
 
 
 def test_tables_and_page(nadi, finished, tmp_path):
-    pytest.importorskip("plotly")
     fast, slow = finished("fast"), finished("slow", rate="50Gbps")
     outcome = nadi("compare", fast, slow, "-o", tmp_path / "page.html")
     assert outcome.code == 0, outcome.err

@@ -392,7 +392,6 @@ def test_the_command_and_the_run_file(nadi, finished, step, table, tmp_path):
 
 
 def test_the_report_has_a_section(finished, step, table):
-    pytest.importorskip("plotly")
     from nadi.reports.pages.report.energy import section
 
     run = finished([step] * 4, 'spec = "switch:npus=4,rate=100Gbps,delay=1us"', f'[energy]\ntable = "{table.name}"\n')

@@ -10,15 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import nadi.energy
-import workload.compute
-import workload.generators.models
 from nadi import et
 from nadi.configuration.input_files import files_read, naming_keys
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.configuration.values import Section
 from nadi.topologies import build, write_toml
-from nadi.workload import TraceSet, npu_of, write_set
+from nadi.workload import TraceSet, compute, npu_of, write_set
+from nadi.workload.generators import models
 from tests.running import simulate
 from tests.workload import msccl_files
 
@@ -113,14 +112,14 @@ def inputs_of(tmp_path, step):
     (root / "net.txt").write_text(STAR)
     write_toml(build(str(root / "net.txt")), root / "net.toml")
     (root / "ring.xml").write_text(msccl_files.fused_ring(4), encoding="utf-8")
-    compute, models = (Path(module.__file__).parent for module in (workload.compute, workload.generators.models))
-    shutil.copy(compute / "gpus" / "a100.toml", root / "gpu.toml")
-    shutil.copy(compute / "gpus" / "h100.toml", root / "other.toml")
-    shutil.copy(compute / "tables" / "h100.csv", root / "table.csv")
+    of_gpus, of_models = (Path(module.__file__).parent for module in (compute, models))
+    shutil.copy(of_gpus / "gpus" / "a100.toml", root / "gpu.toml")
+    shutil.copy(of_gpus / "gpus" / "h100.toml", root / "other.toml")
+    shutil.copy(of_gpus / "tables" / "h100.csv", root / "table.csv")
     rows = [line for line in (root / "table.csv").read_text().splitlines() if not line.startswith("#")]
     (root / "plain.csv").write_text("\n".join(rows) + "\n")
     pq.write_table(pyarrow.csv.read_csv(root / "plain.csv"), root / "table.parquet")
-    shutil.copy(models / "gpt3-125m.toml", root / "model.toml")
+    shutil.copy(of_models / "gpt3-125m.toml", root / "model.toml")
     shutil.copy(Path(nadi.energy.__file__).with_name("table.toml"), root / "energy.toml")
     return root
 

@@ -227,7 +227,6 @@ def test_traces_without_starts_have_durations_only(nadi, finished, tmp_path):
 
 
 def test_tables_and_page(nadi, finished, tmp_path):
-    pytest.importorskip("plotly")
     run = finished()
     times = micros(times_of(run))
     times[2, 17] = times[2, 17][0], 80

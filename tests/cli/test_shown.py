@@ -98,7 +98,6 @@ def test_errors_show_names_as_they_are(nadi, evil):
 
 
 def test_pages_hold_no_html_of_names(nadi, evil):
-    pytest.importorskip("plotly")
     folder = evil.parent
     assert nadi("run", evil, "--out", folder / "out", "-q").code == 0
     assert nadi("net", folder / "out", "-o", folder / "net.html").code == 0

@@ -236,7 +236,7 @@ def test_ranks_without_mpi4py_are_refused(slurm_command, tmp_path, monkeypatch, 
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     code, out, err = slurm_command(*options)
     assert (code, out) == (2, "")
-    expected = f"2 ranks of {sys.executable}, but mpi4py is missing; pip install 'nadi[mpi]'"
+    expected = f"2 ranks of {sys.executable}, but mpi4py is missing; pip install mpi4py mpich"
     assert err == f"nadi: error: {expected}\n"
     assert {path.name for path in tmp_path.iterdir()} == {"my run.toml", "traces"}
     assert slurm_command("--dry-run")[0] == 0

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from nadi import et
-from nadi.reports.pages import has_plotly
 from tests.headings import unexplained
 
 
@@ -146,7 +145,6 @@ def test_stats(nadi, traces, tmp_path):
     assert nadi("trace", "stats", traces, "-o", tmp_path / "x.txt").code == 2
 
 
-@pytest.mark.skipif(not has_plotly(), reason="no plotly")
 def test_the_page_of_the_imbalance(nadi, traces, tmp_path):
     from nadi.reports.pages.imbalance import by_collective, by_kind
 

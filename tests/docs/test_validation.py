@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nadi.launching.sources import SOURCES, source_hash
+from nadi.launching.sources import COMMIT, source_hash
 from tests.docs.pages import DOCS, ROOT
 from tests.nonempty import nonempty
 
@@ -66,10 +66,13 @@ def test_all_groups_are_run_once_by_one_code(tmp_path):
 
 
 def test_a_changed_file_of_the_code_is_another_code(tmp_path):
-    for folder in SOURCES:
-        (tmp_path / folder / "__pycache__").mkdir(parents=True)
-    before = source_hash(tmp_path)
-    (tmp_path / "nadi" / "__pycache__" / "some.pyc").touch()
-    assert source_hash(tmp_path) == before
-    (tmp_path / "nadi" / "some.toml").write_text("a = 1")
-    assert source_hash(tmp_path) != before
+    package, room = tmp_path / "nadi", tmp_path / "pdes"
+    for folder in (package, room):
+        (folder / "__pycache__").mkdir(parents=True)
+    (package / "pdes").symlink_to(room)
+    before = source_hash(package)
+    for made in (package / "__pycache__" / "some.pyc", room / "__pycache__" / "some.pyc", package / COMMIT):
+        made.touch()
+    assert source_hash(package) == before
+    (room / "some.toml").write_text("a = 1")
+    assert source_hash(package) != before

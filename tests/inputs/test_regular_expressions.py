@@ -149,7 +149,8 @@ def calls_of_re(tree):
 def patterns_of(path):
     """(place, pattern, method by which it is tried) of a file."""
     tree, file = ast.parse(path.read_text()), path.relative_to(ROOT).as_posix()
-    module = importlib.import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    name = file.removesuffix(".py").removesuffix("/__init__").removeprefix("nadi/").replace("/", ".")
+    module = importlib.import_module(f"nadi.{name}")
     used = {
         (node.value.id, node.attr)
         for node in ast.walk(tree)

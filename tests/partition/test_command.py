@@ -1,6 +1,5 @@
 """`nadi partition` as users see it."""
 
-import importlib.util
 import json
 import re
 
@@ -125,14 +124,6 @@ def test_results_of_whole_messages_are_refused(nadi, run_file, tmp_path):  # noq
     outcome = nadi("partition", run_file, "--parts", 2, "--weights", out)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "summary.json has no lookahead_ps, as that of a run of packets has; expected the results of" in outcome.err
-
-
-def test_without_plotly_the_way_out_is_said(nadi, run_file, monkeypatch):  # noqa: F811
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "plotly" else find_spec(name))
-    outcome = nadi("partition", run_file, "--parts", 2, "--plot", "x.html")
-    assert outcome.code == 2
-    assert outcome.err == "nadi: error: --plot x.html: plotly is not installed; expected pip install 'nadi[plot]'\n"
 
 
 def test_the_plot_stands_alone(nadi, run_file, tmp_path):  # noqa: F811

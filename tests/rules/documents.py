@@ -123,8 +123,8 @@ STAGES = {
     "topologies.TableRouting",
     "topologies.DimensionRouting",
     "workload.Program",
-    "nadi.workload.program.program.FabricJobs",
-    "nadi.workload.program.traffic.Traffic",
+    "workload.program.program.FabricJobs",
+    "workload.program.traffic.Traffic",
     "partition.TrafficWeights",
     "partition.Partition",
     "workload.Schedules",
@@ -204,7 +204,7 @@ def wrong_fields(page, stages):
     for name in sorted(stages & told_of.keys()):
         heading, fields = told_of[name]
         module, _, attribute = name.rpartition(".")
-        cls = getattr(importlib.import_module(module), attribute)
+        cls = getattr(importlib.import_module(f"nadi.{module.removeprefix('nadi.')}"), attribute)
         declared, shapes = _field_types(cls), _shapes(cls)
         for field in sorted(declared.keys() - fields.keys()):
             yield Finding(page.path, heading, f"{name} has a field {field}")

@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from nadi.compiling import kernel_sources
 from nadi.pdes.core.rows.run import Hooks
 from nadi.pdes.core.rows.workers import MpiCalls, ParcelHooks
-from tests.rules.sources import FOLDERS, ROOT, Finding, engine, product, read
+from tests.rules.sources import ROOT, Finding, engine, path_of, product, read
 
 DECORATORS = {"kernel", "inline", "outline", "hook"}
 NUMPY_CASTS = {"int64", "float64"}
@@ -105,14 +105,10 @@ def imported(source):
     types_only = [node for node in source.nodes if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING"]
     never_run = {each for node in types_only for line in node.body for each in ast.walk(line)}
     for node in source.nodes:
-        if isinstance(node, ast.ImportFrom) and node not in never_run and node.module.split(".")[0] in FOLDERS:
+        if isinstance(node, ast.ImportFrom) and node not in never_run and node.module.split(".")[0] == "nadi":
             for alias in node.names:
                 within = f"{node.module}.{alias.name}"
-                yield within if _file_of(within).is_file() else node.module
-
-
-def _file_of(module):
-    return ROOT / f"{module.replace('.', '/')}.py"
+                yield within if (ROOT / path_of(within)).is_file() else node.module
 
 
 def not_hashed(sources):
@@ -124,10 +120,10 @@ def not_hashed(sources):
     reached = set()
     while modules:
         module = modules.pop()
-        path = _file_of(module)
-        if module not in reached and path.is_file():
+        path = path_of(module)
+        if module not in reached and (ROOT / path).is_file():
             reached.add(module)
-            source = read(path.relative_to(ROOT).as_posix())
+            source = read(path)
             if not kernel_sources.are_hashed(module):
                 yield source.found(1, "kernels need it: name its folder in FOLDERS of compiling/kernel_sources.py")
             modules += imported(source)

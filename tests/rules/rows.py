@@ -13,7 +13,7 @@ import numpy as np
 
 from nadi.compiling import kernel_sources
 from nadi.pdes.core.rows.row import kinds_of_rows
-from tests.rules.sources import engine, read
+from tests.rules.sources import engine, path_of, read
 
 OPEN_FOLDERS = ("nic.congestion", "network.balancing", "network.disciplines", "fidelity", "checkpoint")
 """Folders to which users add files, or which restore all rows; declarations name the folder instead of each file."""
@@ -31,7 +31,7 @@ def kinds():
 
 def source_of(kind):
     """Return the file of a kind of row."""
-    return read(f"{kind.__module__.replace('.', '/')}.py")
+    return read(path_of(kind.__module__))
 
 
 def written(kind):
@@ -55,7 +55,7 @@ def poor_words(kind):
 
 def declared_name(module, kind):
     """Return a module's name as `written_by` of a kind of row spells it."""
-    own = module.removeprefix("pdes.")
+    own = module.removeprefix("nadi.pdes.")
     folder = own.rpartition(".")[0]
     return f"{folder}.*" if folder in OPEN_FOLDERS and module != kind.__module__ else own
 
@@ -91,7 +91,7 @@ def undeclared_writers(sources):
                 continue
             (kind,) = declaring[name]
             is_word = not is_item or kind.declared[name].many > 1
-            in_reach = module.split(".")[0] == kind.__module__.split(".")[0]
+            in_reach = module.startswith("nadi.pdes.") == kind.__module__.startswith("nadi.pdes.")
             if is_word and in_reach and declared_name(module, kind) not in kind.written_by:
                 yield source.found(line, f"assigns {name} of {kind.__name__}: add {module} to written_by if it should")
 

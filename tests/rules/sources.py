@@ -48,7 +48,7 @@ class Source:
     @property
     def module(self):
         """Name by which it is imported."""
-        return self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        return f"nadi.{self.path.removeprefix('nadi/').removesuffix('.py').replace('/', '.')}".removesuffix(".__init__")
 
     def found(self, line, what):
         """Return a finding in this file."""
@@ -65,6 +65,11 @@ def read(path):
     return Source(path, (ROOT / path).read_text(encoding="utf-8"))
 
 
+def path_of(module):
+    """Return the path from the root of a module, which may not exist."""
+    return (ROOT / f"{module.replace('.', '/')}.py").resolve().relative_to(ROOT).as_posix()  # not through a link
+
+
 @cache
 def product():
     """Return all sources of the product."""
@@ -74,4 +79,4 @@ def product():
 
 def engine():
     """Return the sources of the engine, and others with kernels."""
-    return [read(path.relative_to(ROOT).as_posix()) for path in kernel_sources.files()]
+    return [read(path.resolve().relative_to(ROOT).as_posix()) for path in kernel_sources.files()]

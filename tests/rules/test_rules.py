@@ -94,12 +94,12 @@ def test_untyped_functions_beside_kernels_are_found():
     source = Source("pdes/a.py", "@inline\ndef a(x): return x\ndef b(x: int): return x\ndef c() -> None: ...")
     assert said(annotations.untyped([source])) == [(3, "b has no types")]
     project = (
-        '[[tool.mypy.overrides]]\nmodule = [\n    "pdes.b",\n    "compiling.compiler",\n    "compiling.primitives",\n'
-        '    "compiling.records",\n]\ndisallow_untyped_defs = false\n'
+        '[[tool.mypy.overrides]]\nmodule = [\n    "nadi.pdes.b",\n    "nadi.compiling.compiler",\n'
+        '    "nadi.compiling.primitives",\n    "nadi.compiling.records",\n]\ndisallow_untyped_defs = false\n'
     )
     assert said(annotations.wrongly_exempt([source], project)) == [
-        (1, "pdes.a has kernels, add it to those that mypy spares"),
-        (3, "pdes.b has no kernels, mypy must not spare it"),
+        (1, "nadi.pdes.a has kernels, add it to those that mypy spares"),
+        (3, "nadi.pdes.b has no kernels, mypy must not spare it"),
         (1, "the modules that mypy spares are not in the order of the alphabet"),
     ]
 
@@ -128,10 +128,11 @@ def test_what_no_kernel_may_do_is_found():
 def test_imports_of_kernels_are_followed():
     source = Source(
         "pdes/a.py",
-        "import os\nfrom nadi.pdes.core import state as s\nfrom nadi.pdes.core.state import INF\nfrom nadi.et import read_trace\n"
+        "import os\nfrom nadi.pdes.core import state as s\nfrom nadi.pdes.core.state import INF\n"
+        "from nadi.et import read_trace\n"
         "if TYPE_CHECKING:\n    from nadi.workload import Program",
     )
-    assert [*kernels.imported(source)] == ["nadi.pdes.core.state", "nadi.pdes.core.state", "et"]
+    assert [*kernels.imported(source)] == ["nadi.pdes.core.state", "nadi.pdes.core.state", "nadi.et"]
     kernel = Source("nadi/configuration/effects.py", "@inline\ndef a(x): return x")
     assert next(kernels.not_hashed([kernel])).path == "nadi/configuration/effects.py"
 
@@ -166,7 +167,7 @@ def test_undeclared_and_idle_writers_are_found():
     tokens = Source("pdes/npu/tokens.py", "port.transit_packets, x = 1, 2\nself.transit_packets = 1")
     port = Source("pdes/nic/port.py", "a.transit_packets = 1")
     found = said(rows.undeclared_writers([tokens, port]))
-    assert found == [(1, "assigns transit_packets of Port: add pdes.npu.tokens to written_by if it should")]
+    assert found == [(1, "assigns transit_packets of Port: add nadi.pdes.npu.tokens to written_by if it should")]
     assert any(finding.what.startswith("Port: ") for finding in rows.idle_writers([tokens]))
     assert not any(finding.what.startswith("Port: nic.port ") for finding in rows.idle_writers([port]))
 

@@ -42,6 +42,7 @@ from nadi.workload.compute.operators import Operator
 from nadi.workload.errors import WorkloadError
 
 PACKAGE = "aiconfigurator-core"
+INSTALL = "pip install 'aiconfigurator-core<0.13'"  # as the extra "measured" of pyproject.toml
 _MODULE = "aiconfigurator_core"
 Rooflines = Callable[[Sequence[Operator]], NDArray[np.float64]]
 """Function from operators of one kind and data type to their times in ps by the roofline."""

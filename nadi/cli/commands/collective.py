@@ -72,7 +72,7 @@ def collective(
     from nadi.simulation.resolving import idle_fabric
     from nadi.simulation.wiring.affordable import checker
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
-    from nadi.studies.collectives.page import FILES, PAGE, page, write_sweep
+    from nadi.studies.collectives.page import FILES, page, write_sweep
     from nadi.studies.collectives.skew import demand
     from nadi.studies.collectives.sweep import CollectiveSweep
 
@@ -102,7 +102,7 @@ def collective(
         return
     print_document(sweep.document() if as_json else sweep, _tables, as_json=as_json)
     if out:
-        say_results(out, PAGE, err=as_json)
+        say_results(out, err=as_json)
     if figures:
         write_charts(figures, page(sweep), err=as_json)
 

@@ -56,7 +56,7 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, num_wors
     from nadi.insight.measured.accuracy import document
     from nadi.insight.measured.clocks import estimate_clocks
     from nadi.insight.measured.timed_nodes import read_beside
-    from nadi.reports.pages.measured import FILES, PAGE, write_measured
+    from nadi.reports.pages.measured import FILES, write_measured
     from nadi.reports.result_files.staging import staged
     from nadi.reports.text.measured import render
 
@@ -67,4 +67,4 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, num_wors
             write_measured(staging, nodes, compared)
     print_document(compared, render, as_json=as_json)
     if out:
-        say_results(out, PAGE, err=as_json)
+        say_results(out, err=as_json)

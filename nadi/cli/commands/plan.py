@@ -159,7 +159,6 @@ def _answer(
 ) -> None:
     """Compute the answers, show them, and write them into a folder, which is checked first, and their charts."""
     from nadi.launching.ending import unwound
-    from nadi.reports.pages import has_plotly
     from nadi.reports.pages.page import write_page
     from nadi.reports.result_files.staging import staged
     from nadi.studies.planner.page import page
@@ -175,8 +174,7 @@ def _answer(
             unfinished = error
         if staging:
             (staging / TABLE).write_text(json.dumps({"answers": answers}, indent=2), encoding="utf-8")
-            if has_plotly():
-                write_page(staging / PAGE, page(answers))
+            write_page(staging / PAGE, page(answers))
     if as_json:
         print_json({"answers": answers})
     else:
@@ -184,7 +182,7 @@ def _answer(
             title = f"{name}: {answer['model']}" if len(answers) > 1 else answer["model"]
             print_table(plan_table({**answer, "model": title}, num_plans))
     if out:
-        say_results(out, PAGE, err=as_json)
+        say_results(out, err=as_json)
     if figures:
         write_charts(figures, page(answers), err=as_json)
     if unfinished:

@@ -15,10 +15,9 @@ from nadi.reports.pages.page import Page, Plot
 
 
 def check_figures() -> None:
-    """Raise ConfigError if figures cannot be drawn, because plotly or matplotlib is not installed."""
-    for library in ("plotly", "matplotlib"):
-        if importlib.util.find_spec(library) is None:
-            raise ConfigError(f"--figures: {library} is not installed; expected pip install 'nadi[plot]'")
+    """Raise ConfigError if figures cannot be drawn, because matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("--figures: matplotlib is not installed; expected pip install matplotlib")
 
 
 def write_figures(folder: Path, page: Page) -> list[str]:

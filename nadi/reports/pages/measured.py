@@ -11,7 +11,6 @@ from nadi.inputs.arrow import arrow_numbers
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.measured.accuracy import joint_operations
 from nadi.insight.measured.timed_nodes import KINDS, TimedNodes
-from nadi.reports.pages import has_plotly
 from nadi.reports.pages.charts import Plotly, style
 from nadi.reports.pages.page import Fact, Facts, Page, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text import measured as tables
@@ -28,11 +27,10 @@ _WHY = {
 
 
 def write_measured(folder: Path, nodes: TimedNodes, accuracy: dict[str, Any]) -> None:
-    """Write FILES into a folder (see `staging.staged`), the page only if plotly is installed."""
+    """Write FILES into a folder (see `staging.staged`)."""
     folder.mkdir(exist_ok=True)
     (folder / DOCUMENT).write_text(json.dumps(accuracy, indent=2) + "\n", encoding="utf-8")
-    if has_plotly():
-        (folder / PAGE).write_text(page(nodes, accuracy).html(), encoding="utf-8")
+    (folder / PAGE).write_text(page(nodes, accuracy).html(), encoding="utf-8")
 
 
 def page(nodes: TimedNodes, accuracy: dict[str, Any]) -> Page:

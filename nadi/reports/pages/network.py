@@ -1,4 +1,4 @@
-"""The page of `nadi net`: utilisation, queues, completion times, pauses and how they spread. Needs plotly, an extra."""
+"""The page of `nadi net`: utilisation, queues, completion times, pauses and how they spread."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

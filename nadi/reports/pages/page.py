@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from nadi import inputs
 from nadi.errors import ConfigError, OutputError
-from nadi.reports.pages import has_plotly
 from nadi.terminal.tables import FittedTable
 
 if TYPE_CHECKING:
@@ -145,11 +144,9 @@ class Page:
 
 
 def check_page(path: Path) -> None:
-    """Check before the work whether a page can be written; the file name must end in .html, and plotly be installed."""
+    """Check before the work whether a page can be written; the file name must end in .html."""
     if path.suffix.lower() != ".html":
         raise ConfigError(f"-o {path}: found {path.suffix or 'no ending'!r}; expected a file .html")
-    if not has_plotly():
-        raise ConfigError(f"-o {path}: plotly is not installed; expected pip install 'nadi[plot]'")
 
 
 def write_page(path: Path, page: Page) -> None:

@@ -1,4 +1,4 @@
-"""A picture of a partition: nodes coloured by part, links between parts highlighted. Needs plotly, an extra."""
+"""A picture of a partition: nodes coloured by part, links between parts highlighted."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import numpy as np
 from nadi import inputs
 from nadi.errors import ConfigError, OutputError
 from nadi.partition import Partition, TrafficWeights
-from nadi.reports.pages import charts, has_plotly
+from nadi.reports.pages import charts
 from nadi.reports.pages.charts import Plotly
 from nadi.reports.pages.page import Page, PageSection, Plot
 from nadi.reports.pages.places import MAX_LINES, lay_out, mark_name, with_gaps
@@ -20,11 +20,9 @@ _NPU, _SWITCH = "circle", "square"
 
 
 def check_plot(path: Path) -> None:
-    """Check before the work whether a plot can be written: as .html or .png, with plotly installed."""
+    """Check before the work whether a plot can be written: as .html or .png."""
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"--plot {path}: found {path.suffix or 'no ending'!r}; expected a file .html or .png")
-    if not has_plotly():
-        raise ConfigError(f"--plot {path}: plotly is not installed; expected pip install 'nadi[plot]'")
 
 
 def write_plot(path: Path, graph: Graph, partition: Partition, weights: TrafficWeights) -> None:

@@ -1,4 +1,4 @@
-"""The page of `nadi net slowdown`: slow-down of messages by size class, a line per group of runs. Needs plotly."""
+"""The page of `nadi net slowdown`: slow-down of messages by size class, a line per group of runs."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -35,7 +35,7 @@ def measure_pairs(
     digests, is a RunError; a Python installation without mpiexec a ConfigError.
     """
     if not MPIEXEC.exists():
-        raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec in Python's folder, pip install 'nadi[mpi]'")
+        raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec in Python's folder, pip install mpi4py mpich")
     nadi = nadi_command(["bench", benchmark, "--json", "--quiet", "--runs", str(runs)])
     nadi += ["--topology", topology] * bool(topology) + ["--size", size] * bool(size)
     configurations = {

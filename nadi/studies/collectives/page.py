@@ -12,7 +12,6 @@ from nadi import __version__
 from nadi.inputs.arrow import arrow_numbers
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor
-from nadi.reports import pages
 from nadi.reports.pages.charts import SeriesStyle, style
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, from_terminal
 from nadi.simulation import schemas
@@ -104,11 +103,10 @@ def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
 
 
 def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
-    """Write FILES into a folder (see nadi.reports.result_files.staging), the page only if plotly is installed."""
+    """Write FILES into a folder (see nadi.reports.result_files.staging)."""
     folder.mkdir(exist_ok=True)
     _write_table(folder / schemas.SWEEP.file, sweep)
-    if pages.has_plotly():
-        (folder / PAGE).write_text(page(sweep).html(), encoding="utf-8")
+    (folder / PAGE).write_text(page(sweep).html(), encoding="utf-8")
 
 
 def _write_table(path: Path, sweep: CollectiveSweep) -> None:

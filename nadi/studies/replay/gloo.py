@@ -21,7 +21,7 @@ def connect(init_method: str, rank: int, num_ranks: int) -> RankGather:
     try:
         from torch import distributed
     except ImportError:
-        raise ConfigError("--over gloo: PyTorch is not installed; expected pip install 'nadi[pytorch]'") from None
+        raise ConfigError("--over gloo: PyTorch is not installed; expected pip install torch") from None
     timeout = timedelta(seconds=_TIMEOUT_S)
     distributed.init_process_group("gloo", init_method=init_method, rank=rank, world_size=num_ranks, timeout=timeout)
 

@@ -13,7 +13,6 @@ from nadi.errors import OutputError
 from nadi.inputs.arrow import arrow_numbers, arrow_texts
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures, ranking_figure
-from nadi.reports.pages import has_plotly
 from nadi.studies.sweeps.points import SweepDefinition, Value, toml
 from nadi.studies.sweeps.running import RUNS, PointOutcome, folder_of, forget_failures, is_finished
 
@@ -33,21 +32,20 @@ def finish(
     """
     import pyarrow.parquet as pq
 
+    from nadi.reports.figures import write_figures
+    from nadi.reports.pages.page import write_page
+    from nadi.studies.sweeps.page import page
+
     result = table(sweep, sweep_folder, outcomes)
     forget_failures(sweep, sweep_folder, outcomes)
     with inputs.refusing(sweep_folder, "a folder to write the table to", OutputError):
         sweep_folder.mkdir(parents=True, exist_ok=True)
         with inputs.whole_file(sweep_folder / FILE) as file:
             pq.write_table(result, file)
-    if has_plotly():
-        from nadi.reports.figures import write_figures
-        from nadi.reports.pages.page import write_page
-        from nadi.studies.sweeps.page import page
-
-        made = page(result, f"Sweep {sweep.path.stem}", sweep_folder, ranking_figure(result, sweep.rank))
-        write_page(sweep_folder / PAGE, made)
-        if figures_folder:
-            write_figures(figures_folder, made)
+    made = page(result, f"Sweep {sweep.path.stem}", sweep_folder, ranking_figure(result, sweep.rank))
+    write_page(sweep_folder / PAGE, made)
+    if figures_folder:
+        write_figures(figures_folder, made)
     return result
 
 

@@ -75,7 +75,7 @@ def _show_all(gpus: "list[Gpu]") -> None:
     print_table(table)
     say(f"measured tables: {', '.join(table_names()) or 'none'}")
     systems = [gpu.name for gpu in gpus if nvidia.has_tables(gpu.nvidia_tables)]
-    of_nvidia = f"{', '.join(systems)} ({nvidia.installed()})" if systems else "not installed (nadi[measured])"
+    of_nvidia = f"{', '.join(systems)} ({nvidia.installed()})" if systems else f"not installed: {nvidia.INSTALL}"
     say(f"NVIDIA's tables: {of_nvidia}")
 
 
@@ -87,7 +87,7 @@ def _vendor_tables(gpu: "Gpu") -> str:
         return "none of this GPU"
     if nvidia.has_tables(gpu.nvidia_tables):
         return f"{gpu.nvidia_tables} of {nvidia.installed()}"
-    return f"{gpu.nvidia_tables}, not installed: pip install 'nadi[measured]'"
+    return f"{gpu.nvidia_tables}, not installed: {nvidia.INSTALL}"
 
 
 def _teraflops(rate: float | None) -> str:
