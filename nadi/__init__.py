@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nadi.api import compare, explain, generate, net, open_network, plan, simulate, slowdown
     from nadi.insight.runs import Run
 
-__version__ = "0.4.0.dev0"
+__version__ = "0.5.0"
 
 __all__ = [
     "ConfigError",
