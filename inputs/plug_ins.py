@@ -32,6 +32,7 @@ from nadi.inputs.reading import LARGEST_TEXT_BYTES, read_bytes
 ROOT = Path(__file__).parents[2]
 _BEGAN_S = time.time()
 LOADED: dict[str, str] = {}  # SHA-256 of the source that this process runs, by the path of a plug-in from outside
+_DEFINED = re.compile(r"^(?:def |class )?+(\w++)", re.MULTILINE)  # names at the begin of a line
 _MAX_CHARACTERS = 400  # of the description of an error in a plug-in
 
 
@@ -80,9 +81,8 @@ KINDS: Mapping[str, Kind] = {
 def own_files(kind: str) -> Mapping[str, Path]:
     """Return the files of Nadi's own plug-ins of a kind by name, sorted; none of them is imported."""
     package, needs, renamed, _, suffix = KINDS[kind]
-    defines = re.compile(rf"^(?:def |class |){needs[0]}\b", re.MULTILINE) if needs else None
-    paths = (ROOT / package.replace(".", "/")).glob(f"*{suffix}")
-    own = [path for path in paths if path.stem[0] != "_" and (not defines or defines.search(path.read_text("utf-8")))]
+    paths = [path for path in (ROOT / package.replace(".", "/")).glob(f"*{suffix}") if path.stem[0] != "_"]
+    own = [path for path in paths if not needs or needs[0] in _DEFINED.findall(path.read_text("utf-8"))]
     named = {path.stem if suffix == ".toml" else path.stem.replace("_", "-"): path for path in own}
     return dict(sorted((renamed.get(name, name), path) for name, path in named.items()))
 

@@ -9,7 +9,6 @@ import pytest
 from nadi import et
 from nadi.errors import ConfigError
 from nadi.reports.result_files.run_folder import TABLES
-from nadi.simulation import run as simulation
 from nadi.simulation.closed_forms import running
 from nadi.simulation.wiring import affordable
 from tests.parallel.waiting import add_a_knot
@@ -151,7 +150,7 @@ def test_nadi_collective_prints_it_alone(nadi):
 
 def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
     monkeypatch.setattr(affordable, "available_bytes", lambda: 300)
-    monkeypatch.setattr(simulation.affordable, "check_fabric", lambda *_args, **_more: None)
+    monkeypatch.setattr(affordable, "check_fabric", lambda *_args, **_more: None)
     assert nadi("run", run, "--force").code == 0
     outcome = nadi("run", run)
     assert outcome.code == 2

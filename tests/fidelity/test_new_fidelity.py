@@ -77,7 +77,7 @@ def test_what_it_lacks_is_refused(command, tmp_path):
     assert code == 0, err
     assert "[network] mtu (needs [network] fidelity = " in err
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert (summary["network"], summary["switches"], summary["threads"]) == (str(TOY), "none", 1)
+    assert (summary["network"], summary["switches"], summary["threads"]) == ("constant", "none", 1)
     assert "mtu" not in summary["config"]["network"]
     assert command("report", tmp_path / "out")[0] == 0
     code, _, err = command(*run, *(f"--set=faults.0.{key}" for key in ("npu=0", "at=0s", "slowdown=2")))

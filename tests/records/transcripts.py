@@ -40,8 +40,9 @@ _RULES = (
     (r'(?<="peak_rss_bytes": )\d+', "BYTES"),
     # The last digits of a floating-point sum, which depend on the instructions of the processor.
     (r"(?<![\w.])\d+\.\d{12,}(?:e[+-]?\d+)?", lambda number: f"{float(number[0]):.10g}"),
-    # The version, which changes with each release.
+    # The version, which changes with each release, and names of folders that are hashes of it and of settings.
     (r'(?<="version": ")[^"]+', "VERSION"),
+    (r"(?<=runs/)[0-9a-f]{20}\b", "HASH"),
 )
 _MASKS = [(re.compile(pattern, re.MULTILINE), text) for pattern, text in _RULES]
 """What differs between machines and versions, and what is recorded in its place."""
