@@ -8,6 +8,7 @@ from nadi.studies.benchmarks import reuse
 SMALL = {"model": "gpt3-350m", "plan": "tp8,pp2,mb1,gb2", "runs": 1}
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_both_runs():
     found = reuse.run_reuse_bench(NoProgress(), **SMALL)
     assert found["same_digest"]

@@ -100,6 +100,7 @@ def test_jobs_add_up(results, network):
     assert sent["a"] == sent["b"]
 
 
+@pytest.mark.slow
 def test_reuse_and_workers_change_no_row(results):
     """The same rows of messages with and without replays, and on two processes."""
     rows = [results("NVLS on two hosts", network)[1]("flows") for network in ("packets", "packets, reused")]

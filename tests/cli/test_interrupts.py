@@ -128,6 +128,7 @@ def test_a_second_one_ends_at_once(monkeypatch):
     assert ended == [130]
 
 
+@pytest.mark.slow
 def test_while_kernels_compile(tmp_path):
     """The kernels of a run take many seconds: a press after some of them ends it within three."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "NADI_CACHE_DIR": str(tmp_path / "cache")}

@@ -83,6 +83,7 @@ MIXED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fidelity", ["closed-form", "flow", pytest.param("packet", marks=pytest.mark.full)])
 def test_each_job_has_the_slowdown_that_it_has_alone(nadi, write, tmp_path, fidelity):
     """Jobs of three frameworks in hosts of their own, so that the network makes no difference."""

@@ -241,6 +241,7 @@ def test_shares_and_sizes_of_a_reserve_agree():
     assert MemoryReserve.parse("33.3%").bytes_of(10, "tiny") == 4, "rounded up: so much stays free at least"
 
 
+@pytest.mark.slow
 def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
     found = rows("--plan", "gb16")
     assert [row["step_s"] for row in found] == sorted(row["step_s"] for row in found)
@@ -303,6 +304,7 @@ def test_a_training_costs_its_steps(nadi, model, tmp_path):
     assert f" {whole['days']:,.4g} " in next(line for line in listed.out.splitlines() if line.startswith("    1 "))
 
 
+@pytest.mark.slow
 def test_workers_and_shards_find_the_same(nadi, rows, tmp_path):
     two = ("--gpus", 2, "--plan", "gb16")
     expected = rows(*two)
@@ -315,6 +317,7 @@ def test_workers_and_shards_find_the_same(nadi, rows, tmp_path):
     assert merged.document["answers"]["merged"]["rows"] == expected
 
 
+@pytest.mark.slow
 def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
     """Sixteen GPUs of two hosts, all NICs of a host on one switch or on eight."""
     options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--confirm", 2, "--shard", "1/12")
@@ -332,6 +335,7 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
     assert "longer" in listed.out
 
 
+@pytest.mark.slow
 def test_flows_time_and_rank_whole_steps(nadi, model):
     """With all NICs of a host on one oversubscribed switch, plans that communicate between hosts lose their rank."""
     options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--shard", "0/12", "--confirm-by", "flow")

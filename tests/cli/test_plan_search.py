@@ -109,6 +109,7 @@ def test_the_bound_has_the_bubble_of_the_pipeline(model):
     assert piped_ps == pytest.approx(alone_ps, rel=1e-9)
 
 
+@pytest.mark.slow
 @bounded(8)
 @given(
     st.sampled_from(["tp2,mb2", "pp2,mb4", "pp4,gb16", "dp2,mb1", "vpp2,mb2", "mb4", "gb16,mb2", "recompute=full,mb4"]),
@@ -163,6 +164,7 @@ def test_two_fabrics_are_compared_in_money(nadi, model, tmp_path):
     assert "network of the first plan: $" in text
 
 
+@pytest.mark.slow
 def test_workers_and_shards_skip_the_same(nadi, answer, tmp_path):
     expected = answer("--top", 3)
     assert expected["skipped"] > 0

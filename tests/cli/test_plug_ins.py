@@ -82,6 +82,7 @@ def copies(tmp_path):
     return {key: copied(tmp_path, kind, name) for key, (kind, name) in OWN.items()}
 
 
+@pytest.mark.slow
 def test_copies_of_all_give_the_same_results_from_another_folder(nadi, tmp_path, copies, monkeypatch):
     own = run(nadi, written(tmp_path, "own"))
     for key, name in OTHER.items():
@@ -256,6 +257,7 @@ def test_a_command(nadi, tmp_path):
     assert (refused.code, "no function of its name; expected one, or register" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_paths_of_a_batch_job_and_of_set_are_absolute(nadi, tmp_path, copies, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = load_config(written(tmp_path, "run"), [f"network.load_balancing={copies['balancing']}"])
@@ -283,6 +285,7 @@ PACKAGE = {
 }
 
 
+@pytest.mark.slow
 def test_an_installed_package(tmp_path):
     """What `pip install` of a package with entry points leaves in a folder of packages: commands list and take them."""
     site, package = tmp_path / "site", tmp_path / "site" / "mine"

@@ -4,11 +4,14 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 SEARCH, SMALLER_SEARCH = '8, "gb64", confirm=0', '8, "gb16,tp2,pp2", confirm=0'
 """A search of the page, and one of fewer plans that the test does in its place."""
 
 
+@pytest.mark.slow
 def test_every_block_runs(capsys):
     text = PAGE.read_text()
     assert SEARCH in text

@@ -45,6 +45,7 @@ def check(found, out, ranks):
         assert table.start_time_micros[first] < table.start_time_micros[last]
 
 
+@pytest.mark.slow
 @pytest.mark.busy
 @needs.ranks
 def test_over_mpi_by_three_ranks(nadi, tmp_path):
@@ -65,6 +66,7 @@ def test_over_mpi_by_three_ranks(nadi, tmp_path):
     assert "compute" not in {row["kind"] for row in found["against"]["kinds"]}
 
 
+@pytest.mark.slow
 @pytest.mark.busy
 def test_over_gloo_by_two_ranks_that_sleep(tmp_path):
     pytest.importorskip("torch")

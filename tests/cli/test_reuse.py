@@ -3,6 +3,7 @@
 import json
 
 import pyarrow.parquet as pq
+import pytest
 
 from nadi.insight.runs import Run
 from nadi.reports.pages.report.engine import section
@@ -29,6 +30,7 @@ def test_a_step_is_the_same_with_exact(nadi, tmp_path):
     assert f"{counts['replayed_hops']:,}" in facts
 
 
+@pytest.mark.slow
 def test_large_runs_keep_no_rows_of_replayed_messages(nadi, tmp_path, monkeypatch):
     step = [word for word in STEP if word not in {"--set", 'output.flows="none"'}]
     monkeypatch.setattr(affordable, "MAX_ROWS_OF_MESSAGES", 1000)

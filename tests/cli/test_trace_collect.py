@@ -70,6 +70,7 @@ def reproduced(nadi, tmp_path, *options, steps=(3, 4)):
     return [et.read_trace(tmp_path / f"traces{steps[-1]}" / f"trace.{rank}.et") for rank in (0, 1)]
 
 
+@pytest.mark.slow
 def test_a_step_of_data_parallel_training_takes_as_long_simulated(nadi, tmp_path):
     tables = reproduced(nadi, tmp_path, "--batch", "4")
     assert [counts(table) for table in tables] == [{KINDS.ALL_REDUCE: 2}] * 2
@@ -78,6 +79,7 @@ def test_a_step_of_data_parallel_training_takes_as_long_simulated(nadi, tmp_path
     assert min(simulated_us(nadi, tmp_path / "traces4", slow)) > 300_000
 
 
+@pytest.mark.slow
 def test_a_step_of_sharded_training_takes_as_long_simulated(nadi, tmp_path):
     tables = reproduced(nadi, tmp_path, "--parallel", "fsdp", "--batch", "4")
     for table in nonempty(tables):
@@ -88,6 +90,7 @@ def test_a_step_of_sharded_training_takes_as_long_simulated(nadi, tmp_path):
     assert counts(tables[0]) == counts(tables[1])
 
 
+@pytest.mark.slow
 def test_a_step_of_tensor_parallel_training_takes_as_long_simulated(nadi, tmp_path):
     for table in nonempty(reproduced(nadi, tmp_path, "--parallel", "tp", "--batch", "4", steps=(4,))):
         rows = np.flatnonzero(table.comm_type == KINDS.ALL_REDUCE)

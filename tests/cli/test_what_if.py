@@ -142,6 +142,7 @@ def _simulated(scenario, folder, name, fabric, seed):
     return package.simulate(workload=workload, topology={"spec": fabric}, network=network, out=folder / name, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.full] * (name in LONG)) for name in SCENARIOS])
 def test_told_gains_are_those_of_real_runs(name, tmp_path):
     """For each tier of links of each scenario."""

@@ -151,6 +151,7 @@ def test_files_and_commands_are_told_apart():
     assert steps_of(page) == [Step("a.toml", "x = 1\n"), Step("", "nadi run a.toml")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("points_here")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypatch, capsys):
@@ -161,6 +162,7 @@ def test_commands_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypa
     assert not_printed("".join(shown_by(page)), capsys.readouterr().out) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("points_here")
 def test_quick_commands_of_the_tutorial_print_what_it_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

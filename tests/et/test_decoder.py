@@ -247,6 +247,7 @@ def mutated(content, chance):
     return bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiled")
 def test_mutated_files_have_the_same_outcome(small_trace, tmp_path):
     """Bytes changed within a message, whose length is put right again, get past the framing; others test that."""

@@ -115,6 +115,7 @@ def hops(carried):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTROLS)
 def test_the_kernel_agrees_with_the_model_at_every_update(name):
     changes = 0

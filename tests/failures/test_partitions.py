@@ -73,6 +73,7 @@ def outcome(*parts):
         return "defect" if "defect" in str(error) else "failed"
 
 
+@pytest.mark.slow
 @bounded(200)
 @given(damaged())
 def test_any_division_gives_the_same(drawn):

@@ -43,6 +43,7 @@ def numbers(folder):
     return sorted(path.name for path in (folder / "checkpoints").glob("[0-9]*"))
 
 
+@pytest.mark.slow
 def test_a_requested_checkpoint(start, some_seconds, digest, tmp_path):
     run = start("serial", some_seconds, "--out", tmp_path / "out", *EVERY)
     run.until("simulated")
@@ -55,6 +56,7 @@ def test_a_requested_checkpoint(start, some_seconds, digest, tmp_path):
     assert not (tmp_path / "out" / "checkpoints").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -95,6 +97,7 @@ def test_a_request_while_a_checkpoint_is_written(some_seconds, tmp_path, monkeyp
     assert numbers(tmp_path / "out") == ["000001", "000002"]
 
 
+@pytest.mark.slow
 def test_killed_while_it_writes(start, some_seconds, digest, tmp_path):
     run = start("serial", some_seconds, "--out", tmp_path / "out", "--set", "engine.checkpoint=1s")
     run.until("checkpoint 1: ")
@@ -173,6 +176,7 @@ def test_without_checkpoint(copied, capsys):
     assert "[engine] checkpoint: found no folder of results" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_exchanged_truncated_and_forged(tmp_path):
     """A sample of `make fuzz-checkpoints`."""
     seen = [(kind, made, wrong) for _, kind, made, wrong in examples(range(18), tmp_path)]

@@ -26,6 +26,7 @@ def tiny_disk(tmp_path):
     subprocess.run(["umount", "--lazy", folder], check=True, timeout=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["serial", "ranks"])
 def test_no_room_on_the_disk(start, short, tiny_disk, way):
     earlier = tiny_disk / "earlier"
@@ -48,6 +49,7 @@ def test_no_room_for_a_script(short, tiny_disk):
     assert [path.name for path in tiny_disk.iterdir()] == ["full"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["processes", "ranks of two nodes"])
 def test_files_may_not_be_so_long(start, short, tmp_path, way):
     run = start(way, short, "--out", tmp_path / "out", fault="no_room@everyone")

@@ -22,6 +22,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "who", "where", "named"), CASES)
 def test_an_exception_ends_all(start, endless, short, tmp_path, way, who, where, named):
     file = endless if where in {"windows", "starting"} else short

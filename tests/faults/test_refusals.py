@@ -25,6 +25,7 @@ def test_processes_under_mpiexec(start, short):
     assert line.endswith("[engine] backend: found processes on 2 MPI ranks; expected threads there")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["threads", "ranks of two nodes"])
 def test_workers_that_will_not_pay(start, short, way):
     run = start(way, short, *SHORT_LINKS)

@@ -77,6 +77,7 @@ def test_asked_to_end(start, endless, tmp_path, way, who, number, code):
     assert not [file for file in run.segments if file.exists()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "who"), [("processes", "child"), ("ranks", "first"), ("ranks", "rank 1")])
 def test_asked_to_end_by_force(start, endless, tmp_path, way, who):
     """A worker that cannot clean up, and mpiexec, which leaves its ranks no time to."""
@@ -97,6 +98,7 @@ def test_asked_to_end_while_it_writes(start, short, tmp_path, way):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_killed_while_it_writes(start, short, tmp_path):
     """Nothing has its final name, and nobody else writes there until it ends; the next run removes what it left."""
     killed = start("serial", short, "--out", tmp_path / "out", fault="slow_writing@everyone")

@@ -52,6 +52,7 @@ WORKERS = {"serial": 1, "threads": 2, "processes": 2, "ranks": 2, "ranks of two 
 """Workers of the first rank's node."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=[pytest.mark.full] * (way in {"threads", "ranks of two nodes"})) for way in WORKERS]
 )
@@ -81,6 +82,7 @@ def test_a_run_under_way(start, endless, tmp_path, capsys, way):
     assert run.ended(ENDS_S) != 0
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_dead(start, endless, tmp_path, capsys):
     run = start("serial", endless, "--out", tmp_path / "out", "--quiet")
     until_a_status(tmp_path, run)

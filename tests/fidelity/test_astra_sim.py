@@ -91,6 +91,7 @@ def least_and_most_ns(results):
     return int(done.min()) // 1000, int(done.max()) // 1000
 
 
+@pytest.mark.slow
 def test_every_row(shared_data, tmp_path):
     path = shared_data / "astra-sim" / "analytical_results_8_16_npus.csv"
     rows = list(csv.DictReader(path.read_text().splitlines()))

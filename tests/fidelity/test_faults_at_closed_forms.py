@@ -42,6 +42,7 @@ def healthy_ps(step):
     return ran(step, "closed-form").finish_time_ps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "fault"), each_value(itertools.product(STEPS, FAULTS)))
 def test_steps_with_faults_take_as_long_as_by_packets(step, fault):
     closed, packets = (ran(step, fidelity, faults=[FAULTS[fault]]) for fidelity in ("closed-form", "packet"))

@@ -168,6 +168,7 @@ def test_runs_and_plans_agree(framework):
     assert planned.step_ps == found.finish_time_ps
 
 
+@pytest.mark.slow
 def test_results_say_the_factor(tmp_path):
     def said(name, **sections):
         nadi.simulate(**sections, network={"fidelity": "closed-form"}, out=tmp_path / name)

@@ -85,6 +85,7 @@ def test_what_it_lacks_is_refused(command, tmp_path):
     assert err.startswith("nadi: error: [[faults]]: found with a [network] fidelity without faults; expected")
 
 
+@pytest.mark.slow
 def test_keys_of_its_own_need_a_package(command, tmp_path):
     """Run files know the keys of models when Nadi begins, so a file that a run file names may have none."""
     (tmp_path / "mine.py").write_text(OWN)

@@ -45,6 +45,7 @@ def uncharged_ns(row):
     return 3 * (first // MEMORY)
 
 
+@pytest.mark.slow
 def test_every_published_row(shared_data, astra_sim):
     path = shared_data / "astra-sim" / "analytical_results_8_16_npus.csv"
     rows = list(csv.DictReader(path.read_text().splitlines()))

@@ -53,6 +53,7 @@ def test_any_memory_layout_is_read(dtype):
         assert file_of(arrow_numbers(each)) == file_of(pa.array(each.astype(dtype)))
 
 
+@pytest.mark.slow
 def test_numbers_are_not_copied_and_outlive_their_array():
     values = np.arange(1 << 16)
     made = arrow_numbers(values)

@@ -184,6 +184,7 @@ def test_figures_have_the_same_bytes_in_every_process(tmp_path):
     assert b"CreationDate" not in files[0].stdout
 
 
+@pytest.mark.slow
 def test_the_charts_of_pages_are_files(nadi, runs, tmp_path):  # noqa: F811
     command = nadi("report", runs[0].folder, "-o", tmp_path / "page.html", "--figures", tmp_path / "a", "-q")
     assert command.code == 0, command.err
@@ -212,6 +213,7 @@ def test_slowdowns_have_their_intervals_as_csv(nadi, runs, tmp_path):  # noqa: F
     assert names_of(tmp_path / "b") == {"slowdown-slow-down-p50"}
 
 
+@pytest.mark.slow
 def test_comparisons_and_studies_have_figures(nadi, runs, tmp_path):  # noqa: F811
     """Every command that writes a page of charts writes their figures too."""
     (tmp_path / "model.toml").write_text(

@@ -91,6 +91,7 @@ def on_ranks(nadi, python):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_results_are_the_same(on_ranks, alone, tmp_path, way):
     run, wanted = alone
@@ -189,6 +190,7 @@ def test_a_mistake_of_the_user_is_said_once(on_ranks, tmp_path, mistake, weights
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks_share", ["true", "false"])
 def test_a_run_that_cannot_finish_says_once_who_waits(on_ranks, tmp_path, ranks_share):
     """NPU 0 sends only after it has received, NPU 7, on the other rank, the same."""
@@ -219,6 +221,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.slow
 def test_a_rank_opens_its_own_traces_only(python, tmp_path):
     run = written(tmp_path, [step(npu) for npu in range(NPUS)])
     options = ("-q", "--set", "engine.weights=fabric", "--set", "engine.lps_per_worker=2")

@@ -122,6 +122,7 @@ def check(found, packets):
     return tuple(over)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("last", "periods"), [(BEFORE_PERIODS, 1), (0.9, 0)])
 def test_what_is_over_counts_once(folder, tmp_path, monkeypatch, last, periods):
     """Periods are counted only where no checkpoint ends their notes for long enough."""
@@ -134,6 +135,7 @@ def test_what_is_over_counts_once(folder, tmp_path, monkeypatch, last, periods):
     assert differences(tables(tmp_path / "out"), tables(folder / "packets")) == ["events"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ways", [("one", "one"), ("one", "threads"), ("processes", "one")], ids="-".join)
 def test_resumed_runs_have_the_same(folder, tmp_path, ways):
     """It stops during a collective, during the notes of a period, and behind the periods that are counted."""

@@ -132,6 +132,7 @@ def small(parts, owner):
     return sim
 
 
+@pytest.mark.slow
 def test_any_owner_gives_the_same_however_often_windows_are_interrupted():
     seen = Counter()
 

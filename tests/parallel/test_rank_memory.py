@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_a_row_adds_up():
     options = ("--npus", "128", "--nodes", "1", "4", "--ranks-per-node", "2", "--samples", "2")
     command = [sys.executable, str(ROOT / "scripts" / "rank_memory.py"), *options]

@@ -84,6 +84,7 @@ def test_message_level_too(nadi, runs):
     assert documents[0]["finish_time_ps"] == documents[1]["finish_time_ps"] > 0
 
 
+@pytest.mark.slow
 def test_ranks_open_the_traces_of_their_own_npus_and_find_the_same(python, runs, tmp_path):
     """In blocks each rank has one stage."""
     options = ("-q", "--set", "engine.weights=fabric", "--set", "engine.partitioner=blocks")

@@ -3,6 +3,7 @@
 import itertools
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ def drawn_capacity(rng):
     return rng.choice([50 * GB, 50 * GB, 25 * GB, 12 * GB + 345, rng.randint(GB, 100 * GB)]) << WEIGHT_SHIFT
 
 
+@pytest.mark.slow
 def test_rates_equal_those_of_a_naive_solver_on_random_graphs():
     for seed in range(1000):
         rng = random.Random(seed)  # noqa: S311 - examples, no secrets

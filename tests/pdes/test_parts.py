@@ -137,6 +137,7 @@ def test_batches_are_sorted_and_ties_shuffled(packets, span):
     assert sorted(found.tolist()) == list(range(packets))
 
 
+@pytest.mark.slow
 @quick
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3000), st.integers(90, 4178)), min_size=1, max_size=30),

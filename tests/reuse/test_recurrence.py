@@ -188,6 +188,7 @@ def periodic(draw):
     return traces
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(periodic(), st.sampled_from([1.0, 1.3]), st.sampled_from([0, 70_000, 1_000_000]))
 def test_random_periods(traces, slowdown, tick_ps):

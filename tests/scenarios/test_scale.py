@@ -35,6 +35,7 @@ def run_alone(network):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_ring_of_1024():
     finish_ps, packet_hops, cpu_s, peak_gib = run_alone("ring:npus=1024")
     assert finish_ps == steps_ps(STEPS, 4096, Hop(1, 500 * NS), G400, shared=False)
@@ -43,6 +44,7 @@ def test_ring_of_1024():
     assert peak_gib < 2
 
 
+@pytest.mark.slow
 def test_fat_tree_of_1024():
     finish_ps, packet_hops, cpu_s, peak_gib = run_alone("fat-tree:k=16,switch_latency=300ns")
     hops = fat_tree_hops(16, NPUS, link_ps=500 * NS, switch_ps=300 * NS)

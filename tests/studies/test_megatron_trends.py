@@ -70,6 +70,7 @@ def test_micro_batches_have_a_best_size(rates):
     assert found[best:] == sorted(found[best:], reverse=True)
 
 
+@pytest.mark.slow
 def test_sharded_parameters_cost_more_the_fewer_sequences_a_gpu_has(predictions, rates):
     """ZeRO-3 with 32, 16 and 8 sequences for each GPU; tensor and pipeline parallelism do not mind."""
     plans = [f"dp32,mb{size},gb{32 * size}" for size in (4, 2, 1)]

@@ -25,6 +25,7 @@ def peak_bytes(source, target, given, out):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["json", "goal"])
 def test_memory_does_not_grow_with_the_npus(tmp_path, target):
     peaks = {}
