@@ -17,7 +17,7 @@ MACHINES = {
     "NVLS": ("dgx-h100:npus=8", "dp8,gb8", ""),
     "NVLS on two hosts": ("dgx-h100:npus=16", "dp8,pp2,gb8", ""),
     "no NVLS": ("dgx-a100:npus=16", "tp2,pp2,dp4,gb8", ""),
-    "a rack": ("gb200-nvl72:npus=4", "dp4,gb4", ""),
+    "a rack": ("gb200-nvl72:npus=8", "dp8,gb8", ""),
     "two jobs": ("dgx-h100:npus=16", "dp8,gb8", ""),
     "trees of switches": ("leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps", "tp2,dp4,gb8", IN_NETWORK),
 }
