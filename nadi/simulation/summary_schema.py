@@ -172,6 +172,11 @@ class RunSummary(TypedDict, total=False):
     finish_time_ps: Required[_Count]
     without_faults_ps: _Count
     packet_hops: _Count
+    dropped_packets: _Count
+    marked_packets: _Count
+    pause_frames: _Count
+    retransmitted_packets: _Count
+    timeouts: _Count
     events: _Count
     windows: _Count
     flows: _Count

@@ -183,6 +183,9 @@ def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):
     assert "expected a file .html" in complaint(run, run, "-o", tmp_path / "page.txt")
     (run / "npus.parquet").unlink()
     assert "npus.parquet" in complaint(run, run)
+    summary = run / "summary.json"
+    summary.write_text(re.sub(r'("dropped_packets": )\d+', r'\1""', summary.read_text()))
+    assert "dropped_packets" in complaint(run, run)
 
 
 def test_settings_that_follow_from_named_ones_are_left_out_of_the_table(nadi, finished):
