@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from nadi import __version__
 from nadi.launching.sources import source_hash
 from tests.conftest import ROOMS
+
+INFO = f"nadi-{__version__}.dist-info"
 
 ROOT = Path(__file__).parents[2]
 PLAN = ("plan", "--model", "gpt3-125m", "--cluster", "selene", "--gpus", "8", "--plan", "gb64", "--confirm", "0")
@@ -78,10 +81,8 @@ def wheels(tmp_path_factory):
 
 def test_a_source_distribution_makes_the_wheel_of_the_tree(wheels):
     of_tree, of_sdist = ({one.filename: one.CRC for one in zipfile.ZipFile(wheel).infolist()} for wheel in wheels[1:])
-    assert {name.split("/")[0] for name in of_tree} == {"nadi", f"nadi-{metadata.version('nadi')}.dist-info"}
-    assert {name for name, _ in of_tree.items() ^ of_sdist.items()} <= {
-        f"nadi-{metadata.version('nadi')}.dist-info/RECORD"
-    }
+    assert {name.split("/")[0] for name in of_tree} == {"nadi", INFO}
+    assert {name for name, _ in of_tree.items() ^ of_sdist.items()} <= {f"{INFO}/RECORD"}
 
 
 @pytest.mark.slow
@@ -96,7 +97,7 @@ def test_an_installed_wheel_works_outside_of_the_tree(tmp_path, monkeypatch, whe
     there = {path.name for path in site.iterdir()}
     install = (sys.executable, "-m", "pip", "--python", env / "bin" / "python", "install", "--quiet")
     said(*install, "--no-deps", "--no-index", wheel, cwd=tmp_path)
-    assert {path.name for path in site.iterdir()} - there == {"nadi", f"nadi-{metadata.version('nadi')}.dist-info"}
+    assert {path.name for path in site.iterdir()} - there == {"nadi", INFO}
     assert source_hash(site / "nadi") == source_hash()
 
     here.mkdir()
