@@ -47,6 +47,11 @@ class GroupShape(NamedTuple):
         inside_bps, outside_bps = self.line_bps or (self.inside_bps, self.outside_bps)
         return inside_bps, outside_bps
 
+    @property
+    def stripes(self) -> int:
+        """Number of equal stripes of a buffer that the NICs to other hosts share by their rates; 1 = one NIC."""
+        return max(1, sum(self.nic_shares))
+
     def branches(self) -> tuple[AggregatorBranch, ...]:
         """Return the aggregation trees."""
         if not self.trees:

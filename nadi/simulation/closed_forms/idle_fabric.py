@@ -61,13 +61,11 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
 
 def _routes(graph: Graph, src: int, dst: int) -> list[int]:
     """Return the links of a route from NPU src to NPU dst for each NIC on which src may send to dst."""
-    links = topologies.next_links(graph, src, dst)
-    for first in links.copy():
-        node = int(graph.link_dst[first])
-        while node != dst:
-            links.append(topologies.next_links(graph, node, dst)[0])
-            node = int(graph.link_dst[links[-1]])
-    return links
+
+    def route_over(nic: int) -> list[int]:
+        return topologies.route(graph, src, dst, lambda links: nic if nic in links else min(links))
+
+    return [link for nic in topologies.next_links(graph, src, dst) for link in route_over(nic)]
 
 
 def idle_settings(graph: Graph, settings: pdes.Settings) -> pdes.Settings:

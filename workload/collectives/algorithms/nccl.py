@@ -69,7 +69,7 @@ def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa:
 def plan(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> Plans:  # noqa: ANN401
     """Return the steps of each member: lanes per channel, or per head of NVLS; parameters: those of PARAMETERS."""
     if kind == "all-to-all":
-        return in_stripes(pxn_plans.plan(_sends(shape, **parameters), size_bytes), kind, max(1, sum(shape.nic_shares)))
+        return in_stripes(pxn_plans.plan(_sends(shape, **parameters), size_bytes), kind, shape.stripes)
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
     return _LANES[decision.algorithm].plan(kind, shape, size_bytes, decision)
 
@@ -77,7 +77,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> Pl
 def extent(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> PlanExtent:  # noqa: ANN401
     """Return the number of steps and lanes of `plan`, whose parameters are the same."""
     if kind == "all-to-all":
-        return pxn_plans.extent(_sends(shape, **parameters)).in_parts(max(1, sum(shape.nic_shares)))
+        return pxn_plans.extent(_sends(shape, **parameters)).in_parts(shape.stripes)
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
     return _LANES[decision.algorithm].extent(kind, shape, size_bytes, decision)
 

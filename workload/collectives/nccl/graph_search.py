@@ -79,8 +79,7 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
         used *= 2
     if len(shape.nic_shares) > 1:  # each NIC has two channels or more, as many as its rate says
-        stripes = 2 * sum(shape.nic_shares)
-        used = -(-used // stripes) * stripes
+        used = -(-used // (2 * shape.stripes)) * 2 * shape.stripes
     return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, net)
 
 
