@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from nadi.inputs.errors import InputError
+
 NOT_STRICT = "[workload] strict = false in the run file, or --set workload.strict=false"
 """Settings by which read_trace drops meaningless dependencies."""
 
 
-class TraceError(ValueError):
+class TraceError(InputError):
     """A trace or group file is wrong; one line says file, byte offset or node id, what was found, what was expected."""
-
-    exit_code = 2
 
 
 class StrictTraceError(TraceError):

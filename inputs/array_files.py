@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.inputs.errors import InputError
 from nadi.inputs.reading import mapped
 
 MAGIC = b"NADIARR2"
@@ -29,7 +30,7 @@ MAX_ROW_WORDS = 1 << 16  # words of a row; the longest has some hundred
 BLOCK_WORDS = 1 << 16  # half a megabyte, which fits into the cache of a core
 
 
-class DamagedFileError(ValueError):
+class DamagedFileError(InputError):
     """A file of arrays is not what was written."""
 
 
@@ -101,7 +102,7 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[Any, dict[str, NDArray[An
     content = memoryview(mapped(path))
     body, stored = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
     if len(body) < len(MAGIC) + _LENGTH_BYTES or bytes(body[: len(MAGIC)]) != MAGIC:
-        raise DamagedFileError(f"{path}: found {len(content)} other bytes; expected a file of arrays")
+        raise DamagedFileError.at(path, f"found {len(content)} other bytes", "a file of arrays")
     if zlib.crc32(body) != int.from_bytes(stored, "little"):
         raise DamagedFileError(f"{path}: its content does not match its checksum; it is truncated or was altered")
     begin = len(MAGIC) + _LENGTH_BYTES

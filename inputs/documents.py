@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from nadi.inputs.errors import InputError
 from nadi.inputs.kinds import complaint, kind_of
 from nadi.inputs.names import shown
 from nadi.inputs.reading import read_text
@@ -23,7 +24,7 @@ _OUT_OF_RANGE = frozenset({"greater_than_equal", "less_than_equal", "finite_numb
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class DocumentError(ValueError):
+class DocumentError(InputError):
     """A document is invalid: one line with the place in it, the value found and what was expected."""
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from nadi.inputs.errors import InputError
 from nadi.inputs.reading import LARGEST_TEXT_BYTES, read_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -36,10 +37,8 @@ _DEFINED = re.compile(r"^(?:def |class )?+(\w++)", re.MULTILINE)  # names at the
 _MAX_CHARACTERS = 400  # of the description of an error in a plug-in
 
 
-class PlugInError(ValueError):
+class PlugInError(InputError):
     """A plug-in is unknown or wrong: one line."""
-
-    exit_code = 2
 
 
 class Kind(NamedTuple):
@@ -171,7 +170,7 @@ def _module(kind: str, name: str) -> Any:  # noqa: ANN401 - what an entry point 
         _note_source(sys.modules[entry.module])
     missing = [needed for needed in KINDS[kind].needs if not hasattr(found, needed)]
     if missing:
-        raise PlugInError(f"{label}: no {missing[0]}; expected {_expected(kind)}")
+        raise PlugInError.at(label, f"no {missing[0]}", _expected(kind))
     return found
 
 
@@ -213,7 +212,7 @@ def _module_of_file(kind: str, path: Path) -> ModuleType:
     try:
         source = read_bytes(path, LARGEST_TEXT_BYTES)
     except OSError as error:
-        raise PlugInError(f"{path}: {error.strerror or error}; expected {_expected(kind)}") from None
+        raise PlugInError.at(path, f"{error.strerror or error}", _expected(kind)) from None
     LOADED[str(path)] = hashlib.sha256(source).hexdigest()
     identity = hashlib.sha256(bytes(path) + b"\0" + source).hexdigest()[:16]
     name = f"plug_in_{identity}_{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}"

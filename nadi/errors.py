@@ -3,6 +3,8 @@
 import errno
 import os
 
+from nadi.inputs.errors import InputError
+
 # errors of a device or of the process rather than of a name: no other run file or option avoids them
 _OF_DEVICES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
@@ -22,13 +24,9 @@ def exit_code_of(error: BaseException) -> int:
     return int(getattr(error, "exit_code", 2))
 
 
-class ConfigError(ValueError):
+class ConfigError(InputError):
     """A run file, option or argument is wrong. The message is one line: file, section, key, and what was expected."""
 
-    exit_code = 2
 
-
-class OutputError(ValueError):
+class OutputError(InputError):
     """Results cannot be written where the user requests them. The message has one line: folder or file, and reason."""
-
-    exit_code = 2

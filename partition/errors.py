@@ -1,7 +1,7 @@
 """The exception of this package."""
 
+from nadi.inputs.errors import InputError
 
-class PartitionError(ValueError):
-    """A fabric cannot be divided as the user requests. Its text is one line; `exit_code` is that of user errors."""
 
-    exit_code = 2
+class PartitionError(InputError):
+    """A fabric cannot be divided as the user requests."""

@@ -1,7 +1,7 @@
 """The exception of this package."""
 
+from nadi.inputs.errors import InputError
 
-class TopologyError(ValueError):
-    """A user-written topology cannot be built. Its text is one line; `exit_code` is that of user errors."""
 
-    exit_code = 2
+class TopologyError(InputError):
+    """A user-written topology cannot be built."""

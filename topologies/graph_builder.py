@@ -22,7 +22,7 @@ class GraphBuilder:
     def __init__(self, name: str, npus: int) -> None:
         """Begin a graph of `npus` NPUs (1 to MAX_NPUS, else TopologyError) without cables; name: begin of errors."""
         if not 1 <= npus <= MAX_NPUS:
-            raise TopologyError(f"{name}: {npus} NPUs; expected 1 to {MAX_NPUS}")
+            raise TopologyError.at(name, f"{npus} NPUs", f"1 to {MAX_NPUS}")
         self.name = name
         self.npus = npus
         self._switch_names: list[str] = []
@@ -72,7 +72,7 @@ class GraphBuilder:
         columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))
         self._cable_count += count * len(columns[0])
         if self._cable_count > MAX_CABLES:
-            raise TopologyError(f"{self.name}: {self._cable_count} cables; expected at most {MAX_CABLES}")
+            raise TopologyError.at(self.name, f"{self._cable_count} cables", f"at most {MAX_CABLES}")
         self._cables.append(np.repeat(np.stack(columns), count, axis=1))
 
     def set_npu_pods(self, pod: npt.ArrayLike) -> None:
@@ -194,7 +194,7 @@ class GraphBuilder:
 
     def _refuse_too_many(self, more: int) -> None:
         if self.nodes + more > MAX_NODES:
-            raise TopologyError(f"{self.name}: {self.nodes + more} nodes; expected at most {MAX_NODES}")
+            raise TopologyError.at(self.name, f"{self.nodes + more} nodes", f"at most {MAX_NODES}")
 
     def _name(self, node: int) -> str:
         """Return the name of a node, for error messages."""

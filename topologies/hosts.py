@@ -82,7 +82,7 @@ class HostPlan(NamedTuple):
 def generation_of(name: str, label: str, known: Mapping[str, GpuGeneration] = GENERATIONS) -> GpuGeneration:
     """Return the generation of a name; TopologyError, which begins with `label`, if it is unknown."""
     if name not in known:
-        raise TopologyError(f"{label}: accelerator {name[:40]!r}; expected one of {', '.join(known)}")
+        raise TopologyError.at(label, f"accelerator {name[:40]!r}", f"one of {', '.join(known)}")
     return known[name]
 
 
@@ -95,7 +95,7 @@ def graph_of(name: str, plan: HostPlan, arguments: DelayArguments, servers: int 
         plan = _with_parallel_nics_as_one(plan, _nearest_nics(plan))
         nics = sorted({nic for own in _nearest_nics(plan) for nic in own})
         if not nics:
-            raise TopologyError(f"{name}: servers = {servers}, but no NIC; expected one that a GPU reaches")
+            raise TopologyError.at(name, f"servers = {servers}, but no NIC", "one that a GPU reaches")
     rails = builder.add_switches("rail", len(nics), latency_ps=arguments.switch_latency)
     for server in range(servers):
         node = _add_server(builder, plan, arguments, server if servers > 1 else None)

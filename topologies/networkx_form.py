@@ -39,11 +39,11 @@ def from_networkx(
     """
     label = name or graph.name or "networkx graph"
     if graph.is_directed():
-        raise TopologyError(f"{label}: a directed graph; expected an undirected one, whose edges are cables")
+        raise TopologyError.at(label, "a directed graph", "an undirected one, whose edges are cables")
     kinds = dict(graph.nodes(data="kind"))
     for node, kind in kinds.items():
         if kind != _NPU and kind not in _SWITCH_KINDS:
-            raise TopologyError(f"{label}: node {node!r}: kind {short(kind)}; expected npu, switch or nvswitch")
+            raise TopologyError.at(label, f"node {node!r}: kind {short(kind)}", "npu, switch or nvswitch")
     npus = [node for node, kind in kinds.items() if kind == _NPU]
     switches = [node for node, kind in kinds.items() if kind != _NPU]
     builder = GraphBuilder(label, len(npus))
@@ -68,7 +68,7 @@ def from_networkx(
     if any("host" in attributes[node] for node in npus):
         without = next((node for node in npus if "host" not in attributes[node]), None)
         if without is not None:
-            raise TopologyError(f"{label}: node {without!r}: no host; expected one for each NPU, or for none")
+            raise TopologyError.at(label, f"node {without!r}: no host", "one for each NPU, or for none")
         hosts = [_number(label, node, attributes[node], "host") for node in npus]
     return builder.graph(dims=dims, host=hosts, accelerator=accelerator)
 
@@ -83,10 +83,10 @@ def _cables(
         values = {key: data.get(key, default) for key, default in edge_defaults.items()}
         missing = next((key for key, value in values.items() if value is None), None)
         if missing:
-            raise TopologyError(f"{place}: no {missing}; expected one on the edge, or for all edges")
+            raise TopologyError.at(place, f"no {missing}", "one on the edge, or for all edges")
         count = data.get("count", 1)
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise TopologyError(f"{place}: count {short(count)}; expected a whole number from 1")
+            raise TopologyError.at(place, f"count {short(count)}", "a whole number from 1")
         yield a, b, _parsed(parse_link_rate, values["rate"], place), _parsed(parse_delay, values["delay"], place), count
 
 
@@ -104,5 +104,5 @@ def _number(label: str, node: object, data: Mapping[str, Any], key: str) -> int:
     """Return attribute `key` of a node, a whole number (-1 without it); label: name of the network, for errors."""
     value = data.get(key, -1)
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise TopologyError(f"{label}: node {node!r}: {key} {short(value)}; expected a whole number")
+        raise TopologyError.at(label, f"node {node!r}: {key} {short(value)}", "a whole number")
     return int(value)

@@ -49,9 +49,9 @@ def parse_pairs(text: str, pairs_text: str) -> dict[str, str]:
     for part in pairs_text.split(",") if pairs_text.strip() else []:
         key, equals, value = (word.strip() for word in part.partition("="))
         if not (key and equals and value):
-            raise TopologyError(f"{text}: {part!r} is no key=value; expected a form like ring:npus=8,rate=400Gbps")
+            raise TopologyError.at(text, f"{part!r} is no key=value", "a form like ring:npus=8,rate=400Gbps")
         if key in pairs:
-            raise TopologyError(f"{text}: key {key!r} occurs twice; expected it once")
+            raise TopologyError.at(text, f"key {key!r} occurs twice", "it once")
         pairs[key] = value
     return pairs
 

@@ -95,7 +95,7 @@ def parse_spec(spec: str) -> dict[str, object]:
         return _parse_path(spec)
     pairs = parse_pairs(spec, rest)
     if "name" in pairs:
-        raise TopologyError(f"{spec}: key 'name' occurs twice; expected it once")
+        raise TopologyError.at(spec, "key 'name' occurs twice", "it once")
     return {"name": name, **pairs}
 
 
@@ -173,7 +173,7 @@ def _extent(topology: Topology, arguments: Parameters, label: str) -> Extent | N
     if size and size.npus <= MAX_NPUS:
         for unit, count, maximum in (("nodes", size.nodes, MAX_NODES), ("cables", size.cables, MAX_CABLES)):
             if count > maximum:
-                raise TopologyError(f"{label}: {count} {unit}; expected at most {maximum}")
+                raise TopologyError.at(label, f"{count} {unit}", f"at most {maximum}")
     return size
 
 

@@ -32,9 +32,9 @@ def route(graph: Graph, src: int, dst: int, choose: Choose = min) -> list[int]:
     """
     for npu in (src, dst):
         if not 0 <= npu < graph.npus:
-            raise TopologyError(f"{graph.name}: no npu {npu}; expected 0 to {graph.npus - 1}")
+            raise TopologyError.at(graph.name, f"no npu {npu}", f"0 to {graph.npus - 1}")
     if src == dst:
-        raise TopologyError(f"{graph.name}: route from npu {src} to itself; expected two different NPUs")
+        raise TopologyError.at(graph.name, f"route from npu {src} to itself", "two different NPUs")
     links: list[int] = []
     node = src
     while node != dst:

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from nadi.inputs.errors import InputError
+
 T = TypeVar("T")
 
 NOBODY = sys.maxsize  # Value of WorkloadError.npu for errors that are in no trace; larger than any NPU's number
@@ -12,13 +14,11 @@ NOBODY = sys.maxsize  # Value of WorkloadError.npu for errors that are in no tra
 Exchange = Callable[[Any], list[Any]]
 
 
-class WorkloadError(ValueError):
+class WorkloadError(InputError):
     """The user's traces, groups or settings are wrong.
 
     The message is one line: file and node (or setting), value found, value expected.
     """
-
-    exit_code = 2
 
     def __init__(self, text: str, npu: int = NOBODY) -> None:
         super().__init__(text)

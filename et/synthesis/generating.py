@@ -14,6 +14,7 @@ from nadi.et.synthesis.schedule import Schedule
 from nadi.et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, Stream, StreamEvent, stream_of, traces_of
 from nadi.et.synthesis.templates import PlacedEvent, Templates, place_of
 from nadi.et.table import TraceTable
+from nadi.inputs.errors import NadiError
 
 _ATTEMPTS = 16  # times that values are drawn before a set that repeats originals is refused
 # Maximum relative deviation of a class from its mean, but at least 1 microsecond or byte, so that small values change;
@@ -23,10 +24,8 @@ IN_A_ROW = 8  # consecutive sizes or times that count as a repetition of an orig
 _LARGEST = 2.0**50  # maximum of a generated size or time, far above real ones
 
 
-class SynthesisError(ValueError):
+class SynthesisError(NadiError, ValueError):
     """No traces that are valid and new were generated."""
-
-    exit_code = 1
 
 
 class Originals:

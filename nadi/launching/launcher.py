@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from nadi.inputs.errors import InputError
 from nadi.launching.world import ALONE, RankGather
 
 # Variable that makes each process a run of its own if it is "none", whatever started the process
@@ -44,10 +45,9 @@ _SRUN_OPTIONS: dict[Family, str] = {
 }
 
 
-class LauncherError(ValueError):
+class LauncherError(InputError):
     """MPI does not support how the processes were started; the message is a line with the fix, "" except on rank 0."""
 
-    exit_code = 2
     agreed = True
 
 

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from nadi.errors import ConfigError
+from nadi.inputs.errors import NadiError
 from nadi.launching.script_words import one_line, rendered, sbatch_options, shell_word
 
 # Options of srun, which takes the CPUs of a task from its own option only
@@ -35,10 +36,8 @@ _SAVE_S, _SAVE_SHARE = 180, 12
 _ANSWER_S = 20  # seconds in which a node must start a step after a run has failed
 
 
-class SubmitError(RuntimeError):
+class SubmitError(NadiError, RuntimeError):
     """sbatch rejected the script. The message has one line with sbatch's own text."""
-
-    exit_code = 1
 
 
 class Task(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from nadi.compiling.defects import defect_text
 from nadi.errors import exit_code_of
+from nadi.inputs.errors import NadiError
 from nadi.workload.errors import Exchange, alone
 
 # Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others None
@@ -32,7 +33,7 @@ class RankGather(NamedTuple):
 ALONE = RankGather(alone, alone)
 
 
-class AgreedError(Exception):
+class AgreedError(NadiError):
     """An error of one rank that all ranks raise."""
 
     agreed = True

@@ -18,12 +18,12 @@ def uplink_count(
     count: int | None = getattr(arguments, count_key)
     ratio: Fraction | None = getattr(arguments, ratio_key)
     if count is not None and ratio is not None:
-        raise TopologyError(f"{name}: both {count_key} and {ratio_key} are given; expected one of them")
+        raise TopologyError.at(name, f"both {count_key} and {ratio_key} are given", "one of them")
     if count is not None:
         return count
     needed = down_bps / (ratio or Fraction(1)) / uplink_bps
     if needed.denominator != 1:
-        raise TopologyError(
-            f"{name}: {ratio_key} = {ratio or 1} needs {float(needed):g} {count_key}; expected a whole number"
+        raise TopologyError.at(
+            name, f"{ratio_key} = {ratio or 1} needs {float(needed):g} {count_key}", "a whole number"
         )
     return int(needed)

@@ -94,20 +94,20 @@ def _counts(arguments: Arguments, name: str) -> _Counts:
     hosts, leaves, pods = arguments.hosts_per_leaf, arguments.leaves_per_pod, arguments.pods
     if k is not None:
         if k % 2:
-            raise TopologyError(f"{name}: k = {k}; expected an even number")
+            raise TopologyError.at(name, f"k = {k}", "an even number")
         for key in ("npus", "hosts_per_leaf", "leaves_per_pod", "pods"):
             if getattr(arguments, key) is not None:
-                raise TopologyError(f"{name}: both k and {key} are given; expected one of them, as k sets {key}")
+                raise TopologyError.at(name, f"both k and {key} are given", f"one of them, as k sets {key}")
         return _Counts(k**3 // 4, k // 2, k // 2, k)
     if npus is None:
         if hosts is None or pods is None:
-            raise TopologyError(f"{name}: too few counts; expected k, npus, or hosts_per_leaf and pods")
+            raise TopologyError.at(name, "too few counts", "k, npus, or hosts_per_leaf and pods")
         npus = hosts * (leaves or hosts) * pods
     hosts = hosts or _choose_hosts_per_leaf(npus)
     leaves = leaves or hosts
     needed = -(-npus // (hosts * leaves))
     if pods is not None and pods != needed:
-        raise TopologyError(f"{name}: pods = {pods}; expected {needed} for {npus} NPUs, {hosts} x {leaves} to a pod")
+        raise TopologyError.at(name, f"pods = {pods}", f"{needed} for {npus} NPUs, {hosts} x {leaves} to a pod")
     return _Counts(npus, min(hosts, npus), min(leaves, -(-npus // hosts)), needed)
 
 

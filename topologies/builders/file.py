@@ -105,9 +105,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     builder = GraphBuilder(name, content.npus)
     if content.pods is not None:
         if len(content.pods) != content.npus:
-            raise TopologyError(
-                f"{name}: pods has {len(content.pods)} entries; expected {content.npus}, one for each NPU"
-            )
+            raise TopologyError.at(name, f"pods has {len(content.pods)} entries", f"{content.npus}, one for each NPU")
         builder.set_npu_pods(content.pods)
     builder.add_named_switches(
         names,
@@ -173,7 +171,7 @@ def _node_numbers(npus: int, switch_names: Sequence[str], label: str) -> dict[in
     node_of |= {f"npu {i}": i for i in range(npus)}
     for i, switch in enumerate(switch_names):
         if switch in node_of:
-            raise TopologyError(f"{label}: switches.{i}: name {switch!r} is taken; expected another one")
+            raise TopologyError.at(label, f"switches.{i}: name {switch!r} is taken", "another one")
         node_of[switch] = npus + i
     return node_of
 

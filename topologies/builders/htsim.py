@@ -156,14 +156,14 @@ def read_tree(path: str, label: str) -> HtsimTree:
         place, word = f"{label}: line {number}", words[0].lower()
         if word == "tier":
             if _number(place, words, 2) != len(tiers):
-                raise TopologyError(f"{place}: tier {words[1]}; expected tier {len(tiers)}")
+                raise TopologyError.at(place, f"tier {words[1]}", f"tier {len(tiers)}")
             tiers.append({})
             continue
         known = {word: _TIER_WORDS[word] for word in _TIER_WORDS} if tiers else dict.fromkeys(_HEADER, MAX_NODES)
         into = tiers[-1] if tiers else header
         if word not in known or word in into:
             found = "a second" if word in into else "unknown"
-            raise TopologyError(f"{place}: {found} {words[0][:40]!r}; expected one of {', '.join(known)}, each once")
+            raise TopologyError.at(place, f"{found} {words[0][:40]!r}", f"one of {', '.join(known)}, each once")
         into[word] = _number(place, words, known[word])
     return _fitting(label, header, tiers)
 
@@ -173,7 +173,7 @@ def _number(place: str, words: list[str], maximum: int) -> int:
     text = words[1] if len(words) == 2 else ""
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= maximum):
         found = " ".join(words)[:60]
-        raise TopologyError(f"{place}: {found!r}; expected a whole number from 0 to {maximum} behind {words[0][:40]}")
+        raise TopologyError.at(place, f"{found!r}", f"a whole number from 0 to {maximum} behind {words[0][:40]}")
     return int(text)
 
 
@@ -182,14 +182,14 @@ def _fitting(label: str, header: Mapping[str, int], tiers: list[dict[str, int]])
     missing = [word for word in _HEADER if not header.get(word)]
     if missing or not 2 <= header["tiers"] <= 3 or len(tiers) < header["tiers"]:
         found = f"no {missing[0]}" if missing else f"tiers {header['tiers']} and {len(tiers)} sections of tiers"
-        raise TopologyError(f"{label}: {found}; expected Nodes, Tiers 2 or 3, Podsize, and a section for each tier")
+        raise TopologyError.at(label, found, "Nodes, Tiers 2 or 3, Podsize, and a section for each tier")
     top = header["tiers"] - 1
     levels = [_DEFAULTS | tier for tier in tiers[: top + 1]]
     for i, tier in enumerate(levels):
         needed = ["downlink_speed_gbps", "downlink_latency_ns", "radix_down", *["radix_up"] * (i < top)]
         absent = [word for word in needed if not tier.get(word)]
         if absent:
-            raise TopologyError(f"{label}: tier {i} has no {absent[0]}; expected a number above 0")
+            raise TopologyError.at(label, f"tier {i} has no {absent[0]}", "a number above 0")
     nodes, pod_hosts = header["nodes"], header["podsize"]
     if nodes % pod_hosts or pod_hosts % levels[0]["radix_down"] or levels[0]["bundle"] != 1:
         raise TopologyError(
@@ -219,5 +219,5 @@ def _fitting(label: str, header: Mapping[str, int], tiers: list[dict[str, int]])
 def _ratio(label: str, what: str, total: int, divisor: int) -> int:
     """Return total / divisor; TopologyError if that is no whole number from 1."""
     if not divisor or total % divisor or not total:
-        raise TopologyError(f"{label}: {total} / {divisor} {what}; expected a whole number from 1")
+        raise TopologyError.at(label, f"{total} / {divisor} {what}", "a whole number from 1")
     return total // divisor

@@ -49,7 +49,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     parts = [part for part, kind in kinds.items() if kind != "xpu"]
     xpus = [part for part, kind in kinds.items() if kind == "xpu"]
     if not xpus:
-        raise TopologyError(f"{name}: no component of type xpu; expected one in an instance")
+        raise TopologyError.at(name, "no component of type xpu", "one in an instance")
     node = {part: i for i, part in enumerate([*xpus, *parts])}
     n = len(xpus)
     nvlinks: dict[int, int] = {}
@@ -89,10 +89,10 @@ def _bound(file: InfraFile, label: str) -> None:
         if file.instances[name] in file.devices
     ]
     if sum(n * len(device.edges) for device, n in known) > MAX_CABLES:
-        raise TopologyError(f"{label}: more than {MAX_CABLES} links; expected fewer")
+        raise TopologyError.at(label, f"more than {MAX_CABLES} links", "fewer")
     xpus = sum(n * device.counts[name] for device, n in known for name, kind in device.kinds.items() if kind == "xpu")
     if xpus > MAX_NPUS:
-        raise TopologyError(f"{label}: {xpus} components of type xpu; expected at most {MAX_NPUS}")
+        raise TopologyError.at(label, f"{xpus} components of type xpu", f"at most {MAX_NPUS}")
 
 
 def _root(union: dict[Part, Part], part: Part) -> Part:
@@ -117,7 +117,7 @@ def _links(file: InfraFile, arguments: Arguments, label: str) -> Iterator[tuple[
             continue
         seen.add(key)
         if len(seen) > MAX_CABLES:
-            raise TopologyError(f"{label}: more than {MAX_CABLES} links; expected fewer")
+            raise TopologyError.at(label, f"more than {MAX_CABLES} links", "fewer")
         yield a, b, link, *_quantities(link, attributes, arguments, label)
 
 
@@ -125,16 +125,14 @@ def _instances(file: InfraFile, label: str) -> Iterator[tuple[Part, InfraDevice]
     """Yield the name and index of each instance, or of each device within one, and its device."""
     indices: dict[str, set[int]] = {name: set(range(count)) for name, count in file.counts.items()}
     if sum(file.counts.values()) > MAX_NODES:
-        raise TopologyError(f"{label}: {sum(file.counts.values())} instances; expected at most {MAX_NODES}")
+        raise TopologyError.at(label, f"{sum(file.counts.values())} instances", f"at most {MAX_NODES}")
     for edge in file.edges:
         for end in (edge.a, edge.b):
             indices.setdefault(end[0], set()).add(int(end[1]))
     for name, own in indices.items():
         device = file.devices.get(file.instances[name])
         if device is None and any(name in {edge.a[0], edge.b[0]} for edge in file.edges):
-            raise TopologyError(
-                f"{label}: no device {file.instances[name][:60]!r}; expected it in a file of the folder"
-            )
+            raise TopologyError.at(label, f"no device {file.instances[name][:60]!r}", "it in a file of the folder")
         for index in sorted(own) if device is not None else ():
             stack: list[tuple[Part, str]] = [((name, str(index)), file.instances[name])]
             while stack:
@@ -158,14 +156,14 @@ def _kinds(file: InfraFile, ends: Iterator[Part], label: str) -> dict[Part, str]
         names = [name for name, kind in device.kinds.items() if kind == "xpu"]
         xpus += sum(device.counts[name] for name in names)
         if xpus > MAX_NPUS or len(found) > MAX_NODES:
-            raise TopologyError(f"{label}: {xpus} components of type xpu; expected at most {MAX_NPUS}")
+            raise TopologyError.at(label, f"{xpus} components of type xpu", f"at most {MAX_NPUS}")
         counted = [(*instance, name, str(i)) for name in names for i in range(device.counts[name])]
         for part in sorted({*own, *counted}, key=lambda part: (part[-2], int(part[-1]))):
             if part[-2] not in device.kinds:
-                raise TopologyError(f"{label}: {'.'.join(part)[:60]}; expected a component of its device")
+                raise TopologyError.at(label, f"{'.'.join(part)[:60]}", "a component of its device")
             found[part] = device.kinds[part[-2]]
     if linked:
-        raise TopologyError(f"{label}: {'.'.join(next(iter(linked)))[:60]}; expected an instance of the file")
+        raise TopologyError.at(label, f"{'.'.join(next(iter(linked)))[:60]}", "an instance of the file")
     return found
 
 
@@ -185,13 +183,11 @@ def _quantities(link: str, attributes: Mapping[str, Any], arguments: Arguments, 
         bits = next((bits for word, bits in _BITS_OF.items() if word in unit), None)
         rate = round(value * GBPS * bits) if bits and 0 < value < 1e9 else 0
         if beyond(rate, LINK_RATE_BPS):
-            raise TopologyError(f"{label}: bandwidth of {link[:40]}: {value:g} {unit[:40]}; expected a rate to 1 Pb/s")
+            raise TopologyError.at(label, f"bandwidth of {link[:40]}: {value:g} {unit[:40]}", "a rate to 1 Pb/s")
     unit, value = _quantity(source, "latency", label)
     if unit:
         if unit not in _PS_OF or not 0 <= value * _PS_OF[unit] <= LONGEST_DELAY_PS:
-            raise TopologyError(
-                f"{label}: latency of {link[:40]}: {value:g} {unit[:40]}; expected 0 to 1 s in ms, us, ns"
-            )
+            raise TopologyError.at(label, f"latency of {link[:40]}: {value:g} {unit[:40]}", "0 to 1 s in ms, us, ns")
         delay = round(value * _PS_OF[unit])
     return rate, delay
 
@@ -205,4 +201,4 @@ def _quantity(source: Mapping[str, Any], key: str, label: str) -> tuple[str, flo
     try:
         return unit, float(found.get(unit) or "none")
     except (TypeError, ValueError):
-        raise TopologyError(f"{label}: {key} of {unit[:40]} {str(found.get(unit))[:40]!r}; expected a number") from None
+        raise TopologyError.at(label, f"{key} of {unit[:40]} {str(found.get(unit))[:40]!r}", "a number") from None

@@ -65,11 +65,9 @@ def _sizes(arguments: Arguments, name: str) -> tuple[int, int]:
     """Return the numbers of NPUs and of leaves; name: of the network, for errors."""
     hosts, npus, leaves = arguments.hosts_per_leaf, arguments.npus, arguments.leaves
     if npus is None and leaves is None:
-        raise TopologyError(f"{name}: neither npus nor leaves is given; expected one of them")
+        raise TopologyError.at(name, "neither npus nor leaves is given", "one of them")
     if npus is None or leaves is None:
         return npus or (leaves or 0) * hosts, leaves or -(-(npus or 0) // hosts)
     if -(-npus // hosts) != leaves:
-        raise TopologyError(
-            f"{name}: leaves = {leaves}; expected {-(-npus // hosts)} for {npus} NPUs, {hosts} to a leaf"
-        )
+        raise TopologyError.at(name, f"leaves = {leaves}", f"{-(-npus // hosts)} for {npus} NPUs, {hosts} to a leaf")
     return npus, leaves

@@ -45,7 +45,7 @@ def _dimensions(arguments: Arguments, name: str) -> list[Dimension]:
     """Return the dimension of a server's GPUs and, if there are several servers, that of the rails."""
     per_server = min(arguments.npus, _GPUS_PER_SERVER)
     if arguments.npus % per_server:
-        raise TopologyError(f"{name}: npus = {arguments.npus}; expected a multiple of {per_server}, or fewer")
+        raise TopologyError.at(name, f"npus = {arguments.npus}", f"a multiple of {per_server}, or fewer")
     inside = Dimension("FullyConnected", per_server)
     servers = arguments.npus // per_server
     return [inside, Dimension("Switch", servers)] if servers > 1 else [inside]

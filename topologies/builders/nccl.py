@@ -130,7 +130,7 @@ def build(arguments: Arguments, name: str) -> Graph:
             for device in devices:
                 parts.tree(device, own, host)
     if not parts.gpus:
-        raise TopologyError(f"{name}: no GPU; expected pci elements of class 0x03 in cpu elements")
+        raise TopologyError.at(name, "no GPU", "pci elements of class 0x03 in cpu elements")
     graph = graph_of(name, _plan(parts, arguments, name), arguments, arguments.servers)
     return replace(graph, remarks=tuple(_remarks(root, parts.gpus, name)))
 
@@ -143,18 +143,18 @@ def _read(path: str) -> ET.Element:
     try:
         root = ET.fromstring(inputs.read_bytes(path))  # noqa: S314 - the user's own file; expat bounds entities
     except OSError as error:
-        raise TopologyError(f"{path}: {error.strerror or error}; expected {_EXPECTED}") from None
+        raise TopologyError.at(path, f"{error.strerror or error}", _EXPECTED) from None
     except (ET.ParseError, ValueError, LookupError) as error:
-        raise TopologyError(f"{path}: no XML: {error}; expected {_EXPECTED}") from None
+        raise TopologyError.at(path, f"no XML: {error}", _EXPECTED) from None
     if root.tag != "system":
-        raise TopologyError(f"{path}: <{root.tag[:40]}>; expected <system>")
+        raise TopologyError.at(path, f"<{root.tag[:40]}>", "<system>")
     return root
 
 
 def _devices(element: ET.Element, label: str, depth: int = 0) -> Iterator[_Device]:
     """Yield the device of an element, unless there is neither GPU nor NIC in it."""
     if depth > _DEEPEST:
-        raise TopologyError(f"{label}: pci elements within each other more than {_DEEPEST} deep; expected fewer")
+        raise TopologyError.at(label, f"pci elements within each other more than {_DEEPEST} deep", "fewer")
     if element.tag == "nic":  # without PCIe, as NICs of a cloud's partial file
         yield _Device(_NIC, element, LINK_RATE_BPS.maximum, [])
     if element.tag != "pci":
@@ -216,7 +216,7 @@ def _whole(element: ET.Element, key: str, label: str, default: int, most: int) -
     text = element.get(key) or str(default)
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
     if not 0 <= number <= most:
-        raise TopologyError(f"{label}: {element.tag} {key} {text[:40]!r}; expected a whole number from 0 to {most}")
+        raise TopologyError.at(label, f"{element.tag} {key} {text[:40]!r}", f"a whole number from 0 to {most}")
     return number
 
 
@@ -293,7 +293,7 @@ def _generation(gpus: list[_Gpu], arguments: Arguments, label: str) -> GpuGenera
             "" if gcn else default,
         )
         if not model:
-            raise TopologyError(f"{label}: gpu gcn {gcn[:40]!r}; expected 906 to 95x, or the parameter accelerator")
+            raise TopologyError.at(label, f"gpu gcn {gcn[:40]!r}", "906 to 95x, or the parameter accelerator")
         return AMD_GENERATIONS[model]
     sm = next((_sm(gpu.element, label) for gpu in gpus if gpu.element is not None), 0)
     if sm:

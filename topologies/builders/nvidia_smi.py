@@ -49,7 +49,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     devices, words = _matrix(arguments.path, name)
     gpus = {i: None for i, device in enumerate(devices) if device.startswith("GPU")}
     if not gpus:
-        raise TopologyError(f"{name}: no GPU; expected columns GPU0, GPU1, ...")
+        raise TopologyError.at(name, "no GPU", "columns GPU0, GPU1, ...")
     levels = {(i, j): _LEVELS[word] for (i, j), word in words.items() if word in _LEVELS}
     links: dict[tuple[int, int], int] = {}
     for (i, j), word in words.items():
@@ -58,7 +58,7 @@ def build(arguments: Arguments, name: str) -> Graph:
             links[i, j] = int(match[1])
         elif word not in _LEVELS and word != "X":
             expected = f"X,{' NV#,' * (i in gpus and j in gpus)} {', '.join(_LEVELS)}"
-            raise TopologyError(f"{name}: {devices[i]} to {devices[j]} is {word[:20]!r}; expected {expected}")
+            raise TopologyError.at(name, f"{devices[i]} to {devices[j]} is {word[:20]!r}", expected)
     total = max((sum(count for (a, _), count in links.items() if a == i) for i in gpus), default=0)
     each = max(links.values(), default=0)
     generation = _generation(arguments, each if total > _MOST_NVLINKS else total, name)
@@ -98,12 +98,12 @@ def _matrix(path: str, label: str) -> tuple[list[str], dict[tuple[int, int], str
             break
         devices.append(word)
     if not devices or len(devices) > _MOST_DEVICES or len(set(devices)) < len(devices):
-        raise TopologyError(f"{label}: {len(devices)} different devices in the first line; expected {_EXPECTED}")
+        raise TopologyError.at(label, f"{len(devices)} different devices in the first line", _EXPECTED)
     words = {}
     for i, device in enumerate(devices):
         row = rows[i + 1] if len(rows) > i + 1 else []
         if len(row) <= len(devices) or row[0] != device:
-            raise TopologyError(f"{label}: row {i + 1} of the matrix; expected {device} and a word for each device")
+            raise TopologyError.at(label, f"row {i + 1} of the matrix", f"{device} and a word for each device")
         words.update({(i, j): word for j, word in enumerate(row[1 : len(devices) + 1]) if i != j})
     return devices, words
 

@@ -127,7 +127,7 @@ def _counts(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Counts:
         ("nics_per_host" if arguments.nics_per_host else "gpus_per_host", nics, "rails", rails),
     ):
         if count % divisor:
-            raise TopologyError(f"{name}: {key} = {count}; expected a multiple of {divisor_key} = {divisor}")
+            raise TopologyError.at(name, f"{key} = {count}", f"a multiple of {divisor_key} = {divisor}")
     hosts = arguments.npus // per_host
     per_unit = min(arguments.hosts_per_unit, hosts)
     units = -(-hosts // per_unit)
@@ -144,7 +144,7 @@ def _counts(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Counts:
     if has_cores:
         core_planes = arguments.core_planes or spines
         if spines % core_planes:
-            raise TopologyError(f"{name}: spines = {spines}; expected a multiple of core_planes = {core_planes}")
+            raise TopologyError.at(name, f"spines = {spines}", f"a multiple of core_planes = {core_planes}")
     cores = arguments.cores or 0 if has_cores else 0
     return _Counts(hosts, nics, per_unit, units, per_pod, pods, rails, groups, spines, core_planes, cores)
 

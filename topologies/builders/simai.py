@@ -56,12 +56,12 @@ def build(arguments: Arguments, name: str) -> Graph:
     lines = _read(arguments.path, name)
     nodes, per_server, nvswitches, switches, links = _header(lines, name)
     if nodes > MAX_NODES:
-        raise TopologyError(f"{name}: line 1: {nodes} nodes; expected at most {MAX_NODES}")
+        raise TopologyError.at(name, f"line 1: {nodes} nodes", f"at most {MAX_NODES}")
     switch = _switch_numbers(lines, name, nodes, nvswitches, switches)
     gpus = np.setdiff1d(np.arange(nodes), switch)
     if math.prod(arguments.dims or (0,)) > len(gpus):
         sizes = "x".join(map(str, arguments.dims))
-        raise TopologyError(f"{name}: dims {sizes} for {len(gpus)} GPUs; expected at most as many")
+        raise TopologyError.at(name, f"dims {sizes} for {len(gpus)} GPUs", "at most as many")
     gpus = gpus[: math.prod(arguments.dims)] if arguments.dims else gpus
     kind = np.where(np.arange(len(switch)) < nvswitches, NVSWITCH, SWITCH)
 
@@ -74,7 +74,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     numbered = [(number, line) for number, line in enumerate(lines[2:], 3) if line.strip()]
     cables = [_cable(line, f"{name}: line {number}", nodes) for number, line in numbered[:links]]
     if len(cables) < links:
-        raise TopologyError(f"{name}: {len(cables)} links found; expected {links} of the header")
+        raise TopologyError.at(name, f"{len(cables)} links found", f"{links} of the header")
     if arguments.parallel_links == "last":
         cables = list({(min(cable[:2]), max(cable[:2])): cable for cable in cables}.values())
     if cables:
@@ -137,7 +137,7 @@ def _header(lines: Sequence[str], label: str) -> tuple[int, int, int, int, int]:
         return nodes, 1, 0, switches, links
     nodes, per_server, nvswitches, switches, links = map(int, numbers)
     if per_server < 1:
-        raise TopologyError(f"{label}: line 1: gpus_per_server = 0; expected 1 or more")
+        raise TopologyError.at(label, "line 1: gpus_per_server = 0", "1 or more")
     return nodes, per_server, nvswitches, switches, links
 
 
@@ -166,11 +166,11 @@ def _cable(line: str, label: str, nodes: int) -> tuple[int, int, int, int]:
         raise TopologyError(f"{label}: {line.strip()[:80]!r}; expected: source destination rate delay error_rate")
     a, b = int(words[0]), int(words[1])
     if max(a, b) >= nodes:
-        raise TopologyError(f"{label}: node {max(a, b)}; expected a number below {nodes}")
+        raise TopologyError.at(label, f"node {max(a, b)}", f"a number below {nodes}")
     try:
         rate_bps, delay_ps, error_rate = parse_link_rate(words[2]), parse_delay(words[3]), float(words[4])
     except ValueError as error:
         raise TopologyError(f"{label}: {error}") from None
     if error_rate != 0:
-        raise TopologyError(f"{label}: error rate {words[4]}; expected 0, as links that lose packets are not modelled")
+        raise TopologyError.at(label, f"error rate {words[4]}", "0, as links that lose packets are not modelled")
     return a, b, rate_bps, delay_ps

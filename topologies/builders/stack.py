@@ -42,11 +42,9 @@ def build(arguments: Arguments, name: str) -> Graph:
     count = len(arguments.dims)
     for key, values in (("rates", arguments.rates), ("delays", arguments.delays)):
         if len(values) not in {1, count}:
-            raise TopologyError(
-                f"{name}: {key} has {len(values)} entries; expected 1 or {count}, one for each dimension"
-            )
+            raise TopologyError.at(name, f"{key} has {len(values)} entries", f"1 or {count}, one for each dimension")
     if arguments.host_dims > count:
-        raise TopologyError(f"{name}: host_dims = {arguments.host_dims}; expected 0 to {count}")
+        raise TopologyError.at(name, f"host_dims = {arguments.host_dims}", f"0 to {count}")
     rates_bps = arguments.rates * (count if len(arguments.rates) == 1 else 1)
     delays_ps = arguments.delays * (count if len(arguments.delays) == 1 else 1)
     per_host = math.prod(d.size for d in arguments.dims[: arguments.host_dims])
@@ -97,7 +95,7 @@ def one_dimension(kind: str) -> tuple[Callable[[OneDimension, str], Graph], Call
     def build(arguments: OneDimension, name: str) -> Graph:
         """Build the network; TopologyError for fewer than two NPUs, or too many."""
         if arguments.npus == 1:
-            raise TopologyError(f"{name}: npus = 1; expected 2 or more")
+            raise TopologyError.at(name, "npus = 1", "2 or more")
         return build_stack(name, [Dimension(kind, arguments.npus)], [arguments.rate], [arguments.delay])
 
     def extent(arguments: OneDimension, name: str) -> Extent:  # noqa: ARG001 - as of all builders

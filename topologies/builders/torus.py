@@ -30,6 +30,6 @@ def build(arguments: Arguments, name: str) -> Graph:
     """Build the torus; packets correct the first dimension first. TopologyError for > 3 dimensions or sizes < 2."""
     sizes = arguments.sizes
     if len(sizes) > _MAX_DIMENSIONS or min(sizes) == 1:
-        raise TopologyError(f"{name}: sizes = {'x'.join(map(str, sizes))}; expected one to three sizes of 2 or more")
+        raise TopologyError.at(name, f"sizes = {'x'.join(map(str, sizes))}", "one to three sizes of 2 or more")
     dimensions = [Dimension("Ring", size) for size in sizes]
     return build_stack(name, dimensions, [arguments.rate] * len(sizes), [arguments.delay] * len(sizes))

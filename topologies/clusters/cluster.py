@@ -105,7 +105,7 @@ class Cluster(Parameters):
         for key in ("npus", "name"):
             if key in parameters:
                 expected = "gpus" if key == "npus" else "none"
-                raise TopologyError(f"{self.name}: {key} is given with a cluster; expected {expected}")
+                raise TopologyError.at(self.name, f"{key} is given with a cluster", expected)
         return self.with_parameters(parameters).topology()
 
     def defaults(self) -> dict[str, dict[str, object]]:

@@ -101,13 +101,13 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         content = parse_mapping(inputs.read_bytes(path, _LARGEST_BYTES).decode("utf-8-sig"))
     except OSError as error:
-        raise TopologyError(f"{path}: {error.strerror or error}; expected {EXPECTED}") from None
+        raise TopologyError.at(path, f"{error.strerror or error}", EXPECTED) from None
     except ValueError as error:
         reason = "no text" if isinstance(error, UnicodeDecodeError) else error
-        raise TopologyError(f"{path}: {reason}; expected {EXPECTED}") from None
+        raise TopologyError.at(path, f"{reason}", EXPECTED) from None
     inner = content.get("infrastructure", content)
     if not isinstance(inner, dict):
-        raise TopologyError(f"{path}: infrastructure is no mapping; expected {EXPECTED}")
+        raise TopologyError.at(path, "infrastructure is no mapping", EXPECTED)
     return inner
 
 
@@ -120,28 +120,28 @@ def _list(content: Mapping[str, Any], key: str, label: str) -> list[Mapping[str,
     """Return a list of mappings, [] without the key."""
     found = content.get(key) or []
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise TopologyError(f"{label}: {key} is no list of mappings; expected {EXPECTED}")
+        raise TopologyError.at(label, f"{key} is no list of mappings", EXPECTED)
     return found
 
 
 def _map(content: Mapping[str, Any], key: str, label: str) -> Mapping[str, Any]:
     found = content.get(key) or {}
     if not isinstance(found, dict):
-        raise TopologyError(f"{label}: {key} is no mapping; expected {EXPECTED}")
+        raise TopologyError.at(label, f"{key} is no mapping", EXPECTED)
     return found
 
 
 def _text(content: Mapping[str, Any], key: str, label: str) -> str:
     found = content.get(key)
     if not isinstance(found, str) or not 0 < len(found) <= 200:
-        raise TopologyError(f"{label}: {key} {str(found)[:40]!r}; expected a text")
+        raise TopologyError.at(label, f"{key} {str(found)[:40]!r}", "a text")
     return found
 
 
 def _count(content: Mapping[str, Any], label: str, default: str = "1") -> int:
     text = str(content.get("count") or default)
     if not (text.isascii() and text.isdigit() and len(text) < 8 and int(text) <= _MOST):
-        raise TopologyError(f"{label}: count {text[:40]!r}; expected a whole number to {_MOST}")
+        raise TopologyError.at(label, f"count {text[:40]!r}", f"a whole number to {_MOST}")
     return int(text)
 
 
@@ -163,7 +163,7 @@ def _unread(content: Mapping[str, Any], links: Sequence[Mapping[str, Any]]) -> t
 def _connections(content: Mapping[str, Any], label: str) -> list[str]:
     found = content.get("connections") or []
     if not isinstance(found, list) or not all(isinstance(words, str) for words in found):
-        raise TopologyError(f"{label}: connections are no list of texts; expected {EXPECTED}")
+        raise TopologyError.at(label, "connections are no list of texts", EXPECTED)
     return found
 
 
@@ -211,7 +211,7 @@ def _words_edge(words: str, pairs: int, within: Callable[[Part], Part], label: s
     half = len(parts) // 2
     if len(parts) % 2 == 0 or half % 2 or not 2 * pairs <= half <= 16 or not all(map(_is_index, indices)):
         form = "instance.0.component.0.link.instance.1.component.0" if pairs > 1 else "component.0.link.component.0"
-        raise TopologyError(f"{label}: connection {words[:60]!r}; expected the form {form}")
+        raise TopologyError.at(label, f"connection {words[:60]!r}", f"the form {form}")
     return InfraEdge(within(parts[:half]), within(parts[half + 1 :]), parts[half])
 
 
@@ -226,10 +226,10 @@ def _ends(path: str, device: str, devices: Mapping[str, InfraDevice], label: str
         match = _ELEMENT.fullmatch(element)
         known = devices.get(device)
         if match is None or known is None or match[1] not in known.counts:
-            raise TopologyError(f"{label}: {path[:60]!r} of {device[:60]}; expected components of the device")
+            raise TopologyError.at(label, f"{path[:60]!r} of {device[:60]}", "components of the device")
         indices = _slice(match, known.counts[match[1]], path, label)
         if len(found) * len(indices) > _MOST:
-            raise TopologyError(f"{label}: {path[:60]!r}; expected at most {_MOST} components")
+            raise TopologyError.at(label, f"{path[:60]!r}", f"at most {_MOST} components")
         found = [(*part, match[1], str(index)) for part in found for index in indices]
         device = match[1]
     return found
@@ -246,11 +246,11 @@ def _instance_ends(
     instance = _text(end, "instance", label)
     match = _ELEMENT.fullmatch(instance)
     if match is None or match[1] not in instances:
-        raise TopologyError(f"{label}: instance {instance[:60]!r}; expected one of the file")
+        raise TopologyError.at(label, f"instance {instance[:60]!r}", "one of the file")
     indices = _slice(match, counts.get(match[1], 1), instance, label)
     parts = _ends(_text(end, "component", label), instances[match[1]], devices, label)
     if len(indices) * len(parts) > _MOST:
-        raise TopologyError(f"{label}: {instance[:60]!r}; expected at most {_MOST} components")
+        raise TopologyError.at(label, f"{instance[:60]!r}", f"at most {_MOST} components")
     return [(match[1], str(index), *part) for index in indices for part in parts]
 
 
@@ -263,10 +263,10 @@ def _slice(match: re.Match[str], count: int, path: str, label: str) -> range:
     if colon is None:
         index = numbers[0] if numbers[0] is not None else count
         if not -count <= index < count:
-            raise TopologyError(f"{label}: {path[:60]!r}; expected indices below {count}")
+            raise TopologyError.at(label, f"{path[:60]!r}", f"indices below {count}")
         return range(index % count, index % count + 1)
     if numbers[2] == 0:
-        raise TopologyError(f"{label}: {path[:60]!r}; expected a step other than 0")
+        raise TopologyError.at(label, f"{path[:60]!r}", "a step other than 0")
     return range(count)[slice(*numbers)]
 
 
@@ -277,10 +277,10 @@ def _paired(
     scheme, link = edge.get("scheme"), str(edge.get("link") or "")
     if scheme == "many2many":
         if already + len(first) * len(second) > MAX_CABLES:
-            raise TopologyError(f"{label}: more than {MAX_CABLES} edges; expected fewer")
+            raise TopologyError.at(label, f"more than {MAX_CABLES} edges", "fewer")
         return (InfraEdge(a, b, link) for a in first for b in second if a != b)
     if scheme != "one2one":
-        raise TopologyError(f"{label}: scheme {str(scheme)[:40]!r}; expected one2one or many2many")
+        raise TopologyError.at(label, f"scheme {str(scheme)[:40]!r}", "one2one or many2many")
     return (InfraEdge(a, b, link) for a, b in zip(first, second, strict=False) if a != b)
 
 
@@ -288,5 +288,5 @@ def _unused_device(instance: str, devices: Mapping[str, InfraDevice], instances:
     """Return the device of an instance that the file does not list: its only one that no instance is of."""
     unused = sorted(set(devices) - set(instances.values()))
     if len(unused) != 1:
-        raise TopologyError(f"{label}: instance {instance[:60]!r}; expected one of the file")
+        raise TopologyError.at(label, f"instance {instance[:60]!r}", "one of the file")
     return unused[0]

@@ -12,6 +12,7 @@ from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Quiet, Sbatch, na
 from nadi.cli.output import check_outputs, print_json, print_table, say_results, write_charts
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
+from nadi.inputs.errors import NadiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -116,7 +117,7 @@ def plan(
     _answer(lambda folder: _planned(requests, folder, quiet=quiet), top, out, figures, as_json=as_json)
 
 
-class SearchNotFinishedError(RuntimeError):
+class SearchNotFinishedError(NadiError, RuntimeError):
     """A signal stopped the search of plans; results have what was found until then."""
 
     def __init__(self, message: str, exit_code: int) -> None:

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.et.arrays import Float64, Int64, spans
+from nadi.inputs.errors import NadiError
 
 
-class CyclicError(ValueError):
+class CyclicError(NadiError, ValueError):
     """An order of the moments does not exist."""
-
-    exit_code = 1
 
 
 class Edges(NamedTuple):

@@ -11,6 +11,7 @@ import typer
 from nadi import inputs
 from nadi.cli.options import TracesOut
 from nadi.errors import ConfigError
+from nadi.inputs.errors import NadiError
 from nadi.terminal.printing import say
 
 _COMMAND = "Training command, such as torchrun or python train.py."
@@ -62,7 +63,5 @@ def _recordings(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir() if _FILE.fullmatch(file.name)] if folder.is_dir() else []
 
 
-class CollectError(RuntimeError):
+class CollectError(NadiError, RuntimeError):
     """The script failed, or did not reach the steps to record."""
-
-    exit_code = 1
