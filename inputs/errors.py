@@ -1,5 +1,7 @@
-"""Base classes of the errors of all folders, by whose fault it is."""
+"""Base classes of the errors of all folders, by whose fault it is, and refusal of files in one line."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 
@@ -28,3 +30,16 @@ class InputError(NadiError, ValueError):
             expected: The values that are allowed.
         """
         return cls(f"{place}: {found}; expected {expected}")
+
+
+@contextmanager
+def refusing(path: object, expected: str, error: type[Exception], *also: type[Exception]) -> Iterator[None]:
+    """Raise an `error` with the path, the reason and what was expected in place of an OSError, or of one of `also`."""
+    refused: tuple[type[Exception], ...] = (OSError, *also)
+    try:
+        yield
+    except refused as problem:
+        if isinstance(problem, error):
+            raise
+        reason = getattr(problem, "strerror", None) or problem
+        raise error(f"{path}: {reason}; expected {expected}") from problem

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.inputs.arrays import Int32, Int64
 from nadi.partition.weights import TrafficWeights
-from nadi.topologies.graph import NVSWITCH, Graph, Int32, Int64
+from nadi.topologies import NVSWITCH, Graph
 
 MAX_LOAD = 1.3  # maximum load of the heaviest part, relative to the mean, that a threshold may cause
 _MAX_THRESHOLDS = 64  # thresholds that are tried

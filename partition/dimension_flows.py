@@ -6,7 +6,8 @@ the length of a path does not matter for the cost.
 
 import numpy as np
 
-from nadi.topologies.graph import RING, SINGLE, DimensionRouting, Float64, Graph, Int64
+from nadi.inputs.arrays import Float64, Int64
+from nadi.topologies import RING, SINGLE, DimensionRouting, Graph
 
 _MAX_PAIRS = 1 << 20  # per block, to bound memory
 

@@ -4,13 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nadi.inputs.arrays import Int32, Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.partition.clusters import Clusters, cluster
 from nadi.partition.errors import PartitionError
 from nadi.partition.methods import DEFAULT_METHOD
 from nadi.partition.methods import method as find_method
 from nadi.partition.weights import TrafficWeights, uniform
-from nadi.topologies.graph import Graph, Int32, Int64
+from nadi.topologies import Graph
 
 NO_CUT_PS = 2**62  # lookahead of a single part, where no link is cut
 

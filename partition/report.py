@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.partition.owners import NO_CUT_PS, Partition
 from nadi.partition.weights import TrafficWeights
-from nadi.topologies.graph import Float64, Graph, Int64
+from nadi.topologies import Graph
 
 MEAN_PACKET_BYTES = 2132  # mean of a full packet of 4096 + 82 bytes and its acknowledgement of 86
 

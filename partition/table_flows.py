@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.topologies.graph import NVSWITCH, UNREACHABLE, Float64, Graph, Int64, TableRouting
+from nadi.inputs.arrays import Float64, Int64
+from nadi.topologies import NVSWITCH, UNREACHABLE, Graph, TableRouting
 
 _MAX_ENTRIES = 1 << 21  # (switch, target, link) triples per block, to bound memory
 _MAX_DENSE = 1 << 23  # size of a table up to which sums use an array over all states

@@ -5,10 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nadi.inputs.arrays import Float64, Int64
 from nadi.partition.dimension_flows import dimension_loads
 from nadi.partition.errors import PartitionError
 from nadi.partition.table_flows import has_way, table_loads
-from nadi.topologies.graph import DimensionRouting, Float64, Graph, Int64, TableRouting
+from nadi.topologies import DimensionRouting, Graph, TableRouting
 
 _STRIDE_RATIO = 8  # ratio between the distances at which `uniform` traffic flows
 _UNIFORM_MESSAGES = 1000  # packets of each pair of `uniform` traffic; only the proportions matter

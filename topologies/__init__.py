@@ -1,15 +1,13 @@
 """Networks as graphs: builders, importers, routing.
 
-`build("fat-tree:k=16,rate=100Gbps,delay=1us")` returns a `Graph`; `topologies()` lists what can be built.
+`build("fat-tree:k=16,rate=100Gbps,delay=1us")` returns a `Graph`; `topologies()` lists what can be built. Other folders
+use only these names and three modules (tests/rules/doors.py): `clusters`, `endpoints` (NPUs that a run adds to
+a fabric) and `builders.htsim`, whose files an importer reads.
 """
 
 from nadi.topologies.builders.file import write_toml
-from nadi.topologies.description import describe
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
+from nadi.topologies.description import describe, links_to_npus, tier_of_node
 from nadi.topologies.graph import (
-    NONE,
-    NPU,
     NVSWITCH,
     RING,
     SINGLE,
@@ -19,19 +17,18 @@ from nadi.topologies.graph import (
     DimensionRouting,
     Graph,
     TableRouting,
+    TopologyError,
 )
-from nadi.topologies.graph_builder import GraphBuilder
-from nadi.topologies.networkx_form import from_networkx
+from nadi.topologies.graph_builder import GraphBuilder, from_networkx
+from nadi.topologies.parameters import parse_pairs
 from nadi.topologies.registry import (
-    Topology,
-    TopologyParameter,
     build,
     extent,
     format_spec,
+    names_cluster,
     parse_spec,
     path_parameters,
     topologies,
     with_paths,
 )
-from nadi.topologies.routing import next_links, route
-from nadi.topologies.table_routing import routing_without
+from nadi.topologies.routing import build_table_routing, next_links, path_links, route, routing_without

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from nadi.inputs.arrays import Int64
 from nadi.topologies.dimension_routing import dimensions_of, format_dimensions
-from nadi.topologies.graph import NVSWITCH, RING, SINGLE, UNREACHABLE, DimensionRouting, Graph, Int64, TableRouting
+from nadi.topologies.graph import NVSWITCH, RING, SINGLE, UNREACHABLE, DimensionRouting, Graph, TableRouting
 
 _ROWS = 64  # source rows per block, which bounds the memory of the diameter
 _MAX_SOURCES = 1024  # NPUs from which the diameter is measured

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nadi.topologies.bounds import MAX_CABLES
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import NONE, RING, SINGLE, TABLE, DimensionRouting, Int32, Int64
+from nadi.inputs.arrays import Int32, Int64
+from nadi.inputs.limits import MAX_CABLES
+from nadi.topologies.graph import NONE, RING, SINGLE, TABLE, DimensionRouting, Extent, TopologyError
 
 # Kinds of dimensions -> routing mode of an NPU in one
 KINDS = {"Ring": RING, "FullyConnected": TABLE, "Switch": SINGLE}

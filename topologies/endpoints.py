@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nadi.topologies.bounds import LINK_RATE_BPS
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.graph import AGGREGATOR, NPU, Graph, Int32, Int64, TableRouting
-from nadi.topologies.table_routing import build_table_routing
+from nadi.inputs.arrays import Int32, Int64
+from nadi.inputs.limits import LINK_RATE_BPS
+from nadi.topologies.graph import AGGREGATOR, NPU, Graph, TableRouting, TopologyError
+from nadi.topologies.routing import build_table_routing
 
 AGGREGATOR_DELAY_PS = 100_000  # delay between a switch's ports and its aggregator, each way: 100 ns, an assumption
 NO_NUMBER = -1  # number of an endpoint in the network's file, which lacks it

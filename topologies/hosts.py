@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from nadi.topologies.bounds import LINK_RATE_BPS
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.graph import NVSWITCH, Graph
+from nadi.inputs.limits import LINK_RATE_BPS
+from nadi.inputs.units import GBPS, NS
+from nadi.topologies.graph import NVSWITCH, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
 from nadi.topologies.parameters import Count, Parameters, Time
-from nadi.topologies.units import GBPS, NS
 
 Cable = tuple[int, int, int, int]  # two nodes, rate in bps, delay in ps
 

@@ -1,4 +1,4 @@
-"""Parameters of topologies: the notation, checks and display of their values, and one-line errors."""
+"""Parameters of topologies: the notation, checks and display of their values, one-line errors, counts of uplinks."""
 
 import difflib
 import re
@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from nadi.topologies.bounds import MAX_NODES
+from nadi.inputs.limits import MAX_NODES
+from nadi.inputs.units import format_rate, format_time, parse_delay, parse_link_rate, short
 from nadi.topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.units import format_rate, format_time, parse_delay, parse_link_rate, short
+from nadi.topologies.graph import TopologyError
 
 MAX_RATIO = 10**6  # maximum of an oversubscription; its inverse is the minimum
 _RATIO = re.compile(r"[0-9]{0,9}\.?[0-9]{0,18}(?:[eE][+-]?[0-9]{1,2})?(?:/[0-9]{1,9})?")
@@ -119,3 +119,26 @@ Dimensions = Annotated[
 FilePath = Annotated[str, Form("path", is_path=True)]
 Name = Annotated[str, Form("name")]
 Flag = Annotated[bool, Form("true or false", lambda value: str(value).lower())]
+
+
+def uplink_count(
+    arguments: Parameters, name: str, count_key: str, ratio_key: str, down_bps: int, uplink_bps: int
+) -> int:
+    """Return the number of switches above one: the given count, else that with down_bps = ratio x count x uplink_bps.
+
+    arguments, name: of the topology; count_key, ratio_key: parameters with that number, None = not given, and with the
+    oversubscription, None = 1; down_bps: sum of the rates of the switch's links downwards; uplink_bps: rate to each
+    switch above. Raises TopologyError: both are given, or the count is not whole; the text names the two keys.
+    """
+    count: int | None = getattr(arguments, count_key)
+    ratio: Fraction | None = getattr(arguments, ratio_key)
+    if count is not None and ratio is not None:
+        raise TopologyError.at(name, f"both {count_key} and {ratio_key} are given", "one of them")
+    if count is not None:
+        return count
+    needed = down_bps / (ratio or Fraction(1)) / uplink_bps
+    if needed.denominator != 1:
+        raise TopologyError.at(
+            name, f"{ratio_key} = {ratio or 1} needs {float(needed):g} {count_key}", "a whole number"
+        )
+    return int(needed)

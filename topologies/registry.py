@@ -17,12 +17,9 @@ from pydantic.fields import FieldInfo
 from nadi import inputs
 from nadi.inputs import plug_ins
 from nadi.inputs.documents import checked
-from nadi.inputs.limits import MAX_NPUS
-from nadi.topologies.bounds import MAX_CABLES, MAX_NODES
+from nadi.inputs.limits import MAX_CABLES, MAX_NODES, MAX_NPUS
 from nadi.topologies.clusters import find, is_cluster
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import Graph
+from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.machines import is_machine, machine
 from nadi.topologies.parameters import Form, Parameters, parse_pairs, suggest
 

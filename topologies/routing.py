@@ -1,14 +1,16 @@
-"""The reference for routing: the links that a packet may take, in plain Python, and the lengths of many paths.
+"""Routing: the links that a packet may take, the lengths of many paths, and the construction of `TableRouting`.
 
-The kernels of the engine follow the same rules; tests and closed forms use these functions.
+`next_links` and `route` are the reference in plain Python: the kernels of the engine follow the same rules; tests and
+closed forms use these functions. Tables come from a breadth-first search over the switches, for all homes at once.
+`routing_without` makes the tables of the fabric that remains when links are down, with the same nodes and links.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from nadi.topologies.errors import TopologyError
+from nadi.inputs.arrays import Int8, Int32, Int64
 from nadi.topologies.graph import (
     NONE,
     NVSWITCH,
@@ -18,8 +20,8 @@ from nadi.topologies.graph import (
     UNREACHABLE,
     DimensionRouting,
     Graph,
-    Int64,
     TableRouting,
+    TopologyError,
 )
 
 Choose = Callable[[Sequence[int]], int]
@@ -136,3 +138,230 @@ def _links_by_dimension(routing: DimensionRouting, src: Int64, dst: Int64) -> In
         across = np.minimum(ahead, size - ahead) if mode == RING else np.where(mode == SINGLE, 2, 1) * (ahead > 0)
         links += across
     return links
+
+
+_MAX_ENTRIES = 2**29
+_MAX_HOPS = UNREACHABLE - 2
+
+
+def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32) -> TableRouting:
+    """Return shortest paths by hop count, with all equal-cost links; a set includes parallel links.
+
+    npus: number of NPUs, nodes 0 .. npus-1 of `nodes`, which carry no transit; link_src, link_dst: int32[links],
+    sending and receiving node of each link; its reverse is included. Raises TopologyError: two NPUs are linked
+    directly, or the tables would not fit in memory.
+    """
+    _refuse_direct_links(npus, link_src, link_dst)
+    row = np.arange(-npus, nodes - npus, dtype=np.int32)
+    row[:npus] = -1
+    between = np.flatnonzero((link_src >= npus) & (link_dst >= npus))
+    between = between[np.argsort(link_src[between], kind="stable")]
+    src, dst = link_src[between] - npus, link_dst[between] - npus
+
+    down = np.flatnonzero(link_dst < npus)
+    home_node, attach_home = np.unique(link_src[down], return_inverse=True)
+    rows = nodes - npus
+    if rows * len(home_node) > _MAX_ENTRIES:
+        raise TopologyError(
+            f"a routing table of {rows} switches by {len(home_node)} first switches is too large; "
+            f"expected at most {_MAX_ENTRIES} entries"
+        )
+    hops = all_hops(rows, home_node - npus, src, dst)
+    sets = PortSets()
+    home, attach_set = _attach(npus, link_dst[down], attach_home, down, sets)
+    next_set = next_sets(hops, src, dst, between, sets)
+    set_ptr, set_link = sets.arrays()
+    return TableRouting(home_node.astype(np.int32), home, attach_set, row, hops, next_set, set_ptr, set_link)
+
+
+def unreachable_pair(npus: int, routing: TableRouting) -> tuple[int, int] | None:
+    """Return the first two NPUs that no path of switches connects, or None."""
+    if npus == 1:
+        return None
+    joined_homes = routing.hops[routing.row[routing.home_node]] < UNREACHABLE
+    component = np.append(joined_homes.argmax(axis=1), -1)
+    of_npu = np.sort(component[routing.home], axis=1)
+    kinds, first = np.unique(of_npu, axis=0, return_index=True)
+    if any(c >= 0 and (kinds == c).any(axis=1).all() for c in kinds[0]):
+        return None
+    for kind, npu in zip(kinds, first, strict=True):
+        joined = np.isin(kinds, kind[kind >= 0]).any(axis=1)
+        if not joined.all():
+            a, b = sorted((int(npu), int(first[np.argmin(joined)])))
+            return a, b
+    return None
+
+
+def _refuse_direct_links(npus: int, link_src: Int32, link_dst: Int32) -> None:
+    """Raise TopologyError if a link, from int32[links] to int32[links], joins two NPUs."""
+    direct = np.flatnonzero((link_src < npus) & (link_dst < npus))
+    if len(direct):
+        a, b = link_src[direct[0]], link_dst[direct[0]]
+        raise TopologyError(
+            f"npu {a} and npu {b} are linked directly; expected a switch between them, as NPUs carry no transit "
+            "(only ring, fully-connected, torus and stack link NPUs directly)"
+        )
+
+
+def all_hops(switches: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
+    """Return int8[switches, homes]: links from every switch to every home; home_row: int32[homes], switches.
+
+    src and dst, int32[links], are the switches that links join, src ascending. The homes that reach a switch are a row
+    of bits, so that one level of all searches is one pass over the links.
+    """
+    homes = len(home_row)
+    seen = np.zeros((switches, (homes + 7) // 8), np.uint8)
+    columns = np.arange(homes)
+    np.bitwise_or.at(seen, (home_row, columns // 8), (128 >> (columns % 8)).astype(np.uint8))
+    hops = np.full((switches, homes), UNREACHABLE, np.int8)
+    hops[home_row, columns] = 0
+    if not len(src):
+        return hops
+    first = np.flatnonzero(np.diff(src, prepend=-1))
+    frontier = seen.copy()
+    for level in range(1, UNREACHABLE + 1):
+        reached = np.zeros_like(seen)
+        reached[src[first]] = np.bitwise_or.reduceat(frontier[dst], first, axis=0)
+        frontier = reached & ~seen
+        if not frontier.any():
+            return hops
+        if level > _MAX_HOPS:
+            break
+        seen |= frontier
+        hops[np.unpackbits(frontier, axis=1, count=homes).view(bool)] = level
+    raise TopologyError(f"a path of more than {_MAX_HOPS} links between switches; expected a shorter one")
+
+
+class PortSets:
+    """A list of port sets under construction; sets are numbered in the order of their addition."""
+
+    def __init__(self) -> None:
+        """Begin without sets."""
+        self.count = 0
+        self._sizes: list[npt.NDArray[np.intp]] = []
+        self._links: list[npt.NDArray[np.intp]] = []
+
+    def add(self, sizes: npt.NDArray[np.intp], links: npt.NDArray[np.intp]) -> int:
+        """Add sets of `sizes` links each, whose links are concatenated; return the number of the first set."""
+        first = self.count
+        self.count += len(sizes)
+        self._sizes.append(sizes)
+        self._links.append(links)
+        return first
+
+    def arrays(self) -> tuple[Int32, Int32]:
+        """Return set_ptr and set_link."""
+        set_ptr = np.zeros(self.count + 1, np.int32)
+        np.cumsum(np.concatenate(self._sizes), out=set_ptr[1:])
+        return set_ptr, np.concatenate(self._links).astype(np.int32)
+
+
+def _attach(
+    npus: int, npu: Int32, column: npt.NDArray[np.intp], link: npt.NDArray[np.intp], sets: PortSets
+) -> tuple[Int32, Int32]:
+    """Return fields home and attach_set, int32[npus, H] each, and add to `sets` the port sets from homes to NPUs."""
+    # npu, column, link: NPU, column of the home and number of each link from a home to an NPU.
+    order = np.lexsort((link, column, npu))
+    key = np.stack([npu[order], column[order]])
+    first = np.flatnonzero((np.diff(key, axis=1, prepend=-1) != 0).any(axis=0))
+    number = sets.add(np.diff(first, append=len(order)), link[order])
+    owner, home_column = key[:, first]
+    slot = np.arange(len(first)) - np.searchsorted(owner, owner)
+    width = int(slot.max(initial=0)) + 1
+    home = np.full((npus, width), -1, np.int32)
+    attach_set = np.full((npus, width), -1, np.int32)
+    home[owner, slot] = home_column
+    attach_set[owner, slot] = number + np.arange(len(first))
+    return home, attach_set
+
+
+def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], sets: PortSets) -> Int32:
+    """Return int32[switches, homes]: the set of links that lead nearer to the home; a switch's equal sets are one."""
+    # hops: as of `all_hops`; src, dst, link: switches that links join, src ascending, and their numbers; sets: added
+    # to.
+    next_set = np.full(hops.shape, -1, np.int32)
+    bounds = np.searchsorted(src, np.arange(len(hops) + 1))
+    for row, low, high in zip(range(len(hops)), bounds[:-1], bounds[1:], strict=True):
+        if low == high:
+            continue
+        nearer = hops[dst[low:high]] == hops[row] - 1
+        patterns, pattern_of = _distinct_columns(nearer)
+        sizes = patterns.sum(axis=0)
+        used = np.flatnonzero(sizes)
+        port, member = np.nonzero(patterns[:, used])
+        number = np.full(len(sizes), -1, np.int32)
+        number[used] = np.arange(len(used)) + sets.add(
+            sizes[used], link[low:high][port[np.argsort(member, kind="stable")]]
+        )
+        next_set[row] = number[pattern_of]
+    return next_set
+
+
+def _distinct_columns(bits: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Int64]:
+    """Return the distinct columns of a matrix of bits, and the index of each column among them."""
+    packed = np.packbits(bits, axis=0).T
+    padded = np.zeros((packed.shape[0], -(-packed.shape[1] // 8) * 8), np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    words = padded.view(np.uint64)
+    if words.shape[1] == 1:
+        _, first, inverse = np.unique(words[:, 0], return_index=True, return_inverse=True)
+    else:
+        _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    return bits[:, first], inverse.reshape(-1)
+
+
+def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
+    """Return shortest paths of the complete fabric without the given links (numbers; with each, its reverse).
+
+    Homes and their columns stay, so all tables have the same shape. Packets without a path are sent as in the complete
+    fabric's tables, so that they reach a link that is down and are lost there, never in loops: such paths follow all
+    others in `hops`, in the order of the complete fabric's hops. An NPU loses the homes to which all its links are
+    down, unless these are all of its homes. Raises TopologyError: the fabric has dimension routing, which has only one
+    path; or a detour is too long.
+    """
+    original = graph.routing
+    if not isinstance(original, TableRouting):
+        raise TopologyError(f"{graph.name} is routed by dimensions, which have no way around a link that is down")
+    up = np.ones(graph.links, bool)
+    up[list(links)] = False
+    between = np.flatnonzero(up & (graph.link_src >= graph.npus) & (graph.link_dst >= graph.npus))
+    between = between[np.argsort(graph.link_src[between], kind="stable")]
+    src, dst = graph.link_src[between] - graph.npus, graph.link_dst[between] - graph.npus
+    sets = PortSets()
+    sets.add(np.diff(original.set_ptr), original.set_link.astype(np.intp))
+    hops = all_hops(graph.nodes - graph.npus, original.home_node - graph.npus, src, dst)
+    next_set = next_sets(hops, src, dst, between, sets)
+    cut = (hops == UNREACHABLE) & (original.hops < UNREACHABLE)
+    if cut.any():
+        behind = 1 + int(hops[hops < UNREACHABLE].max())  # above the hops of every path that is left
+        if behind + int(original.hops[cut].max()) >= UNREACHABLE:
+            raise TopologyError(f"a detour of {behind - 1} links between switches; expected a shorter one")
+        hops[cut] = original.hops[cut] + behind
+        next_set[cut] = original.next_set[cut]
+    home, attach_set = _attached_without(original, up, sets)
+    set_ptr, set_link = sets.arrays()
+    return TableRouting(original.home_node, home, attach_set, original.row, hops, next_set, set_ptr, set_link)
+
+
+def _attached_without(original: TableRouting, is_up: np.ndarray, sets: PortSets) -> tuple[Int32, Int32]:
+    """Return fields home and attach_set of the original routing without links that are down; is_up: bool[links]."""
+    home, attach_set = original.home.copy(), original.attach_set.copy()
+    set_of_link = np.repeat(np.arange(len(original.set_ptr) - 1), np.diff(original.set_ptr))
+    touched = np.unique(set_of_link[~is_up[original.set_link]])
+    for npu in np.flatnonzero(np.isin(original.attach_set, touched).any(axis=1)).tolist():
+        slots = [slot for slot in range(home.shape[1]) if home[npu, slot] >= 0]
+        left = {slot: _links_up(original, int(attach_set[npu, slot]), is_up) for slot in slots}
+        if not any(len(members) for members in left.values()):
+            continue
+        for slot, members in left.items():
+            if len(members):
+                attach_set[npu, slot] = sets.add(np.array([len(members)]), members)
+            else:
+                home[npu, slot] = attach_set[npu, slot] = -1
+    return home, attach_set
+
+
+def _links_up(original: TableRouting, set_number: int, is_up: np.ndarray) -> np.ndarray:
+    """Return the links of a port set that are up; is_up: bool[links]."""
+    members = original.set_link[original.set_ptr[set_number] : original.set_ptr[set_number + 1]].astype(np.intp)
+    return members[is_up[members]]

@@ -11,7 +11,7 @@ from nadi.et.schema import NodeType
 
 LOOKS_FOR = "computations without duration, floating-point operations or bytes, and impossible durations"
 
-_LONGEST_MICROS = 10**12  # longest duration that a run accepts, 11.6 days (LONGEST_PS of topologies/bounds.py)
+_LONGEST_MICROS = 10**12  # longest duration that a run accepts, 11.6 days (LONGEST_PS of inputs/limits.py)
 
 _MISSING = "no duration, num_ops, tensor_size or operators"
 

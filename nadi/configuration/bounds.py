@@ -1,4 +1,4 @@
-"""Bounds on numbers of run files and options, with reasons; topologies/bounds.py bounds rates, times and sizes."""
+"""Bounds on numbers of run files and options, with reasons; inputs/limits.py bounds rates, times and sizes."""
 
 MAX_WIRE_BYTES = 2**16 - 1  # maximum size in bytes of a packet with its headers, whose length field has 16 bits
 MAX_WINDOW_PACKETS = 2**22

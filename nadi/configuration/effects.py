@@ -26,9 +26,9 @@ from nadi.configuration.sections import (
 )
 from nadi.configuration.traffic import TrafficSection
 from nadi.configuration.workload import ServingSection, WorkloadSection
+from nadi.inputs.units import format_rate, format_time
 from nadi.pdes import NetworkModel, fidelity
 from nadi.topologies import DimensionRouting, Graph
-from nadi.topologies.units import format_rate, format_time
 
 
 def _of_models(key: str) -> tuple[Condition, ...]:

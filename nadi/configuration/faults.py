@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StrictInt, model_validator
 
-from nadi.topologies import TopologyError
-from nadi.topologies.bounds import LONGEST_PS
-from nadi.topologies.units import format_rate, format_time, parse_delay, parse_link_rate, parse_time_within
+from nadi.inputs.errors import InputError
+from nadi.inputs.limits import LONGEST_PS
+from nadi.inputs.units import format_rate, format_time, parse_delay, parse_link_rate, parse_time_within
 
 PLACES = ("link", "switch", "npu")
 LINK_CHANGES = ("state", "rate", "added_latency", "error_rate")
@@ -21,7 +21,7 @@ def _rate(value: object) -> int:
     """Return a link's rate in bits per second, above 0."""
     try:
         return parse_link_rate(value)
-    except TopologyError as error:
+    except InputError as error:
         raise ValueError(f'{error}; a link that carries nothing has state = "down"') from None
 
 

@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from nadi.configuration import bounds, named_files
 from nadi.configuration.workload import ServingSection, WorkloadSection
-from nadi.topologies.bounds import LONGEST_PS, MAX_NODES
-from nadi.topologies.units import format_time, parse_time_within, short
+from nadi.inputs.limits import LONGEST_PS, MAX_NODES
+from nadi.inputs.units import format_time, parse_time_within, short
 
 PLACEMENTS = ("packed", "rail", "scattered")
 SCATTERED_SEED = 1  # seed of a scattered placement that names none

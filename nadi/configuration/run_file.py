@@ -25,11 +25,11 @@ from nadi.configuration.sections import (
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked, read_toml, refuse_other_kinds
 from nadi.inputs.toml import MAX_KEY_PARTS
+from nadi.inputs.units import parse_bytes
 from nadi.pdes import RunError, balancing, fidelity
 from nadi.pdes.wire import SELECTIVE_PACKETS
+from nadi.topologies import names_cluster
 from nadi.topologies.clusters import Cluster, find
-from nadi.topologies.registry import names_cluster
-from nadi.topologies.units import parse_bytes
 
 _EXPECTED = "a run file (TOML with [workload] and [topology])"
 

@@ -88,17 +88,16 @@ from nadi.configuration.values import (
 from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
-from nadi.launching.workers import Backend, Workers
-from nadi.partition import DEFAULT_METHOD
-from nadi.pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
-from nadi.topologies import parse_spec
-from nadi.topologies.bounds import MAX_NODES
-from nadi.topologies.clusters import find
-from nadi.topologies.parameters import parse_pairs
-from nadi.topologies.units import (
+from nadi.inputs.limits import MAX_NODES
+from nadi.inputs.units import (
     format_bytes,
     format_time,
 )
+from nadi.launching.workers import Backend, Workers
+from nadi.partition import DEFAULT_METHOD
+from nadi.pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
+from nadi.topologies import parse_pairs, parse_spec
+from nadi.topologies.clusters import find
 from nadi.workload import CollectiveSettings, ComputeModel
 from nadi.workload.compute import find_gpu
 

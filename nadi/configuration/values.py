@@ -8,9 +8,8 @@ from typing import Annotated, Literal, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 
 from nadi.configuration import bounds
-from nadi.topologies import Graph
-from nadi.topologies.bounds import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
-from nadi.topologies.units import (
+from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
+from nadi.inputs.units import (
     format_bytes,
     format_flops,
     format_rate,
@@ -21,6 +20,7 @@ from nadi.topologies.units import (
     parse_time_within,
     short,
 )
+from nadi.topologies import Graph
 from nadi.workload import TraceSet
 
 _LONGEST_VALUE = 60  # maximum number of digits of a count

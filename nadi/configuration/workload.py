@@ -8,7 +8,7 @@ from nadi.configuration import bounds, named_files
 from nadi.configuration.conditions import DRAWN, MODEL, NODES, TRACES, WHOLE_PROMPTS, needs
 from nadi.configuration.traffic import TrafficSection
 from nadi.configuration.values import FilePath, GivenTraces, Section
-from nadi.topologies.units import short
+from nadi.inputs.units import short
 from nadi.workload import CollectiveSettings
 from nadi.workload.generators.training import ParallelPlan, parallel_plan
 

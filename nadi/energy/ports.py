@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.energy.bill import PortUse
-from nadi.topologies.description import links_to_npus
+from nadi.topologies import links_to_npus
 
 _Numbers = NDArray[np.integer]
 _Mask = NDArray[np.bool_]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked, read_toml
-from nadi.topologies.units import parse_link_rate
+from nadi.inputs.units import parse_link_rate
 
 DEFAULT = Path(__file__).with_name("table.toml")
 # Words that a source may begin with: how its number was obtained

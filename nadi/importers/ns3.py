@@ -13,10 +13,18 @@ import numpy as np
 from nadi import inputs
 from nadi.errors import ConfigError
 from nadi.importers.file_sections import FileSections
-from nadi.inputs.units import BITS_PER_BYTE, MIB, PS_PER_S, PS_PER_US
+from nadi.inputs.units import (
+    BITS_PER_BYTE,
+    MIB,
+    PS_PER_S,
+    PS_PER_US,
+    format_bytes,
+    format_rate,
+    format_time,
+    parse_rate,
+)
 from nadi.pdes import RunError, congestion, wire
 from nadi.topologies import SWITCH, Graph
-from nadi.topologies.units import format_bytes, format_rate, format_time, parse_rate
 
 CONTROLS = {1: "dcqcn", 3: "hpcc", 7: "timely", 8: "dctcp", 10: "hpcc"}
 """Congestion control by CC_MODE; other modes match no branch in ns-3 and mean none. 10 is HPCC with PINT."""

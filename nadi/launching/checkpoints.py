@@ -18,7 +18,7 @@ from typing import Any
 from nadi import pdes
 from nadi.errors import ConfigError
 from nadi.inputs.array_files import DamagedFileError, read_arrays, seal_of, write_arrays
-from nadi.topologies.units import format_bytes
+from nadi.inputs.units import format_bytes
 
 CHECKPOINTS = "checkpoints"  # folder in the folder of results
 KEPT = 2  # checkpoints

@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.text import Text
 
 from nadi.inputs import shown
+from nadi.inputs.units import format_time
 from nadi.launching.ending import Interrupts
 from nadi.terminal.tables import Terminal
-from nadi.topologies.units import format_time
 
 if TYPE_CHECKING:
     from nadi.launching.status import RunStatus

@@ -15,7 +15,7 @@ from nadi.configuration.from_model import model_and_plan, remarks, serving_and_r
 from nadi.configuration.input_files import InputFiles, changed_paths, files_read
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from nadi.inputs.units import BITS_PER_BYTE, PS_PER_BYTE_AT_1_BPS
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_BYTE_AT_1_BPS, format_time
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.sources import source_hash
 from nadi.launching.workers import Workers
@@ -37,7 +37,6 @@ from nadi.simulation.wiring.freed_memory import return_freed_memory
 from nadi.simulation.wiring.partitioning import Division, Load, measured_load, place, traffic_load
 from nadi.simulation.wiring.reading import LoadedWorkload, built_fabric, collective_settings, interference, read_work
 from nadi.topologies import Graph
-from nadi.topologies.units import format_time
 from nadi.workload import CollectiveSettings
 from nadi.workload.generators.point_to_point import flow_lists
 

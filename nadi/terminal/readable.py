@@ -1,11 +1,10 @@
-"""Rounded quantities with a fitting unit, for people to read; `topologies.units` formats exact ones."""
+"""Rounded quantities with a fitting unit, for people to read; `inputs.units` formats exact ones."""
 
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nadi.inputs.units import KIB, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US
-from nadi.topologies.units import format_bytes
+from nadi.inputs.units import KIB, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US, format_bytes
 
 _DIGITS = 6
 _DECIMALS = 3

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.inputs import plug_ins
+from nadi.inputs.arrays import Int32
 from nadi.partition.clusters import Clusters
 from nadi.partition.errors import PartitionError
-from nadi.topologies.graph import Graph, Int32
+from nadi.topologies import Graph
 
 DEFAULT_METHOD = "auto"
 _KIND = "partition method"

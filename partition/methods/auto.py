@@ -4,9 +4,10 @@ METIS does well on any fabric, but with few clusters per part it leaves some par
 some parts of switches alone. Regular fabrics with pods divide evenly by construction.
 """
 
+from nadi.inputs.arrays import Int32
 from nadi.partition.clusters import Clusters
 from nadi.partition.methods import by_pod, metis
-from nadi.topologies.graph import Graph, Int32
+from nadi.topologies import Graph
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:

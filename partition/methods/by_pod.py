@@ -8,9 +8,10 @@ and on several nodes of a cluster every part is ready to send after a similar sh
 
 import numpy as np
 
+from nadi.inputs.arrays import Float64, Int32, Int64
 from nadi.partition.clusters import Clusters
 from nadi.partition.errors import PartitionError
-from nadi.topologies.graph import Float64, Graph, Int32, Int64
+from nadi.topologies import Graph
 
 NAME = "by-pod"
 

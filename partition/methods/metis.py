@@ -14,8 +14,9 @@ from contextlib import contextmanager
 import numpy as np
 import pymetis
 
+from nadi.inputs.arrays import Int32, Int64
 from nadi.partition.clusters import Clusters
-from nadi.topologies.graph import Graph, Int32, Int64
+from nadi.topologies import Graph
 
 _SEED = 1  # seed of METIS, so that equal input gives equal parts
 _TRIALS = 4  # partitionings of which METIS keeps the best

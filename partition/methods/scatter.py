@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from nadi.inputs.arrays import Int32
 from nadi.partition.clusters import Clusters
-from nadi.topologies.graph import Graph, Int32
+from nadi.topologies import Graph
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:

@@ -11,6 +11,7 @@ from nadi.configuration import bounds
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
+from nadi.inputs import limits as quantities
 from nadi.inputs.limits import MAX_EQUAL_MESSAGES
 from nadi.pdes.build.fabric import MAX_RTO_PS
 from nadi.pdes.core import packet
@@ -18,7 +19,6 @@ from nadi.pdes.core import state as engine
 from nadi.pdes.core.packet import BYTES_BITS
 from nadi.pdes.nic.control import ECHO_MASK
 from nadi.pdes.nic.port import MAX_BACKOFF
-from nadi.topologies import bounds as quantities
 from tests.nonempty import nonempty
 
 HUGE = ("9" * 30, "1" + "0" * 300, str(2**63), str(2**62 + 1), '"99999999PB"', '"9e9s"', '"1e30ps"', '"9e90GB/s"')

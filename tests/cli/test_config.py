@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import NetworkSection, RunConfig
 from nadi.errors import ConfigError
+from nadi.inputs.units import parse_flops
 from nadi.pdes.build.fabric import rto_ps
 from nadi.pdes.build.settings import SharedBuffer
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.fidelities.fabric_settings import fitted, shared_buffer
 from nadi.topologies import build
-from nadi.topologies.units import parse_flops
 from tests.network_sections import network_section
 
 LEAST = '[workload]\ntraces = "t/x"\n[topology]\nspec = "ring:npus=4"\n'

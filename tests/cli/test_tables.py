@@ -11,10 +11,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nadi import et
+from nadi.inputs.units import parse_bytes, parse_time
 from nadi.reports.pages.charts import COLOURS, style
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, size_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, TableColumn, facts
-from nadi.topologies.units import parse_bytes, parse_time
 from tests.docs.pages import DOCS
 from tests.nonempty import nonempty
 

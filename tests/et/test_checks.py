@@ -11,7 +11,7 @@ from nadi.et.checking.finding import SEVERITIES
 from nadi.et.checking.sources import Sources
 from nadi.et.checks import all_checks, check_traces
 from nadi.et.schema import Node
-from nadi.topologies.bounds import LONGEST_PS
+from nadi.inputs.limits import LONGEST_PS
 from tests.nonempty import nonempty
 
 REDUCE, GATHER, EXCHANGE = (

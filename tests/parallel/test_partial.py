@@ -10,8 +10,8 @@ import pytest
 
 from nadi import et
 from nadi.cli.main import main
+from nadi.inputs.units import format_time
 from nadi.launching.checkpoints import PARTIAL
-from nadi.topologies.units import format_time
 from tests.features.restarting import STOPPED, differences, tables
 from tests.nonempty import nonempty
 from tests.parallel.cut_at import cut_at

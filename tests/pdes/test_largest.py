@@ -1,8 +1,8 @@
 """What bounds promise to be carried is carried."""
 
 from nadi.configuration import bounds
+from nadi.inputs import limits as quantities
 from nadi.pdes import Settings, build_world, fidelity, run
-from nadi.topologies import bounds as quantities
 from nadi.topologies import build
 from nadi.workload import pairs_program
 

@@ -2,9 +2,9 @@
 
 import sys
 
-from tests.rules import annotations, documents, kernels, places, rooms, rows, sizes
+from tests.rules import annotations, documents, doors, kernels, places, rooms, rows, sizes
 
-MODULES = (annotations, documents, kernels, places, rooms, rows, sizes)
+MODULES = (annotations, documents, doors, kernels, places, rooms, rows, sizes)
 
 
 def main():

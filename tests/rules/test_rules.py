@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.rules import annotations, documents, kernels, places, rows, sizes
+from tests.rules import annotations, documents, doors, kernels, places, rows, sizes
 from tests.rules.documents import Page
 from tests.rules.sources import Source, engine, product
 
@@ -135,6 +135,17 @@ def test_imports_of_kernels_are_followed():
     assert [*kernels.imported(source)] == ["nadi.pdes.core.state", "nadi.pdes.core.state", "nadi.et"]
     kernel = Source("nadi/configuration/effects.py", "@inline\ndef a(x): return x")
     assert next(kernels.not_hashed([kernel])).path == "nadi/configuration/effects.py"
+
+
+def test_imports_past_a_door_are_found():
+    text = (
+        "from nadi.topologies import Graph, registry\nfrom nadi.topologies.graph import Graph\n"
+        "from nadi.topologies.clusters import find\nimport nadi.topologies.routing\nfrom nadi import topologies"
+    )
+    sources = [Source("workload/a.py", text), Source("topologies/b.py", text)]
+    found = [*doors.passed_by(sources, "topologies", ("clusters",), {"Graph"})]
+    assert [(finding.path, finding.line) for finding in found] == [("workload/a.py", line) for line in (1, 2, 4)]
+    assert doors.names_of(Source("topologies/__init__.py", "from a import b as c, d\ndef e(): ...")) == {"c", "d", "e"}
 
 
 def test_words_without_names_are_found():

@@ -36,8 +36,8 @@ def test_every_graph_keeps_the_contract(spec):
     assert (graph.link_rate_bps > 0).all()
     assert (graph.link_delay_ps >= 0).all()
     assert np.prod(graph.dims) == graph.npus
-    assert (graph.node_kind[: graph.npus] == topologies.NPU).all()
-    assert (graph.node_kind[graph.npus :] != topologies.NPU).all()
+    assert (graph.node_kind[: graph.npus] == topologies.graph.NPU).all()
+    assert (graph.node_kind[graph.npus :] != topologies.graph.NPU).all()
     assert len(graph.host) == graph.npus
     assert len(graph.pod) == len(graph.node_latency_ps) == len(graph.node_kind) == graph.nodes
     assert len({graph.node_name(node) for node in range(graph.nodes)}) == graph.nodes

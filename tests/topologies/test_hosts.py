@@ -1,8 +1,7 @@
 import pytest
 
 from nadi import topologies
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.graph import NVSWITCH
+from nadi.topologies.graph import NVSWITCH, TopologyError
 from nadi.topologies.routing import route
 
 GBPS = 10**9

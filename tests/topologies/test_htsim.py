@@ -5,8 +5,8 @@ import pytest
 
 from nadi import topologies
 from nadi.inputs import kind_of
+from nadi.inputs.units import GBPS
 from nadi.topologies.builders.htsim import read_tree
-from nadi.topologies.units import GBPS
 
 SMALL_TREE = """Nodes 4
 Tiers 2

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from nadi import topologies
-from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import TopologyError
 from nadi.topologies.routing import route
 
 GBPS = 10**9

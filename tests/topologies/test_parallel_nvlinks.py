@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from nadi import topologies
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.graph import NVSWITCH
+from nadi.topologies.graph import NVSWITCH, TopologyError
 
 GBPS = 10**9
 SAME = ("node_kind", "link_src", "link_dst", "link_rate_bps", "link_delay_ps", "host")

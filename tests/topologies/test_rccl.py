@@ -3,7 +3,7 @@
 import pytest
 
 from nadi import topologies
-from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import TopologyError
 
 GBPS = 10**9
 PCI = 'class="0x120000" vendor="0x1002" device="0x74a1" link_speed="32.0 GT/s PCIe" link_width="16"'

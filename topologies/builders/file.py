@@ -35,14 +35,12 @@ from pydantic import BeforeValidator, Field
 from nadi import inputs
 from nadi.inputs import whole_file
 from nadi.inputs.documents import checked, read_toml, refuse_other_kinds
-from nadi.topologies.bounds import MAX_NODES
+from nadi.inputs.limits import MAX_NODES
+from nadi.inputs.units import format_rate, format_time
 from nadi.topologies.dimension_routing import Hierarchy, dimensions_of, format_dimensions, lay_out
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent, of_cables
-from nadi.topologies.graph import NVSWITCH, SWITCH, DimensionRouting, Graph
+from nadi.topologies.graph import NVSWITCH, SWITCH, DimensionRouting, Extent, Graph, TopologyError, of_cables
 from nadi.topologies.graph_builder import GraphBuilder
 from nadi.topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
-from nadi.topologies.units import format_rate, format_time
 
 _EXPECTED = "a fabric (TOML with npus and links)"
 _NPU = re.compile(r'"?(?:npu )?(\d{1,9})"?')

@@ -16,13 +16,11 @@ import numpy as np
 from pydantic import Field
 
 from nadi import inputs
-from nadi.topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import Graph
+from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES
+from nadi.inputs.units import GBPS, NS
+from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
 from nadi.topologies.parameters import FilePath, Parameters, Sizes
-from nadi.topologies.units import GBPS, NS
 
 NAME = "htsim"
 _EXPECTED = "a topology of htsim (Nodes, Tiers, Podsize, then the tiers)"

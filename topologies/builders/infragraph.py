@@ -14,14 +14,12 @@ from typing import Any
 
 from pydantic import Field
 
-from nadi.inputs.limits import MAX_NPUS
-from nadi.topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES, beyond
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.graph import Graph
+from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES, MAX_NPUS, beyond
+from nadi.inputs.units import GBPS, NS
+from nadi.topologies.graph import Graph, TopologyError
 from nadi.topologies.hosts import Cable, DelayArguments, HostPlan, graph_of
-from nadi.topologies.infragraph.document import InfraDevice, InfraFile, Part, read_infragraph
+from nadi.topologies.infragraph import InfraDevice, InfraFile, Part, read_infragraph
 from nadi.topologies.parameters import FilePath, Rate
-from nadi.topologies.units import GBPS, NS
 
 _MAX_LISTED = 20
 _SCALE_UP = ("nvlink", "xgmi", "ualink", "ici", "xpu_fabric")

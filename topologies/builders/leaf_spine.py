@@ -3,13 +3,10 @@
 import numpy as np
 from pydantic import Field
 
-from nadi.topologies.builders.capacity import uplink_count
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import Graph
+from nadi.inputs.units import GBPS, NS
+from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
-from nadi.topologies.parameters import Count, Parameters, Rate, Ratio, Sizes, Time
-from nadi.topologies.units import GBPS, NS
+from nadi.topologies.parameters import Count, Parameters, Rate, Ratio, Sizes, Time, uplink_count
 
 
 class Arguments(Parameters):

@@ -7,13 +7,11 @@ is on one switch with as many ports as servers, a rail. Packets for another rail
 
 from pydantic import Field
 
+from nadi.inputs.units import GBPS, NS
 from nadi.topologies.builders.stack import build_stack
 from nadi.topologies.dimension_routing import Dimension, extent_of
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import Graph
+from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.parameters import Count, Parameters, Time
-from nadi.topologies.units import GBPS, NS
 
 _GPUS_PER_SERVER = 8
 _RATES_BPS = (512 * GBPS, 400 * GBPS)  # Infinity Fabric link, NIC

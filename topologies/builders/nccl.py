@@ -24,9 +24,9 @@ from typing import NamedTuple
 from pydantic import Field
 
 from nadi import inputs
-from nadi.topologies.bounds import LINK_RATE_BPS
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.graph import Graph
+from nadi.inputs.limits import LINK_RATE_BPS
+from nadi.inputs.units import GBPS
+from nadi.topologies.graph import Graph, TopologyError
 from nadi.topologies.hosts import (
     AMD_GENERATIONS,
     GENERATIONS,
@@ -37,7 +37,6 @@ from nadi.topologies.hosts import (
     graph_of,
 )
 from nadi.topologies.parameters import FilePath, Name, Rate
-from nadi.topologies.units import GBPS
 
 _EXPECTED = "NCCL's topology (XML with system)"
 _MBPS = 10**6

@@ -17,11 +17,10 @@ from dataclasses import replace
 from pydantic import Field
 
 from nadi import inputs
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.graph import Graph
+from nadi.inputs.units import GBPS
+from nadi.topologies.graph import Graph, TopologyError
 from nadi.topologies.hosts import GENERATIONS, Cable, GpuGeneration, HostArguments, HostPlan, generation_of, graph_of
 from nadi.topologies.parameters import FilePath, Name, Rate
-from nadi.topologies.units import GBPS
 
 _EXPECTED = "the matrix of `nvidia-smi topo -m`"
 _ESCAPES = re.compile(r"\x1b?+\[[\d;]*+m")  # of a terminal; pasted text may lack the first character

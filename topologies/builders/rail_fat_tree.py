@@ -16,13 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import Field
 
-from nadi.topologies.builders.capacity import uplink_count
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import NVSWITCH, Graph, Int64
+from nadi.inputs.arrays import Int64
+from nadi.inputs.units import GBPS, NS
+from nadi.topologies.graph import NVSWITCH, Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
-from nadi.topologies.parameters import Count, Flag, Name, Parameters, Rate, Ratio, Time
-from nadi.topologies.units import GBPS, NS
+from nadi.topologies.parameters import Count, Flag, Name, Parameters, Rate, Ratio, Time, uplink_count
 
 
 class Arguments(Parameters):

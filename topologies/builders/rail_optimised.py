@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
+from nadi.inputs.units import GBPS, NS
 from nadi.topologies.builders import rail_fat_tree
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import Graph
+from nadi.topologies.graph import Extent, Graph
 from nadi.topologies.parameters import Count, Parameters, Rate, Ratio, Time
-from nadi.topologies.units import GBPS, NS
 
 
 class Arguments(Parameters):

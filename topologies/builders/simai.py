@@ -15,15 +15,13 @@ import numpy as np
 from pydantic import Field
 
 from nadi import inputs
+from nadi.inputs.limits import MAX_NODES
 from nadi.inputs.line_files import unread
-from nadi.topologies.bounds import MAX_NODES
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent, of_cables
-from nadi.topologies.graph import NVSWITCH, SWITCH, Graph
+from nadi.inputs.units import parse_delay, parse_link_rate
+from nadi.topologies.graph import NVSWITCH, SWITCH, Extent, Graph, TopologyError, of_cables
 from nadi.topologies.graph_builder import GraphBuilder
 from nadi.topologies.hosts import GENERATIONS
 from nadi.topologies.parameters import FilePath, Parameters, Sizes, Time
-from nadi.topologies.units import parse_delay, parse_link_rate
 
 NAME = "simai"
 _FULL_HEADER, _SHORT_HEADER = 6, 3

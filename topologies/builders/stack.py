@@ -11,13 +11,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from pydantic import Field
 
+from nadi.inputs.units import GBPS, NS
 from nadi.topologies.dimension_routing import Dimension, extent_of, lay_out
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import Graph
+from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
 from nadi.topologies.parameters import Count, Dimensions, Parameters, Rate, Rates, Time, Times
-from nadi.topologies.units import GBPS, NS
 
 
 class Arguments(Parameters):

@@ -3,11 +3,10 @@
 import numpy as np
 from pydantic import Field
 
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import Graph
+from nadi.inputs.units import GBPS, NS
+from nadi.topologies.graph import Extent, Graph
 from nadi.topologies.graph_builder import GraphBuilder
 from nadi.topologies.parameters import Count, Parameters, Rate, Sizes, Time
-from nadi.topologies.units import GBPS, NS
 
 
 class Arguments(Parameters):

@@ -2,13 +2,11 @@
 
 from pydantic import Field
 
+from nadi.inputs.units import GBPS, NS
 from nadi.topologies.builders.stack import build_stack
 from nadi.topologies.dimension_routing import Dimension, extent_of
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import Graph
+from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.parameters import Parameters, Rate, Sizes, Time
-from nadi.topologies.units import GBPS, NS
 
 _MAX_DIMENSIONS = 3
 

@@ -13,12 +13,10 @@ from pydantic import Field
 from nadi import inputs
 from nadi.inputs import plug_ins
 from nadi.inputs.documents import checked, read_toml
+from nadi.inputs.units import NS
 from nadi.topologies.builders import rail_optimised
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.extent import Extent
-from nadi.topologies.graph import Graph
+from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.parameters import Count, Parameters, Rate, Ratio, Time
-from nadi.topologies.units import NS
 
 _GPUS_PER_SERVER, _GPUS_PER_RACK = 8, 72
 _RAILS_OF_RACK = 4  # NICs of a server of a rack, each on its rail

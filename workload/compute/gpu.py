@@ -11,9 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from nadi.inputs import plug_ins
 from nadi.inputs.documents import checked, read_toml
-from nadi.inputs.units import BITS_PER_BYTE
-from nadi.topologies.bounds import MEMORY_RATE_BPS
-from nadi.topologies.units import parse_bytes, parse_flops, parse_rate_within, parse_time_within, short
+from nadi.inputs.limits import MEMORY_RATE_BPS
+from nadi.inputs.units import BITS_PER_BYTE, parse_bytes, parse_flops, parse_rate_within, parse_time_within, short
 from nadi.workload.compute.operators import DTYPE_BYTES
 from nadi.workload.errors import WorkloadError
 

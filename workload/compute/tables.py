@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nadi import inputs
-from nadi.topologies.bounds import LONGEST_PS
+from nadi.inputs.limits import LONGEST_PS
 from nadi.workload.compute.operators import Operator, parse_operators
 from nadi.workload.errors import WorkloadError
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from nadi.topologies.bounds import LONGEST_PS
+from nadi.inputs.limits import LONGEST_PS
 from nadi.workload.compute import nvidia
 from nadi.workload.compute.efficiency import ALONE, Efficiencies, SustainedShare
 from nadi.workload.compute.gpu import Gpu

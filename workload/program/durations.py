@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from nadi.et import TraceTable
 from nadi.et.arrays import Int64, Mask
+from nadi.inputs.limits import LONGEST_PS
 from nadi.inputs.units import PS_PER_S, PS_PER_US
-from nadi.topologies.bounds import LONGEST_PS
 from nadi.workload.compute.efficiency import IN_STEPS
 from nadi.workload.compute.gpu import find_gpu
 from nadi.workload.compute.times import ComputeTimes

@@ -44,14 +44,14 @@ def bench(
     from nadi.launching.launcher import connected_ranks
 
     ranks = connected_ranks(os.environ)
+    from nadi.inputs.limits import MAX_BYTES
+    from nadi.inputs.units import parse_bytes_within
     from nadi.launching.progress import progress
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
     from nadi.pdes.fidelity import FLUID
     from nadi.studies.benchmarks.bench import BENCHES, run_bench
     from nadi.studies.benchmarks.scaling import measure_pairs
-    from nadi.topologies.bounds import MAX_BYTES
-    from nadi.topologies.units import parse_bytes_within
 
     with together(ranks):
         if name not in {*BENCHES, FLUID, "coupled"}:

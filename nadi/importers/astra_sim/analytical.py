@@ -10,8 +10,7 @@ from pydantic import BeforeValidator, Field, FiniteFloat, model_validator
 
 from nadi.importers.file_sections import FileSections
 from nadi.importers.files import PeerFile, read_model
-from nadi.inputs.units import GIB, PS_PER_NS
-from nadi.topologies.units import format_rate, format_time
+from nadi.inputs.units import GIB, PS_PER_NS, format_rate, format_time
 
 EXPECTED = "a network of ASTRA-sim: topology, npus_count, bandwidth and latency of each dimension (YAML or JSON)"
 MAX_DIMENSIONS = 16

@@ -16,7 +16,7 @@ from nadi.errors import ConfigError
 from nadi.importers.file_sections import FileSections
 from nadi.importers.files import PeerFile, find_named, parsed, read_model, read_text
 from nadi.importers.ns3 import Ns3Config, ns3_part, read_ns3
-from nadi.topologies.bounds import MAX_NODES
+from nadi.inputs.limits import MAX_NODES
 
 _EXPECTED = "a configuration of ASTRA-sim's ns-3 back end (KEY value per line, or JSON)"
 _LOGICAL = 'the logical topology of ns-3, as {"logical-dims": ["8", "2"]}'

@@ -11,10 +11,9 @@ from nadi import topologies
 from nadi.errors import ConfigError
 from nadi.et.formats import goal
 from nadi.importers.file_sections import TranslatedRun
-from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US, format_rate, format_time
 from nadi.topologies import SWITCH, Graph
 from nadi.topologies.builders.htsim import HtsimTree, read_tree
-from nadi.topologies.units import format_rate, format_time
 from nadi.workload import TraceSet
 from nadi.workload.generators.point_to_point.connection_matrix import ConnectionMatrix, FailedLink, read_connections
 from nadi.workload.generators.point_to_point.matrix_traces import flow_traces

@@ -23,8 +23,7 @@ from nadi.et.statistics.percentiles import percentile
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, SAMPLES, Schema
-from nadi.topologies import Graph, TopologyError
-from nadi.topologies.routing import next_links
+from nadi.topologies import Graph, TopologyError, next_links
 
 Table = Mapping[str, Any]  # columns by name: arrays, or lists of text
 

@@ -11,11 +11,10 @@ from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.names import shown
-from nadi.inputs.units import PS_PER_MS
+from nadi.inputs.units import PS_PER_MS, short
 from nadi.pdes import NetworkModel, fidelity
 from nadi.simulation import schemas
 from nadi.simulation.wiring.earlier_run import read_summary, read_table, table_blocks
-from nadi.topologies.units import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nadi.et.arrays import Float64, Int64
 from nadi.et.statistics.percentiles import percentile
-from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, parse_time
 from nadi.insight.analysis.network import NetRun, find_pauses, most, read_run, tiers
 from nadi.insight.analysis.network import Table as Columns
 from nadi.insight.analysis.network import document as document_of
@@ -19,7 +19,6 @@ from nadi.reports.text.network import ports, spread_heading, victims_table
 from nadi.simulation.fidelities import LOGGED_PAUSES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import TimeUnit, amount_text, rate_text, size_text, time_text, time_unit
-from nadi.topologies.units import parse_time
 
 MAX_LINKS = 200  # Number of links per tier in the chart of utilisation
 MAX_PORTS = 12  # Number of ports in the chart of queues

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.et.arrays import Float64, Int64, Mask
-from nadi.topologies import NVSWITCH, DimensionRouting, Graph
-from nadi.topologies.description import tier_of_node
+from nadi.topologies import NVSWITCH, DimensionRouting, Graph, tier_of_node
 
 MAX_MARKS = 4000  # Number of marks above which nodes are merged
 MAX_LINES = 40_000  # Number of lines that are drawn

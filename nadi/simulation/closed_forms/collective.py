@@ -20,8 +20,7 @@ from nadi.pdes.arrays import Int64
 from nadi.pdes.wire import acknowledgement_bytes, wire_bytes
 from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
 from nadi.simulation.closed_forms.played import Paths, PlayedCollectives
-from nadi.topologies import Graph
-from nadi.topologies.routing import next_links
+from nadi.topologies import Graph, next_links
 from nadi.workload import Program, Schedules, collectives
 from nadi.workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
 from nadi.workload.collectives.trees.aggregators import AggregatorTree

@@ -15,8 +15,7 @@ import numpy as np
 from nadi import pdes, topologies
 from nadi.pdes.arrays import Int64
 from nadi.pdes.wire import MAX_SET, window_packets
-from nadi.topologies import DimensionRouting, Graph
-from nadi.topologies.table_routing import build_table_routing
+from nadi.topologies import DimensionRouting, Graph, build_table_routing
 from nadi.workload import Program, Schedules
 from nadi.workload.node_kinds import COLLECTIVE
 from nadi.workload.program.assembling import NOT_HERE, assemble, empty_rows

@@ -10,10 +10,9 @@ from nadi import pdes
 from nadi.configuration.bounds import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.errors import ConfigError
-from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
 from nadi.topologies import Graph
-from nadi.topologies.units import format_bytes, format_rate, format_time
 
 WITHOUT_SWITCHES = {"rtt"}  # signals that reach a sender without support of the switches
 

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from nadi import partition, topologies
 from nadi.errors import ConfigError
+from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import GIB
 from nadi.launching.world import RankGather
 from nadi.pdes import Settings, may_replay
 from nadi.simulation.wiring.flow_traffic import of_packets
 from nadi.simulation.wiring.in_network import with_reducers
-from nadi.topologies import NVSWITCH, Graph
-from nadi.topologies.bounds import MAX_BYTES
-from nadi.topologies.routing import path_links
+from nadi.topologies import NVSWITCH, Graph, path_links
 from nadi.workload import Program
 from nadi.workload.node_kinds import SEND
 from nadi.workload.program.traffic import sample, traffic

@@ -10,9 +10,9 @@ from nadi import inputs
 from nadi.configuration.jobs import JobSection, is_file
 from nadi.errors import ConfigError
 from nadi.et.arrays import Int32, Mask
+from nadi.inputs.units import short
 from nadi.simulation.wiring.traffic import rank_of_numbers
 from nadi.topologies import Graph
-from nadi.topologies.units import short
 from nadi.workload import WorkloadError
 from nadi.workload.generators.point_to_point.flow_lists import flow_list
 from nadi.workload.trace_sets.files import is_set

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from nadi import pdes, workload
 from nadi.errors import ConfigError
+from nadi.inputs.limits import MAX_BYTES
+from nadi.inputs.units import format_bytes, parse_bytes_within
 from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress, duration_text
 from nadi.launching.workers import SERIAL, Workers
@@ -23,8 +25,6 @@ from nadi.simulation.wiring.partitioning import owner_by_traffic
 from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.studies.collectives.pace import LONG_S, Pace, calibration_sizes, measured
 from nadi.topologies import NVSWITCH, Graph
-from nadi.topologies.bounds import MAX_BYTES
-from nadi.topologies.units import format_bytes, parse_bytes_within
 from nadi.workload import KINDS, CollectiveSettings, Program, WorkloadError
 from nadi.workload.collectives import choose as choose_algorithm
 from nadi.workload.collectives import defaults_on, uneven_algorithms

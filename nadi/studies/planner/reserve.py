@@ -6,9 +6,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from nadi.errors import ConfigError
-from nadi.topologies.bounds import MAX_BYTES
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.units import format_bytes, parse_bytes_within, short
+from nadi.inputs.errors import InputError
+from nadi.inputs.limits import MAX_BYTES
+from nadi.inputs.units import format_bytes, parse_bytes_within, short
 
 _SHARE = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*")
 
@@ -27,7 +27,7 @@ class MemoryReserve(NamedTuple):
             return cls(share=share)
         try:
             return cls(size_bytes=parse_bytes_within(text, MAX_BYTES))
-        except TopologyError as error:
+        except InputError as error:
             raise ConfigError(
                 f"--reserve: found {short(text)}; expected a size as 4GiB, or a share of a GPU's memory, as 5%"
             ) from error

@@ -22,8 +22,8 @@ from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked, read_toml
+from nadi.inputs.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 from nadi.insight.runs.figures import FIGURES
-from nadi.topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 MAX_POINTS = 100_000
 _FOLDER_NAME_LENGTH = 20  # number of hexadecimal digits of a point's folder name: 80 bits of its hash

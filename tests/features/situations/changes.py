@@ -14,8 +14,8 @@ from collections import Counter
 from operator import itemgetter
 from pathlib import Path
 
+from nadi.inputs.units import format_rate, format_time, parse_delay, parse_rate
 from nadi.topologies.clusters import clusters
-from nadi.topologies.units import format_rate, format_time, parse_delay, parse_rate
 from tests.features.matrix import REFUSED, Matrix, options
 from tests.features.running import outcome_of_file, toml_of
 from tests.features.situations.running import ENDED, judged, normalised, run_with_results, sections, warm_up

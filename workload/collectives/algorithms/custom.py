@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nadi.inputs import plug_ins
-from nadi.topologies.units import parse_bytes
+from nadi.inputs.units import parse_bytes
 from nadi.workload.collectives.custom import check_size as check_size_of_file
 from nadi.workload.collectives.custom import is_msccl, read_custom
 from nadi.workload.collectives.custom.python_plans import given

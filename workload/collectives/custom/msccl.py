@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nadi import inputs
-from nadi.topologies.units import short
+from nadi.inputs.units import short
 from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
 from nadi.workload.errors import WorkloadError
 

@@ -8,9 +8,8 @@ that contains the size applies; for other sizes the parameters algo and proto ap
 import functools
 from typing import NamedTuple
 
-from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US
-from nadi.topologies import TopologyError
-from nadi.topologies.units import parse_bytes
+from nadi.inputs.errors import InputError
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US, parse_bytes
 from nadi.workload.collectives.nccl import nvls_loops, tuning
 from nadi.workload.collectives.nccl.channel_orders import tree
 from nadi.workload.collectives.nccl.generations import KernelTimes, generation_of
@@ -262,7 +261,7 @@ def _part(override: str) -> TuningOverride:
         raise WorkloadError(f"algorithm nccl: overrides has {override!r}, expected FROM-TO/{choices}")
     try:
         bounds = parse_bytes(first) if first else 0, parse_bytes(end) if end else None
-    except TopologyError as error:
+    except InputError as error:
         raise WorkloadError(f"algorithm nccl: overrides has {override!r}: {error}") from None
     if bounds[1] is not None and bounds[1] <= bounds[0]:
         raise WorkloadError(f"algorithm nccl: overrides has {override!r}, expected FROM below TO")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.topologies.units import short
+from nadi.inputs.units import short
 from nadi.workload.errors import WorkloadError
 
 MAX_SIGMA = 3.0  # The gaps' standard deviation is then 90 times their mean, and half of them are below 1 % of it

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nadi import inputs
-from nadi.inputs.limits import MAX_NPUS
-from nadi.topologies.bounds import LONGEST_PS, MAX_BYTES
+from nadi.inputs.limits import LONGEST_PS, MAX_BYTES, MAX_NPUS
 from nadi.workload.errors import WorkloadError
 
 _EXPECTED = "a connection matrix of htsim (Nodes, Connections, then flows)"

@@ -23,11 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.inputs import read_text, refusing
-from nadi.inputs.limits import MAX_NPUS
+from nadi.inputs.limits import LONGEST_PS, MAX_BYTES, MAX_NPUS
 from nadi.inputs.line_files import unread
-from nadi.inputs.units import PS_PER_US, US_PER_S
-from nadi.topologies.bounds import LONGEST_PS, MAX_BYTES
-from nadi.topologies.units import short
+from nadi.inputs.units import PS_PER_US, US_PER_S, short
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.point_to_point.connection_matrix import read_connections
 from nadi.workload.generators.point_to_point.matrix_traces import flow_traces

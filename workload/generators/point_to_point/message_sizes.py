@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from nadi.et.arrays import Int64
 from nadi.inputs import read_text, refusing
-from nadi.topologies.bounds import MAX_BYTES
-from nadi.topologies.units import parse_bytes_within, short
+from nadi.inputs.limits import MAX_BYTES
+from nadi.inputs.units import parse_bytes_within, short
 from nadi.workload.errors import WorkloadError
 
 _MEASURED = {

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message as Attribute
 
 from nadi.et import Block, NodeType, attribute
-from nadi.topologies.bounds import MAX_BYTES
+from nadi.inputs.limits import MAX_BYTES
 from nadi.workload.compute.operators import PRODUCTS, Operator, format_operators
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.training.items import Compute, GroupCollective, Item, Memory, RingMessage

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nadi.topologies.graph import Graph
+from nadi.topologies import Graph
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
 from nadi.workload.collectives.nccl.graph_search import planned
 from nadi.workload.compute.gpu import Gpu

@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.et.arrays import Int32, Int64, Mask
-from nadi.inputs.limits import MAX_EQUAL_MESSAGES, TAGS
-from nadi.topologies.bounds import MAX_BYTES
+from nadi.inputs.limits import MAX_BYTES, MAX_EQUAL_MESSAGES, TAGS
 from nadi.workload.collectives.uneven.splits import check_splits
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import BARRIER

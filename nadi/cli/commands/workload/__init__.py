@@ -56,9 +56,9 @@ def memory(
     as_json: AsJson = False,
 ) -> None:
     """Print the peak memory of a training step per pipeline stage, and whether it fits."""
+    from nadi.inputs.limits import MAX_BYTES
+    from nadi.inputs.units import parse_bytes_within
     from nadi.reports.text.models import frameworks, memory_document, memory_table
-    from nadi.topologies.bounds import MAX_BYTES
-    from nadi.topologies.units import parse_bytes_within
     from nadi.workload.generators.memory import does_not_fit, estimate
     from nadi.workload.generators.models import find
     from nadi.workload.generators.training import parallel_plan
@@ -94,9 +94,9 @@ def transformer(
 ) -> None:
     """Generate data-parallel training of a GPT-like transformer; gradient buckets overlap the backward pass."""
     from nadi.inputs.documents import checked
+    from nadi.inputs.limits import MAX_BYTES
+    from nadi.inputs.units import parse_bytes_within
     from nadi.simulation.wiring.affordable import check_trace
-    from nadi.topologies.bounds import MAX_BYTES
-    from nadi.topologies.units import parse_bytes_within
     from nadi.workload import expand
     from nadi.workload.errors import WorkloadError
     from nadi.workload.generators.models import Model, parameters, training_flops

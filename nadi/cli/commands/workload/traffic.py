@@ -111,8 +111,8 @@ def bursty(
 
 def _random(process: str, npus: int, load: float, rate: str, duration: str, size: str, seed: int) -> "Traffic":
     """Return messages to random NPUs at the times of an arrival process, and the load that they offer."""
-    from nadi.topologies.bounds import LONGEST_PS, MEMORY_RATE_BPS
-    from nadi.topologies.units import parse_rate_within, parse_time_within
+    from nadi.inputs.limits import LONGEST_PS, MEMORY_RATE_BPS
+    from nadi.inputs.units import parse_rate_within, parse_time_within
     from nadi.workload.generators.point_to_point import traces
     from nadi.workload.generators.point_to_point.arrivals import arrivals
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from nadi.inputs.documents import checked, read_toml
-from nadi.topologies.units import parse_bytes, parse_link_rate
+from nadi.inputs.units import parse_bytes, parse_link_rate
 from nadi.workload.errors import WorkloadError
 
 Triple = tuple[float, float, float]

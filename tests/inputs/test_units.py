@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.topologies.errors import TopologyError
-from nadi.topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from nadi.inputs.errors import InputError
+from nadi.inputs.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_sizes(text, size_bytes):
     ],
 )
 def test_what_is_wrong_is_said(parse, value, text):
-    with pytest.raises(TopologyError) as error:
+    with pytest.raises(InputError) as error:
         parse(value)
     assert str(error.value) == text
     assert error.value.exit_code == 2

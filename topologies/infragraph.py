@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi import inputs
+from nadi.inputs.limits import MAX_CABLES
 from nadi.inputs.mappings import parse_mapping
-from nadi.topologies.bounds import MAX_CABLES
-from nadi.topologies.errors import TopologyError
+from nadi.topologies.graph import TopologyError
 
 EXPECTED = "InfraGraph (YAML or JSON with devices, instances and edges or connections)"
 _LARGEST_BYTES = 1 << 24

@@ -1,1 +1,0 @@
-"""InfraGraph, the description of infrastructure of Keysight: devices of components, instances of devices, and links."""
