@@ -5,7 +5,7 @@ that, which is three times as fast as hashes against forgery. All numbers are li
 and of each array its name, type, length, and the number of words in its rows.
 
 An array is stored as the words that differ from the row before: of each block of about BLOCK_WORDS words a bitmap of
-these words, and their exclusive or with the word of the row before. Rows of tables are alike and often empty, so that
+these words, and their exclusive or with the word of the row before. Rows of tables are similar and often empty, so that
 files are smaller, and take less time to write, than memory as it is.
 """
 
@@ -38,6 +38,11 @@ def write_arrays(path: str | os.PathLike[str], values: Any, arrays: Mapping[str,
     """Write a new file and wait until it is on the disk; return its size in bytes. Failures raise OSError.
 
     An array may have two dimensions, rows and their words of 8 bytes; it is read as one of one dimension.
+
+    Args:
+        path: The file to create; OSError if it exists.
+        values: Values of JSON, kept in the header.
+        arrays: Arrays by name, with one dimension or with rows of words of 8 bytes.
     """
     widths = [array.shape[1] if array.ndim == 2 else 1 for array in arrays.values()]
     columns = [
@@ -90,7 +95,11 @@ def _blocks(words: int, width: int) -> Iterator[tuple[int, int]]:
 
 
 def seal_of(path: str | os.PathLike[str]) -> list[int]:
-    """Return the size of a file in bytes and the checksum at its end, which distinguish it from others; OSError."""
+    """Return the size of a file in bytes and the checksum at its end, which distinguish it from others; OSError.
+
+    Args:
+        path: A file that `write_arrays` wrote.
+    """
     with open(path, "rb") as file:  # noqa: PTH123 - a path or a name
         size_bytes = file.seek(0, os.SEEK_END)
         file.seek(max(size_bytes - CHECKSUM_BYTES, 0))
@@ -98,7 +107,11 @@ def seal_of(path: str | os.PathLike[str]) -> list[int]:
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Return the values and arrays of a file; OSError, or DamagedFileError: the file is not as it was written."""
+    """Return the values and arrays of a file; OSError, or DamagedFileError: the file is not as it was written.
+
+    Args:
+        path: A file that `write_arrays` wrote.
+    """
     content = memoryview(mapped(path))
     body, stored = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
     if len(body) < len(MAGIC) + _LENGTH_BYTES or bytes(body[: len(MAGIC)]) != MAGIC:

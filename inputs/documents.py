@@ -31,7 +31,13 @@ class DocumentError(InputError):
 def read_toml(path: Path, expected: str, error: type[ValueError], *own_kinds: str) -> dict[str, Any]:
     """Return the content of a TOML file; else raise an `error` of one line with the path and what was expected.
 
-    A file of a known kind that is none of `own_kinds` is refused by the name of its kind; without any, none is.
+    A file of a known kind outside of `own_kinds` is refused by the name of its kind; without any, none is.
+
+    Args:
+        path: The file to read.
+        expected: A noun phrase for the content that is allowed, for errors.
+        error: The class of the errors.
+        own_kinds: Keys of the kinds of files (`inputs.kinds`) that are allowed.
     """
     try:
         return parse_toml(read_text(path))
@@ -45,7 +51,14 @@ def read_toml(path: Path, expected: str, error: type[ValueError], *own_kinds: st
 
 
 def refuse_other_kinds(path: Path, expected: str, error: type[ValueError], *own_kinds: str) -> None:
-    """Raise an `error` that names the file's kind if it is a known one and none of `own_kinds`, if there are any."""
+    """Raise an `error` that names the file's kind if it is a known one and none of `own_kinds`, if there are any.
+
+    Args:
+        path: The file that cannot be used.
+        expected: A noun phrase for the content that is allowed, for errors.
+        error: The class of the error.
+        own_kinds: Keys of the kinds of files (`inputs.kinds`) that are allowed.
+    """
     kind = kind_of(path) if own_kinds else None
     if kind is not None and kind.key not in {*own_kinds, "toml"}:
         raise error(complaint(path, kind, expected))
@@ -69,7 +82,12 @@ def checked(
 
 
 def read_document(path: Path, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 - of the schema's type
-    """Read a JSON file and return it as its schema validates it; raise OSError or DocumentError if it cannot."""
+    """Read a JSON file and return it as its schema validates it; raise OSError or DocumentError if it cannot.
+
+    Args:
+        path: A JSON file.
+        schema: The type of the content.
+    """
     try:
         document = json.loads(read_text(path))
     except RecursionError:
@@ -80,7 +98,12 @@ def read_document(path: Path, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 
 
 
 def validated(document: object, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 - of the schema's type
-    """Validate a parsed document; raise DocumentError if a value is missing or wrong."""
+    """Validate a parsed document; raise DocumentError if a value is missing or wrong.
+
+    Args:
+        schema: The type of the content.
+        document: Values of JSON, already parsed.
+    """
     try:
         return schema.validate_python(document)
     except ValidationError as error:
@@ -93,6 +116,11 @@ def first_complaint(
     """Return the first complaint of a validation in one line, unknown keys first: place, value found, and expectation.
 
     `model` is the one that was validated, None = an adapter of other types; `place_of` writes the keys of a place.
+
+    Args:
+        error: The failed validation.
+        model: The model that was validated, whose keys the message lists; None for other types.
+        place_of: A function from the keys that lead to a value to the text of its place.
     """
     first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     keys = [str(key) for key in first["loc"]]
@@ -123,7 +151,7 @@ def _fields_at(model: type[BaseModel] | None, keys: Sequence[str]) -> dict[str, 
 
 
 def _nearest(key: str, known_keys: Mapping[str, object]) -> str:
-    """Return advice for an unknown key: the known key without its unit, or with the most similar name."""
+    """Return advice for an unknown key: the known key without its unit, or the nearest name."""
     without_unit, _, unit = key.rpartition("_")
     if unit in _UNITS and without_unit in known_keys:
         return f"nearest known key: {without_unit}"

@@ -25,7 +25,7 @@ class InputError(NadiError, ValueError):
         """Return the error of a wrong value.
 
         Args:
-            place: Where the value is: a file, and a line, key or node in it; or the text of an option or spec.
+            place: The place of the value: a file with a line, key or node in it, or the text of an option or spec.
             found: The value, or what is wrong with it.
             expected: The values that are allowed.
         """
@@ -34,7 +34,14 @@ class InputError(NadiError, ValueError):
 
 @contextmanager
 def refusing(path: object, expected: str, error: type[Exception], *also: type[Exception]) -> Iterator[None]:
-    """Raise an `error` with the path, the reason and what was expected in place of an OSError, or of one of `also`."""
+    """Raise an `error` with the path, the reason and what was expected in place of an OSError, or of one of `also`.
+
+    Args:
+        path: The file, or a phrase that names it.
+        expected: A noun phrase for what is allowed.
+        error: The class of the error that is raised.
+        also: Further classes of errors that are replaced.
+    """
     refused: tuple[type[Exception], ...] = (OSError, *also)
     try:
         yield

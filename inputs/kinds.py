@@ -1,4 +1,4 @@
-"""The kind of a file by its content, so that a complaint about a wrong file names it and says what reads it.
+"""The kind of a file by its content, so that a complaint about a wrong file names it and the command that reads it.
 
 Only kinds that users give by mistake are recognised: inputs of Nadi, traces of other tools, tables and archives. Text
 is recognised by its first lines, JSON by its first keys: no file is parsed whole, because it may hold gigabytes.
@@ -136,7 +136,11 @@ _TOML_BEGINS = re.compile(
 
 
 def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
-    """Return the kind of a file; None if it is unknown, or the file cannot be read."""
+    """Return the kind of a file; None if it is unknown, or the file cannot be read.
+
+    Args:
+        path: The file to recognise, which may be missing.
+    """
     other = type_of(path)
     if other:
         has_results = other == "a folder" and (Path(path) / "summary.json").is_file()
@@ -151,7 +155,11 @@ def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
 
 
 def kind_of_bytes(head: bytes) -> FileKind | None:
-    """Return the kind of a file by its first bytes; None if it is unknown."""
+    """Return the kind of a file by its first bytes; None if it is unknown.
+
+    Args:
+        head: The first bytes of the file.
+    """
     if not head:
         return FileKind("empty", "empty")
     if head.startswith(GZIP_MAGIC):

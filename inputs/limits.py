@@ -1,6 +1,6 @@
 """Bounds of what users write, and their reasons, in one place.
 
-The engine counts time in int64 picoseconds, of which 2^62 means never; all bounds of times and rates follow from that
+The engine counts time in int64 picoseconds, and 2^62 means never; all bounds of times and rates follow from that
 and from the words that a packet, a link and a message are packed into (pdes/core/packet.py, pdes/core/state.py).
 """
 
@@ -31,5 +31,10 @@ MAX_CABLES = 2**21 - 1  # nodes and directed links have 22 bits each in the engi
 
 
 def beyond(value: int, bounds: Bounds) -> bool:
-    """Return whether a number is out of bounds."""
+    """Return whether a number is out of bounds.
+
+    Args:
+        value: The number to check.
+        bounds: The smallest and the largest number that is allowed.
+    """
     return not bounds.minimum <= value <= bounds.maximum

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 def unread(path: object, lines: Sequence[tuple[int, str]], before: str) -> tuple[str, ...]:
     """Return a sentence about lines (number, text) that are not read, none without lines.
 
-    path: of the file; before: what the header counts and precedes them, as "3 links".
+    Args:
+        path: The file, for the text.
+        lines: The number and the text of each line that is not read.
+        before: The lines that the header counts and that precede these, such as "3 links".
     """
     if not lines:
         return ()

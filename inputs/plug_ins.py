@@ -96,7 +96,11 @@ def _installed(kind: str) -> Mapping[str, list[metadata.EntryPoint]]:
 
 
 def installed_names(kind: str) -> list[str]:
-    """Return the sorted names of the plug-ins of installed packages."""
+    """Return the sorted names of the plug-ins of installed packages.
+
+    Args:
+        kind: The kind of plug-in, a key of KINDS.
+    """
     return list(_installed(kind))
 
 
@@ -106,18 +110,34 @@ def names(kind: str) -> list[str]:
 
 
 def is_file(kind: str, name: str) -> bool:
-    """Return whether the name of a plug-in is the path of a user's file."""
+    """Return whether the name of a plug-in is the path of a user's file.
+
+    Args:
+        kind: The kind of plug-in, a key of KINDS.
+        name: The name as the user wrote it.
+    """
     return Path(name).suffix == KINDS[kind].suffix
 
 
 def with_path(kind: str, text: str, change_path: Callable[[str], str]) -> str:
-    """Return NAME or NAME:parameters with the name changed if it is a path."""
+    """Return NAME or NAME:parameters with the name changed if it is a path.
+
+    Args:
+        kind: The kind of plug-in, a key of KINDS.
+        text: The name of a plug-in, with parameters after a colon, if there are any.
+        change_path: A function from a path to the path that takes its place.
+    """
     name, colon, rest = text.partition(":")
     return change_path(name.strip()) + colon + rest if is_file(kind, name.strip()) else text
 
 
 def outside_file(kind: str, name: str) -> Path | None:
-    """Return the file of a plug-in of an installed package; None for other names."""
+    """Return the file of a plug-in of an installed package; None for other names.
+
+    Args:
+        kind: The kind of plug-in, a key of KINDS.
+        name: The name of the plug-in.
+    """
     if name in own_files(kind) or name not in _installed(kind):
         return None
     if KINDS[kind].suffix == ".toml":
@@ -128,7 +148,13 @@ def outside_file(kind: str, name: str) -> Path | None:
 
 
 def toml_file(kind: str, name: str, error: type[Exception] = PlugInError) -> Path:
-    """Return the file of a plug-in in TOML; an `error` if its name is unknown or not unique."""
+    """Return the file of a plug-in in TOML; an `error` if its name is unknown or not unique.
+
+    Args:
+        kind: The kind of plug-in, a key of KINDS.
+        name: The name of the plug-in, or the path of its file.
+        error: The class of the error.
+    """
     with _raising(error):
         entry = None if is_file(kind, name) else _entry(kind, name)
         if entry is None:

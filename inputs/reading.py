@@ -42,7 +42,12 @@ def type_of(path: str | os.PathLike[str]) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int = LARGEST_FILE_BYTES) -> bytes:
-    """Return the content of a regular file or a pipe of the shell, of at most max_bytes; otherwise raise OSError."""
+    """Return the content of a regular file or a pipe of the shell, of at most max_bytes; otherwise raise OSError.
+
+    Args:
+        path: The file to read.
+        max_bytes: The largest size in bytes that is read.
+    """
     with _opened(path, max_bytes) as file:
         if not _type(os.fstat(file.fileno()).st_mode):
             return file.read()
@@ -74,12 +79,20 @@ def _opened(path: str | os.PathLike[str], max_bytes: int, *, or_pipe: bool = Tru
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the content of a UTF-8 file; raise UnicodeDecodeError if it is not."""
+    """Return the content of a UTF-8 file; raise UnicodeDecodeError if it is not.
+
+    Args:
+        path: The file to read.
+    """
     return read_bytes(path, LARGEST_TEXT_BYTES).decode("utf-8").replace("\r\n", "\n")
 
 
 def mapped(path: str | os.PathLike[str]) -> bytes | mmap.mmap:
-    """Return the content of a regular file, mapped so that its pages need no memory; of a gzipped one, inflated."""
+    """Return the content of a regular file, mapped so that its pages need no memory; of a gzipped one, inflated.
+
+    Args:
+        path: The file to map into memory.
+    """
     with _opened(path, sys.maxsize, or_pipe=False) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size_bytes else b""
@@ -87,7 +100,11 @@ def mapped(path: str | os.PathLike[str]) -> bytes | mmap.mmap:
 
 
 def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yield the content of a file piece by piece, so that a large one needs little memory; without inflating it."""
+    """Yield the content of a file piece by piece, so that a large one needs little memory; without inflating it.
+
+    Args:
+        path: The file to read.
+    """
     with _opened(path, sys.maxsize, or_pipe=False) as file:
         while piece := file.read(_BLOCK_BYTES):
             yield piece
@@ -97,6 +114,9 @@ def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """Yield the content of a file block by block, inflated if it is gzipped; errors at its beginning show early.
 
     Corrupt gzip data, or data that inflate beyond the bounds above, raise OSError.
+
+    Args:
+        path: The file to read.
     """
     with _content(path) as file:
         while block := file.read(_BLOCK_BYTES):
@@ -104,7 +124,12 @@ def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def fills(path: str | os.PathLike[str], next_buffer: Callable[[], memoryview]) -> Iterator[int]:
-    """Read the content of a file, as `blocks`, into the buffers that `next_buffer` returns; yield each part's size."""
+    """Read the content of a file, as `blocks`, into the buffers that `next_buffer` returns; yield each part's size.
+
+    Args:
+        path: The file to read.
+        next_buffer: A function that returns the buffer for the next part.
+    """
     with _content(path) as file:
         while size_bytes := file.readinto(next_buffer()):
             yield size_bytes

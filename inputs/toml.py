@@ -20,7 +20,11 @@ _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tree of a TOML document; ValueError if it is wrong or too large, RecursionError if nested too deep."""
+    """Return the tree of a TOML document; ValueError if it is wrong or too large, RecursionError if nested too deep.
+
+    Args:
+        text: The complete document.
+    """
     if text.count(".") >= MAX_KEY_PARTS:
         plain = _STRINGS_AND_COMMENTS.sub(lambda match: "" if match[0].startswith("#") else "s", text)
         long_key = _LONG_KEY.search(plain)

@@ -47,7 +47,11 @@ _LONGEST_TEXT = 60
 
 
 def parse_rate(text: object) -> int:
-    """Return bits per second, from "400Gbps", "50GiB/s"; InputError for 0, fractions, and beyond 63 bits."""
+    """Return bits per second, from "400Gbps", "50GiB/s"; InputError for 0, fractions, and beyond 63 bits.
+
+    Args:
+        text: The text of the user; a value of another type is refused.
+    """
     match = _RATE.fullmatch(text) if _isshort(text) else None
     if match is None or match[2] not in _PREFIX:
         raise InputError(f"{short(text)} is not a rate; expected a number and a unit, as 400Gbps or 50GB/s")
@@ -58,12 +62,21 @@ def parse_rate(text: object) -> int:
 
 
 def parse_link_rate(text: object) -> int:
-    """Return the bits per second of a link; InputError if the text is no rate, or out of the bounds of links."""
+    """Return the bits per second of a link; InputError if the text is no rate, or out of the bounds of links.
+
+    Args:
+        text: The text of the user; a value of another type is refused.
+    """
     return parse_rate_within(text, LINK_RATE_BPS)
 
 
 def parse_rate_within(text: object, bounds: Bounds) -> int:
-    """Return bits per second within bounds; InputError if the text is no rate, or out of bounds."""
+    """Return bits per second within bounds; InputError if the text is no rate, or out of bounds.
+
+    Args:
+        text: The text of the user; a value of another type is refused.
+        bounds: The smallest and the largest rate in bits per second.
+    """
     rate_bps = parse_rate(text)
     if beyond(rate_bps, bounds):
         raise InputError(f"rate {text!r}; expected {format_rate(bounds.minimum)} to {format_rate(bounds.maximum)}")
@@ -71,12 +84,21 @@ def parse_rate_within(text: object, bounds: Bounds) -> int:
 
 
 def parse_delay(text: object) -> int:
-    """Return the delay of a link or switch in ps; InputError if the text is no time, or above the maximum delay."""
+    """Return the delay of a link or switch in ps; InputError if the text is no time, or above the maximum delay.
+
+    Args:
+        text: The text of the user, or 0.
+    """
     return parse_time_within(text, LONGEST_DELAY_PS)
 
 
 def parse_time_within(text: object, longest_ps: int) -> int:
-    """Return picoseconds up to `longest_ps`; InputError if the text is no time, or a longer one."""
+    """Return picoseconds up to `longest_ps`; InputError if the text is no time, or a longer one.
+
+    Args:
+        text: The text of the user, or 0.
+        longest_ps: The longest time that is allowed, in picoseconds.
+    """
     time_ps = parse_time(text)
     if time_ps > longest_ps:
         raise InputError(f"time {text!r}; expected at most {format_time(longest_ps)}")
@@ -84,7 +106,11 @@ def parse_time_within(text: object, longest_ps: int) -> int:
 
 
 def parse_time(text: object) -> int:
-    """Return picoseconds, from "1us", "0.0005ms" or 0; InputError for fractions of 1 ps and beyond 63 bits."""
+    """Return picoseconds, from "1us", "0.0005ms" or 0; InputError for fractions of 1 ps and beyond 63 bits.
+
+    Args:
+        text: The text of the user, or 0.
+    """
     if text == "0" or (type(text) is int and text == 0):
         return 0
     match = _TIME.fullmatch(text) if _isshort(text) else None
@@ -94,7 +120,11 @@ def parse_time(text: object) -> int:
 
 
 def parse_bytes(text: object) -> int:
-    """Return bytes, from "64KiB", "1MB", "512B" or a whole number; InputError for fractions and beyond 63 bits."""
+    """Return bytes, from "64KiB", "1MB", "512B" or a whole number; InputError for fractions and beyond 63 bits.
+
+    Args:
+        text: The text of the user, or a whole number of bytes.
+    """
     if isinstance(text, int) and not isinstance(text, bool) and 0 <= text < _LIMIT:
         return text
     if _isshort(text) and text.strip().isdecimal():
@@ -106,7 +136,12 @@ def parse_bytes(text: object) -> int:
 
 
 def parse_bytes_within(text: object, maximum: int) -> int:
-    """Return bytes up to `maximum`. Raises InputError: the text is no size, or a larger one."""
+    """Return bytes up to `maximum`. Raises InputError: the text is no size, or a larger one.
+
+    Args:
+        text: The text of the user, or a whole number of bytes.
+        maximum: The largest size that is allowed, in bytes.
+    """
     size_bytes = parse_bytes(text)
     if size_bytes > maximum:
         raise InputError(f"size {text!r}; expected at most {format_bytes(maximum)}")
@@ -114,7 +149,11 @@ def parse_bytes_within(text: object, maximum: int) -> int:
 
 
 def parse_flops(text: object) -> float:
-    """Return operations per second, from "312TFLOPS" or "9.89e14FLOP/s"; InputError for 0 and beyond 10^24."""
+    """Return operations per second, from "312TFLOPS" or "9.89e14FLOP/s"; InputError for 0 and beyond 10^24.
+
+    Args:
+        text: The text of the user; a value of another type is refused.
+    """
     match = _FLOPS.fullmatch(text) if _isshort(text) else None
     rate = float(match[1]) * _PREFIX[match[2]] if match else 0.0
     if not 0 < rate <= MAX_FLOPS:
@@ -126,22 +165,38 @@ def parse_flops(text: object) -> float:
 
 
 def format_flops(rate: float) -> str:
-    """Return a compute rate in the notation of `parse_flops`: 312TFLOPS."""
+    """Return a compute rate in the notation of `parse_flops`: 312TFLOPS.
+
+    Args:
+        rate: The rate in floating-point operations per second.
+    """
     return f"{rate / 1e12:g}TFLOPS"
 
 
 def format_rate(rate_bps: int) -> str:
-    """Return the shortest exact text of a rate in the notation of `parse_rate`: 400Gbps, 429.4967296Gbps."""
+    """Return the shortest exact text of a rate in the notation of `parse_rate`: 400Gbps, 429.4967296Gbps.
+
+    Args:
+        rate_bps: The rate in bits per second.
+    """
     return _decimal(rate_bps, {"Tbps": 10**12, "Gbps": 10**9, "Mbps": 10**6, "kbps": 10**3, "bps": 1})
 
 
 def format_time(time_ps: int) -> str:
-    """Return the exact text of a time in the notation of `parse_time`: 1us, 936.25ns."""
+    """Return the exact text of a time in the notation of `parse_time`: 1us, 936.25ns.
+
+    Args:
+        time_ps: The time in picoseconds.
+    """
     return _decimal(time_ps, {"s": PS_PER_S, "ms": PS_PER_MS, "us": PS_PER_US, "ns": PS_PER_NS, "ps": 1})
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Return the exact text of a size: in binary units if it is a multiple of one (64KiB), else decimal (1.5MB)."""
+    """Return the exact text of a size: in binary units if it is a multiple of one (64KiB), else decimal (1.5MB).
+
+    Args:
+        size_bytes: The size in bytes.
+    """
     for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
         if size_bytes and size_bytes % _PREFIX[unit[:2]] == 0:
             return f"{size_bytes // _PREFIX[unit[:2]]}{unit}"
@@ -154,7 +209,11 @@ def _isshort(text: object) -> TypeGuard[str]:
 
 
 def short(value: object) -> str:
-    """Return a value as an error message quotes it."""
+    """Return a value as an error message quotes it.
+
+    Args:
+        value: The value to quote, of any type.
+    """
     try:
         text = repr(value)
     except ValueError:  # an integer of more digits than Python writes

@@ -1,6 +1,6 @@
 """Writing of user-named files: a file appears under its name only when it is complete.
 
-Until then its content goes to a file in the same folder with a random name, which is created exclusively: nothing that
+Until then its content is in a file in the same folder with a random name, which is created exclusively: nothing that
 exists there before, such as a symbolic link to another file, is written to.
 """
 
@@ -47,6 +47,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file at once, replacing any existing one; text as UTF-8."""
+    """Write a file at once, replacing any existing one; text as UTF-8.
+
+    Args:
+        path: The file to write; an existing one is replaced.
+        content: The complete content.
+    """
     with whole_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -27,6 +27,9 @@ def describe(graph: Graph) -> dict[str, object]:
     servers, which is exact for fat trees and leaf-spine networks of full leaves and an estimate for other graphs.
     `oversubscription` maps each kind of switch that has links to a higher tier, by the word of its names, to the
     largest ratio of a switch's rate from below to its rate upwards.
+
+    Args:
+        graph: The network to describe.
     """
     routing = graph.routing
     rates, cables_of_rate = np.unique(graph.link_rate_bps[::2], return_counts=True)
@@ -131,8 +134,13 @@ def _oversubscription(graph: Graph) -> dict[str, float]:
 
 
 def links_to_npus(src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer], is_npu: npt.NDArray[np.bool_]) -> Int64:
-    """Return int64[nodes]: number of links between a node and the nearest NPU; 0 also if no NPU is connected to it."""
-    # src, dst: ends of all links; is_npu: bool[nodes].
+    """Return int64[nodes]: number of links between a node and the nearest NPU; 0 also if no NPU is connected to it.
+
+    Args:
+        src: int[links], the sending node of each link.
+        dst: int[links], the receiving node of each link.
+        is_npu: bool[nodes], whether each node is an NPU.
+    """
     tier = np.where(is_npu, 0, -1)
     level = 0
     while True:
@@ -146,5 +154,9 @@ def links_to_npus(src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer], is
 
 
 def tier_of_node(graph: Graph) -> Int64:
-    """Return int64[nodes]: minimum number of links to an NPU."""
+    """Return int64[nodes]: minimum number of links to an NPU.
+
+    Args:
+        graph: The network whose nodes are ranked.
+    """
     return links_to_npus(graph.link_src, graph.link_dst, np.arange(graph.nodes) < graph.npus)

@@ -27,7 +27,11 @@ class Dimension:
 
 
 def parse_dimensions(text: object) -> tuple[Dimension, ...]:
-    """Return the dimensions of "Ring(4)_FC(2)_SW(8)", fastest first; TopologyError for other forms or < 2 members."""
+    """Return the dimensions of "Ring(4)_FC(2)_SW(8)", fastest first; TopologyError for other forms or < 2 members.
+
+    Args:
+        text: A text such as "Ring(4)_FC(2)_SW(8)", or a list of its parts.
+    """
     parts = text.split("_") if isinstance(text, str) else text
     if not isinstance(parts, Sequence) or not parts:
         raise TopologyError(f"{text!r} is no list of dimensions; expected a form like Ring(4)_Switch(8)")
@@ -35,12 +39,20 @@ def parse_dimensions(text: object) -> tuple[Dimension, ...]:
 
 
 def format_dimensions(dimensions: Sequence[Dimension]) -> str:
-    """Return the text that `parse_dimensions` reads."""
+    """Return the text that `parse_dimensions` reads.
+
+    Args:
+        dimensions: The dimensions, fastest first.
+    """
     return "_".join(f"{d.kind}({d.size})" for d in dimensions)
 
 
 def dimensions_of(routing: DimensionRouting) -> tuple[Dimension, ...]:
-    """Return the dimensions of a routing."""
+    """Return the dimensions of a routing.
+
+    Args:
+        routing: The routing of a network with dimensions.
+    """
     kind_of = {mode: kind for kind, mode in KINDS.items()}
     return tuple(Dimension(kind_of[int(mode)], int(n)) for mode, n in zip(routing.mode[0], routing.sizes, strict=True))
 
@@ -64,6 +76,9 @@ def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
     A Ring of two is one cable; FullyConnected has a cable for each pair; each line of a Switch dimension (the NPUs that
     differ in that digit only) has a switch of its own, with a cable to each of them. Raises TopologyError: there are
     too many NPUs or cables.
+
+    Args:
+        dimensions: The dimensions, fastest first.
     """
     sizes = [d.size for d in dimensions]
     npus = math.prod(sizes)
@@ -98,7 +113,11 @@ def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
 
 
 def extent_of(dimensions: Sequence[Dimension]) -> Extent:
-    """Return the counts of nodes and cables of `lay_out`."""
+    """Return the counts of nodes and cables of `lay_out`.
+
+    Args:
+        dimensions: The dimensions, fastest first.
+    """
     npus = math.prod(d.size for d in dimensions)
     cables = sum(_cables(dimension, npus) for dimension in dimensions)
     return Extent(npus, sum(npus // d.size for d in dimensions if d.kind == "Switch"), cables)
@@ -112,7 +131,13 @@ def _cables(dimension: Dimension, npus: int) -> int:
 
 
 def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32) -> DimensionRouting:
-    """Return the routing for links that join exactly the neighbours of the layout; TopologyError for other links."""
+    """Return the routing for links that join exactly the neighbours of the layout; TopologyError for other links.
+
+    Args:
+        layout: The numbers and neighbours of the nodes.
+        link_src: int32[links], the sending node of each link.
+        link_dst: int32[links], the receiving node of each link.
+    """
     link_key = link_src.astype(np.int64) * layout.nodes + link_dst
     order = np.argsort(link_key, kind="stable")
     pair_key, first = np.unique(link_key[order], return_index=True)

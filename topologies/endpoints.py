@@ -28,6 +28,10 @@ def with_aggregators(graph: Graph, switches: Sequence[int]) -> Graph:
 
     The aggregators are endpoints npus, npus + 1, ... in the order of `switches`; other nodes move up by their number.
     Links keep their numbers, those of the aggregators come after them.
+
+    Args:
+        graph: The network without aggregators.
+        switches: The numbers of the switches that reduce, each once.
     """
     more = len(switches)
     at = np.asarray(switches, np.int64)
@@ -47,7 +51,13 @@ def with_aggregators(graph: Graph, switches: Sequence[int]) -> Graph:
 
 
 def with_aggregators_of(values: NDArray, graph: Graph, switches: Sequence[int]) -> NDArray:
-    """Return values of the nodes, [nodes], extended by copies of the switches' values for their aggregators."""
+    """Return values of the nodes, [nodes], extended by copies of the switches' values for their aggregators.
+
+    Args:
+        graph: The network without aggregators.
+        values: An array with a value for each node of the network without aggregators.
+        switches: The numbers of the switches that reduce, in the order of their aggregators.
+    """
     return _inserted(values, graph.npus, values[np.asarray(switches, np.int64)])
 
 

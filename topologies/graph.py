@@ -41,7 +41,7 @@ class TableRouting:
 
 @dataclass(frozen=True, eq=False)
 class DimensionRouting:
-    """Dimension-ordered routing: the first dimension in which the digits differ is corrected first."""
+    """Dimension-ordered routing: packets correct the first dimension with different digits first."""
 
     sizes: Int32  # int32[D], members of each dimension, fastest first
     digit: Int32  # int32[nodes, D], own coordinate; -1 = any (a switch of that dimension)
@@ -79,7 +79,11 @@ class Graph:
     remarks: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
 
     def node_name(self, node: int) -> str:
-        """Return a name for messages and tables: "npu 3", "leaf 2"."""
+        """Return a name for messages and tables: "npu 3", "leaf 2".
+
+        Args:
+            node: The number of an NPU, switch or aggregator.
+        """
         return f"npu {node}" if node < self.npus else self.switch_names[node - self.npus]
 
     def out_links(self, node: int) -> Int32:

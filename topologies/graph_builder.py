@@ -26,7 +26,7 @@ class GraphBuilder:
     """Builder of a graph (its name begins errors): add NPUs first, then switches and cables, then take the graph."""
 
     def __init__(self, name: str, npus: int) -> None:
-        """Begin a graph of `npus` NPUs (1 to MAX_NPUS, else TopologyError) without cables; name: begin of errors."""
+        """Begin a graph of `npus` NPUs (1 to MAX_NPUS, else TopologyError) without cables; errors begin with `name`."""
         if not 1 <= npus <= MAX_NPUS:
             raise TopologyError.at(name, f"{npus} NPUs", f"1 to {MAX_NPUS}")
         self.name = name
@@ -47,7 +47,15 @@ class GraphBuilder:
     def add_switches(
         self, prefix: str, count: int, *, latency_ps: int = 0, kind: int = SWITCH, pod: int = -1
     ) -> npt.NDArray[np.int64]:
-        """Add `count` switches "prefix 0", ... (numbered on over calls), in a pod or none, -1; return int64[count]."""
+        """Add `count` switches "prefix 0", ... (numbered on over calls), in a pod or none, -1; return int64[count].
+
+        Args:
+            prefix: The word before the number in the names of the switches.
+            count: The number of switches to add.
+            latency_ps: The forwarding latency of each switch in picoseconds.
+            kind: SWITCH or NVSWITCH.
+            pod: The number of the pod that the switches belong to; -1 for none.
+        """
         self._refuse_too_many(count)
         begin = self._prefix_count[prefix]
         self._prefix_count[prefix] += count
@@ -63,7 +71,14 @@ class GraphBuilder:
         kind: npt.ArrayLike = SWITCH,
         pod: npt.ArrayLike = -1,
     ) -> npt.NDArray[np.int64]:
-        """Add switches; return their nodes, int64[count]. latency_ps, kind, pod (-1 = none): one value, or one each."""
+        """Add switches; return their nodes, int64[count].
+
+        Args:
+            names: The names of the switches, which must differ from each other.
+            latency_ps: The forwarding latency in picoseconds, one value or int[count].
+            kind: SWITCH or NVSWITCH, one value or int[count].
+            pod: The number of the pod, -1 for none, one value or int[count].
+        """
         first = self.nodes
         self._refuse_too_many(len(names))
         self._switch_names.extend(names)
@@ -74,7 +89,15 @@ class GraphBuilder:
     def add_cables(
         self, a: npt.ArrayLike, b: npt.ArrayLike, rate_bps: npt.ArrayLike, delay_ps: npt.ArrayLike, count: int = 1
     ) -> None:
-        """Add `count` cables per pair (a[i], b[i]) of nodes; arguments are broadcast. TopologyError for too many."""
+        """Add `count` cables per pair (a[i], b[i]) of nodes; arguments are broadcast. TopologyError for too many.
+
+        Args:
+            a: The node at one end of each cable, one value or int[pairs].
+            b: The node at the other end of each cable, one value or int[pairs].
+            rate_bps: The rate of each direction in bits per second, one value or int[pairs].
+            delay_ps: The propagation delay in picoseconds, one value or int[pairs].
+            count: The number of parallel cables for each pair.
+        """
         columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))
         self._cable_count += count * len(columns[0])
         if self._cable_count > MAX_CABLES:
@@ -82,7 +105,11 @@ class GraphBuilder:
         self._cables.append(np.repeat(np.stack(columns), count, axis=1))
 
     def set_npu_pods(self, pod: npt.ArrayLike) -> None:
-        """Set the pod of each NPU: one value or int[npus]."""
+        """Set the pod of each NPU: one value or int[npus].
+
+        Args:
+            pod: The number of the pod, -1 for none, one value or int[npus].
+        """
         self._pod[0] = np.broadcast_to(np.asarray(pod, np.int64), self.npus)
 
     def graph(
@@ -96,11 +123,15 @@ class GraphBuilder:
         """Return the finished graph, with its routing.
 
         NVSwitches that join the same nodes are one, and NVLinks between two nodes: `topologies.graph_builder`.
-        dims: logical dimensions, fastest first, empty = one of all NPUs; host: int[npus], server of each NPU, None =
-        one server per NPU; layout: dimensions for routing, None = routing by tables over the switches; accelerator:
-        model of the NPUs, "" = unknown. Raises TopologyError: a link has a rate or delay out of bounds or joins a node
+        Raises TopologyError: a link has a rate or delay out of bounds or joins a node
         to itself, an NPU has no link, two NPUs are not connected, dims or host do not fit, or the network cannot be
         routed.
+
+        Args:
+            dims: Sizes of the logical dimensions, fastest first; empty means one dimension of all NPUs.
+            host: int[npus], the server of each NPU; None means one server per NPU.
+            layout: The dimensions that route packets; None means routing by tables over the switches.
+            accelerator: The model of the NPUs, such as "h100"; "" if it is unknown.
         """
         try:
             return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator)
@@ -212,7 +243,9 @@ class GraphBuilder:
 def same_switch(kind: Int64, cables: Int64) -> Int64:
     """Return int64[nodes]: for each node itself, for an NVSwitch the first one that joins exactly the same nodes.
 
-    kind: int64[nodes], kind of each node; cables: int64[4, cables], two ends, rate in bps and delay in ps.
+    Args:
+        kind: int64[nodes], the kind of each node.
+        cables: int64[4, cables], the two ends, rate in bits per second and delay in picoseconds of each cable.
     """
     first = np.arange(len(kind))
     inside = (kind[cables[:2]] == NVSWITCH).any(axis=0)
@@ -231,7 +264,11 @@ def same_switch(kind: Int64, cables: Int64) -> Int64:
 def striped(kind: Int64, cables: Int64) -> Int64:
     """Return the cables with all NVLinks between two nodes as one, of their rates together and of the longest delay.
 
-    Cables between an NVSwitch and another switch stay as they are; arguments as of `same_switch`.
+    Cables between an NVSwitch and another switch stay as they are.
+
+    Args:
+        kind: int64[nodes], the kind of each node.
+        cables: int64[4, cables], the two ends, rate in bits per second and delay in picoseconds of each cable.
     """
     ends = kind[cables[:2]]
     nvlink = ((ends == NVSWITCH) | (ends == NPU)).all(axis=0)
@@ -269,10 +306,17 @@ def from_networkx(
     may have `latency` (of a switch, "300ns"), `host` (of an NPU, a number: NPUs of one server have the same) and `pod`.
     An edge is a cable, or `count` of them, with `rate` ("400Gbps", or bits per second) and `delay` ("500ns", or
     picoseconds). Edges of a MultiGraph are parallel cables.
-    name: for messages and results, "" = that of the graph; dims: logical dimensions of the NPUs, fastest first, empty =
-    one of all; rate, delay: of edges without one; accelerator: model of the NPUs, "h100", "" = unknown. Raises
-    TopologyError: the graph is directed; a node has no kind or an unknown one; a value is no time, rate or number; or
+    Raises TopologyError: the graph is directed; a node has no kind or an unknown one; a value is no time, rate or
+    number; or
     `GraphBuilder.graph` refuses the network.
+
+    Args:
+        graph: An undirected graph or multigraph of networkx.
+        name: The name of the network in messages and results; "" means the name of the graph.
+        dims: Sizes of the logical dimensions of the NPUs, fastest first; empty means one dimension of all NPUs.
+        rate: The rate of edges without an attribute `rate`, as "400Gbps" or in bits per second; None for no default.
+        delay: The delay of edges without an attribute `delay`, as "500ns" or in picoseconds; None for no default.
+        accelerator: The model of the NPUs, such as "h100"; "" if it is unknown.
     """
     label = name or graph.name or "networkx graph"
     if graph.is_directed():

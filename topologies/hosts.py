@@ -79,14 +79,27 @@ class HostPlan(NamedTuple):
 
 
 def generation_of(name: str, label: str, known: Mapping[str, GpuGeneration] = GENERATIONS) -> GpuGeneration:
-    """Return the generation of a name; TopologyError, which begins with `label`, if it is unknown."""
+    """Return the generation of a name; TopologyError, which begins with `label`, if it is unknown.
+
+    Args:
+        name: The name of the generation, as the user or a file gives it.
+        label: The name of the network, with which errors begin.
+        known: The generations by name.
+    """
     if name not in known:
         raise TopologyError.at(label, f"accelerator {name[:40]!r}", f"one of {', '.join(known)}")
     return known[name]
 
 
 def graph_of(name: str, plan: HostPlan, arguments: DelayArguments, servers: int = 1) -> Graph:
-    """Return the network of the servers; TopologyError: there is no GPU, or nothing joins two of them."""
+    """Return the network of the servers; TopologyError: there is no GPU, or nothing joins two of them.
+
+    Args:
+        name: The name of the network, with which errors begin.
+        plan: The GPUs, NVLinks, PCIe parts and NICs of one server.
+        arguments: The delays and latencies that the plan does not hold.
+        servers: The number of servers, 1 or more.
+    """
     builder = GraphBuilder(name, plan.gpus * servers)
     nics: list[int] = []
     if servers > 1:

@@ -2,7 +2,7 @@
 
 The dialect of the PyPI package has counts and edges between slices, `cpu[0:2]` to `pciesw[0]`, by the scheme `one2one`
 or `many2many`. That of the documentation has connections in words, `server.0.nic.1.eth1.leafsw.0.port.4`: component and
-index, or instance, index, component and index, then the link, then the other end. Indices there say how many exist. A
+index, or instance, index, component and index, then the link, then the other end. Indices there count the instances. A
 component within another is the outer one here, so that a superchip is one component.
 """
 
@@ -57,7 +57,12 @@ class InfraFile(NamedTuple):
 
 
 def read_infragraph(path: Path, label: str) -> InfraFile:
-    """Return the content of a file, with devices that only other files of its folder have; TopologyError if wrong."""
+    """Return the content of a file, with devices that only other files of its folder have; TopologyError if wrong.
+
+    Args:
+        path: The file with the instances.
+        label: The name of the network, with which errors begin.
+    """
     content = _mapping(path)
     raw = _devices(content, label)
     instances = {_text(i, "name", label): _text(i, "device", label) for i in _list(content, "instances", label)}

@@ -34,7 +34,12 @@ class Form:
 
 
 def suggest(unknown: str, known_names: Iterable[str]) -> str:
-    """Return a text with the known name nearest to an unknown one, if one is near, and all known names."""
+    """Return a text with the known name nearest to an unknown one, if one is near, and all known names.
+
+    Args:
+        unknown: The name that the user wrote.
+        known_names: All names that exist.
+    """
     names = sorted(known_names)
     near = difflib.get_close_matches(unknown, names, n=1)
     return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(names)}"
@@ -44,6 +49,10 @@ def parse_pairs(text: str, pairs_text: str) -> dict[str, str]:
     """Return the values by key of pairs_text, such as "rate=400Gbps,delay=1us" or "", a part of the text for messages.
 
     Raises TopologyError: a part is no key=value, or a key occurs twice.
+
+    Args:
+        text: The complete text of the user, for messages.
+        pairs_text: The part with the pairs, "" for none.
     """
     pairs: dict[str, str] = {}
     for part in pairs_text.split(",") if pairs_text.strip() else []:
@@ -57,7 +66,11 @@ def parse_pairs(text: str, pairs_text: str) -> dict[str, str]:
 
 
 def parse_count(value: object) -> int:
-    """Return a whole number from 1 to the maximum number of nodes. Raises TopologyError: the value is anything else."""
+    """Return a whole number from 1 to the maximum number of nodes. Raises TopologyError: the value is anything else.
+
+    Args:
+        value: A whole number, or its text.
+    """
     number = int(value) if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20 else value
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_NODES:
         raise TopologyError(f"{short(value)} is not a count; expected a whole number from 1 to {MAX_NODES}")
@@ -65,7 +78,11 @@ def parse_count(value: object) -> int:
 
 
 def parse_ratio(value: object) -> Fraction:
-    """Return an exact ratio from 1/1000000 to 1000000, from 2, 1.5 or "1.5"; TopologyError for anything else."""
+    """Return an exact ratio from 1/1000000 to 1000000, from 2, 1.5 or "1.5"; TopologyError for anything else.
+
+    Args:
+        value: A number or its text, also as a fraction such as "3/2".
+    """
     text = short(value).strip("'")
     try:
         ratio = Fraction(text) if _RATIO.fullmatch(text) else Fraction(0)
@@ -77,7 +94,11 @@ def parse_ratio(value: object) -> Fraction:
 
 
 def parse_sizes(value: object) -> tuple[int, ...]:
-    """Return counts, fastest dimension first, from "4x4x4" or a list; TopologyError for anything else."""
+    """Return counts, fastest dimension first, from "4x4x4" or a list; TopologyError for anything else.
+
+    Args:
+        value: A text such as "4x4x4", or a list of whole numbers.
+    """
     parts = value.split("x") if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or not parts:
         raise TopologyError(f"{value!r} is no list of sizes; expected a form like 4x4x4")
@@ -85,12 +106,20 @@ def parse_sizes(value: object) -> tuple[int, ...]:
 
 
 def parse_rates(value: object) -> tuple[int, ...]:
-    """Return rates in bps, from "200GB/s_100GB/s" or a list. Raises TopologyError: an entry is no rate."""
+    """Return rates in bps, from "200GB/s_100GB/s" or a list. Raises TopologyError: an entry is no rate.
+
+    Args:
+        value: A text such as "200GB/s_100GB/s", or a list of such texts.
+    """
     return tuple(parse_link_rate(part) for part in _entries(value))
 
 
 def parse_times(value: object) -> tuple[int, ...]:
-    """Return times in ps, from "50ns_2us" or a list. Raises TopologyError: an entry is no time."""
+    """Return times in ps, from "50ns_2us" or a list. Raises TopologyError: an entry is no time.
+
+    Args:
+        value: A text such as "50ns_2us", or a list of such texts.
+    """
     return tuple(parse_delay(part) for part in _entries(value))
 
 
@@ -126,9 +155,15 @@ def uplink_count(
 ) -> int:
     """Return the number of switches above one: the given count, else that with down_bps = ratio x count x uplink_bps.
 
-    arguments, name: of the topology; count_key, ratio_key: parameters with that number, None = not given, and with the
-    oversubscription, None = 1; down_bps: sum of the rates of the switch's links downwards; uplink_bps: rate to each
-    switch above. Raises TopologyError: both are given, or the count is not whole; the text names the two keys.
+    Raises TopologyError: both are given, or the count is not whole; the text names the two keys.
+
+    Args:
+        arguments: The parameters of the topology.
+        name: The name of the network, with which errors begin.
+        count_key: The key of the parameter that holds the number of upper switches; its value None means not given.
+        ratio_key: The key of the parameter that holds the oversubscription; its value None means 1.
+        down_bps: The sum of the rates of one switch's links downwards, in bits per second.
+        uplink_bps: The rate from one switch to each switch above it, in bits per second.
     """
     count: int | None = getattr(arguments, count_key)
     ratio: Fraction | None = getattr(arguments, ratio_key)

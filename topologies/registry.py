@@ -71,12 +71,16 @@ def _names() -> list[str]:
 
 
 def is_topology(name: object) -> bool:
-    """Return whether a name, without parameters, is that of a topology or machine, or of a file that holds one."""
+    """Return whether a name, without parameters, is that of a topology or machine, or of a file that holds one.
+
+    Args:
+        name: The text before the colon of a spec, or a value of another type, which is no name.
+    """
     return isinstance(name, str) and (is_machine(name) or name in _names() or plug_ins.is_file("topology", name))
 
 
 def topology_of(name: str) -> Topology:
-    """Return the topology or machine of a name or file; TopologyError if it is none."""
+    """Return the topology or machine of a name or file; TopologyError for another name."""
     if is_machine(name):
         own = machine(name)
         return Topology(name, own.summary, own.arguments, own.build, own.extent)
@@ -86,7 +90,11 @@ def topology_of(name: str) -> Topology:
 
 
 def parse_spec(spec: str) -> dict[str, object]:
-    """Return the values of a spec ("ring:npus=8") or path: "name" and parameters as text; TopologyError if unknown."""
+    """Return the values of a spec ("ring:npus=8") or path: "name" and parameters as text; TopologyError if unknown.
+
+    Args:
+        spec: The text of a topology as users write it, or a path.
+    """
     name, _, rest = spec.strip().partition(":")
     if not is_topology(name) and not is_cluster(name):
         return _parse_path(spec)
@@ -105,7 +113,11 @@ def names_cluster(name: object, keys: Container[str]) -> bool:
 
 
 def format_spec(values: Mapping[str, object]) -> str:
-    """Return the spec ("ring:npus=8") of a topology's values by key, "name" and parameters; for a file, its path."""
+    """Return the spec ("ring:npus=8") of a topology's values by key, "name" and parameters; for a file, its path.
+
+    Args:
+        values: The values of a topology by key, with its "name".
+    """
     others = {key: value for key, value in values.items() if key != "name"}
     if values.get("name") in {"file", "simai", *_BUILDERS_OF_KINDS.values()} and set(others) == {"path"}:
         return str(others["path"])
@@ -117,6 +129,10 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
     """Return a spec such as "simai:path=F" with each path replaced by what the function returns for it.
 
     The result is None if `spec` names neither a topology nor a cluster, so that all of it may be a path.
+
+    Args:
+        spec: The text of a topology as users write it, or a path.
+        replace_path: A function from a path to the path that takes its place.
     """
     name, colon, rest = spec.strip().partition(":")
     if not is_topology(name) and name not in plug_ins.names("cluster"):
@@ -147,6 +163,9 @@ def build(topology: str | Path | Mapping[str, object]) -> Graph:
     """Build the network of a spec, path or table (of a run file; its key "name" selects the topology).
 
     Paths are relative to the current directory. Raises TopologyError: the input is invalid; the text is one line.
+
+    Args:
+        topology: The spec, path or table of the network.
     """
     builder, arguments, label = _read(topology)
     _extent(builder, arguments, label)
@@ -158,6 +177,9 @@ def extent(topology: str | Path | Mapping[str, object]) -> Extent | None:
 
     Returns None if the file cannot be read twice, or is invalid, which building it reports. Raises TopologyError: its
     parameters are invalid, or it is larger than the maximum.
+
+    Args:
+        topology: The spec, path or table of the network, as for `build`.
     """
     builder, arguments, label = _read(topology)
     size = _extent(builder, arguments, label)

@@ -28,9 +28,15 @@ Choose = Callable[[Sequence[int]], int]
 
 
 def route(graph: Graph, src: int, dst: int, choose: Choose = min) -> list[int]:
-    """Return the links from NPU src to another NPU, dst, in order; choose: picks one of several equal-cost links.
+    """Return the links from NPU src to another NPU, dst, in order.
 
-    The links to choose from are in ascending order. Raises TopologyError: src or dst is no NPU, or they are equal.
+    Raises TopologyError: src or dst is no NPU, or they are equal.
+
+    Args:
+        graph: The network, whose routing has a path between the two NPUs.
+        src: The number of the sending NPU.
+        dst: The number of the receiving NPU.
+        choose: A function that picks one link among equal-cost links, which it gets in ascending order.
     """
     for npu in (src, dst):
         if not 0 <= npu < graph.npus:
@@ -53,7 +59,12 @@ def next_links(graph: Graph, node: int, dst: int) -> list[int]:
     Under TableRouting, an NPU takes the outgoing links with the smallest 1 + hops from the neighbouring switch to the
     nearest home of dst, only those to an NVSwitch if that is a home of dst; a switch takes the attach set if it is a
     home of dst, else the next sets of all nearest homes.
-    Under DimensionRouting, the first dimension in which the digits differ decides.
+    Under DimensionRouting, the first dimension with different digits decides.
+
+    Args:
+        graph: The network in which packets travel.
+        node: The number of the NPU or switch that has the packet.
+        dst: The number of the NPU to which the packet travels.
     """
     if isinstance(graph.routing, DimensionRouting):
         return _by_dimension(graph.routing, node, dst)
@@ -108,7 +119,13 @@ def _links_of(routing: TableRouting | DimensionRouting, port_set: int) -> list[i
 
 
 def path_links(graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike) -> Int64:
-    """Return int64[p]: number of links of the paths from NPUs src to NPUs dst, int[p] each; 0 from one to itself."""
+    """Return int64[p]: number of links of the paths from NPUs src to NPUs dst, int[p] each; 0 from one to itself.
+
+    Args:
+        graph: The network in which packets travel.
+        src: int[p], the NPUs at which the paths begin.
+        dst: int[p], the NPUs at which the paths end.
+    """
     begin, end = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     if isinstance(graph.routing, DimensionRouting):
         links = _links_by_dimension(graph.routing, begin, end)
@@ -147,9 +164,15 @@ _MAX_HOPS = UNREACHABLE - 2
 def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32) -> TableRouting:
     """Return shortest paths by hop count, with all equal-cost links; a set includes parallel links.
 
-    npus: number of NPUs, nodes 0 .. npus-1 of `nodes`, which carry no transit; link_src, link_dst: int32[links],
-    sending and receiving node of each link; its reverse is included. Raises TopologyError: two NPUs are linked
+    NPUs are the nodes 0 .. npus-1 and carry no transit. With each link, its reverse is included. Raises TopologyError:
+    two NPUs are linked
     directly, or the tables would not fit in memory.
+
+    Args:
+        npus: The number of NPUs.
+        nodes: The number of NPUs and switches.
+        link_src: int32[links], the sending node of each link.
+        link_dst: int32[links], the receiving node of each link.
     """
     _refuse_direct_links(npus, link_src, link_dst)
     row = np.arange(-npus, nodes - npus, dtype=np.int32)
@@ -175,7 +198,12 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
 
 
 def unreachable_pair(npus: int, routing: TableRouting) -> tuple[int, int] | None:
-    """Return the first two NPUs that no path of switches connects, or None."""
+    """Return the first two NPUs that no path of switches connects, or None.
+
+    Args:
+        npus: The number of NPUs, which are the first nodes.
+        routing: The tables of the network.
+    """
     if npus == 1:
         return None
     joined_homes = routing.hops[routing.row[routing.home_node]] < UNREACHABLE
@@ -204,10 +232,16 @@ def _refuse_direct_links(npus: int, link_src: Int32, link_dst: Int32) -> None:
 
 
 def all_hops(switches: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
-    """Return int8[switches, homes]: links from every switch to every home; home_row: int32[homes], switches.
+    """Return int8[switches, homes]: links from every switch to every home.
 
-    src and dst, int32[links], are the switches that links join, src ascending. The homes that reach a switch are a row
+    The homes that reach a switch are a row
     of bits, so that one level of all searches is one pass over the links.
+
+    Args:
+        switches: The number of switches.
+        home_row: int32[homes], the switches that have NPUs, counted from the first switch.
+        src: int32[links], the sending switch of each link between switches, ascending.
+        dst: int32[links], the receiving switch of each link.
     """
     homes = len(home_row)
     seen = np.zeros((switches, (homes + 7) // 8), np.uint8)
@@ -242,7 +276,12 @@ class PortSets:
         self._links: list[npt.NDArray[np.intp]] = []
 
     def add(self, sizes: npt.NDArray[np.intp], links: npt.NDArray[np.intp]) -> int:
-        """Add sets of `sizes` links each, whose links are concatenated; return the number of the first set."""
+        """Add sets of `sizes` links each, whose links are concatenated; return the number of the first set.
+
+        Args:
+            sizes: int[sets], the number of links of each set.
+            links: int[], the links of all sets, concatenated.
+        """
         first = self.count
         self.count += len(sizes)
         self._sizes.append(sizes)
@@ -276,9 +315,15 @@ def _attach(
 
 
 def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], sets: PortSets) -> Int32:
-    """Return int32[switches, homes]: the set of links that lead nearer to the home; a switch's equal sets are one."""
-    # hops: as of `all_hops`; src, dst, link: switches that links join, src ascending, and their numbers; sets: added
-    # to.
+    """Return int32[switches, homes]: the set of links that lead nearer to the home; a switch's equal sets are one.
+
+    Args:
+        hops: int8[switches, homes], numbers of links from each switch to each home.
+        src: int32[links], the sending switch of each link between switches, ascending.
+        dst: int32[links], the receiving switch of each link.
+        link: int[links], the number of each of these links in the network.
+        sets: The list to which the new port sets are added.
+    """
     next_set = np.full(hops.shape, -1, np.int32)
     bounds = np.searchsorted(src, np.arange(len(hops) + 1))
     for row, low, high in zip(range(len(hops)), bounds[:-1], bounds[1:], strict=True):
@@ -311,13 +356,17 @@ def _distinct_columns(bits: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_
 
 
 def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
-    """Return shortest paths of the complete fabric without the given links (numbers; with each, its reverse).
+    """Return shortest paths of the complete fabric without the given links and their reverse links.
 
     Homes and their columns stay, so all tables have the same shape. Packets without a path are sent as in the complete
     fabric's tables, so that they reach a link that is down and are lost there, never in loops: such paths follow all
     others in `hops`, in the order of the complete fabric's hops. An NPU loses the homes to which all its links are
     down, unless these are all of its homes. Raises TopologyError: the fabric has dimension routing, which has only one
     path; or a detour is too long.
+
+    Args:
+        graph: The complete network, which is routed by tables.
+        links: Numbers of the links that are down.
     """
     original = graph.routing
     if not isinstance(original, TableRouting):
@@ -344,7 +393,7 @@ def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
 
 
 def _attached_without(original: TableRouting, is_up: np.ndarray, sets: PortSets) -> tuple[Int32, Int32]:
-    """Return fields home and attach_set of the original routing without links that are down; is_up: bool[links]."""
+    """Return fields home and attach_set of the original routing without links that are down (False in is_up, bool[links])."""
     home, attach_set = original.home.copy(), original.attach_set.copy()
     set_of_link = np.repeat(np.arange(len(original.set_ptr) - 1), np.diff(original.set_ptr))
     touched = np.unique(set_of_link[~is_up[original.set_link]])
@@ -362,6 +411,6 @@ def _attached_without(original: TableRouting, is_up: np.ndarray, sets: PortSets)
 
 
 def _links_up(original: TableRouting, set_number: int, is_up: np.ndarray) -> np.ndarray:
-    """Return the links of a port set that are up; is_up: bool[links]."""
+    """Return the links of a port set that are up (True in is_up, bool[links])."""
     members = original.set_link[original.set_ptr[set_number] : original.set_ptr[set_number + 1]].astype(np.intp)
     return members[is_up[members]]

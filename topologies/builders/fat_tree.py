@@ -50,7 +50,12 @@ class _Counts:
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the numbers of nodes and cables of the network; it refuses what `build` refuses."""
+    """Return the numbers of nodes and cables of the network; it refuses what `build` refuses.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     counts = _counts(arguments, name)
     spines, cores = _uplinks(arguments, name, counts)
     leaves = -(-counts.npus // counts.hosts_per_leaf)
@@ -63,6 +68,10 @@ def build(arguments: Arguments, name: str) -> Graph:
 
     Raises TopologyError: k is odd, counts contradict one another or are too few, the oversubscription does not give a
     whole number of spines or cores, or there are too many NPUs.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
     """
     counts = _counts(arguments, name)
     spines, cores = _uplinks(arguments, name, counts)
@@ -86,7 +95,7 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def _counts(arguments: Arguments, name: str) -> _Counts:
-    """Return the numbers of the tree's parts, from k or from those that are given; name: of the network, for errors."""
+    """Return the numbers of the tree's parts, from k or from those that are given; errors begin with the name."""
     k, npus = arguments.k, arguments.npus
     hosts, leaves, pods = arguments.hosts_per_leaf, arguments.leaves_per_pod, arguments.pods
     if k is not None:
@@ -122,7 +131,7 @@ def _rates(arguments: Arguments) -> tuple[int, int]:
 
 
 def _uplinks(arguments: Arguments, name: str, counts: _Counts) -> tuple[int, int]:
-    """Return the number of spines of a pod, and of cores of a plane; name: of the network, for errors."""
+    """Return the number of spines of a pod, and of cores of a plane; errors begin with the name."""
     spine_bps, core_bps = _rates(arguments)
     down_bps = counts.hosts_per_leaf * arguments.rate
     spines = uplink_count(arguments, name, "spines_per_pod", "oversubscription", down_bps, spine_bps)

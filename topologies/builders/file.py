@@ -97,6 +97,10 @@ def build(arguments: Arguments, name: str) -> Graph:
 
     Raises TopologyError: the file is unreadable or no TOML, a key or node is unknown, a value has another form, or the
     network cannot be routed.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
     """
     content = checked(_File, _read(Path(arguments.path)), name, TopologyError)
     names = [s.name or f"switch {i}" for i, s in enumerate(content.switches)]
@@ -126,7 +130,11 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def estimate(arguments: Arguments) -> Extent | None:
-    """Return the size of the network of the file; None if building it will report an error."""
+    """Return the size of the network of the file; None if building it will report an error.
+
+    Args:
+        arguments: The parameters of the network.
+    """
     if inputs.type_of(arguments.path):
         return None
     try:
@@ -175,7 +183,7 @@ def _node_numbers(npus: int, switch_names: Sequence[str], label: str) -> dict[in
 
 
 def _layout(content: _File, nodes: int, label: str) -> Hierarchy | None:
-    """Return the layout of a file's stack of dimensions for `nodes` nodes, None without a stack; label: for errors."""
+    """Return the layout of a file's stack of dimensions for `nodes` nodes, None without a stack."""
     if content.stack is None:
         return None
     try:
@@ -191,7 +199,12 @@ def _layout(content: _File, nodes: int, label: str) -> Hierarchy | None:
 
 
 def write_toml(graph: Graph, path: str | Path) -> None:
-    """Write, completely or not at all, the form that topology `file` reads; TopologyError if that is impossible."""
+    """Write, completely or not at all, the form that topology `file` reads; TopologyError if that is impossible.
+
+    Args:
+        graph: The network to write.
+        path: The file to write; an existing one is replaced.
+    """
     target = Path(path)
     with inputs.refusing(f"cannot write {target}", "the name of a file", TopologyError), whole_file(target) as file:
         file.writelines(f"{line}\n".encode() for line in _toml(graph))

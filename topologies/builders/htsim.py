@@ -1,4 +1,4 @@
-"""htsim's .topo files: fat trees of two or three tiers, of which each has its radix, rates, latencies and bundles.
+"""htsim's .topo files: fat trees of two or three tiers, each with its radix, rates, latencies and bundles.
 
 The header has `Nodes`, `Tiers` and `Podsize`; `Tier N` begins the lines of tier N, 0 = switches of the hosts (ToR), 1 =
 those above (aggregation), 2 = the core. Speed and latency of a tier are those of its links downwards, so the uplinks of
@@ -91,6 +91,10 @@ def build(arguments: Arguments, name: str) -> Graph:
     """Build the tree of a file; switches are "tor 0", "agg 0", "core 0", ... by htsim's numbers.
 
     Raises TopologyError: the file is unreadable, a word or number is wrong, or the numbers do not fit together.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
     """
     tree = read_tree(arguments.path, name)
     if tree.nodes + tree.switches > MAX_NODES or tree.cables > MAX_CABLES:
@@ -131,7 +135,11 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def estimate(arguments: Arguments) -> Extent | None:
-    """Return the size of the tree of a file; None if building it will report an error."""
+    """Return the size of the tree of a file; None if building it will report an error.
+
+    Args:
+        arguments: The parameters of the network.
+    """
     if inputs.type_of(arguments.path):
         return None
     try:
@@ -142,7 +150,12 @@ def estimate(arguments: Arguments) -> Extent | None:
 
 
 def read_tree(path: str, label: str) -> HtsimTree:
-    """Return the tree of a file; raise TopologyError, which begins with a label, if it is no tree of htsim's."""
+    """Return the tree of a file; raise TopologyError, which begins with a label, if it is no tree of htsim's.
+
+    Args:
+        path: The file of the tree.
+        label: The name of the network, with which errors begin.
+    """
     with inputs.refusing(label, _EXPECTED, TopologyError, UnicodeDecodeError):
         text = inputs.read_text(path)
     header: dict[str, int] = {}

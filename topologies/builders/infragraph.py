@@ -39,7 +39,12 @@ class Arguments(DelayArguments):
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the network of the file; TopologyError: it is unreadable, another file, or has a wrong value."""
+    """Build the network of the file; TopologyError: it is unreadable, another file, or has a wrong value.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     file = read_infragraph(Path(arguments.path), name)
     _bound(file, name)
     links = list(_links(file, arguments, name))
@@ -191,7 +196,7 @@ def _quantities(link: str, attributes: Mapping[str, Any], arguments: Arguments, 
 
 
 def _quantity(source: Mapping[str, Any], key: str, label: str) -> tuple[str, float]:
-    """Return the unit and value of a quantity with `choice`; ("", 0) if there is none."""
+    """Return the unit and value of a quantity with `choice`; ("", 0) without one."""
     found = source.get(key)
     if not isinstance(found, dict) or not found.get("choice"):
         return "", 0.0

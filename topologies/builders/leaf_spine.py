@@ -27,14 +27,24 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the numbers of nodes and cables of the network."""
+    """Return the numbers of nodes and cables of the network.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     npus, leaves = _sizes(arguments, name)
     spines = _spines(arguments, name, npus)
     return Extent(npus, leaves + spines, npus + leaves * spines * arguments.uplinks, leaves)
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the network, whose pods are leaves with NPUs; TopologyError for contradictory counts or too many NPUs."""
+    """Build the network, whose pods are leaves with NPUs; TopologyError for contradictory counts or too many NPUs.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     npus, leaves = _sizes(arguments, name)
     uplink_rate = arguments.uplink_rate or arguments.rate
     spines = _spines(arguments, name, npus)
@@ -52,14 +62,14 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def _spines(arguments: Arguments, name: str, npus: int) -> int:
-    """Return the number of spines; name: of the network, for errors."""
+    """Return the number of spines; errors begin with the name."""
     down_bps = min(arguments.hosts_per_leaf, npus) * arguments.rate
     uplink_bps = (arguments.uplink_rate or arguments.rate) * arguments.uplinks
     return uplink_count(arguments, name, "spines", "oversubscription", down_bps, uplink_bps)
 
 
 def _sizes(arguments: Arguments, name: str) -> tuple[int, int]:
-    """Return the numbers of NPUs and of leaves; name: of the network, for errors."""
+    """Return the numbers of NPUs and of leaves; errors begin with the name."""
     hosts, npus, leaves = arguments.hosts_per_leaf, arguments.npus, arguments.leaves
     if npus is None and leaves is None:
         raise TopologyError.at(name, "neither npus nor leaves is given", "one of them")

@@ -27,12 +27,22 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network."""
+    """Return the size of the network.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     return extent_of(_dimensions(arguments, name))
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the servers; TopologyError: npus is above 8 and no multiple of 8."""
+    """Build the servers; TopologyError: npus is above 8 and no multiple of 8.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     dimensions = _dimensions(arguments, name)
     count, per_server = len(dimensions), dimensions[0].size
     delays_ps = (arguments.link_delay, arguments.delay)[:count]

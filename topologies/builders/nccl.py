@@ -7,7 +7,7 @@
             <gpu dev="0" sm="80" rank="0"><nvlink target="0000:c7:00.0" count="2" tclass="0x068000"/></gpu>
 
 NCCL_TOPO_DUMP_FILE is full: it has `gpu` and `net` elements. NCCL_TOPO_FILE may have bare `pci` elements of GPUs (class
-0x03) and NICs (0x02), which NCCL completes from the machine; here `accelerator` tells what they are. As in NCCL, all
+0x03) and NICs (0x02), which NCCL completes from the machine; here `accelerator` names their model. As in NCCL, all
 NVSwitches are one, CPUs of a host are joined pairwise, missing speeds are those of PCIe 3.0 x16, and the two levels
 of Broadcom's switches are one. PCIe and CPU links have NCCL's rates, NVLinks and xGMI those of the hardware. GPUs of
 AMD have class 0x12 or 0x0380, `gcn` in place of a compute capability, and `xgmi` in place of `nvlink`.
@@ -94,12 +94,22 @@ class _Parts:
         self.cpus: list[tuple[int, int, int]] = []  # host, part and rate to other CPUs
 
     def add(self, name: str) -> int:
-        """Add a part and return its index."""
+        """Add a part and return its index.
+
+        Args:
+            name: The name of the part in the graph.
+        """
         self.names.append(name)
         return len(self.names) - 1
 
     def tree(self, device: _Device, parent: int, host: int) -> None:
-        """Add a device and those below it to a parent."""
+        """Add a device and those below it to a parent.
+
+        Args:
+            device: The device of the PCIe tree, with those below it.
+            parent: The index of the part above the device.
+            host: The number of the server.
+        """
         bus = device.element.get("busid", "")
         if device.kind == _GPU:
             elements: list[ET.Element | None] = [*device.element.findall("gpu")] or [None]
@@ -116,7 +126,12 @@ class _Parts:
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the servers of the file; TopologyError: it is unreadable, another file, or has a wrong value."""
+    """Build the servers of the file; TopologyError: it is unreadable, another file, or has a wrong value.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     parts = _Parts(name)
     hosts: dict[str, int] = {}
     root = _read(arguments.path)

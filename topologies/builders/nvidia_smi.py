@@ -44,7 +44,12 @@ class Arguments(HostArguments):
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the servers of the matrix; TopologyError: the file is unreadable or another one, or a word is unknown."""
+    """Build the servers of the matrix; TopologyError: the file is unreadable or another one, or a word is unknown.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     devices, words = _matrix(arguments.path, name)
     gpus = {i: None for i, device in enumerate(devices) if device.startswith("GPU")}
     if not gpus:

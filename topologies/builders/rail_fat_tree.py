@@ -71,7 +71,13 @@ class _Counts(NamedTuple):
 
 
 def extent(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Extent:
-    """Return the numbers of nodes and cables of the network; the arguments are those of `build`."""
+    """Return the numbers of nodes and cables of the network; the arguments are those of `build`.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+        keeps_spines: Whether spines exist that a single leaf would make needless.
+    """
     counts = _counts(arguments, name, keeps_spines=keeps_spines)
     leaves = counts.units * counts.rails * arguments.ports
     leaf_groups = 1 if counts.groups > 1 else counts.rails
@@ -92,6 +98,11 @@ def build(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Gra
     meet at the spines. Raises
     TopologyError: npus is no multiple of gpus_per_host, or gpus_per_host of rails, the number of spines is not whole or
     no multiple of core_planes, rails, pods or planes are not connected, or there are too many NPUs.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+        keeps_spines: Whether spines exist that a single leaf would make needless.
     """
     counts = _counts(arguments, name, keeps_spines=keeps_spines)
     npu = np.arange(arguments.npus)
@@ -116,7 +127,7 @@ def build(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Gra
 
 
 def _counts(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Counts:
-    """Return the numbers of the network's parts, which fit together; keeps_spines: as in `build`, name: for errors."""
+    """Return the numbers of the network's parts, which fit together; errors begin with the name."""
     per_host, nics = arguments.gpus_per_host, arguments.nics_per_host or arguments.gpus_per_host
     rails = arguments.rails or nics
     for key, count, divisor_key, divisor in (

@@ -38,7 +38,13 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Parameters, name: str, **machine: object) -> Extent:
-    """Return the size of the network; the arguments are those of `build`."""
+    """Return the size of the network; the arguments are those of `build`.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+        machine: Further parameters, those of a named machine.
+    """
     return rail_fat_tree.extent(_as_fat_tree(arguments, machine), name, keeps_spines=True)
 
 
@@ -47,6 +53,11 @@ def build(arguments: Parameters, name: str, **machine_parameters: object) -> Gra
 
     machine_parameters are further ones, those of a named machine. Raises TopologyError: npus is no multiple of
     gpus_per_host, the number of spines is not whole, or there are too many NPUs.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+        machine_parameters: Further parameters, those of a named machine.
     """
     return rail_fat_tree.build(_as_fat_tree(arguments, machine_parameters), name, keeps_spines=True)
 

@@ -48,8 +48,12 @@ class Arguments(Parameters):
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the network of the file. GPUs, then switches, keep their order; names hold the numbers of the file.
 
-    Raises TopologyError: the file is unreadable, it has fewer links or another number of switches than the header says,
+    Raises TopologyError: the file is unreadable, it has fewer links or another number of switches than in the header,
     a node is unknown, a link loses packets, or the network cannot be routed.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
     """
     lines = _read(arguments.path, name)
     nodes, per_server, nvswitches, switches, links = _header(lines, name)
@@ -92,7 +96,11 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def estimate(arguments: Arguments) -> Extent | None:
-    """Return the size of the network of the file; None if building it will report an error."""
+    """Return the size of the network of the file; None if building it will report an error.
+
+    Args:
+        arguments: The parameters of the network.
+    """
     if inputs.type_of(arguments.path):
         return None
     try:
@@ -145,7 +153,7 @@ def _is_number(word: str) -> bool:
 
 
 def _switch_numbers(lines: Sequence[str], label: str, nodes: int, nvswitches: int, switches: int) -> np.ndarray:
-    """Return int[], the numbers of the NVSwitches, then of the other switches, each ascending; label: for errors."""
+    """Return int[], the numbers of the NVSwitches, then of the other switches, each ascending."""
     words = lines[1].split() if len(lines) > 1 else []
     numbers = sorted({int(word) for word in words if _is_number(word) and int(word) < nodes})
     expected = nvswitches + switches

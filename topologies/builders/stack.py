@@ -31,12 +31,22 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
-    """Return the size of the network."""
+    """Return the size of the network.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     return extent_of(arguments.dims)
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the hierarchy; packets correct the first dimension first. TopologyError for unlike numbers of values."""
+    """Build the hierarchy; packets correct the first dimension first. TopologyError for unlike numbers of values.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     count = len(arguments.dims)
     for key, values in (("rates", arguments.rates), ("delays", arguments.delays)):
         if len(values) not in {1, count}:
@@ -61,6 +71,14 @@ def build_stack(
 
     Pods are the slices along the last dimension, if there are several dimensions; that one's switches have no pod.
     Raises TopologyError: there are too many NPUs or cables.
+
+    Args:
+        name: The name of the network, with which errors begin.
+        dimensions: The dimensions, fastest first.
+        rates_bps: The rate of each direction of a link in bits per second, for each dimension.
+        delays_ps: The propagation delay of a link in picoseconds, for each dimension.
+        switch_latency_ps: The forwarding latency of a switch in picoseconds.
+        npus_per_host: The number of consecutive NPUs that a server holds.
     """
     try:
         layout = lay_out(dimensions)
@@ -91,13 +109,23 @@ def one_dimension(kind: str) -> tuple[Callable[[OneDimension, str], Graph], Call
     """Return `build` and `extent` of a network of one dimension of a kind: Ring, FullyConnected or Switch."""
 
     def build(arguments: OneDimension, name: str) -> Graph:
-        """Build the network; TopologyError for fewer than two NPUs, or too many."""
+        """Build the network; TopologyError for fewer than two NPUs, or too many.
+
+        Args:
+            arguments: The parameters of the network.
+            name: The name of the network, with which errors begin.
+        """
         if arguments.npus == 1:
             raise TopologyError.at(name, "npus = 1", "2 or more")
         return build_stack(name, [Dimension(kind, arguments.npus)], [arguments.rate], [arguments.delay])
 
     def extent(arguments: OneDimension, name: str) -> Extent:  # noqa: ARG001 - as of all builders
-        """Return the size of the network."""
+        """Return the size of the network.
+
+        Args:
+            arguments: The parameters of the network.
+            name: The name of the network, with which errors begin.
+        """
         return extent_of([Dimension(kind, arguments.npus)])
 
     return build, extent

@@ -20,12 +20,22 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
-    """Return the size of the network."""
+    """Return the size of the network.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     return Extent(arguments.npus, 1, arguments.npus, 1)
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the switch and its NPUs. Raises TopologyError: there are too many NPUs, or dims have another product."""
+    """Build the switch and its NPUs. Raises TopologyError: there are too many NPUs, or dims have another product.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     builder = GraphBuilder(name, arguments.npus)
     switch = builder.add_switches("switch", 1, latency_ps=arguments.switch_latency)
     builder.add_cables(np.arange(arguments.npus), switch, arguments.rate, arguments.delay)

@@ -20,12 +20,22 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of all builders
-    """Return the size of the network."""
+    """Return the size of the network.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     return extent_of([Dimension("Ring", size) for size in arguments.sizes])
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the torus; packets correct the first dimension first. TopologyError for > 3 dimensions or sizes < 2."""
+    """Build the torus; packets correct the first dimension first. TopologyError for > 3 dimensions or sizes < 2.
+
+    Args:
+        arguments: The parameters of the network.
+        name: The name of the network, with which errors begin.
+    """
     sizes = arguments.sizes
     if len(sizes) > _MAX_DIMENSIONS or min(sizes) == 1:
         raise TopologyError.at(name, f"sizes = {'x'.join(map(str, sizes))}", "one to three sizes of 2 or more")

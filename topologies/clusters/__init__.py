@@ -86,6 +86,9 @@ class Cluster(Parameters):
         """Return the table of its fabric for a number of its GPUs (None = all), as `topologies.build` takes it.
 
         Raises TopologyError: the cluster has no fabric of that size; the text gives the allowed sizes, and the nearest.
+
+        Args:
+            gpus: The number of GPUs in use; None means all.
         """
         count = self.gpus if gpus is None else gpus
         size = next((size for size in self._all_sizes() if self._fits(count, size)), None)
@@ -102,7 +105,11 @@ class Cluster(Parameters):
         return table
 
     def with_parameters(self, parameters: Mapping[str, object]) -> "Cluster":
-        """Return the cluster with other parameters of its fabric; "gpus" is their number (TopologyError: no count)."""
+        """Return the cluster with other parameters of its fabric; "gpus" is their number (TopologyError: no count).
+
+        Args:
+            parameters: Values of the topology's parameters by key, and "gpus" for the number of GPUs.
+        """
         others = {key: value for key, value in parameters.items() if key != "gpus"}
         update: dict[str, object] = {"parameters": _replaced(self.parameters, others)}
         if "gpus" in parameters:
@@ -116,6 +123,9 @@ class Cluster(Parameters):
         """Return the table of its fabric with "gpus" and parameters of the topology that are given with its name.
 
         Raises TopologyError: as `topology`; gpus is no count; or npus or name are given too.
+
+        Args:
+            parameters: Values of the topology's parameters by key, and "gpus" for the number of GPUs.
         """
         for key in ("npus", "name"):
             if key in parameters:
@@ -136,7 +146,7 @@ class Cluster(Parameters):
 
     @property
     def most_gpus(self) -> int:
-        """Maximum number of GPUs for which it has a fabric."""
+        """Number of GPUs of its largest fabric."""
         return max(size.most or size.gpus or 0 for size in self._all_sizes())
 
     def described(self) -> dict[str, object]:
@@ -211,6 +221,9 @@ def find(text: str) -> Cluster:
 
     Among the parameters, `gpus` is the default number of its GPUs. Raises TopologyError: the cluster is unknown (the
     text names the nearest and all known ones), its file is wrong, or a parameter is no key=value.
+
+    Args:
+        text: The name or file of a cluster, with parameters after a colon, if there are any.
     """
     name, _, rest = text.strip().partition(":")
     known = plug_ins.names(_KIND)
@@ -225,7 +238,11 @@ def find(text: str) -> Cluster:
 
 
 def is_cluster(name: object) -> bool:
-    """Return whether a name, without parameters, is that of a cluster or of a file that describes one."""
+    """Return whether a name, without parameters, is that of a cluster or of a file that describes one.
+
+    Args:
+        name: The text before the colon, or a value of another type, which is no name.
+    """
     if not isinstance(name, str) or not name:
         return False
     kind = inputs.kind_of(name)

@@ -34,7 +34,7 @@ class MachineArguments(Parameters):
 
 
 class RackArguments(MachineArguments):
-    """Parameters of a cluster of racks, each of which is one NVLink domain."""
+    """Parameters of a cluster of racks; each rack is one NVLink domain."""
 
     npus: Count = Field(description="number of GPUs: a multiple of 72, or fewer than 72")
     hosts_per_rail_leaf: Count = Field(1, description="racks that share a leaf per rail")
@@ -56,12 +56,22 @@ class Machine(Parameters):
         return RackArguments if self.rack else MachineArguments
 
     def build(self, arguments: MachineArguments, name: str) -> Graph:
-        """Build a cluster, laid out as `rail-optimised`; TopologyError if the counts do not fit."""
+        """Build a cluster, laid out as `rail-optimised`; TopologyError if the counts do not fit.
+
+        Args:
+            arguments: The parameters of the cluster.
+            name: The name of the network, with which errors begin.
+        """
         own = self.model_dump(include={"accelerator", "rate", "nvlink_rate", "nvlink_delay"})
         return rail_optimised.build(arguments, name, **self._domain(arguments), **own)
 
     def extent(self, arguments: MachineArguments, name: str) -> Extent:
-        """Return the size of a cluster."""
+        """Return the size of a cluster.
+
+        Args:
+            arguments: The parameters of the cluster.
+            name: The name of the network, with which errors begin.
+        """
         return rail_optimised.extent(arguments, name, **self._domain(arguments))
 
     def _domain(self, arguments: MachineArguments) -> dict[str, int]:
@@ -83,6 +93,10 @@ def is_machine(name: str) -> bool:
 
 
 def machine(name: str) -> Machine:
-    """Return the machine of a name or file; TopologyError if the file is wrong."""
+    """Return the machine of a name or file; TopologyError if the file is wrong.
+
+    Args:
+        name: The name of a machine, or the path of the file that describes it.
+    """
     path = plug_ins.toml_file("machine", name, TopologyError)
     return checked(Machine, read_toml(path, "the file of a machine", TopologyError), path, TopologyError)
