@@ -393,7 +393,7 @@ def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
 
 
 def _attached_without(original: TableRouting, is_up: np.ndarray, sets: PortSets) -> tuple[Int32, Int32]:
-    """Return fields home and attach_set of the original routing without links that are down (False in is_up, bool[links])."""
+    """Return fields home and attach_set of the original routing without links that are down."""
     home, attach_set = original.home.copy(), original.attach_set.copy()
     set_of_link = np.repeat(np.arange(len(original.set_ptr) - 1), np.diff(original.set_ptr))
     touched = np.unique(set_of_link[~is_up[original.set_link]])

@@ -40,7 +40,11 @@ def kinds(incomplete: str) -> list[str]:
 
 
 def algorithms(incomplete: str) -> list[str]:
-    """Return matching algorithms, of the kind on the command line or of all kinds; a list has commas: "ring,direct"."""
+    """Return matching algorithms, of the kind on the command line or of all kinds; a list has commas: "ring,direct".
+
+    Args:
+        incomplete: The beginning of the word.
+    """
     # the shell's variables, because the parser fails if an option lacks a value
     words = (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
     *even, uneven = known_kinds = kinds("")

@@ -59,7 +59,12 @@ NodeNames = Annotated[list[str], typer.Option("--name", metavar="PATTERN", help=
 
 
 def number_ranges(option: str, text: str) -> tuple[tuple[int, int], ...] | None:
-    """Return the ranges (first, last) of a list such as 0-7,16; None for an empty text."""
+    """Return the ranges (first, last) of a list such as 0-7,16; None for an empty text.
+
+    Args:
+        text: The list, with commas and hyphens.
+        option: The name of the option, for errors.
+    """
     if not text.strip():
         return None
     ranges = []

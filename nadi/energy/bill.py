@@ -94,7 +94,12 @@ class Bill(NamedTuple):
 
 
 def bill(usage: Usage, table: EnergyTable) -> Bill:
-    """Return the energy and cost of a run according to a table."""
+    """Return the energy and cost of a run according to a table.
+
+    Args:
+        usage: The work of the run: times, bytes and busy parts by kind of device.
+        table: Powers and prices of devices.
+    """
     name, cost = choose(table, usage.gpu)
     run_s = usage.finish_ps / PS_PER_S
     watts = {activity: getattr(table.power, activity) * cost.tdp_W for activity in NPU_TIMES}
@@ -135,7 +140,11 @@ def network_price_usd(ports: Mapping[str, PortUse], table: EnergyTable) -> float
 
 
 def usd_per_hour(cost: GpuCost) -> float:
-    """Return dollars per hour of a GPU: its rent, or its price divided by the hours in which it works."""
+    """Return dollars per hour of a GPU: its rent, or its price divided by the hours in which it works.
+
+    Args:
+        cost: The rent, or price and lifetime, of the GPU.
+    """
     if cost.usd_per_hour is not None:
         return cost.usd_per_hour
     assert cost.usd is not None  # noqa: S101 - the table has one of the two
@@ -144,7 +153,12 @@ def usd_per_hour(cost: GpuCost) -> float:
 
 
 def document(usage: Usage, costs: Bill) -> dict[str, Any]:
-    """Return a bill as a JSON document; `share` is a part's share of the total energy."""
+    """Return a bill as a JSON document; `share` is a part's share of the total energy.
+
+    Args:
+        usage: The work of the run, from which the bill follows.
+        costs: Energy and cost of each part.
+    """
     joules = costs.joules
     rows = []
     for part in (*costs.parts, Item("data centre (PUE)", 1, 1, costs.overhead_J)):

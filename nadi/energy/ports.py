@@ -27,6 +27,14 @@ def port_uses(
 
     Ports of NPUs, and the ports of switches to NPUs, count fully. Ports of switches that serve no NPU and sent nothing
     do not count. Other ports count by `shares`. Arrays are bool[nodes], and ends, rate and bytes with headers of links.
+
+    Args:
+        src_of_link: int[links], the sending node of each link.
+        dst_of_link: int[links], the receiving node of each link.
+        is_npu: bool[nodes], whether each node is an NPU.
+        is_nvswitch: bool[nodes], whether each node is an NVSwitch.
+        rate_bps: The rate of each link in bits per second, [links].
+        tx_bytes: The bytes that each link sent, [links].
     """
     nodes = len(is_npu)
     active = is_npu | (np.bincount(src_of_link, tx_bytes, nodes) > 0)
@@ -54,6 +62,12 @@ def shares(src: _Numbers, dst: _Numbers, is_npu: _Mask, rate_bps: NDArray[np.num
     tier have share 1. The share of a link between a switch and the tier above is the rate of the switch's links from
     below, each times its own share, divided by the rate of all the switch's links to the tier above. The arguments are
     those of `port_uses`.
+
+    Args:
+        src: int[links], the sending node of each link.
+        dst: int[links], the receiving node of each link.
+        is_npu: bool[nodes], whether each node is an NPU.
+        rate_bps: The rate of each link in bits per second, [links].
     """
     nodes = len(is_npu)
     tier = links_to_npus(src, dst, is_npu)

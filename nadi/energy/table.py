@@ -113,14 +113,23 @@ class EnergyTable(_Row):
 
 
 def choose(table: EnergyTable, gpu: str) -> tuple[str, GpuCost]:
-    """Return name and cost of the table's GPU of this name, or OTHER if it lacks it; the name of a path is its stem."""
+    """Return name and cost of the table's GPU of this name, or OTHER if it lacks it; the name of a path is its stem.
+
+    Args:
+        gpu: The name of the GPU, or the path of the file that describes it.
+        table: Powers and prices of devices.
+    """
     name = Path(gpu).stem.lower() if gpu else OTHER
     key = {key.lower(): key for key in table.gpus}.get(name, OTHER)
     return key, table.gpus[key]
 
 
 def read_table(path: Path | None = None) -> EnergyTable:
-    """Return the default table, with the values of a user's table in place of its own; ConfigError if it is wrong."""
+    """Return the default table, with the values of a user's table in place of its own; ConfigError if it is wrong.
+
+    Args:
+        path: The user's file of powers and prices; None for the default table.
+    """
     if path is None:
         return _default()
     return checked(EnergyTable, _over(_tree(DEFAULT), _tree(path)), path, ConfigError)

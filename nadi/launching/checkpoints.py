@@ -55,7 +55,12 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def read_part(checkpoint: Path, name: str) -> pdes.SavedState:
-    """Return a part of a checkpoint; ConfigError: it is damaged."""
+    """Return a part of a checkpoint; ConfigError: it is damaged.
+
+    Args:
+        checkpoint: The folder of one checkpoint.
+        name: The name of the part.
+    """
     try:
         values, arrays = read_arrays(checkpoint / f"{name}{_ENDING}")
     except (OSError, DamagedFileError) as error:
@@ -112,7 +117,11 @@ class CheckpointFolder(pdes.Checkpoints):
             self._seals = self.resumed.values["parts"]
 
     def identify(self, identity: Mapping[str, Any]) -> None:
-        """Set what must be equal where the run continues; ConfigError: it is not, and this run continues another."""
+        """Set what must be equal where the run continues; ConfigError: it is not, and this run continues another.
+
+        Args:
+            identity: Settings and hashes of files that must not change between the parts of a run.
+        """
         self._identity = {"format": FORMAT, **identity}
         if self.resumed is None:
             return
@@ -149,14 +158,23 @@ class CheckpointFolder(pdes.Checkpoints):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, name: str, state: pdes.SavedState) -> None:
-        """As Checkpoints.write."""
+        """As Checkpoints.write.
+
+        Args:
+            name: The name of the part.
+            state: The state of a process, as values of JSON and arrays by name.
+        """
         self._begun_s = self._begun_s or time.monotonic()
         folder = self._folder / _WRITING
         folder.mkdir(parents=True, exist_ok=True)
         write_arrays(folder / f"{name}{_ENDING}", state.values, state.arrays)
 
     def commit(self, state: pdes.SavedState) -> None:
-        """As Checkpoints.commit."""
+        """As Checkpoints.commit.
+
+        Args:
+            state: The state that all processes share, written last.
+        """
         writing = self._folder / _WRITING
         parts = {path.stem: seal_of(path) for path in sorted(writing.iterdir())}
         values = state.values | {"identity": self._identity, "arguments": self._arguments, "parts": parts}
@@ -173,17 +191,29 @@ class CheckpointFolder(pdes.Checkpoints):
         self._say(f"checkpoint {number}: {format_bytes(size_bytes)} in {took_s:.1f} s")
 
     def discard(self, reason: str) -> None:
-        """As Checkpoints.discard."""
+        """As Checkpoints.discard.
+
+        Args:
+            reason: One line that explains why the state cannot be used.
+        """
         self._begun_s = 0.0
         shutil.rmtree(self._folder / _WRITING, ignore_errors=True)
         self._say(f"no checkpoint could be written: {reason}")
 
     def has(self, name: str) -> bool:
-        """As Checkpoints.has."""
+        """As Checkpoints.has.
+
+        Args:
+            name: The name of the part.
+        """
         return name in self._seals
 
     def read(self, name: str) -> pdes.SavedState:
-        """As Checkpoints.read."""
+        """As Checkpoints.read.
+
+        Args:
+            name: The name of the part.
+        """
         assert self._resumed_from is not None, "only a run that continues reads"  # noqa: S101 - for mypy
         self._check_seal(name)
         return read_part(self._resumed_from, name)

@@ -112,7 +112,12 @@ def _unwind(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 -
 
 
 def end_others(error: BaseException, code: int) -> None:
-    """End the other ranks after an error that only this rank knows of; they may be waiting for this rank."""
+    """End the other ranks after an error that only this rank knows of; they may be waiting for this rank.
+
+    Args:
+        error: The error that ends this rank.
+        code: The exit code of the command.
+    """
     world = _others()
     if world is not None and not getattr(error, "agreed", False):
         sys.stdout.flush()

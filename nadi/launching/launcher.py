@@ -56,6 +56,9 @@ def launched_size(environ: Mapping[str, str]) -> tuple[int | None, str]:
 
     The innermost launcher counts: mpiexec inside sbatch starts its proxies with srun, so SLURM's variables come last.
     The number is None if the launcher does not set it; without a launcher the variable is "".
+
+    Args:
+        environ: The environment variables of this process.
     """
     if environ.get(LAUNCHER_VARIABLE) == "none":
         return None, ""
@@ -69,7 +72,11 @@ def launched_size(environ: Mapping[str, str]) -> tuple[int | None, str]:
 
 
 def launched_rank(environ: Mapping[str, str]) -> int | None:
-    """Return the rank that the launcher assigned to this process; None without a launcher."""
+    """Return the rank that the launcher assigned to this process; None without a launcher.
+
+    Args:
+        environ: The environment variables of this process.
+    """
     _, variable = launched_size(environ)
     if not variable:
         return None
@@ -77,13 +84,23 @@ def launched_rank(environ: Mapping[str, str]) -> int | None:
 
 
 def wants_mpi(environ: Mapping[str, str]) -> bool:
-    """Return whether a launcher started this process together with others, so that it needs mpi4py."""
+    """Return whether a launcher started this process together with others, so that it needs mpi4py.
+
+    Args:
+        environ: The environment variables of this process.
+    """
     size, variable = launched_size(environ)
     return variable != "" and size != 1
 
 
 def check(environ: Mapping[str, str], size: int, library: str) -> None:
-    """Raise LauncherError if MPI.COMM_WORLD lacks processes that were started; library: MPI.Get_library_version()."""
+    """Raise LauncherError if MPI.COMM_WORLD lacks processes that were started.
+
+    Args:
+        environ: The environment variables of this process.
+        size: The number of processes in MPI.COMM_WORLD.
+        library: The text of MPI.Get_library_version().
+    """
     launched, variable = launched_size(environ)
     if launched is not None and launched != size:
         raise LauncherError(
@@ -96,6 +113,10 @@ def check_library(environ: Mapping[str, str], library: str) -> None:
 
     Open MPI's mpirun or SLURM must not start an MPICH without PMIx over PMIx, nor an srun without PMIx and PMI Open
     MPI.
+
+    Args:
+        environ: The environment variables of this process.
+        library: The text of MPI.Get_library_version().
     """
     family = _family(library)
     over_pmix = "PMIX_RANK" in environ and "PMI_SIZE" not in environ
@@ -111,6 +132,9 @@ def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py 
     """Return the communicator of all ranks after MPI_Init; None for a single process, which does not load mpi4py.
 
     Without a fitting MPI, raise LauncherError; on all ranks but the first a moment later, with an empty message.
+
+    Args:
+        environ: The environment variables of this process.
     """
     if not wants_mpi(environ):
         return None
@@ -124,13 +148,21 @@ def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py 
 
 
 def check_installed(num_ranks: int) -> None:
-    """Raise LauncherError if several ranks would start with this Python, which has no mpi4py."""
+    """Raise LauncherError if several ranks would start with this Python, which has no mpi4py.
+
+    Args:
+        num_ranks: The number of ranks that would start.
+    """
     if num_ranks > 1 and importlib.util.find_spec("mpi4py") is None:
         raise LauncherError(f"{num_ranks} ranks of {sys.executable}, but mpi4py is missing; pip install mpi4py mpich")
 
 
 def connected_ranks(environ: Mapping[str, str]) -> RankGather:
-    """Return this rank and the others, or a single rank without a launcher. Call it before anything imports mpi4py."""
+    """Return this rank and the others, or a single rank without a launcher. Call it before anything imports mpi4py.
+
+    Args:
+        environ: The environment variables of this process.
+    """
     communicator = connect(environ)
     if communicator is None:
         return ALONE

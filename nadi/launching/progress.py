@@ -56,8 +56,10 @@ class Progress:
     def expect(self, work: float, replayable: float = 0.0, advice: str = "") -> None:
         """Set the expected packet-hops of the run that begins, or messages at message level.
 
-        replayable: packet-hops more if the run stops to replay collectives, as they seldom repeat; advice: what to say
-        then.
+        Args:
+            work: The expected number of packet-hops, or of messages at message level.
+            replayable: The packet-hops that are added if the run stops replaying collectives, as they seldom repeat.
+            advice: The line that is printed in that case.
         """
         self._expected, self._first, self._if_stopped = work, None, (replayable, advice)
         if self.status is not None:
@@ -69,19 +71,33 @@ class Progress:
         self._show(run)
 
     def count(self, done: int, of: int, what: str) -> None:
-        """Show how many of several things are done, and the remaining time at the mean pace so far."""
+        """Show how many of several things are done, and the remaining time at the mean pace so far.
+
+        Args:
+            what: A noun in the plural for the things that are counted.
+            done: The number of things that are done.
+            of: The total number of things.
+        """
         left_s = (time.monotonic() - self._begin_s) * (of - done) / done
         self._show(f"{done} of {of} {what} done, {duration_text(left_s)} left")
 
     def say(self, text: str) -> None:
-        """Print one line about the current activity, such as compiling."""
+        """Print one line about the current activity, such as compiling.
+
+        Args:
+            text: The line to print.
+        """
         Interrupts.check()
         self.end_line()
         console = self._live.console if self._live is not None else Terminal(file=self._stream)
         console.print(f"nadi: {text}", soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Print one line that also appears if progress is not shown."""
+        """Print one line that also appears if progress is not shown.
+
+        Args:
+            text: The line to print.
+        """
         self.say(text)
 
     def _show(self, text: str) -> None:
@@ -120,11 +136,19 @@ class NoProgress(Progress):
         super().__init__(sys.stderr, None)
 
     def say(self, text: str) -> None:  # noqa: ARG002 - Progress prints it
-        """Raise a lost Ctrl-C; else do nothing."""
+        """Raise a lost Ctrl-C; else do nothing.
+
+        Args:
+            text: The line that is not shown.
+        """
         Interrupts.check()
 
     def warn(self, text: str) -> None:
-        """Print one line."""
+        """Print one line.
+
+        Args:
+            text: The line to print.
+        """
         sys.stderr.write(f"nadi: {shown(text)}\n")
 
     def _show(self, text: str) -> None:
@@ -133,7 +157,12 @@ class NoProgress(Progress):
 
 @contextmanager
 def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Progress]:
-    """Yield a Progress on `stream` (default: standard error) for the block."""
+    """Yield a Progress on `stream` (default: standard error) for the block.
+
+    Args:
+        quiet: Whether only warnings appear.
+        stream: The text stream for progress; None means standard error.
+    """
     stream = stream or sys.stderr
     if quiet:
         yield NoProgress()
@@ -198,8 +227,12 @@ def _done(snapshot: "Snapshot") -> tuple[int, str]:
 def describe(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None" = None) -> str:
     """Return one line: simulated time, packet-hops per second, share of the work done, and remaining time.
 
-    Once more is done than was expected, trace nodes show how far the run is. `expected_work` and `first` are as in
-    `standing`.
+    Once more is done than was expected, trace nodes show how far the run is.
+
+    Args:
+        snapshot: The counters of the simulation at this moment.
+        expected_work: The expected number of packet-hops or messages; 0 if it is unknown.
+        first: The first snapshot of the run, from which the pace is measured.
     """
     at = standing(snapshot, expected_work, first)
     now_ps = snapshot.now_ps // 1000 * 1000  # show whole nanoseconds
@@ -215,7 +248,11 @@ def describe(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None
 
 
 def duration_text(seconds: float) -> str:
-    """Return a time in words, such as "2 min 5 s"."""
+    """Return a time in words, such as "2 min 5 s".
+
+    Args:
+        seconds: The duration in seconds.
+    """
     if seconds < _MINUTE_S:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), _MINUTE_S)

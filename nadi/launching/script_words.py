@@ -35,7 +35,11 @@ def shell_line(words: Iterable[str]) -> str:
 
 
 def nadi_line(words: Sequence[str]) -> str:
-    """Return the command line that runs `nadi` with these arguments by the Python that runs now."""
+    """Return the command line that runs `nadi` with these arguments by the Python that runs now.
+
+    Args:
+        words: The arguments of `nadi`, without quotes.
+    """
     return shell_line(nadi_command(words))
 
 
@@ -49,7 +53,12 @@ def directive(option: str) -> str:
 
 
 def rendered(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever the template shows
-    """Return the batch script of a template, whose filters quote what is put in."""
+    """Return the batch script of a template, whose filters quote what is put in.
+
+    Args:
+        template: The name of the template, a file of templates/slurm.
+        values: Values of the template by name.
+    """
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - it makes a shell script, quoted for the shell, and no HTML
@@ -75,6 +84,10 @@ def log_path(folder: str, pattern: str) -> str:
     """Return a value of --output: a path that is taken literally, and behind it a pattern of SLURM such as "-%a.log".
 
     A path with a backslash raises ConfigError, because SLURM replaces no pattern after one.
+
+    Args:
+        folder: The path that is taken literally.
+        pattern: The end of the path, with patterns of SLURM.
     """
     if "\\" in folder:
         raise ConfigError(f"{folder!r}: found a backslash; expected a path without one, for the --output of SLURM")
@@ -82,7 +95,12 @@ def log_path(folder: str, pattern: str) -> str:
 
 
 def sbatch_options(options: Sequence[str], own: Iterable[str]) -> tuple[str, ...]:
-    """Return checked values of --sbatch, as "qos=high" or "exclusive"; ConfigError for options that the script sets."""
+    """Return checked values of --sbatch, as "qos=high" or "exclusive"; ConfigError for options that the script sets.
+
+    Args:
+        options: The values of --sbatch as users wrote them.
+        own: Options that the script sets itself.
+    """
     for option in options:
         parts = _OPTION.fullmatch(one_line(option))
         if parts is None:

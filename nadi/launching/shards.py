@@ -31,7 +31,15 @@ def array_script(
     """Return a batch script of an array of shards of a command, for `sbatch`.
 
     The first task submits one more job, which merges the results when all tasks have ended. Commands begin with their
-    name and lack --shard and --out; all nodes see the folder. own_folders: each shard writes into one below, by number.
+    name and lack --shard and --out; all nodes see the folder.
+
+    Args:
+        command: The name of the command and its arguments, without --shard and --out.
+        num_shards: The number of tasks of the array.
+        out_folder: The folder of the results, which all nodes see.
+        merge_command: The name and arguments of the command that merges the results of all shards.
+        own_folders: Whether each shard writes into a folder of its own below `out_folder`, named by its number.
+        more_options: Further options of sbatch, without dashes.
     """
     name, folder = f"nadi-{command[0]}", str(out_folder)
     extra = sbatch_options(more_options, OWN_OPTIONS)

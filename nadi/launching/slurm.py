@@ -115,7 +115,11 @@ def _seconds(time: str) -> int:
 
 
 def memory_bytes(text: str) -> int | None:
-    """Return the bytes of a value of --mem; None if it sets no limit ("" or 0)."""
+    """Return the bytes of a value of --mem; None if it sets no limit ("" or 0).
+
+    Args:
+        text: The value of --mem, a number with a unit.
+    """
     if not _MEMORY.fullmatch(text) or text == "0":
         return None
     number = text.rstrip("KMGT")
@@ -123,12 +127,20 @@ def memory_bytes(text: str) -> int | None:
 
 
 def job_name(run_file: Path) -> str:
-    """Return a name that SLURM accepts, from the name of the run file."""
+    """Return a name that SLURM accepts, from the name of the run file.
+
+    Args:
+        run_file: The path of the run file.
+    """
     return _UNSAFE.sub("_", run_file.stem).lstrip(".=:,+-") or "nadi"
 
 
 def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
-    """Return tasks for all combinations of "section.key=v1,v2,..." or "...=v1;v2"; ConfigError if one is ambiguous."""
+    """Return tasks for all combinations of "section.key=v1,v2,..." or "...=v1;v2"; ConfigError if one is ambiguous.
+
+    Args:
+        sweeps: The values of --sweep, a key with its values each.
+    """
     values_of_key: dict[str, list[str]] = {}
     for sweep in sweeps:
         key, equals, text = (part.strip() for part in sweep.partition("="))
@@ -153,7 +165,11 @@ def render(job: Job) -> str:
 
 
 def submit(script_path: Path) -> str:
-    """Submit a script and return sbatch's output; raise ConfigError without sbatch, SubmitError if it fails."""
+    """Submit a script and return sbatch's output; raise ConfigError without sbatch, SubmitError if it fails.
+
+    Args:
+        script_path: The file of the script.
+    """
     try:
         command = ["sbatch", str(script_path)]  # a script that Nadi has written, and the cluster's sbatch
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SBATCH_TIMEOUT_S, check=False)  # noqa: S603

@@ -71,15 +71,27 @@ class RunStatus:
         self._expected = 0.0
 
     def enter(self, phase: Phase) -> None:
-        """Set what the run does from now on."""
+        """Set what the run does from now on.
+
+        Args:
+            phase: The part of the run that begins.
+        """
         self._phase = phase
 
     def expect(self, work: float) -> None:
-        """Set the expected packet-hops of the run, or messages at message level."""
+        """Set the expected packet-hops of the run, or messages at message level.
+
+        Args:
+            work: The expected number of packet-hops, or of messages at message level.
+        """
         self._expected = work
 
     def take(self, snapshot: "Snapshot") -> None:
-        """Take a report of the simulation."""
+        """Take a report of the simulation.
+
+        Args:
+            snapshot: The counters of the simulation at this moment.
+        """
         self._snapshot = snapshot
         self._first = self._first or snapshot
         if self._phase == "preparing":

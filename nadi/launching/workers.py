@@ -49,7 +49,12 @@ class Workers:
         return self.workers if self.backend == "processes" else 1
 
     def own_npus(self, owner: NDArray[np.int32], npus: int) -> NDArray[np.bool_]:
-        """Return bool[npus], True for the NPUs of this rank's LPs."""
+        """Return bool[npus], True for the NPUs of this rank's LPs.
+
+        Args:
+            owner: int[nodes], the logical process of each node.
+            npus: The number of NPUs of the fabric.
+        """
         if self.alone:
             return np.full(npus, self.ranks.rank == 0)
         return pdes.shares(owner, self.ranks.size)[:npus] == self.ranks.rank
@@ -63,7 +68,16 @@ class Workers:
         progress: Progress,
         checkpoints: pdes.Checkpoints | None = None,
     ) -> pdes.Results:
-        """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP."""
+        """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP.
+
+        Args:
+            graph: The fabric.
+            program: The work of this rank's NPUs.
+            settings: The settings of the engine.
+            owner: int[nodes], the logical process of each node.
+            progress: The display that gets counters while the run lasts.
+            checkpoints: The folder in which the run saves its state; None for no checkpoints.
+        """
         if not settings.several_workers:
             return self.by_rank_0(
                 graph.npus,
@@ -81,7 +95,12 @@ class Workers:
         return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads, checkpoints)
 
     def by_rank_0(self, npus: int, run: Callable[[], pdes.Results]) -> pdes.Results:
-        """Run on rank 0; the other ranks get its results without flows and times of trace rows."""
+        """Run on rank 0; the other ranks get its results without flows and times of trace rows.
+
+        Args:
+            npus: The number of NPUs of the fabric.
+            run: The function that simulates, which only rank 0 calls.
+        """
         with together(self.ranks):
             results = run() if self.ranks.rank == 0 else None
             light = results and replace(

@@ -37,7 +37,12 @@ class Terminal(Console):
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]  # noqa: ANN401 - same
-        """Return a string as Text without characters that the terminal lacks, because tables measure the result."""
+        """Return a string as Text without characters that the terminal lacks, because tables measure the result.
+
+        Args:
+            text: The string to render.
+            options: The options of rich's method.
+        """
         return super().render_str(plain(inputs.shown(text, lines=True), self.encoding), **options)
 
 
@@ -54,12 +59,22 @@ AnyColumn = TableColumn | tuple[str, int] | str  # a heading, or heading and ran
 
 
 def name_column(heading: str, rank: int = 0) -> TableColumn:
-    """Return a column of names."""
+    """Return a column of names.
+
+    Args:
+        heading: The text above the column.
+        rank: The order in which narrow terminals drop columns, highest first; 0 means never.
+    """
     return TableColumn(heading, rank, "name")
 
 
 def text_column(heading: str, rank: int = 0) -> TableColumn:
-    """Return a column of prose."""
+    """Return a column of prose.
+
+    Args:
+        heading: The text above the column.
+        rank: The order in which narrow terminals drop columns, highest first; 0 means never.
+    """
     return TableColumn(heading, rank, "text")
 
 
@@ -92,7 +107,12 @@ class FittedTable:
         self._ends.add(len(self.rows) - 1)
 
     def note_more(self, left_out: int, what: str) -> None:
-        """Note how many rows the table leaves out, if any; what: the kind of these rows."""
+        """Note how many rows the table leaves out, if any.
+
+        Args:
+            left_out: The number of rows that the table leaves out.
+            what: A noun in the plural for the rows.
+        """
         if left_out > 0:
             self.notes.append(f"and {left_out:,} more {what} ({self.full_output_option} has all)")
 
@@ -166,7 +186,12 @@ class FittedTable:
 
 
 def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:
-    """Return a table of labels and values without headings."""
+    """Return a table of labels and values without headings.
+
+    Args:
+        title: The text above the table.
+        rows: Pairs of a label and a value.
+    """
     table = FittedTable(title, TableColumn("", form="name"), TableColumn("", form="text"), headings=False)
     for row in rows:
         table.add_row(*row)

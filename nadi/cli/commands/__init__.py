@@ -23,11 +23,20 @@ class AllCommands(TyperGroup):
     """The commands of Nadi and of installed packages; FILE.py in place of a name is the command in that file."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer has its own click
-        """Return the names of all commands."""
+        """Return the names of all commands.
+
+        Args:
+            ctx: The context of click.
+        """
         return sorted({*super().list_commands(ctx), *plug_ins.installed_names(_KIND)})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer has its own click
-        """Return a command; None if there is none, PlugInError if several have the name or a file holds none."""
+        """Return a command; None if there is none, PlugInError if several have the name or a file holds none.
+
+        Args:
+            ctx: The context of click.
+            cmd_name: The first word of the command line.
+        """
         own = super().get_command(ctx, cmd_name)
         is_installed = cmd_name in plug_ins.installed_names(_KIND)
         if own is not None and is_installed:
@@ -38,7 +47,11 @@ class AllCommands(TyperGroup):
 
 
 def outside_command(name: str) -> Any:  # noqa: ANN401 - typer has its own click
-    """Return the command of an installed package, or of a file of the user's."""
+    """Return the command of an installed package, or of a file of the user's.
+
+    Args:
+        name: The name of the command, or the path of its file.
+    """
     module, group = plug_ins.module(_KIND, name), typer.Typer(add_completion=False)
     try:
         _add(group, Path(name).stem.replace("-", "_"), module)
@@ -48,7 +61,12 @@ def outside_command(name: str) -> Any:  # noqa: ANN401 - typer has its own click
 
 
 def add_commands(group: typer.Typer, package: ModuleType) -> None:
-    """Add the commands of all modules of a package in alphabetical order."""
+    """Add the commands of all modules of a package in alphabetical order.
+
+    Args:
+        group: The application or group that gets the commands.
+        package: The package whose modules hold the commands.
+    """
     for info in pkgutil.iter_modules(package.__path__):
         _add(group, info.name, importlib.import_module(f"{package.__name__}.{info.name}"))
 

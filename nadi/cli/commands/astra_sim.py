@@ -38,7 +38,11 @@ def _boolean(text: str) -> bool:
 
 
 def register(group: typer.Typer) -> None:
-    """Add the command, whose name has a hyphen."""
+    """Add the command, whose name has a hyphen.
+
+    Args:
+        group: The group that gets the command.
+    """
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}  # for what follows --htsim_opts
     group.command("astra-sim", context_settings=settings)(astra_sim)
 

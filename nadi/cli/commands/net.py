@@ -23,7 +23,11 @@ class _Group(TyperGroup):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group of commands."""
+    """Add the group of commands.
+
+    Args:
+        app: The application of typer.
+    """
     group = typer.Typer(cls=_Group, help="The network of a run (nadi net DIR), its models, and congestion controls.")
     group.command()(show)
     group.command()(slowdown)

@@ -65,7 +65,11 @@ def partition(
 
 
 def parts_table(report: "PartitionReport") -> "FittedTable":
-    """Return a table with a row per part."""
+    """Return a table with a row per part.
+
+    Args:
+        report: The parts with their weights and cut links.
+    """
     from nadi.terminal.tables import FittedTable, name_column
 
     columns = name_column("part"), ("NPUs", 2), ("switches", 3), ("events", 1), "share"
@@ -77,7 +81,11 @@ def parts_table(report: "PartitionReport") -> "FittedTable":
 
 
 def facts_table(report: "PartitionReport") -> "FittedTable":
-    """Return the predictions about the partition, a row per quantity."""
+    """Return the predictions about the partition, a row per quantity.
+
+    Args:
+        report: The parts with their weights and cut links.
+    """
     from nadi.terminal.readable import time_text
     from nadi.terminal.tables import facts
 
@@ -95,7 +103,12 @@ def facts_table(report: "PartitionReport") -> "FittedTable":
 
 
 def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, str]) -> "FittedTable":
-    """Return a table with a row per method; notes give the errors of methods that failed."""
+    """Return a table with a row per method; notes give the errors of methods that failed.
+
+    Args:
+        reports: The report of each method that succeeded, by name.
+        failures: The error of each method that failed, by name.
+    """
     from nadi.terminal.tables import FittedTable, name_column
 
     parts = next(iter(reports.values())).parts

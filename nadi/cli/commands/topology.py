@@ -14,7 +14,11 @@ Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", parser=named_p
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group of commands."""
+    """Add the group of commands.
+
+    Args:
+        app: The application of typer.
+    """
     group = typer.Typer(help="Fabrics: list, clusters, show, build.")
     group.command("list")(list_)
     group.command("clusters")(clusters_)

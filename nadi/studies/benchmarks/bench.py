@@ -105,6 +105,15 @@ def run_bench(
     The result is for JSON. `first_event_s` is the time from the start of the first run's set-up to its first event,
     compilation included; `compile_s` is the part spent compiling or loading kernels; `waiting_shares` is the share of
     all workers' time spent waiting for each other, per run.
+
+    Args:
+        name: The name of the benchmark, a key of BENCHES.
+        spec: The topology; "" means that of the benchmark.
+        size_bytes: The size of messages or buffers in bytes; 0 means that of the benchmark.
+        seed: The number that hashed path choices depend on.
+        workers: Threads, processes or ranks that simulate.
+        progress: The display of the run.
+        runs: The number of runs, whose fastest counts.
     """
     bench = BENCHES[name]
     bench = replace(bench, spec=spec or bench.spec, size_bytes=size_bytes or bench.size_bytes)
@@ -155,7 +164,11 @@ def run_bench(
 
 
 def waiting_share(results: pdes.Results) -> float:
-    """Return the share of all workers' time, 0 to 1, spent waiting; 0 if it was not recorded."""
+    """Return the share of all workers' time, 0 to 1, spent waiting; 0 if it was not recorded.
+
+    Args:
+        results: The results of a run with the times of its workers.
+    """
     waiting_s, working_s = (float(np.sum(results.workers.get(name, 0.0))) for name in ("waiting_s", "working_s"))
     return waiting_s / (waiting_s + working_s) if waiting_s else 0.0
 
@@ -166,6 +179,12 @@ def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: 
     `spec` and `size_bytes` (the mean) replace SPEC and SIZE_BYTES unless "" and 0; `seed` is that of pairs, sizes and
     ECMP. A flow event is a begin or an end of a message; `solver_share` is the share of the run's time in the solver,
     and `flows_per_solution` the mean number of flows whose rates it sets. A failed run, or two digests, is a RunError.
+
+    Args:
+        spec: The topology; "" means SPEC.
+        size_bytes: The mean size of a flow in bytes; 0 means SIZE_BYTES.
+        seed: The number that pairs, sizes and hashed path choices depend on.
+        runs: The number of runs, whose fastest counts.
     """
     graph = topologies.build(spec or SPEC)
     size_bytes = size_bytes or SIZE_BYTES
@@ -187,6 +206,12 @@ def run_coupled_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, run
     The figures are those of `run_flow_bench`; a flow event is a begin or an end of a collective. `spec` replaces the
     16,384 GPUs of the cluster llama3-24k, and `size_bytes` the size of an all-to-all. ConfigError: the fabric's NPUs do
     not make groups of 64.
+
+    Args:
+        spec: The topology; "" means the GPUs of CLUSTER.
+        size_bytes: The size of an all-to-all in bytes; 0 means ALL_TO_ALL_BYTES.
+        seed: The number that hashed path choices depend on.
+        runs: The number of runs, whose fastest counts.
     """
     graph = topologies.build(spec or clusters.find(CLUSTER).topology(CLUSTER_NPUS))
     size_bytes = size_bytes or ALL_TO_ALL_BYTES

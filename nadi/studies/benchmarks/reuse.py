@@ -21,9 +21,15 @@ def run_reuse_bench(
 ) -> dict[str, Any]:
     """Run a training step with `reuse` "exact", the fastest of `runs`, then once with "off"; return figures for JSON.
 
-    model, plan: a model of the library and a parallel plan for it, on as many GPUs of CLUSTER; seed: seed of the run.
     `packet_hops` are those of the step, `episode_hops` those that were simulated in worlds of their own, and
     `replayed_hops` those that were not simulated in the fabric. Errors: those of `resolve` and `execute`.
+
+    Args:
+        progress: The display of the runs.
+        model: The name of a model of the library.
+        plan: The parallel plan of the model on as many GPUs of CLUSTER as it needs.
+        seed: The seed of the run.
+        runs: The number of runs with exact reuse, whose fastest counts.
     """
 
     def measured(reuse: str) -> pdes.Results:

@@ -33,6 +33,13 @@ def measure_pairs(
     and `rows`: workers, packet_hops_per_s, of_turns (the rate in each turn), speed_up over serial, share of capacity,
     waiting (minimum share of the workers' time spent waiting, over all rounds); and the digest. A failed run, or two
     digests, is a RunError; a Python installation without mpiexec a ConfigError.
+
+    Args:
+        benchmark: The name of the benchmark.
+        topology: The topology; "" means that of the benchmark.
+        size: The size of messages or buffers as text; "" means that of the benchmark.
+        runs: The number of rounds.
+        progress: The display that names the current measurement.
     """
     if not MPIEXEC.exists():
         raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec in Python's folder, pip install mpi4py mpich")
@@ -76,7 +83,11 @@ def measure_pairs(
 
 
 def joint_rate(figures: list[dict[str, Any]]) -> float:
-    """Return packet-hops per second of runs side by side, in the best round; a round ends when its slowest run ends."""
+    """Return packet-hops per second of runs side by side, in the best round; a round ends when its slowest run ends.
+
+    Args:
+        figures: Figures of the runs side by side, as `nadi bench --json` prints them.
+    """
     rounds = zip(*(each["walls_s"] for each in figures), strict=True)
     return max(sum(each["packet_hops"] for each in figures) / max(walls) for walls in rounds)
 

@@ -34,7 +34,13 @@ _SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, 
 
 
 def run_decoding_bench(progress: Progress | NoProgress, nodes: int = NODES, runs: int = 5) -> dict[str, Any]:
-    """Write trace files, one of about `nodes` nodes, and return CPU times of reading each, the minimum of `runs`."""
+    """Write trace files, one of about `nodes` nodes, and return CPU times of reading each, the minimum of `runs`.
+
+    Args:
+        nodes: The approximate number of nodes of each file.
+        runs: The number of measurements, whose minimum counts.
+        progress: The display that names the current file.
+    """
     rows = []
     with tempfile.TemporaryDirectory(prefix="nadi-bench-") as folder:
         for kind, write in (("megatron", _write_megatron), ("pytorch", _write_pytorch)):
@@ -48,7 +54,12 @@ def run_decoding_bench(progress: Progress | NoProgress, nodes: int = NODES, runs
 
 
 def measure(path: str, runs: int) -> dict[str, Any]:
-    """Measure reading a trace file, best of `runs`, and return figures; protobuf parses only its first nodes."""
+    """Measure reading a trace file, best of `runs`, and return figures; protobuf parses only its first nodes.
+
+    Args:
+        path: The trace file to read.
+        runs: The number of measurements, whose minimum counts.
+    """
     use_compiled_decoder()
     before = pdes.peak_rss_bytes()
     table = et.read_trace(path)

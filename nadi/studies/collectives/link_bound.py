@@ -53,7 +53,13 @@ class _LinkSets(NamedTuple):
 
 
 def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
-    """Return the time in picoseconds that the busiest set of links needs, with its delay; 0 if nothing waits."""
+    """Return the time in picoseconds that the busiest set of links needs, with its delay; 0 if nothing waits.
+
+    Args:
+        graph: The idle fabric.
+        program: The work of all NPUs, one collective.
+        settings: The settings of the engine.
+    """
     if not settings.fidelity.hooks.contends:
         return 0.0
     graph, running, _ = with_reducers(graph, program)

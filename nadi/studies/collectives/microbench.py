@@ -78,7 +78,11 @@ class CollectiveCase(NamedTuple):
         return uneven_algorithms() if self.matrix else workload.algorithms_of(self.kind)
 
     def default(self, graph: Graph) -> str:
-        """Return the algorithm that runs on this fabric if the user names none; unknown kinds raise WorkloadError."""
+        """Return the algorithm that runs on this fabric if the user names none; unknown kinds raise WorkloadError.
+
+        Args:
+            graph: The fabric of the collective.
+        """
         if self.matrix:
             algorithms = {**defaults_on(graph), **self.settings.algorithm}
             return replace(self.settings, algorithm=algorithms).algorithm_of(UNEVEN)
@@ -91,14 +95,25 @@ class CollectiveCase(NamedTuple):
         return replace(self.settings, algorithm={kind: algorithm}).algorithm_of(kind)
 
     def program(self, graph: Graph, algorithm: str, size_bytes: int) -> Program:
-        """Return the program in which all NPUs perform the collective; WorkloadError if the algorithm refuses."""
+        """Return the program in which all NPUs perform the collective; WorkloadError if the algorithm refuses.
+
+        Args:
+            graph: The fabric of the collective.
+            algorithm: The text of an algorithm with its parameters.
+            size_bytes: The size of a member's buffer in bytes.
+        """
         if self.matrix:
             return workload.uneven_program(self.matrix(size_bytes, graph.npus), algorithm, graph)
         max_bytes = self.settings.most_bytes
         return workload.collective_program(self.kind, graph.npus, size_bytes, algorithm, graph, max_bytes)
 
     def bytes(self, size_bytes: int, num_members: int) -> int:
-        """Return the bytes that the table shows for a buffer of `size_bytes`: the mean sent, or the buffer's."""
+        """Return the bytes that the table shows for a buffer of `size_bytes`: the mean sent, or the buffer's.
+
+        Args:
+            size_bytes: The size of a member's buffer in bytes.
+            num_members: The number of members of the collective.
+        """
         return int(self.matrix(size_bytes, num_members).sum()) // num_members if self.matrix else size_bytes
 
 
@@ -131,6 +146,13 @@ def choose(
     such an algorithm assumes that they can. Each is tried with the first, the last and the largest of `sizes` in bytes,
     and `check_program` raises ConfigError if a program is too large to run. Otherwise ConfigError and WorkloadError
     refuse names that are empty or unknown.
+
+    Args:
+        graph: The fabric of the collective.
+        case: The collective and the settings that all rows share.
+        sizes: The sizes of buffers in bytes, one for each row of an algorithm.
+        algorithm_option: The value of --algorithm.
+        check_program: A function that refuses programs too large to run.
     """
     names = (
         case.algorithms()
@@ -183,7 +205,11 @@ def _cannot_reduce(graph: Graph, switches: Iterable[int]) -> str:
 
 
 def skipped_text(left_out: Sequence[SkippedAlgorithm]) -> str:
-    """Return one line with the skipped algorithms, grouped by reason."""
+    """Return one line with the skipped algorithms, grouped by reason.
+
+    Args:
+        left_out: The algorithms that cannot run here, with their reasons.
+    """
     names_by_reason: dict[str, list[str]] = {}
     for skipped in left_out:
         names_by_reason.setdefault(skipped.reason, []).append(skipped.algorithm)
@@ -191,7 +217,11 @@ def skipped_text(left_out: Sequence[SkippedAlgorithm]) -> str:
 
 
 def split_names(algorithm_option: str) -> tuple[str, ...]:
-    """Split "ring,direct" or "ring:channels=4,bidirectional=true,direct" into unique names; else raise ConfigError."""
+    """Split "ring,direct" or "ring:channels=4,bidirectional=true,direct" into unique names; else raise ConfigError.
+
+    Args:
+        algorithm_option: The value of --algorithm.
+    """
     names: list[str] = []
     for part in (part.strip() for part in algorithm_option.split(",")):
         is_parameter = "=" in part.split(":", maxsplit=1)[0]
@@ -220,6 +250,16 @@ def measure(
     All NPUs are members. The first program of the algorithms is consumed. Of several `workers`, METIS partitions the
     fabric by the traffic of each algorithm's first size. A row that is predicted to take more than a minute is
     announced before it begins. Without `simulates`, rows have closed forms only. A failed run is a RunError.
+
+    Args:
+        graph: The fabric of the collective.
+        case: The collective and the settings that all rows share.
+        chosen_algorithms: The algorithms in the order of the rows, and those that are skipped.
+        sizes_bytes: The sizes of buffers in bytes, one for each row of an algorithm.
+        settings: The settings of the engine.
+        workers: Threads, processes or ranks that simulate.
+        progress: The display that names the current row.
+        simulates: Whether rows are simulated; False leaves closed forms and bounds only.
     """
     rows = len(chosen_algorithms.algorithms) * len(sizes_bytes)
     for number, algorithm in enumerate(chosen_algorithms.algorithms):
@@ -305,13 +345,22 @@ class _Bench:
 
 
 def sizes_of(kind: str, sizes_option: str) -> list[int]:
-    """Return the bytes of --sizes for a kind, a barrier has the single size 0; errors are those of `parse_sizes`."""
+    """Return the bytes of --sizes for a kind, a barrier has the single size 0; errors are those of `parse_sizes`.
+
+    Args:
+        kind: The kind of the collective.
+        sizes_option: The value of --sizes.
+    """
     sizes = parse_sizes(sizes_option)
     return [0] if kind == _KIND_WITHOUT_SIZE else sizes
 
 
 def parse_sizes(sizes_option: str) -> list[int]:
-    """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB"."""
+    """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB".
+
+    Args:
+        sizes_option: The value of --sizes.
+    """
     sizes = [size for part in sizes_option.split(",") for size in _range(part.strip())]
     if not sizes or min(sizes) < 1:
         raise ConfigError(f"--sizes {sizes_option}: found a size of 0; expected sizes like 1MiB:1GiB:x2")

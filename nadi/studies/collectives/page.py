@@ -53,7 +53,11 @@ def page(sweep: CollectiveSweep) -> Page:
 
 
 def figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
-    """Return a plotly Figure of bus bandwidth and time over size, with closed forms dashed and bands of the fastest."""
+    """Return a plotly Figure of bus bandwidth and time over size, with closed forms dashed and bands of the fastest.
+
+    Args:
+        sweep: The rows of the command, with the fabric and settings.
+    """
     from plotly.subplots import make_subplots
 
     chart = make_subplots(rows=2, cols=1, vertical_spacing=0.08, subplot_titles=("bus bandwidth", "time"))
@@ -89,7 +93,11 @@ def figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
 
 
 def band_edges(sweep: CollectiveSweep) -> list[tuple[float, float, str]]:
-    """Return left end, right end and algorithm of each band; neighbours meet at the geometric mean of their sizes."""
+    """Return left end, right end and algorithm of each band; neighbours meet at the geometric mean of their sizes.
+
+    Args:
+        sweep: The rows of the command, with the fabric and settings.
+    """
     bands = sweep.winners()
     edges = [(before.to_bytes * after.from_bytes) ** 0.5 for before, after in pairwise(bands)]
     lefts, rights = [float(bands[0].from_bytes), *edges], [*edges, float(bands[-1].to_bytes)]
@@ -97,13 +105,22 @@ def band_edges(sweep: CollectiveSweep) -> list[tuple[float, float, str]]:
 
 
 def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
-    """Return the style of each algorithm, in the order of the rows."""
+    """Return the style of each algorithm, in the order of the rows.
+
+    Args:
+        sweep: The rows of the command, with the fabric and settings.
+    """
     names = dict.fromkeys(row.algorithm for row in sweep.rows)
     return {name: style(number) for number, name in enumerate(names)}
 
 
 def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
-    """Write FILES into a folder (see nadi.reports.result_files.staging)."""
+    """Write FILES into a folder (see nadi.reports.result_files.staging).
+
+    Args:
+        sweep: The rows of the command, with the fabric and settings.
+        folder: The results folder.
+    """
     folder.mkdir(exist_ok=True)
     _write_table(folder / schemas.SWEEP.file, sweep)
     (folder / PAGE).write_text(page(sweep).html(), encoding="utf-8")
@@ -139,7 +156,11 @@ def _write_table(path: Path, sweep: CollectiveSweep) -> None:
 
 
 def sweep_table(sweep: CollectiveSweep) -> FittedTable:
-    """Return the table of rows by size; several algorithms are sorted by time, with their factor over the fastest."""
+    """Return the table of rows by size; several algorithms are sorted by time, with their factor over the fastest.
+
+    Args:
+        sweep: The rows of the command, with the fabric and settings.
+    """
     rows_by_size: dict[int, list[SweepRow]] = {}
     for row in sweep.rows:
         rows_by_size.setdefault(row.bytes, []).append(row)
@@ -177,7 +198,11 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
 
 
 def winners_table(sweep: CollectiveSweep) -> FittedTable:
-    """Return the table of bands: consecutive sizes with the same fastest algorithm."""
+    """Return the table of bands: consecutive sizes with the same fastest algorithm.
+
+    Args:
+        sweep: The rows of the command, with the fabric and settings.
+    """
     columns = name_column("algorithm"), "from size", "to size", ("speed-up over the next", 1)
     table = FittedTable("fastest", *columns)
     for band in sweep.winners():

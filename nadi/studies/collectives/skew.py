@@ -32,6 +32,14 @@ def demand(
     """Return the collective that `nadi collective` runs, and the source of its matrix; "" without a matrix.
 
     `matrix` and `skew` are options of the command line, of which an all-to-all-v takes one; `seed` orders the members.
+
+    Args:
+        kind: The kind of the collective.
+        matrix: The file of a matrix of bytes; None without one.
+        skew: The value of --skew; "" without one.
+        seed: The number that the random choices depend on.
+        num_members: The number of members of the collective.
+        settings: Settings of collectives, such as algorithms by kind.
     """
     if kind != UNEVEN:
         if matrix or skew:
@@ -46,7 +54,12 @@ def demand(
 
 
 def read_matrix(path: Path, num_members: int) -> Int64:
-    """Return int64[num_members, num_members], bytes from member (row) to member, of a .npy or CSV file."""
+    """Return int64[num_members, num_members], bytes from member (row) to member, of a .npy or CSV file.
+
+    Args:
+        path: The .npy or CSV file.
+        num_members: The number of rows and columns that the matrix must have.
+    """
     try:
         matrix = _of_npy(path) if path.suffix == ".npy" else _of_csv(path)
     except OSError as error:
@@ -103,6 +116,10 @@ def parse_skew(skew_option: str, seed: int) -> Callable[[int, int], Int64]:
     Every member sends the size. Members are ranked in a random order, and the k-th gets a share proportional to 1 /
     k^EXPONENT (Zipf); exponent 0 is even. Shares are rounded to tokens: 65,536 per buffer, or one byte each. Raises
     ConfigError if the form is wrong, or the exponent is out of range.
+
+    Args:
+        skew_option: The value of --skew.
+        seed: The number that the random choices depend on.
     """
     name, _, number = skew_option.partition(":")
     try:

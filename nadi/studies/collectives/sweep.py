@@ -19,7 +19,11 @@ class Band(NamedTuple):
 
 
 def winners(rows: Sequence[SweepRow]) -> list[Band]:
-    """Return the bands from the smallest size to the largest; a tie keeps the winner of the size before."""
+    """Return the bands from the smallest size to the largest; a tie keeps the winner of the size before.
+
+    Args:
+        rows: The measured rows, of any order.
+    """
     rows_by_size: dict[int, list[SweepRow]] = {}
     for row in rows:
         rows_by_size.setdefault(row.bytes, []).append(row)

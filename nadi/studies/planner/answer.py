@@ -27,7 +27,11 @@ _TRILLION = 1e12  # number of tokens to which GPU-hours and dollars refer
 
 
 def document(ranking: PlanRanking) -> dict[str, Any]:
-    """Return the answer that --json prints and plan.json holds."""
+    """Return the answer that --json prints and plan.json holds.
+
+    Args:
+        ranking: The ranked plans with the request that they answer.
+    """
     request = ranking.request
     rows = [_row(row, ranking, place) for place, row in enumerate(ranking.rows)]
     return {
@@ -81,6 +85,9 @@ def explain_ranking(plan_rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return a sentence for each of the three plans behind the first: how much longer it takes, and why.
 
     Times are for the tokens of the first plan's step.
+
+    Args:
+        plan_rows: The rows of the best plans, as --json prints them.
     """
     lines = []
     for place, row in enumerate(plan_rows[1:4], 2):
@@ -121,7 +128,15 @@ def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def step_costs(step: StepTime, gpu_name: str, num_gpus: int, num_tokens: float, table: EnergyTable) -> dict[str, Any]:
-    """Return the energy and cost of a step that trains `num_tokens` as JSON fields of a plan's row."""
+    """Return the energy and cost of a step that trains `num_tokens` as JSON fields of a plan's row.
+
+    Args:
+        step: The step time with its parts.
+        num_tokens: The number of tokens that one step trains.
+        gpu_name: The name of the GPU in the energy table.
+        num_gpus: The number of GPUs of the plan.
+        table: Powers and prices of devices.
+    """
     times = dict(zip(NPU_TIMES, step.use.npu_ps.tolist(), strict=True))
     costs = bill(Usage(gpu_name, num_gpus, step.step_ps, times, step.use.ports, 1, num_tokens), table)
     return {
@@ -136,7 +151,13 @@ def step_costs(step: StepTime, gpu_name: str, num_gpus: int, num_tokens: float, 
 
 
 def training(plan_row: dict[str, Any], num_gpus: int, num_tokens: float) -> dict[str, float]:
-    """Return time, energy and cost of training that many tokens with a plan's row, without checkpoints and failures."""
+    """Return time, energy and cost of training that many tokens with a plan's row, without checkpoints and failures.
+
+    Args:
+        plan_row: A plan's row, as --json prints it.
+        num_gpus: The number of GPUs of the plan.
+        num_tokens: The number of tokens of the whole training.
+    """
     steps = num_tokens / (plan_row["tokens_per_s"] * plan_row["step_s"])
     return {
         "tokens": num_tokens,
@@ -149,7 +170,12 @@ def training(plan_row: dict[str, Any], num_gpus: int, num_tokens: float) -> dict
 
 
 def power_assumptions(gpu_name: str, table: EnergyTable) -> list[str]:
-    """Return a note if the table lacks the GPU and the power of another entry applies; else an empty list."""
+    """Return a note if the table lacks the GPU and the power of another entry applies; else an empty list.
+
+    Args:
+        gpu_name: The name of the GPU in the energy table.
+        table: Powers and prices of devices.
+    """
     if choose(table, gpu_name)[0] != OTHER:
         return []
     return [f"the table has no GPU {gpu_name!r}: power and price are those of gpus.{OTHER}."]

@@ -46,6 +46,12 @@ def bound_ps(machine: TargetMachine, model: Model, plan: ParallelPlan, framework
 
     As the step time itself, the bound of a step with many micro-batches is extrapolated from two shorter steps. They
     are shorter here, because a stage that never waits for others does the same for each micro-batch.
+
+    Args:
+        machine: The GPUs with their fabric and operator times.
+        model: The architecture of the model.
+        plan: The parallel plan, with all values settled.
+        framework: The software whose overlap and schedules apply.
     """
     rounds = 1 + deferring_rounds(plan) + plan.is_mirrored
     short, longer = rounds * plan.pp, (rounds + 1) * plan.pp

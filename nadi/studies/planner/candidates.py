@@ -48,7 +48,12 @@ class Candidate(NamedTuple):
 
 
 def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
-    """Yield every valid plan of a space, even those that do not fit in memory; WorkloadError says why there is none."""
+    """Yield every valid plan of a space, even those that do not fit in memory; WorkloadError says why there is none.
+
+    Args:
+        model: The architecture of the model.
+        space: The ranges of the plans' axes.
+    """
     has_valid, complaint = False, ""
     for plan in _factorisations(model, space):
         settled = rules.settle(model, plan, space.framework)

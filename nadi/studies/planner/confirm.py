@@ -56,7 +56,17 @@ def confirm(
     step: StepTime,
     progress: Progress | NoProgress,
 ) -> PacketStepTime:
-    """Simulate a settled plan's communications at packet level; `step` is its step time at closed forms."""
+    """Simulate a settled plan's communications at packet level; `step` is its step time at closed forms.
+
+    Args:
+        cluster: The cluster with its network settings.
+        machine: The GPUs with their fabric and operator times.
+        model: The architecture of the model.
+        plan: The parallel plan, with all values settled.
+        framework: The software whose overlap and schedules apply.
+        step: The step time of the plan at closed forms.
+        progress: The display of the run.
+    """
     section = NetworkSection.model_validate({**cluster.network, "fidelity": REFERENCE})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     short = plan.model_copy(update={"global_batch": plan.dp * plan.micro_batch * plan.pp})

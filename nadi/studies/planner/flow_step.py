@@ -34,7 +34,15 @@ class FlowStepTime(NamedTuple):
 def flow_step_time(
     cluster: Cluster, machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework
 ) -> FlowStepTime:
-    """Return the step time by flows of a settled plan on a machine of the cluster."""
+    """Return the step time by flows of a settled plan on a machine of the cluster.
+
+    Args:
+        cluster: The cluster with its network settings.
+        machine: The GPUs with their fabric and operator times.
+        model: The architecture of the model.
+        plan: The parallel plan, with all values settled.
+        framework: The software whose overlap and schedules apply.
+    """
     section = NetworkSection.model_validate({**cluster.network, "fidelity": FLUID})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     settings = replace(settings, compute_slowdown=slowdown(machine, framework))

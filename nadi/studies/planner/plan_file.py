@@ -107,7 +107,12 @@ SCHEMA = TypeAdapter(PlanFile)
 
 
 def read_answers(folders: Sequence[Path], file_name: str) -> list[dict[str, Any]]:
-    """Return the answers in files of this name in folders of `nadi plan --out`; a wrong file is a ConfigError."""
+    """Return the answers in files of this name in folders of `nadi plan --out`; a wrong file is a ConfigError.
+
+    Args:
+        folders: The folders that `nadi plan --out` wrote.
+        file_name: The name of the file in each folder.
+    """
     answers: list[dict[str, Any]] = []
     for folder in folders:
         path = folder / file_name

@@ -81,9 +81,13 @@ class PlanRanking(NamedTuple):
 def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: ProgressFile | None = None) -> PlanRanking:
     """Search the best plans of a request and rank them by time per token; ConfigError if none fits in memory.
 
-    file: results of an earlier search of this request, which this one continues; it receives those of this one. A
-    signal stops the search: the ranking then has the plans that were found so far, or the signal is raised if there are
-    none.
+    A signal stops the search: the ranking then has the plans that were found so far; without any, the signal is raised.
+
+    Args:
+        request: The model, the cluster and the ranges of plans to search.
+        file: The file with results of an earlier search of this request, which this search continues and completes;
+            None for no file.
+        progress: The display of the search.
     """
     table = read_table(request.energy_table)
     gpu = find_gpu(request.gpu or request.cluster.gpu)
@@ -168,7 +172,16 @@ def _none_fits(
 
 
 def plan_request(model: str, cluster: str, num_gpus: int, plan_option: str, framework: str, gpu: str) -> PlanRequest:
-    """Return the request of named model, cluster, framework and `gpu` ("" = the cluster's) with values of --plan."""
+    """Return the request of named model, cluster, framework and `gpu` ("" = the cluster's) with values of --plan.
+
+    Args:
+        model: The name of the model.
+        cluster: The name of the cluster.
+        framework: The name of the training framework.
+        gpu: The name of the GPU; "" means the cluster's.
+        num_gpus: The number of GPUs to use.
+        plan_option: The value of --plan, keys with fixed values.
+    """
     if framework not in get_args(rules.Framework) or framework == "inference":
         raise ConfigError(f"--framework {framework}: expected megatron, deepspeed or fsdp")
     known: rules.Framework = framework  # type: ignore[assignment]
@@ -176,7 +189,12 @@ def plan_request(model: str, cluster: str, num_gpus: int, plan_option: str, fram
 
 
 def sweep_requests(request: PlanRequest, sweep_option: str) -> dict[str, PlanRequest]:
-    """Return a request for each value of KEY=VALUE,VALUE by name, or one by model name; ConfigError if it is wrong."""
+    """Return a request for each value of KEY=VALUE,VALUE by name, or one by model name; ConfigError if it is wrong.
+
+    Args:
+        request: The request whose keys are varied.
+        sweep_option: The value of --sweep.
+    """
     if not sweep_option:
         return {request.model.name: request}
     key, _, text = (part.strip() for part in sweep_option.partition("="))

@@ -80,7 +80,11 @@ class ProgressFile:
         return found["bounds_ps"], {plan: _step(step) for plan, step in found["steps"].items()}
 
     def tell(self, progress: Progress | NoProgress) -> None:
-        """Say whether the current search continues an earlier one, or that the file is of other requests."""
+        """Say whether the current search continues an earlier one, or that the file is of other requests.
+
+        Args:
+            progress: The display that prints the line.
+        """
         if self._current["bounds_ps"]:
             timed, plans = len(self._current["steps"]), len(self._current["bounds_ps"])
             progress.say(f"{self._path}: the search continues, with {timed} of {plans} plans timed")
@@ -88,12 +92,22 @@ class ProgressFile:
             progress.say(f"{self._path}: of another request or version; the search begins anew")
 
     def add_bound(self, plan: str, bound_ps: float) -> None:
-        """Add the bound of a plan of the current search."""
+        """Add the bound of a plan of the current search.
+
+        Args:
+            plan: The axes of the plan as text.
+            bound_ps: The lower bound of the step time in picoseconds.
+        """
         self._current["bounds_ps"][plan] = bound_ps
         self._save_if_due()
 
     def add_step(self, plan: str, step: StepTime) -> None:
-        """Add a step time of the current search."""
+        """Add a step time of the current search.
+
+        Args:
+            plan: The axes of the plan as text.
+            step: The step time with its parts.
+        """
         self._current["steps"][plan] = {
             "step_ps": float(step.step_ps),
             "share_ps": step.share_ps.tolist(),

@@ -69,7 +69,12 @@ class PlanSearch(NamedTuple):
 
 
 def with_bound(search: PlanSearch, candidate: Candidate) -> BoundedPlan:
-    """Return a candidate with the lower bound of its step time."""
+    """Return a candidate with the lower bound of its step time.
+
+    Args:
+        search: The machine, model and framework that all plans share.
+        candidate: A valid plan with its memory.
+    """
     return BoundedPlan(candidate, bound_ps(search.machine, search.model, candidate.plan, search.framework))
 
 
@@ -77,12 +82,22 @@ def evaluate(search: PlanSearch, bounded: BoundedPlan) -> StepTime:
     """Return the step time of a candidate, at least its bound; raise WorkloadError if it cannot be run.
 
     Only a step that is extrapolated from two short ones could fall below its bound.
+
+    Args:
+        search: The machine, model and framework that all plans share.
+        bounded: A candidate with the lower bound of its step time.
     """
     return step_time(search.machine, search.model, bounded.candidate.plan, search.framework).at_least(bounded.bound_ps)
 
 
 def ranked_plan(search: PlanSearch, bounded: BoundedPlan, step: StepTime) -> RankedPlan:
-    """Return a candidate with its step time and utilisation."""
+    """Return a candidate with its step time and utilisation.
+
+    Args:
+        search: The machine, model and framework that all plans share.
+        bounded: A candidate with the lower bound of its step time.
+        step: The step time of the candidate.
+    """
     plan = bounded.candidate.plan
     mfu, mfu_all_pairs = (
         training_flops(search.model, plan.global_batch, plan.sequence, causal=causal, lora=plan.lora)

@@ -33,7 +33,12 @@ class MemoryReserve(NamedTuple):
             ) from error
 
     def bytes_of(self, memory_bytes: int, gpu: str) -> int:
-        """Return the bytes reserved of a GPU's memory, rounded up; raise ConfigError if they leave none."""
+        """Return the bytes reserved of a GPU's memory, rounded up; raise ConfigError if they leave none.
+
+        Args:
+            memory_bytes: The memory of the GPU in bytes.
+            gpu: The name of the GPU, for errors.
+        """
         reserve_bytes = self.size_bytes + math.ceil(self.share * memory_bytes)
         if reserve_bytes >= memory_bytes:
             raise ConfigError(

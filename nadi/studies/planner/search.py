@@ -31,7 +31,13 @@ class FoundPlans:
         self._times: list[float] = []  # times per token of the rows in seconds, ascending
 
     def add_known(self, search: PlanSearch, bounds_ps: Mapping[str, float], steps: Mapping[str, StepTime]) -> None:
-        """Add bounds in ps and step times, by plan, that an earlier search has found."""
+        """Add bounds in ps and step times, by plan, that an earlier search has found.
+
+        Args:
+            search: The machine, model and framework that all plans share.
+            bounds_ps: Lower bounds of step times in picoseconds, by plan.
+            steps: Step times by plan.
+        """
         for candidate in self._candidates:
             plan = str(candidate.plan)
             if plan in bounds_ps:
@@ -40,11 +46,19 @@ class FoundPlans:
                 self.add_row(ranked_plan(search, self._bounded[plan], steps[plan]))
 
     def add_bound(self, bounded: BoundedPlan) -> None:
-        """Add a plan's bound."""
+        """Add a plan's bound.
+
+        Args:
+            bounded: A candidate with the lower bound of its step time.
+        """
         self._bounded[str(bounded.candidate.plan)] = bounded
 
     def add_row(self, row: RankedPlan) -> None:
-        """Add a plan's step time."""
+        """Add a plan's step time.
+
+        Args:
+            row: A candidate with its step time.
+        """
         self._rows[str(row.candidate.plan)] = row
         insort(self._times, row.s_per_token)
 
@@ -86,7 +100,15 @@ class FoundPlans:
 def find(
     found: FoundPlans, search: PlanSearch, num_processes: int, file: ProgressFile, progress: Progress | NoProgress
 ) -> None:
-    """Find the bounds of all plans, then the step times of all plans that can be among the n best."""
+    """Find the bounds of all plans, then the step times of all plans that can be among the n best.
+
+    Args:
+        found: Bounds and step times that are known already, which the search completes.
+        search: The machine, model and framework that all plans share.
+        num_processes: The number of processes that evaluate plans.
+        file: The file that keeps what the search finds.
+        progress: The display of the search.
+    """
     with PlanWorkers(search, num_processes) as workers:
         unknown = found.without_bound
         for done, bounded in enumerate(workers.bounds(unknown), 1):
@@ -100,7 +122,11 @@ def find(
 
 
 def plan_text(row: RankedPlan) -> str:
-    """Return the axes and the step time of a plan, as progress shows them."""
+    """Return the axes and the step time of a plan, as progress shows them.
+
+    Args:
+        row: A candidate with its step time.
+    """
     return f"{axes_text(row.candidate.plan)} with {row.step.step_ps / PS_PER_S:.3g} s"
 
 

@@ -56,7 +56,15 @@ def target_machine(
     fabric_keys: Mapping[str, object] | None = None,
     network_keys: Mapping[str, object] | None = None,
 ) -> TargetMachine:
-    """Return the first GPUs of a cluster with their fabric; keys override those of its topology and [network]."""
+    """Return the first GPUs of a cluster with their fabric; keys override those of its topology and [network].
+
+    Args:
+        cluster: The cluster with its network settings.
+        num_gpus: The number of GPUs to use.
+        operator_times: The times of operators on the cluster's GPU.
+        fabric_keys: Parameters of the topology that replace those of the cluster.
+        network_keys: Keys of [network] that replace those of the cluster.
+    """
     graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(num_gpus))
     section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": fidelity.FASTEST})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
@@ -96,7 +104,15 @@ class StepTime(NamedTuple):
 def step_time(
     machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
 ) -> StepTime:
-    """Return a settled plan's step time at closed forms; exact: simulate all micro-batches, do not extrapolate."""
+    """Return a settled plan's step time at closed forms.
+
+    Args:
+        machine: The GPUs with their fabric and operator times.
+        model: The architecture of the model.
+        plan: The parallel plan, with all values settled.
+        framework: The software whose overlap and schedules apply.
+        exact: Whether all micro-batches are simulated; False extrapolates from a few.
+    """
     shorter = None if exact else shorter_plans(plan)
     if shorter is None:
         return _run(machine, model, plan, framework)
@@ -129,12 +145,21 @@ def shorter_plans(plan: ParallelPlan) -> tuple[ParallelPlan, ParallelPlan, float
 
 
 def deferring_rounds(plan: ParallelPlan) -> int:
-    """Return the rounds whose embedding gradients are deferred; short steps need further rounds after these."""
+    """Return the rounds whose embedding gradients are deferred; short steps need further rounds after these.
+
+    Args:
+        plan: The parallel plan, with all values settled.
+    """
     return -(-plan.defer_embedding_wgrad // plan.pp)
 
 
 def with_micro_batches(plan: ParallelPlan, num_micro_batches: int) -> ParallelPlan:
-    """Return the plan with a global batch of so many micro-batches."""
+    """Return the plan with a global batch of so many micro-batches.
+
+    Args:
+        plan: The parallel plan, with all values settled.
+        num_micro_batches: The number of micro-batches of a pipeline.
+    """
     return plan.model_copy(update={"global_batch": num_micro_batches * plan.dp * plan.micro_batch})
 
 
@@ -156,7 +181,13 @@ def program_of(machine: TargetMachine, traces: TraceSet) -> Program:
 def run_closed_form(
     machine: TargetMachine, traces: TraceSet, settings: Settings
 ) -> tuple[Program, running.FoldedProgram, Results]:
-    """Run traces at closed forms; return their program, its classes of equal NPUs, and results of one NPU per class."""
+    """Run traces at closed forms; return their program, its classes of equal NPUs, and results of one NPU per class.
+
+    Args:
+        machine: The GPUs with their fabric and operator times.
+        traces: The traces of one step.
+        settings: The settings of the engine.
+    """
     program = program_of(machine, traces)
     folded = running.laid_out(machine.graph, program, machine.costs)
     costed = running.costed(folded, machine.costs, machine.collectives)
@@ -186,7 +217,12 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
 
 
 def slowdown(machine: TargetMachine, framework: rules.Framework) -> float:
-    """Return the factor by which computation slows down while a collective runs on the same GPU."""
+    """Return the factor by which computation slows down while a collective runs on the same GPU.
+
+    Args:
+        machine: The GPUs with their fabric and operator times.
+        framework: The software whose overlap and schedules apply.
+    """
     times = machine.compute.times
     if times is None:
         return 1.0

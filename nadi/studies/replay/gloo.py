@@ -17,7 +17,13 @@ _TIMEOUT_S = 300  # seconds that a rank waits for its peers before the replay fa
 
 
 def connect(init_method: str, rank: int, num_ranks: int) -> RankGather:
-    """Join the process group through an init method such as "env://" or "file:///path", and return its collectives."""
+    """Join the process group through an init method such as "env://" or "file:///path", and return its collectives.
+
+    Args:
+        init_method: The address at which ranks find each other.
+        rank: The number of this rank.
+        num_ranks: The number of ranks.
+    """
     try:
         from torch import distributed
     except ImportError:
@@ -102,7 +108,11 @@ class Gloo:
         return calls[operation.kind](), (sent, received)
 
     def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
-        """Return whether what `begin` returned is complete, and release its buffers; RuntimeError if a peer ended."""
+        """Return whether what `begin` returned is complete, and release its buffers; RuntimeError if a peer ended.
+
+        Args:
+            started: The work and the buffers that `begin` returned.
+        """
         work, buffers = started
         if not work.is_completed():
             return False
@@ -117,7 +127,11 @@ class Gloo:
 
 
 def torchrun_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return rank and size from torchrun's environment, None outside it; raise ConfigError if they are no numbers."""
+    """Return rank and size from torchrun's environment, None outside it; raise ConfigError if they are no numbers.
+
+    Args:
+        environ: The environment variables of this process.
+    """
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return None
     try:

@@ -56,7 +56,11 @@ class Mpi:
         return calls[operation.kind](), (sent, received)
 
     def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
-        """Return whether an operation, given by the result of `begin`, is complete; if so, release its buffers."""
+        """Return whether an operation, given by the result of `begin`, is complete; if so, release its buffers.
+
+        Args:
+            started: The requests and the buffers that `begin` returned.
+        """
         request, buffers = started
         if not request.Test():
             return False

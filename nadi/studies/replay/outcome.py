@@ -20,7 +20,14 @@ _PS_PER_NS = 1000
 
 
 def with_times(steps: ReplaySteps, times: OperationTimes, begun_micros: int, *, sleeps: bool) -> TraceTable:
-    """Return the trace of a rank with times of a replay in whole microseconds, at least 1, none for skipped nodes."""
+    """Return the trace of a rank with times of a replay in whole microseconds, at least 1, none for skipped nodes.
+
+    Args:
+        steps: The operations of the rank, with the rows of its trace.
+        times: The measured begin and end of each operation.
+        begun_micros: The time of the replay's begin in microseconds.
+        sleeps: Whether compute and memory nodes slept for their duration.
+    """
     start = begun_micros + times.start_ns // _NS_PER_MICRO
     took_micros = np.maximum(1, np.round(times.duration_ns / _NS_PER_MICRO).astype(np.int64))
     replayed = np.zeros(len(took_micros), np.bool_)
@@ -39,7 +46,12 @@ def write(prefix: Path, rank: int, trace: TraceTable) -> None:
 
 
 def rank_operations(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any, ...]]:
-    """Return kind, bytes, members, key and nanoseconds of each operation; all ranks of a collective share its key."""
+    """Return kind, bytes, members, key and nanoseconds of each operation; all ranks of a collective share its key.
+
+    Args:
+        steps: The operations of the rank, with the rows of its trace.
+        times: The measured begin and end of each operation.
+    """
     operations = []
     seen: dict[int, int] = {}
     for rows in steps.channel.values():
@@ -56,7 +68,13 @@ def rank_operations(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any
 def document(
     operations_of_rank: list[list[tuple[Any, ...]]], time_ns_of_rank: list[int], transport: str
 ) -> dict[str, Any]:
-    """Return the JSON document of a replay over "mpi" or "gloo", from the result of `rank_operations` of each rank."""
+    """Return the JSON document of a replay over "mpi" or "gloo", from the result of `rank_operations` of each rank.
+
+    Args:
+        operations_of_rank: The result of `rank_operations` of each rank.
+        time_ns_of_rank: The time of the whole replay in nanoseconds, for each rank.
+        transport: "mpi" or "gloo".
+    """
     times_by_operation: dict[Any, list[int]] = {}
     for operations in operations_of_rank:
         for kind, size, members, key, duration_ns in operations:

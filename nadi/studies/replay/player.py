@@ -27,7 +27,11 @@ class Transport(Protocol):
         """Start an operation and return the argument of `is_done`."""
 
     def is_done(self, started: Any) -> bool:  # noqa: ANN401 - its own
-        """Return whether an operation is complete on this rank."""
+        """Return whether an operation is complete on this rank.
+
+        Args:
+            started: The value that `begin` returned.
+        """
 
 
 class OperationTimes(NamedTuple):
@@ -129,7 +133,13 @@ class _Player:
 
 
 def play(steps: ReplaySteps, transport: Transport, *, sleeps: bool) -> OperationTimes:
-    """Replay the trace of one rank; sleeps: whether compute and memory nodes sleep for their duration."""
+    """Replay the trace of one rank.
+
+    Args:
+        steps: The operations of this rank and their dependencies.
+        transport: The library that sends messages and runs collectives.
+        sleeps: Whether compute and memory nodes sleep for their duration.
+    """
     return _Player(steps, transport, sleeps=sleeps).play()
 
 
@@ -140,7 +150,11 @@ class Buffers:
         self._free: dict[int, list[Bytes]] = {}
 
     def take(self, size: int) -> Bytes:
-        """Return an array that no other operation uses."""
+        """Return an array that no other operation uses.
+
+        Args:
+            size: The number of bytes.
+        """
         free = self._free.get(size)
         if free:
             return free.pop()

@@ -32,7 +32,14 @@ class ReplayRequest(NamedTuple):
 
 
 def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: RankGather) -> dict[str, Any]:
-    """Replay this rank's trace with all other ranks, which also call it; return the document, or raise OutputError."""
+    """Replay this rank's trace with all other ranks, which also call it; return the document, or raise OutputError.
+
+    Args:
+        request: The options of the command.
+        traces: The traces of all ranks.
+        program: The messages and collectives of all ranks.
+        ranks: This rank and the means to exchange values with the others.
+    """
     steps = steps_of(ranks.rank, traces, program)
     is_mpi = request.over == "mpi"
     transport = Mpi(ranks.communicator, steps.groups) if is_mpi else Gloo(ranks.rank, steps.groups)
@@ -56,7 +63,12 @@ def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: Ra
 
 
 def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
-    """Run `nadi trace replay` on local ranks, a process each, until one fails; return its exit code, else 0."""
+    """Run `nadi trace replay` on local ranks, a process each, until one fails; return its exit code, else 0.
+
+    Args:
+        num_ranks: The number of processes to start.
+        arguments: The arguments of `nadi trace replay`.
+    """
     with tempfile.TemporaryDirectory(prefix="nadi-replay-") as folder:
         store = {STORE: f"file://{folder}/store", "WORLD_SIZE": str(num_ranks)}
         command = nadi_command(["trace", "replay", *arguments])

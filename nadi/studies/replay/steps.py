@@ -83,8 +83,14 @@ def read_traces(
 ) -> tuple[TraceSet, Program]:
     """Read the traces of all ranks and check them against each other, as before a simulation.
 
-    strict: a dependency on a missing node is an error. all_gather_size: what the size of an all-gather counts, one
-    member's contribution or the total. An operation that needs more memory than there is for it is a ConfigError.
+    An operation that needs more memory than there is for it is a ConfigError.
+
+    Args:
+        path: A trace file, or the prefix or folder of a trace set.
+        num_ranks: The number of ranks of the replay.
+        groups_file: The file of the groups; None if the set has its own.
+        strict: Whether a dependency on a missing node is an error; False drops it.
+        all_gather_size: The meaning of an all-gather's size: one member's "contribution", or the "total".
     """
     traces = workload.load_set(path, num_ranks, strict=strict)
     program = workload.build_program(
@@ -108,7 +114,13 @@ def read_traces(
 
 
 def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
-    """Return the operations and dependencies of a rank; raise ConfigError if it has no trace."""
+    """Return the operations and dependencies of a rank; raise ConfigError if it has no trace.
+
+    Args:
+        traces: The traces of all ranks.
+        program: The messages and collectives of all ranks.
+        rank: The number of the rank.
+    """
     trace = int(program.trace_of_npu[rank])
     if trace < 0:
         raise ConfigError(f"rank {rank} has no trace; expected one for each rank, or fewer ranks")

@@ -35,7 +35,14 @@ class DrawnSetting:
 
 
 def distributions(finished: pa.Table, keys: Sequence[str], ranking_figure: Figure, folder: Path) -> PageSection:
-    """Return the distributions of the best settings of a table of `settings_of`; folder: that of the sweep."""
+    """Return the distributions of the best settings of a table of `settings_of`.
+
+    Args:
+        finished: A table of `settings_of`, with a row for each setting that has results.
+        folder: The folder of the sweep.
+        keys: The keys that the sweep varies.
+        ranking_figure: The figure by which settings are sorted.
+    """
     shown = _settings(finished, keys, ranking_figure, folder)
     left_out = f" Only the best {MAX_OVERLAID} of {len(finished):,} are drawn." if len(finished) > MAX_OVERLAID else ""
     plots = [

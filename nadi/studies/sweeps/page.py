@@ -24,7 +24,14 @@ MAX_PRINTED = 40  # maximum number of settings in the table of the terminal
 
 
 def page(points: pa.Table, title: str, folder: Path, ranking_figure: Figure | None) -> Page:
-    """Return the page of a sweep's table of points and its folder; ranking_figure: None if no point is finished."""
+    """Return the page of a sweep's table of points and its folder.
+
+    Args:
+        points: The table with a row for each point.
+        folder: The folder of the sweep.
+        ranking_figure: The figure by which settings are sorted; None if no point is finished.
+        title: The heading of the page.
+    """
     settings = settings_of(points, ranking_figure)
     keys = keys_of(settings)
     if ranking_figure is None:
@@ -71,7 +78,11 @@ def _best(finished: pa.Table, keys: list[str], figure: Figure) -> str:
 
 
 def figures_shown(table: pa.Table) -> list[Figure]:
-    """Return the figures that are neither 0 nor missing for at least one setting."""
+    """Return the figures that are neither 0 nor missing for at least one setting.
+
+    Args:
+        table: The table with a row for each setting.
+    """
     columns = {figure: numpy_column(table[figure.name]) for figure in FIGURES if figure.name in table.column_names}
     return [figure for figure, column in columns.items() if np.nan_to_num(column).any()]
 
@@ -154,9 +165,14 @@ def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSectio
 
 
 def points_table(settings: pa.Table, ranking_figure: Figure | None, max_rows: int) -> FittedTable:
-    """Return a table of the best settings; ranking_figure: None if none is finished. Equal values are in a note.
+    """Return a table of the best settings. Equal values are in a note.
 
-    settings: Table of `settings_of`. If seeds differ, the ranking figure has its confidence interval.
+    If seeds differ, the ranking figure has its confidence interval.
+
+    Args:
+        settings: The table of `settings_of`, with a row for each setting.
+        ranking_figure: The figure by which settings are sorted; None if no point is finished.
+        max_rows: The largest number of rows to show.
     """
     values = {key: [str(value) for value in settings[key].to_pylist()] for key in keys_of(settings)}
     keys, shown = [key for key in values if len(set(values[key])) > 1], figures_shown(settings)

@@ -83,7 +83,11 @@ class SweepDefinition(NamedTuple):
 
 
 def read_sweep(path: Path) -> SweepDefinition:
-    """Read a sweep file and check the configuration of each of its points; a wrong one is an error of one line."""
+    """Read a sweep file and check the configuration of each of its points; a wrong one is an error of one line.
+
+    Args:
+        path: The sweep file.
+    """
     file = checked(SweepFile, read_toml(path, "a sweep file", ConfigError), path, ConfigError)
     figure_names = [figure.name for figure in FIGURES]
     if file.rank and file.rank not in figure_names:

@@ -28,7 +28,11 @@ def finish(
 ) -> "pa.Table":
     """Write sweep.parquet and sweep.html into the sweep's folder, and return the table; else raise OutputError.
 
-    figures_folder: Folder for the charts of the page; None = they are not written.
+    Args:
+        sweep: The points of the sweep file.
+        sweep_folder: The folder of the sweep.
+        outcomes: The outcome of each point, in the order of the sweep file.
+        figures_folder: The folder for the charts of the page; None means that they are not written.
     """
     import pyarrow.parquet as pq
 
@@ -56,6 +60,11 @@ def table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOu
     folder relative to the sweep's; `error`, null if the point is finished; then the figures of
     `nadi.insight.runs.figures.FIGURES` that any point has, null for points without. Figures that depend on the machine
     (`wall_s`, `peak_rss_bytes`) come last.
+
+    Args:
+        sweep: The points of the sweep file.
+        sweep_folder: The folder of the sweep.
+        outcomes: The outcome of each point, in the order of the sweep file.
     """
     import pyarrow as pa
 

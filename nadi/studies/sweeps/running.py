@@ -33,17 +33,32 @@ def outcome_text(sweep: SweepDefinition, outcome: PointOutcome) -> str:
 
 
 def folder_of(sweep_folder: Path, point: Point) -> Path:
-    """Return the results folder of a point inside the sweep's."""
+    """Return the results folder of a point inside the sweep's.
+
+    Args:
+        sweep_folder: The folder of the sweep.
+        point: A point of the sweep.
+    """
     return sweep_folder / RUNS / point.name
 
 
 def is_finished(sweep_folder: Path, point: Point) -> bool:
-    """Return whether a point's results are complete: summary.json is written last."""
+    """Return whether a point's results are complete: summary.json is written last.
+
+    Args:
+        sweep_folder: The folder of the sweep.
+        point: A point of the sweep.
+    """
     return (folder_of(sweep_folder, point) / "summary.json").is_file()
 
 
 def earlier_outcomes(sweep: SweepDefinition, sweep_folder: Path) -> list[PointOutcome]:
-    """Return the outcomes of all points from earlier sweeps into the folder, without running any."""
+    """Return the outcomes of all points from earlier sweeps into the folder, without running any.
+
+    Args:
+        sweep: The points of the sweep file.
+        sweep_folder: The folder of the sweep.
+    """
     return [
         PointOutcome(index, "", was_there=True)
         if is_finished(sweep_folder, point)
@@ -61,7 +76,16 @@ def run_points(
     *,
     force: bool = False,
 ) -> list[PointOutcome]:
-    """Run these unfinished points, `report` each that ends, and return all outcomes; force: of `nadi run --force`."""
+    """Run these unfinished points, `report` each that ends, and return all outcomes.
+
+    Args:
+        sweep: The points of the sweep file.
+        sweep_folder: The folder of the sweep.
+        point_indices: The numbers of the points to run.
+        max_runs_at_once: The number of processes that run points.
+        report: A function that gets the outcome of each point that ends.
+        force: Whether `nadi run` gets --force.
+    """
     outcomes = [
         PointOutcome(index, "", was_there=True)
         for index in point_indices
@@ -97,7 +121,13 @@ def _failure(sweep_folder: Path, point: Point) -> str:
 
 
 def forget_failures(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOutcome]) -> None:
-    """Remove the errors of points that have finished since, or that are no longer in the sweep."""
+    """Remove the errors of points that have finished since, or that are no longer in the sweep.
+
+    Args:
+        sweep: The points of the sweep file.
+        sweep_folder: The folder of the sweep.
+        outcomes: The outcome of each point, in the order of the sweep file.
+    """
     failed = {f"{sweep.points[outcome.point].name}.txt" for outcome in outcomes if outcome.error}
     folder = sweep_folder / _FAILED
     with suppress(OSError):
@@ -169,7 +199,15 @@ def _processes() -> Iterator[Callable[[Sequence[str]], tuple[int, str]]]:
 def sweep_script(
     sweep_file: Path, sweep_folder: Path, num_shards: int, sbatch_options: Sequence[str], *, force: bool
 ) -> str:
-    """Return a SLURM script of points in shards and the merging of their results; ConfigError if SLURM would object."""
+    """Return a SLURM script of points in shards and the merging of their results; ConfigError if SLURM would object.
+
+    Args:
+        sweep_file: The sweep file.
+        sweep_folder: The folder of the sweep.
+        num_shards: The number of tasks of the SLURM array.
+        sbatch_options: The values of --sbatch.
+        force: Whether `nadi run` gets --force.
+    """
     sweep = ["sweep", str(sweep_file.absolute())]
     merge = [*sweep, "--merge"]
     return array_script(

@@ -16,7 +16,11 @@ _SEED = re.compile(r"[:,]seed=[0-9]+")  # in values such as "poisson:1ms,seed=2"
 
 
 def keys_of(table: pa.Table) -> list[str]:
-    """Return the names of the columns that are keys of the run file."""
+    """Return the names of the columns that are keys of the run file.
+
+    Args:
+        table: The table with a row for each setting.
+    """
     figures = {figure.name for figure in FIGURES}
     return [name for name in table.column_names if name not in figures and name not in _OTHER_COLUMNS]
 
@@ -25,6 +29,11 @@ def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
     """Return the values of the setting in a row as text: "rate = 100Gbps, mtu = 4KiB".
 
     The last part of a key names it, unless several end in the same one: charts have little room for names.
+
+    Args:
+        table: The table with a row for each setting.
+        keys: The keys whose values make up the text.
+        row: The number of the row.
     """
     ends = [key.rpartition(".")[2] for key in keys]
     names = [end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)]
@@ -38,6 +47,10 @@ def settings_of(points: pa.Table, ranking_figure: Figure | None) -> pa.Table:
     lists of their folders; `error`, null if any point is finished; the means of the figures over the finished points,
     NaN where no point has the figure; and `low` and `high`, the 95 % confidence interval of the figure that ranks, NaN
     with a single point.
+
+    Args:
+        points: The table with a row for each point.
+        ranking_figure: The figure by which settings are sorted; None if no point is finished.
     """
     columns = {key: [_without_seed(value) for value in points[key].to_pylist()] for key in keys_of(points)}
     columns = {key: values for key, values in columns.items() if key.rpartition(".")[2] != "seed"}

@@ -20,7 +20,11 @@ _FILE = re.compile(r"kineto\.rank[0-9]+\.json")
 
 
 def register(group: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command.
+
+    Args:
+        group: The group that gets the command.
+    """
     group.command(context_settings={"ignore_unknown_options": True})(collect)
 
 

@@ -13,7 +13,11 @@ _MEMORY = "Memory of a GPU; exit code 1 if the plan does not fit."
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group of commands."""
+    """Add the group of commands.
+
+    Args:
+        app: The application of typer.
+    """
     group = typer.Typer(help="Generate Chakra traces of a model.", callback=_group)
     group.command()(transformer)
     group.command()(models)

@@ -23,7 +23,11 @@ _LENGTHS = "1024, uniform:128-2048 or lognormal:512,0.8 (median and sigma)."
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command.
+
+    Args:
+        group: The group that gets the command.
+    """
     group.command()(inference)
 
 

@@ -40,7 +40,11 @@ Sigma = Annotated[float, typer.Option(help=_SIGMA)]
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the group of commands to the application."""
+    """Add the group of commands to the application.
+
+    Args:
+        app: The application of typer.
+    """
     group = typer.Typer(help="Generate traces of messages without a model.")
     for pattern in (incast, permutation, pairs, poisson, bursty, all_to_all):
         group.command()(_command(pattern))

@@ -31,7 +31,11 @@ _FRAMEWORKS: "dict[Framework, str]" = {
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add a command per framework."""
+    """Add a command per framework.
+
+    Args:
+        group: The group that gets the commands.
+    """
     for framework, contents in _FRAMEWORKS.items():
         group.command(framework, help=f"Generate training steps of {contents}")(_command(framework))
 
