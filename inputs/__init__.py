@@ -5,8 +5,18 @@ JSON documents, is imported by its own name, because importing pydantic takes lo
 """
 
 from nadi.inputs.errors import refusing
+from nadi.inputs.files import (
+    LARGEST_INFLATED_BYTES,
+    blocks,
+    fills,
+    mapped,
+    pieces,
+    read_bytes,
+    read_text,
+    shown,
+    type_of,
+    whole_file,
+    write_whole,
+)
 from nadi.inputs.kinds import FileKind, complaint, kind_of, kind_of_bytes
-from nadi.inputs.names import shown
-from nadi.inputs.reading import LARGEST_INFLATED_BYTES, blocks, fills, mapped, pieces, read_bytes, read_text, type_of
 from nadi.inputs.toml import parse_toml
-from nadi.inputs.writing import whole_file, write_whole

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.inputs.errors import InputError
-from nadi.inputs.reading import mapped
+from nadi.inputs.files import mapped
 
 MAGIC = b"NADIARR2"
 CHECKSUM_BYTES = 4

@@ -11,9 +11,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from nadi.inputs.errors import InputError
+from nadi.inputs.files import read_text, shown
 from nadi.inputs.kinds import complaint, kind_of
-from nadi.inputs.names import shown
-from nadi.inputs.reading import read_text
 from nadi.inputs.toml import parse_toml
 
 _LONGEST_VALUE = 60  # characters of a wrong value that a message quotes

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from nadi.inputs.reading import GZIP_MAGIC, type_of
+from nadi.inputs.files import GZIP_MAGIC, type_of
 
 _HEAD_BYTES = 1 << 16
 _LONGEST_LENGTH_BYTES = 5

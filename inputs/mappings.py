@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from nadi.inputs.names import shown
+from nadi.inputs.files import shown
 
 
 class _Loader(yaml.BaseLoader):

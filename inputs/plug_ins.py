@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from nadi.inputs.errors import InputError
-from nadi.inputs.reading import LARGEST_TEXT_BYTES, read_bytes
+from nadi.inputs.files import LARGEST_TEXT_BYTES, read_bytes
 
 ROOT = Path(__file__).parents[2]
 _BEGAN_S = time.time()

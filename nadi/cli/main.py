@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from nadi.compiling.defects import defect_text
 from nadi.errors import exit_code_of
-from nadi.inputs.names import shown
+from nadi.inputs.files import shown
 from nadi.launching.ending import INTERRUPTED, Interrupts, end_others, error_prefix, prints_error, wait_for_rank_0
 from nadi.terminal.printing import never_fail_to_print
 

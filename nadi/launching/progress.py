@@ -189,7 +189,7 @@ def in_notebook() -> bool:
 MIN_SHARE = 1 / 200  # of the expected work, below which the pace so far says nothing about the rest
 
 
-class Standing(NamedTuple):
+class WorkDone(NamedTuple):
     """How far a run is."""
 
     done: int  # packet-hops, or messages at message level
@@ -199,7 +199,7 @@ class Standing(NamedTuple):
     left_s: float | None  # remaining time at the mean pace so far; None = not known yet
 
 
-def standing(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None" = None) -> Standing:
+def work_done(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None" = None) -> WorkDone:
     """Return how far a run is; `expected_work` is in packet-hops, or messages at message level, 0 = not known.
 
     Rate and remaining time count from the `first` snapshot on, because a run that continues from a checkpoint has done
@@ -212,9 +212,9 @@ def standing(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None
         hops, wall_s, done_here = hops - first.packet_hops, wall_s - first.wall_s, done - _done(first)[0]
     rate = hops / max(wall_s, 1e-9)
     if done >= expected_work:
-        return Standing(done, what, rate, None, None)
+        return WorkDone(done, what, rate, None, None)
     left_s = wall_s * (expected_work - done) / done_here if done_here >= MIN_SHARE * expected_work else None
-    return Standing(done, what, rate, done / expected_work, left_s)
+    return WorkDone(done, what, rate, done / expected_work, left_s)
 
 
 def _done(snapshot: "Snapshot") -> tuple[int, str]:
@@ -234,7 +234,7 @@ def describe(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None
         expected_work: The expected number of packet-hops or messages; 0 if it is unknown.
         first: The first snapshot of the run, from which the pace is measured.
     """
-    at = standing(snapshot, expected_work, first)
+    at = work_done(snapshot, expected_work, first)
     now_ps = snapshot.now_ps // 1000 * 1000  # show whole nanoseconds
     begun = f"{format_time(now_ps)} simulated"
     if snapshot.packet_hops or at.share is not None:

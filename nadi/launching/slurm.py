@@ -1,17 +1,24 @@
-"""Batch scripts for SLURM: a job of one run, or an array of runs with different values."""
+"""Batch scripts for SLURM: a job of one run, an array of runs with different values, or shards of many runs.
+
+Every user-given name in a script passes through the quoting functions of this module. A name may contain a line feed,
+which would end a comment or a directive and begin a command, or characters that a shell or SLURM interprets. Each of
+these functions raises ConfigError for a name that is not one line of printable characters, such as one with a control
+character or a byte that is not UTF-8, and quotes all others.
+"""
 
 import hashlib
 import itertools
 import re
+import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nadi.errors import ConfigError
 from nadi.inputs.errors import NadiError
-from nadi.launching.script_words import one_line, rendered, sbatch_options, shell_word
+from nadi.launching.python import nadi_command
 
 # Options of srun, which takes the CPUs of a task from its own option only
 _SRUN_OPTIONS = '--ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1'
@@ -186,3 +193,151 @@ def _folder(settings: str) -> str:
     """Return a folder name for these settings: the settings if they are a valid and short name, else a hash follows."""
     name = _UNSAFE.sub("_", settings)[:_MAX_FOLDER_LENGTH]
     return name if name == settings else f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+
+
+_PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,:=+@/%-]*")
+_OPTION = re.compile(r"([a-z][a-z0-9-]*)(?:=.+)?")
+
+
+def one_line(text: str) -> str:
+    """Return the text if it is one line of printable characters."""
+    if not text.isprintable():
+        raise ConfigError(f"{text!r}: expected a single line of printable characters, as it goes into a batch script")
+    return text
+
+
+def shell_word(text: str) -> str:
+    """Return the text quoted as one word of a shell."""
+    return shlex.quote(one_line(text))
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Return a command line of these words, each quoted."""
+    return " ".join(shell_word(word) for word in words)
+
+
+def nadi_line(words: Sequence[str]) -> str:
+    """Return the command line that runs `nadi` with these arguments by the Python that runs now.
+
+    Args:
+        words: The arguments of `nadi`, without quotes.
+    """
+    return shell_line(nadi_command(words))
+
+
+def directive(option: str) -> str:
+    """Return the #SBATCH line of an option "qos=high" or "exclusive", with its value quoted as sbatch reads quotes."""
+    name, equals, value = one_line(option).partition("=")
+    if not _PLAIN_VALUE.fullmatch(value):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        value = f'"{escaped}"'
+    return f"#SBATCH --{name}{equals}{value}"
+
+
+def rendered(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever the template shows
+    """Return the batch script of a template, whose filters quote what is put in.
+
+    Args:
+        template: The name of the template, a file of templates/slurm.
+        values: Values of the template by name.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(  # noqa: S701 - it makes a shell script, quoted for the shell, and no HTML
+        loader=jinja2.PackageLoader("nadi.launching", "templates/slurm"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "quote": shell_word,
+        "shell_line": shell_line,
+        "directive": directive,
+        "nadi_line": nadi_line,
+    }
+    environment.filters["settings"] = lambda overrides: shell_line(
+        word for override in overrides for word in ("--set", override)
+    )
+    return environment.get_template(template).render(**values)
+
+
+def log_path(folder: str, pattern: str) -> str:
+    """Return a value of --output: a path that is taken literally, and behind it a pattern of SLURM such as "-%a.log".
+
+    A path with a backslash raises ConfigError, because SLURM replaces no pattern after one.
+
+    Args:
+        folder: The path that is taken literally.
+        pattern: The end of the path, with patterns of SLURM.
+    """
+    if "\\" in folder:
+        raise ConfigError(f"{folder!r}: found a backslash; expected a path without one, for the --output of SLURM")
+    return folder.replace("%", "%%") + pattern
+
+
+def sbatch_options(options: Sequence[str], own: Iterable[str]) -> tuple[str, ...]:
+    """Return checked values of --sbatch, as "qos=high" or "exclusive"; ConfigError for options that the script sets.
+
+    Args:
+        options: The values of --sbatch as users wrote them.
+        own: Options that the script sets itself.
+    """
+    for option in options:
+        parts = _OPTION.fullmatch(one_line(option))
+        if parts is None:
+            raise ConfigError(f"--sbatch {option!r}: expected an option of sbatch without its dashes, as qos=high")
+        if parts[1] in own:
+            raise ConfigError(f"--sbatch {option!r}: the script sets --{parts[1]} itself; expected another option")
+    return tuple(options)
+
+
+_MAX_SHARDS = 10**5
+# Options of sbatch that scripts of arrays set themselves
+_ARRAY_OPTIONS = ("job-name", "array", "ntasks", "output", "dependency", "wrap")
+
+
+def shard_of(text: str) -> tuple[int, int]:
+    """Return number and count from the text of a shard, "3/16"; another form raises ConfigError."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and len(count) < 7 and int(number) < int(count) <= _MAX_SHARDS):
+        raise ConfigError(f"--shard {text!r}: expected I/N with I from 0 below N, as 3/16")
+    return int(number), int(count)
+
+
+def array_script(
+    command: Sequence[str],
+    num_shards: int,
+    out_folder: Path,
+    merge_command: Sequence[str],
+    *,
+    own_folders: bool = False,
+    more_options: Sequence[str] = (),
+) -> str:
+    """Return a batch script of an array of shards of a command, for `sbatch`.
+
+    The first task submits one more job, which merges the results when all tasks have ended. Commands begin with their
+    name and lack --shard and --out; all nodes see the folder.
+
+    Args:
+        command: The name of the command and its arguments, without --shard and --out.
+        num_shards: The number of tasks of the array.
+        out_folder: The folder of the results, which all nodes see.
+        merge_command: The name and arguments of the command that merges the results of all shards.
+        own_folders: Whether each shard writes into a folder of its own below `out_folder`, named by its number.
+        more_options: Further options of sbatch, without dashes.
+    """
+    name, folder = f"nadi-{command[0]}", str(out_folder)
+    extra = sbatch_options(more_options, _ARRAY_OPTIONS)
+    last = num_shards - 1
+    merge = nadi_line([*merge_command, "--out", folder, "--quiet"])
+    after = [f"job-name={name}-merge", "ntasks=1", f"output={log_path(folder, '-merge.log')}", *extra, f"wrap={merge}"]
+    return rendered(
+        "array.sh.j2",
+        command=command,
+        shards=num_shards,
+        folder=folder,
+        own_folders=own_folders,
+        options=[f"job-name={name}", f"array=0-{last}", "ntasks=1", f"output={log_path(folder, '-%a.log')}", *extra],
+        after=[f"--{option}" for option in after],
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel
 
 from nadi.inputs import write_whole
-from nadi.launching.progress import standing
+from nadi.launching.progress import work_done
 
 if TYPE_CHECKING:
     from nadi.pdes import Snapshot
@@ -102,7 +102,7 @@ class RunStatus:
         now, before = self._snapshot, self._reported
         values: dict[str, object] = {"phase": self._phase, "renewed_unix_s": time.time()}
         if now is not None and now is not before:
-            at = standing(now, self._expected, self._first)
+            at = work_done(now, self._expected, self._first)
             hops, lasted_s = now.packet_hops, now.wall_s
             if before is not None and before.wall_s < now.wall_s:
                 hops, lasted_s = hops - before.packet_hops, lasted_s - before.wall_s

@@ -5,7 +5,7 @@ import html
 import sys
 from io import TextIOWrapper
 
-from nadi.inputs.names import escape, shown
+from nadi.inputs.files import escape, shown
 
 # Replacements for the characters that Nadi prints, for terminals that lack them
 _PLAIN = {"µ": "u", "→": "->", "←": "<-", "\u00d7": "x", "…": "...", "≤": "<=", "≥": ">=", "\u2013": "-", "—": "-"}

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, usd_per_hour
-from nadi.energy.ports import port_uses, shares
+from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, port_uses, shares, usd_per_hour
 from nadi.energy.table import BASES, DEFAULT, GpuCost, choose, documentation, numbers, read_table
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run

@@ -13,7 +13,7 @@ import pytest
 from nadi import et, inputs
 from nadi.cli.main import main
 from nadi.et.framing import frame, iter_messages
-from nadi.inputs import reading
+from nadi.inputs import files
 
 RING = '[topology]\nspec = "ring:npus=4"\n'
 
@@ -56,13 +56,13 @@ def test_gzip_bombs(refuse, tmp_path, monkeypatch):
     zeros = tmp_path / "t.0.et"
     zeros.write_bytes(gzip.compress(bytes(30 << 20), 1))
     inflated = []
-    readinto = reading._Inflated.readinto
+    readinto = files._Inflated.readinto
 
     def counted(self, room):
         inflated.append(readinto(self, room))
         return inflated[-1]
 
-    monkeypatch.setattr(reading._Inflated, "readinto", counted)
+    monkeypatch.setattr(files._Inflated, "readinto", counted)
     assert "node type 0" in refuse("trace", "show", zeros)
     assert 0 < sum(inflated) < 5 << 20  # of 30 MiB
     bomb = tmp_path / "t.1.et"

@@ -34,7 +34,7 @@ PLACES = (
     Place(
         re.compile(r"\.part(\.json)?\""),
         # The kernel cache has its own, relative to an open folder; PyTorch's processes cannot import Nadi.
-        {"inputs/writing.py", "compiling/kernel_cache.py", "et/pytorch/injected/nadi_collecting.py"},
+        {"inputs/files.py", "compiling/kernel_cache.py", "et/pytorch/injected/nadi_collecting.py"},
         "inputs.whole_file makes temporary files",
     ),
     Place(

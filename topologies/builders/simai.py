@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import Field
 
 from nadi import inputs
+from nadi.inputs.files import unread
 from nadi.inputs.limits import MAX_NODES
-from nadi.inputs.line_files import unread
 from nadi.inputs.units import parse_delay, parse_link_rate
 from nadi.topologies.graph import NVSWITCH, SWITCH, Extent, Graph, TopologyError, of_cables
 from nadi.topologies.graph_builder import GraphBuilder

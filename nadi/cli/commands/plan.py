@@ -66,7 +66,7 @@ def plan(
     """Find the fastest plans that fit in memory, print their costs, and confirm them with contention."""
     from dataclasses import replace
 
-    from nadi.launching.shards import array_script, shard_of
+    from nadi.launching.slurm import array_script, shard_of
     from nadi.pdes.fidelity import FLUID, REFERENCE
     from nadi.studies.planner.answer import merge_shards
     from nadi.studies.planner.plan_file import read_answers

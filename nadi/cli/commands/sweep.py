@@ -31,7 +31,7 @@ def sweep(
     from nadi.configuration.effects import without_effect_in_all
     from nadi.insight.runs.figures import ranking_figure
     from nadi.launching.progress import progress
-    from nadi.launching.shards import shard_of
+    from nadi.launching.slurm import shard_of
     from nadi.studies.sweeps.page import MAX_PRINTED, points_table
     from nadi.studies.sweeps.points import read_sweep
     from nadi.studies.sweeps.results import finish

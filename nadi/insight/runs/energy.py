@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.energy.bill import Bill, PortUse, Usage, bill, document
-from nadi.energy.ports import port_uses
+from nadi.energy.bill import Bill, PortUse, Usage, bill, document, port_uses
 from nadi.energy.table import OTHER, EnergyTable, choose, read_table
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.units import PS_PER_S

@@ -10,7 +10,7 @@ import numpy as np
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs.arrow import numpy_column
-from nadi.inputs.names import shown
+from nadi.inputs.files import shown
 from nadi.inputs.units import PS_PER_MS, short
 from nadi.pdes import NetworkModel, fidelity
 from nadi.simulation import schemas

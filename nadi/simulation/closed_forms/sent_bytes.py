@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import partition
-from nadi.energy.bill import PortUse
-from nadi.energy.ports import port_uses
+from nadi.energy.bill import PortUse, port_uses
 from nadi.pdes import Settings
 from nadi.pdes.arrays import Int64
 from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nadi import inputs
 from nadi.launching.python import nadi_command
-from nadi.launching.shards import array_script
+from nadi.launching.slurm import array_script
 from nadi.studies.sweeps.points import Point, SweepDefinition
 
 RUNS = "runs"  # folder with the results of the points, and nothing else

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.inputs import read_text, refusing
+from nadi.inputs.files import unread
 from nadi.inputs.limits import LONGEST_PS, MAX_BYTES, MAX_NPUS
-from nadi.inputs.line_files import unread
 from nadi.inputs.units import PS_PER_US, US_PER_S, short
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.point_to_point.connection_matrix import read_connections

@@ -1,6 +1,13 @@
-"""Reading of user-named files: regular files of bounded size, without waiting for a writer.
+"""Files that users name: reading without waiting and within bounds, writing as a whole, and the display of names.
 
-Every problem is an OSError whose `strerror` is meant for a user, so that callers handle one kind of error.
+Every problem of reading is an OSError whose `strerror` is meant for a user, so that callers handle one kind of error.
+
+A written file appears under its name only when it is complete. Until then its content is in a file in the same folder
+with a random name, which is created exclusively: nothing that exists there before, such as a symbolic link to another
+file, is written to.
+
+Names are shown as characters, never as terminal commands: a name may hold escape sequences, which move the cursor or
+rename the window, or characters that turn the direction of writing; a path may hold bytes that are not UTF-8.
 """
 
 import errno
@@ -8,12 +15,14 @@ import gzip
 import io
 import mmap
 import os
+import secrets
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
 
 GZIP_MAGIC = b"\x1f\x8b"
 LARGEST_FILE_BYTES = 64 << 30
@@ -180,3 +189,81 @@ def _type(mode: int) -> str:
 
 def _amount(size_bytes: int) -> str:
     return f"{size_bytes >> 30} GiB" if size_bytes >= 1 << 30 else f"{size_bytes} bytes"
+
+
+def shown(text: str, *, lines: bool = False) -> str:
+    r"""Return the text with unprintable characters as escapes, \x1b: control characters, directions, broken bytes.
+
+    `lines` keeps line feeds.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or (lines and c == "\n") else escape(c) for c in text)
+
+
+def escape(character: str) -> str:
+    """Return a character as a Python escape sequence; a byte that was not UTF-8 as this byte."""
+    number = ord(character)
+    if 0xDC80 <= number <= 0xDCFF:
+        return f"\\x{number - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")
+
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE = 0o666  # permissions of a new file, before the umask
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a new file for writing that replaces `path` when the block succeeds; else no trace of it remains.
+
+    A symbolic link at `path` itself is replaced, not followed. Failures raise OSError with `path` as filename; a folder
+    or a special file is one, too.
+    """
+    path = Path(path)
+    other = type_of(path) or ("" if path.name else "a folder")
+    if other:
+        raise OSError(errno.EISDIR if other == "a folder" else errno.EINVAL, other, str(path))
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        descriptor = os.open(part, _NEW, _MODE)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - no path: the file is open
+            yield file
+        part.replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink()
+        if isinstance(error, OSError) and error.filename in {None, str(part)}:
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        raise
+
+
+def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a file at once, replacing any existing one; text as UTF-8.
+
+    Args:
+        path: The file to write; an existing one is replaced.
+        content: The complete content.
+    """
+    with whole_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def unread(path: object, lines: Sequence[tuple[int, str]], before: str) -> tuple[str, ...]:
+    """Return a sentence about lines (number, text) that are not read, none without lines.
+
+    Args:
+        path: The file, for the text.
+        lines: The number and the text of each line that is not read.
+        before: The lines that the header counts and that precede these, such as "3 links".
+    """
+    if not lines:
+        return ()
+    number, text = lines[0]
+    count = "1 line is" if len(lines) == 1 else f"{len(lines):,} lines are"
+    return (
+        f"{path}: {count} not read, from line {number} on ({text.strip()[:40]!r}), behind the {before} of the header",
+    )
