@@ -44,7 +44,7 @@ def test_a_gzipped_trace_is_read_in_blocks_of_any_size(tmp_path, monkeypatch):
     whole = list(iter_messages(path))
     assert [message for _, message in whole] == messages
     for size in (1, 2, 3, 7, 100):
-        monkeypatch.setattr(reading, "_BLOCK_BYTES", size)
+        monkeypatch.setattr(files, "_BLOCK_BYTES", size)
         assert list(iter_messages(path)) == whole
     path.write_bytes(gzip.compress(data[:-3]))
     with pytest.raises(et.TraceError, match=rf"byte {whole[-1][0]}: message of 9 bytes, expected at most the 6 that"):
@@ -68,11 +68,11 @@ def test_gzip_bombs(refuse, tmp_path, monkeypatch):
     bomb = tmp_path / "t.1.et"
     one = frame(et.comp_node(1, "a").SerializeToString())
     bomb.write_bytes(gzip.compress(frame(et.metadata().SerializeToString()) + one * 10_000))
-    monkeypatch.setattr(reading, "MIN_INFLATED_LIMIT_BYTES", 50_000)
-    monkeypatch.setattr(reading, "_BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(files, "MIN_INFLATED_LIMIT_BYTES", 50_000)
+    monkeypatch.setattr(files, "_BLOCK_BYTES", 1 << 10)
     with pytest.raises(et.TraceError, match=r"t\.1\.et: inflates to more than 200 times its size; if that is intended"):
         list(iter_messages(bomb))
-    monkeypatch.setattr(reading, "LARGEST_INFLATED_BYTES", 50_000)
+    monkeypatch.setattr(files, "LARGEST_INFLATED_BYTES", 50_000)
     with pytest.raises(
         et.TraceError, match=r"t\.1\.et: inflates to more than 50000 bytes; if that is intended, gunzip"
     ):
