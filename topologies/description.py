@@ -67,8 +67,10 @@ def _diameter(graph: Graph) -> int:
         return sum(links_of_kind.get(d.kind, d.size // 2) for d in dimensions_of(routing))
     if graph.npus == 1:
         return 0
+    # NPUs with the same homes have the same distances: 10^5 NPUs of a fat tree are some thousand rows
     to_npu = np.unique(routing.home, axis=0)
     from_npu = to_npu[np.linspace(0, len(to_npu) - 1, min(len(to_npu), _MAX_SOURCES)).astype(int)]
+    # a last row and column for unused homes (-1), from which nothing is near
     between = np.pad(routing.hops[routing.row[routing.home_node]], (0, 1), constant_values=UNREACHABLE)
     farthest = 0
     for begin in range(0, len(from_npu), _ROWS):
@@ -85,6 +87,7 @@ def _ecmp_width(graph: Graph) -> int:
         return int(sizes[routing.next_set[routing.next_set >= 0]].max(initial=1))
     even = (routing.sizes % 2 == 0) & (routing.sizes > 2)
     first = routing.offset[(routing.mode == RING) & even]
+    # at half of an even ring both directions are equally long, and a node chooses among the links of both
     both = sizes[routing.sets[first]] + sizes[routing.sets[first + 1]]
     return int(max(sizes.max(initial=1), both.max(initial=1)))
 
@@ -122,6 +125,7 @@ def _tiers(graph: Graph) -> Iterator[dict[str, object]]:
 def _oversubscription(graph: Graph) -> dict[str, float]:
     """Return the largest ratio of a switch's rates from below and upwards, by the first word of switches' names."""
     tier = tier_of_node(graph)
+    # links within a tier, such as those of a forwarding server, are neither up nor down
     rising = tier[graph.link_src] < tier[graph.link_dst]
     from_below_bps = np.bincount(graph.link_dst[rising], graph.link_rate_bps[rising], minlength=graph.nodes)
     upwards_bps = np.bincount(graph.link_src[rising], graph.link_rate_bps[rising], minlength=graph.nodes)
@@ -142,6 +146,7 @@ def links_to_npus(src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer], is
         is_npu: bool[nodes], whether each node is an NPU.
     """
     tier = np.where(is_npu, 0, -1)
+    # breadth first, all nodes of a tier at once
     level = 0
     while True:
         reached = np.zeros(len(tier), np.bool_)

@@ -88,6 +88,7 @@ def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
             f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {MAX_CABLES}"
         )
     npu = np.arange(npus)
+    # distance of the numbers of neighbours in each dimension
     stride = [math.prod(sizes[:d]) for d in range(len(sizes))]
     digits = [np.stack([npu // s % n for s, n in zip(stride, sizes, strict=True)], axis=1)]
     nodes = npus
@@ -95,12 +96,15 @@ def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
     for d, dimension in enumerate(dimensions):
         n, own = dimension.size, digits[0][:, d]
         if dimension.kind == "Ring":
+            # a ring of two would have its only cable twice
             starts = npu[own < n - 1] if n == 2 else npu
             a, b = starts, starts + ((own[starts] + 1) % n - own[starts]) * stride[d]
         elif dimension.kind == "FullyConnected":
+            # each pair once, from the lower digit
             a, other = np.nonzero(own[:, None] < np.arange(n))
             b = a + (other - own[a]) * stride[d]
         else:
+            # the number of an NPU without its digit in this dimension is the number of its switch
             a, b = npu, nodes + npu % stride[d] + npu // (stride[d] * n) * stride[d]
             line = digits[0][own == 0].copy()
             line[:, d] = -1
@@ -138,11 +142,13 @@ def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32)
         link_src: int32[links], the sending node of each link.
         link_dst: int32[links], the receiving node of each link.
     """
+    # a pair of nodes as one number, so that searchsorted finds the links of a pair
     link_key = link_src.astype(np.int64) * layout.nodes + link_dst
     order = np.argsort(link_key, kind="stable")
     pair_key, first = np.unique(link_key[order], return_index=True)
     ends = np.concatenate([np.concatenate(layout.cable_a), np.concatenate(layout.cable_b)])
     starts = np.concatenate([np.concatenate(layout.cable_b), np.concatenate(layout.cable_a)])
+    # both directions of every cable of the layout
     expected = np.unique(starts.astype(np.int64) * layout.nodes + ends)
     for pairs, complaint in (
         (np.setdiff1d(expected, pair_key), "are not linked; expected a link"),
@@ -159,6 +165,7 @@ def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32)
     for d, dimension in enumerate(layout.dimensions):
         for nodes, mode_here, neighbours in _neighbours(layout, d, dimension):
             key = nodes[:, None] * layout.nodes + neighbours
+            # a node is no neighbour of itself: a row of a fully connected dimension has a place for its own digit
             block = np.where(neighbours == nodes[:, None], -1, np.searchsorted(pair_key, key))
             mode[nodes, d] = mode_here
             offset[nodes, d] = used + np.arange(len(nodes)) * block.shape[1]

@@ -99,6 +99,7 @@ class GraphBuilder:
             count: The number of parallel cables for each pair.
         """
         columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))
+        # counted before they are repeated, so that too many cables are refused without memory for them
         self._cable_count += count * len(columns[0])
         if self._cable_count > MAX_CABLES:
             raise TopologyError.at(self.name, f"{self._cable_count} cables", f"at most {MAX_CABLES}")
@@ -153,6 +154,7 @@ class GraphBuilder:
         host_of_npu = np.arange(self.npus) if host is None else np.asarray(host)
         if host_of_npu.shape != (self.npus,):
             raise TopologyError(f"host has {host_of_npu.size} entries; expected {self.npus}, one for each NPU")
+        # links 2c and 2c + 1 are the two directions of cable c: link ^ 1 is the reverse of a link
         link_src = np.stack([a, b], axis=1).reshape(-1).astype(np.int32)
         link_dst = np.stack([b, a], axis=1).reshape(-1).astype(np.int32)
         return Graph(
@@ -179,11 +181,14 @@ class GraphBuilder:
     def _with_parallel_nvlinks_as_one(self, cables: Int64) -> Int64:
         """Remove all NVSwitches but the first that join the same nodes; return the cables between what is left."""
         kind = np.concatenate(self._kind)
+        # NVSwitches come first, as merged switches turn further NVLinks into parallel ones
         first = same_switch(kind, cables)
         kept = first == np.arange(len(first))
         if not kept.all():
+            # new number of each node that stays
             number = np.cumsum(kept) - 1
             latency_ps = np.concatenate(self._latency)
+            # the slowest of the merged switches decides, as a striped message waits for its last part
             np.maximum.at(latency_ps, first, latency_ps)
             self._kind, self._latency = [kind[kept]], [latency_ps[kept]]
             self._pod = [np.concatenate(self._pod)[kept]]
@@ -251,10 +256,13 @@ def same_switch(kind: Int64, cables: Int64) -> Int64:
     inside = (kind[cables[:2]] == NVSWITCH).any(axis=0)
     if (kind == NVSWITCH).sum() < 2 or not inside.any():
         return first
+    # each cable in both directions, so that the first row has every NVSwitch with every neighbour
     ends = np.concatenate([cables[:2, inside], cables[1::-1, inside]], axis=1)
     ends = ends[:, kind[ends[0]] == NVSWITCH]
+    # a pair as one number: np.unique sorts integers much faster than rows
     switch, neighbour = np.divmod(np.unique(ends[0] * len(kind) + ends[1]), len(kind))
     bounds = np.flatnonzero(np.diff(switch, prepend=-1))
+    # neighbours are sorted, so that equal sets have equal bytes
     seen: dict[bytes, int] = {}
     for number, joined in zip(switch[bounds].tolist(), np.split(neighbour, bounds[1:]), strict=True):
         first[number] = seen.setdefault(joined.tobytes(), number)
@@ -272,6 +280,7 @@ def striped(kind: Int64, cables: Int64) -> Int64:
     """
     ends = kind[cables[:2]]
     nvlink = ((ends == NVSWITCH) | (ends == NPU)).all(axis=0)
+    # a cable has no direction: the lower end first
     low, high = np.sort(cables[:2, nvlink], axis=0)
     pair, first, of_pair = np.unique(low * len(kind) + high, return_index=True, return_inverse=True)
     if len(pair) == len(low):
@@ -280,6 +289,7 @@ def striped(kind: Int64, cables: Int64) -> Int64:
     rate_bps = np.bincount(of_pair, cables[2, nvlink])  # exact below 2^53 bps, and checked against a lower maximum
     merged[2], merged[3] = np.minimum(rate_bps, 2**53), 0
     np.maximum.at(merged[3], of_pair, cables[3, nvlink])
+    # a merged cable takes the place of its first one, so that numbers of links change as little as possible
     position = np.concatenate([np.flatnonzero(~nvlink), np.flatnonzero(nvlink)[first]])
     return np.concatenate([cables[:, ~nvlink], merged], axis=1)[:, np.argsort(position)]
 

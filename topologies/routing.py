@@ -136,6 +136,7 @@ def path_links(graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike) -> Int64:
 
 def _links_by_table(routing: TableRouting, src: Int64, dst: Int64) -> Int64:
     """Return int64[p]: number of links of the shortest path between any switches of NPUs src and dst, and to them."""
+    # an NPU has few homes (NICs), so that the loop is short and each round handles all pairs
     nearest = np.full(len(src), np.iinfo(np.int64).max)
     for out in range(routing.home.shape[1]):
         for into in range(routing.home.shape[1]):
@@ -150,6 +151,7 @@ def _links_by_dimension(routing: DimensionRouting, src: Int64, dst: Int64) -> In
     """Return int64[p]: number of links from NPUs src to dst over all dimensions: around rings, one, or up and down."""
     links = np.zeros(len(src), np.int64)
     for d, size in enumerate(routing.sizes.tolist()):
+        # int64, as a difference of int32 digits would be negative before the remainder
         ahead = (routing.digit[dst, d].astype(np.int64) - routing.digit[src, d]) % size
         mode = routing.mode[0, d]
         across = np.minimum(ahead, size - ahead) if mode == RING else np.where(mode == SINGLE, 2, 1) * (ahead > 0)
@@ -177,10 +179,12 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
     _refuse_direct_links(npus, link_src, link_dst)
     row = np.arange(-npus, nodes - npus, dtype=np.int32)
     row[:npus] = -1
+    # the search goes link by link in order of the sending switch, so that its links are one run of the array
     between = np.flatnonzero((link_src >= npus) & (link_dst >= npus))
     between = between[np.argsort(link_src[between], kind="stable")]
     src, dst = link_src[between] - npus, link_dst[between] - npus
 
+    # only switches with NPUs are destinations of the search: a column for every switch would square the table
     down = np.flatnonzero(link_dst < npus)
     home_node, attach_home = np.unique(link_src[down], return_inverse=True)
     rows = nodes - npus
@@ -206,9 +210,12 @@ def unreachable_pair(npus: int, routing: TableRouting) -> tuple[int, int] | None
     """
     if npus == 1:
         return None
+    # one column per connected part: all homes of a part have the same first home that they reach
     joined_homes = routing.hops[routing.row[routing.home_node]] < UNREACHABLE
+    # the last entry answers for unused homes, whose number is -1
     component = np.append(joined_homes.argmax(axis=1), -1)
     of_npu = np.sort(component[routing.home], axis=1)
+    # NPUs in the same parts are alike, so that pairs of kinds replace pairs of NPUs, of which there may be 10^11
     kinds, first = np.unique(of_npu, axis=0, return_index=True)
     if any(c >= 0 and (kinds == c).any(axis=1).all() for c in kinds[0]):
         return None
@@ -246,11 +253,13 @@ def all_hops(switches: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
     homes = len(home_row)
     seen = np.zeros((switches, (homes + 7) // 8), np.uint8)
     columns = np.arange(homes)
+    # bit 7 of a byte is its first column, as np.unpackbits reads them
     np.bitwise_or.at(seen, (home_row, columns // 8), (128 >> (columns % 8)).astype(np.uint8))
     hops = np.full((switches, homes), UNREACHABLE, np.int8)
     hops[home_row, columns] = 0
     if not len(src):
         return hops
+    # begin of each switch's run of links, for reduceat, which combines a run at once
     first = np.flatnonzero(np.diff(src, prepend=-1))
     frontier = seen.copy()
     for level in range(1, UNREACHABLE + 1):
@@ -261,6 +270,7 @@ def all_hops(switches: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
             return hops
         if level > _MAX_HOPS:
             break
+        # one assignment per level writes all pairs at that distance; a queue per home would be a Python loop
         seen |= frontier
         hops[np.unpackbits(frontier, axis=1, count=homes).view(bool)] = level
     raise TopologyError(f"a path of more than {_MAX_HOPS} links between switches; expected a shorter one")
@@ -300,11 +310,13 @@ def _attach(
 ) -> tuple[Int32, Int32]:
     """Return fields home and attach_set, int32[npus, H] each, and add to `sets` the port sets from homes to NPUs."""
     # npu, column, link: NPU, column of the home and number of each link from a home to an NPU.
+    # by NPU, then home, then link: parallel links to one home become one set, in ascending order
     order = np.lexsort((link, column, npu))
     key = np.stack([npu[order], column[order]])
     first = np.flatnonzero((np.diff(key, axis=1, prepend=-1) != 0).any(axis=0))
     number = sets.add(np.diff(first, append=len(order)), link[order])
     owner, home_column = key[:, first]
+    # place among the homes of the same NPU, since `owner` is sorted
     slot = np.arange(len(first)) - np.searchsorted(owner, owner)
     width = int(slot.max(initial=0)) + 1
     home = np.full((npus, width), -1, np.int32)
@@ -329,7 +341,9 @@ def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], se
     for row, low, high in zip(range(len(hops)), bounds[:-1], bounds[1:], strict=True):
         if low == high:
             continue
+        # bool[links of the switch, homes]: whether the link's end is one hop nearer to the home
         nearer = hops[dst[low:high]] == hops[row] - 1
+        # homes behind the same links share one set: a leaf of a fat tree has two, whatever the number of homes
         patterns, pattern_of = _distinct_columns(nearer)
         sizes = patterns.sum(axis=0)
         used = np.flatnonzero(sizes)
@@ -344,6 +358,7 @@ def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], se
 
 def _distinct_columns(bits: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Int64]:
     """Return the distinct columns of a matrix of bits, and the index of each column among them."""
+    # columns as words of 64 bits: np.unique compares a word at a time, and sorts a single one without a record type
     packed = np.packbits(bits, axis=0).T
     padded = np.zeros((packed.shape[0], -(-packed.shape[1] // 8) * 8), np.uint8)
     padded[:, : packed.shape[1]] = packed
@@ -376,10 +391,12 @@ def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
     between = np.flatnonzero(up & (graph.link_src >= graph.npus) & (graph.link_dst >= graph.npus))
     between = between[np.argsort(graph.link_src[between], kind="stable")]
     src, dst = graph.link_src[between] - graph.npus, graph.link_dst[between] - graph.npus
+    # the old sets keep their numbers, so that rows of the old tables stay valid where a path is lost
     sets = PortSets()
     sets.add(np.diff(original.set_ptr), original.set_link.astype(np.intp))
     hops = all_hops(graph.nodes - graph.npus, original.home_node - graph.npus, src, dst)
     next_set = next_sets(hops, src, dst, between, sets)
+    # pairs that the failure separates
     cut = (hops == UNREACHABLE) & (original.hops < UNREACHABLE)
     if cut.any():
         behind = 1 + int(hops[hops < UNREACHABLE].max())  # above the hops of every path that is left
@@ -396,6 +413,7 @@ def _attached_without(original: TableRouting, is_up: np.ndarray, sets: PortSets)
     """Return fields home and attach_set of the original routing without links that are down."""
     home, attach_set = original.home.copy(), original.attach_set.copy()
     set_of_link = np.repeat(np.arange(len(original.set_ptr) - 1), np.diff(original.set_ptr))
+    # few NPUs have a link that is down, so that a loop over them is short
     touched = np.unique(set_of_link[~is_up[original.set_link]])
     for npu in np.flatnonzero(np.isin(original.attach_set, touched).any(axis=1)).tolist():
         slots = [slot for slot in range(home.shape[1]) if home[npu, slot] >= 0]

@@ -115,10 +115,12 @@ def build(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Gra
     nvswitch, leaf = _add_units(builder, arguments, counts, pod_of_unit)
     builder.add_cables(npu, nvswitch[host], arguments.nvlink_rate, arguments.nvlink_delay)
     nic = place // (arguments.gpus_per_host // counts.nics)
+    # a link per GPU, as the graph has no NICs: a share of the NIC's rate, even while the others are silent
     share_bps = arguments.rate * counts.nics // arguments.gpus_per_host  # of the NIC that some GPUs share
     for plane in range(arguments.ports):
         builder.add_cables(npu, leaf[unit, plane, nic % counts.rails], share_bps, arguments.delay)
     if arguments.forwarding:
+        # all leaves of the server's unit, in every plane and rail
         own = leaf[np.arange(counts.hosts) // counts.per_unit].reshape(counts.hosts, -1)
         builder.add_cables(np.repeat(nvswitch, own.shape[1]), own.reshape(-1), arguments.rate, arguments.delay)
     if counts.spines:
@@ -195,6 +197,7 @@ def _add_spines_and_cores(builder: GraphBuilder, arguments: Arguments, counts: _
         core = builder.add_switches("core", counts.core_planes * counts.cores, latency_ps=latency_ps)
         core_rate = arguments.core_rate or uplink_rate
         core_delay = uplink_delay if arguments.core_delay is None else arguments.core_delay
+        # spine j of every group has the cores of plane j mod core_planes
         plane_of = np.tile(np.arange(counts.spines) % counts.core_planes, len(spine))
         above = core.reshape(counts.core_planes, counts.cores)[plane_of]
         below = np.repeat(np.concatenate(spine), counts.cores)

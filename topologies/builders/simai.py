@@ -71,6 +71,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     latency = np.where(kind == NVSWITCH, arguments.nvswitch_latency, arguments.switch_latency)
     names = [f"{'nvswitch' if k == NVSWITCH else 'switch'} {number}" for k, number in zip(kind, switch, strict=True)]
     builder.add_named_switches(names, latency_ps=latency, kind=kind)
+    # the file mixes numbers of GPUs and switches; a graph has NPUs first
     node_of = np.full(nodes, _LEFT_OUT)
     node_of[np.concatenate([gpus, switch])] = np.arange(len(gpus) + len(switch))
     numbered = [(number, line) for number, line in enumerate(lines[2:], 3) if line.strip()]
@@ -78,6 +79,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     if len(cables) < links:
         raise TopologyError.at(name, f"{len(cables)} links found", f"{links} of the header")
     if arguments.parallel_links == "last":
+        # a dict keeps the last value of a key, as ns-3's routing keeps the last link between two nodes
         cables = list({(min(cable[:2]), max(cable[:2])): cable for cable in cables}.values())
     if cables:
         a, b, rate_bps, delay_ps = np.array(cables, np.int64).T
