@@ -43,13 +43,22 @@ class Measured(CheckpointFolder):
         self.listening_s = time.monotonic()
 
     def write(self, name: str, state: SavedState) -> None:
-        """As Checkpoints.write."""
+        """As Checkpoints.write.
+
+        Args:
+            name: The name of the part.
+            state: The state of a process.
+        """
         self.first_part_s = min(self.first_part_s, time.monotonic())
         super().write(name, state)
 
 
 def measure(name: str) -> None:
-    """Print a row of the table for a benchmark."""
+    """Print a row of the table for a benchmark.
+
+    Args:
+        name: The name of the benchmark.
+    """
     bench = BENCHES[name]
     graph = topologies.build(bench.spec)
     program = bench.program(graph, LARGER * bench.size_bytes, 1)
@@ -85,7 +94,11 @@ def measure(name: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table."""
+    """Print the table.
+
+    Args:
+        arguments: The words of the command line; None means those of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("benchmarks", nargs="*", default=["permutation", "roce", "allreduce"])
     given = parser.parse_args(arguments)

@@ -36,7 +36,14 @@ NCCL = {"all-reduce": ("nccl:algo=ring", "nccl:algo=tree"), "all-gather": ("nccl
 
 
 def times_ps(graph: Graph, kind: str, algorithm: str, groups: list[tuple[int, ...]]) -> Iterator[int]:
-    """Yield the finish time in ps of a collective of each group at once: by packets, as messages, as coupled flows."""
+    """Yield the finish time in ps of a collective of each group at once: by packets, as messages, as coupled flows.
+
+    Args:
+        graph: The fabric.
+        kind: The kind of the collective.
+        algorithm: The text of the algorithm.
+        groups: The members of each group.
+    """
     node = coll_node(0, kind, CollectiveCommType(KINDS.index(kind)), SIZE_BYTES, pg_name="group")
     how = CollectiveSettings({kind: algorithm}, all_gather_size="total")
     trace, families = np.zeros(graph.npus, np.int32), {"group": tuple(groups)}
@@ -50,7 +57,13 @@ def times_ps(graph: Graph, kind: str, algorithm: str, groups: list[tuple[int, ..
 
 
 def errors(fabric: str, kind: str, algorithm: str) -> tuple[list[float], list[float]]:
-    """Return how far steps, and coupled flows, are from packets in %, in all runs that the algorithm supports."""
+    """Return how far steps, and coupled flows, are from packets in %, in all runs that the algorithm supports.
+
+    Args:
+        fabric: The text of the topology.
+        kind: The kind of the collective.
+        algorithm: The text of the algorithm.
+    """
     steps, coupled = [], []
     for ratio in RATIOS:
         graph = topologies.build(FABRICS[fabric].format(UPLINKS[fabric] // ratio))
@@ -65,7 +78,11 @@ def errors(fabric: str, kind: str, algorithm: str) -> tuple[list[float], list[fl
 
 
 def main(kinds: list[str]) -> None:
-    """Print the table."""
+    """Print the table.
+
+    Args:
+        kinds: The kinds of collectives, one part of the table each.
+    """
     columns = [f"{name}, {how}" for name in FABRICS for how in ("steps", "coupled")]
     sys.stdout.write(f"| collective | {' | '.join(columns)} |\n| --- |{' --- |' * len(columns)}\n")
     for kind in kinds or ["all-reduce", "all-gather", "all-to-all"]:

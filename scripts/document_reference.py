@@ -198,7 +198,11 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def with_tables(markdown: str) -> str:
-    """Return a page's text with each marker replaced by what it names; an unknown name raises KeyError."""
+    """Return a page's text with each marker replaced by what it names; an unknown name raises KeyError.
+
+    Args:
+        markdown: The text of the page, with markers.
+    """
     return _MARKER.sub(lambda marker: TABLES[marker[1]](), markdown)
 
 

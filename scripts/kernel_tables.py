@@ -42,8 +42,13 @@ CLASSES = (
 
 
 def results(gpus: Sequence[str], row_count: int, seed: int) -> Iterator[tuple[str, str, int, float, float, float]]:
-    """Yield GPU, class, number of rows, geometric mean of the ratio, mean absolute error, and spread."""
-    # row_count: number of rows of each class that are drawn from NVIDIA's tables with `seed`.
+    """Yield GPU, class, number of rows, geometric mean of the ratio, mean absolute error, and spread.
+
+    Args:
+        gpus: The names of the GPUs.
+        row_count: The number of rows of each class that are drawn from NVIDIA's tables.
+        seed: The seed of the draw.
+    """
     root = nvidia.folder()
     if root is None:
         raise SystemExit(f"{nvidia.PACKAGE} is not installed; expected {nvidia.INSTALL}")

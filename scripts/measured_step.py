@@ -44,7 +44,11 @@ class Comparison(NamedTuple):
 
 
 def measured(trace_file: Path) -> tuple[int, Rank]:
-    """Return the number and the last step of a rank, from its Kineto trace (JSON)."""
+    """Return the number and the last step of a rank, from its Kineto trace (JSON).
+
+    Args:
+        trace_file: The Kineto trace of one rank.
+    """
     document = json.loads(trace_file.read_text(encoding="utf-8", errors="replace"), strict=False)
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
     step = [event for event in events if event["name"].startswith("ProfilerStep#")][-1]
@@ -57,7 +61,12 @@ def measured(trace_file: Path) -> tuple[int, Rank]:
 
 
 def compare(ranks: dict[int, Rank], run_folder: Path) -> Comparison:
-    """Compare a run's results with the ranks' measured steps; a rank's k-th collective is its k-th NCCL kernel."""
+    """Compare a run's results with the ranks' measured steps; a rank's k-th collective is its k-th NCCL kernel.
+
+    Args:
+        run_folder: The results folder of the run.
+        ranks: The measured step of each rank, by its number.
+    """
     columns = ["npu", "name", "kind", "group", "start_ps", "finish_ps"]
     rows = pq.read_table(run_folder / "nodes.parquet", columns=columns).to_pylist()
     members = {row["group"]: row["members"] for row in pq.read_table(run_folder / "collectives.parquet").to_pylist()}
@@ -141,7 +150,11 @@ def table(comparison: Comparison) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the comparison."""
+    """Run the comparison.
+
+    Args:
+        arguments: The words of the command line; None means those of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("-t", "--topology", default="dgx-a100:npus=8")

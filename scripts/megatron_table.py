@@ -57,7 +57,12 @@ class Line(NamedTuple):
     other_s: float
 
     def at(self, products: float, others: float) -> float:
-        """Return the time in seconds at the given shares."""
+        """Return the time in seconds at the given shares.
+
+        Args:
+            products: The share of the peak rate that matrix products reach.
+            others: The share of the memory bandwidth that other operators reach.
+        """
         return self.fixed_s + self.product_s / products + self.other_s / others
 
 

@@ -93,23 +93,41 @@ class NcclTable(NamedTuple):
 
 
 def marked(measured_us: Sequence[float]) -> list[bool]:
-    """Return bool per row of a table: whether it takes far longer than a larger buffer of the same collective."""
+    """Return bool per row of a table: whether it takes far longer than a larger buffer of the same collective.
+
+    Args:
+        measured_us: The measured times in microseconds, a row per size.
+    """
     of_kind = [measured_us[first : first + len(SIZES)] for first in range(0, len(measured_us), len(SIZES))]
     return [us > MARKED * min(times[place:]) for times in of_kind for place, us in enumerate(times)]
 
 
 def names(table: NcclTable) -> list[str]:
-    """Return the name of each row."""
+    """Return the name of each row.
+
+    Args:
+        table: The table of NCCL's measured times.
+    """
     return [f"{table.machine}, {table.gpus} GPUs, {kind}, {shown(size)}" for kind in KINDS for size in SIZES]
 
 
 def shown(size_bytes: int) -> str:
-    """Return a size in KiB or MiB."""
+    """Return a size in KiB or MiB.
+
+    Args:
+        size_bytes: The size in bytes.
+    """
     return f"{size_bytes >> 10} KiB" if size_bytes < 1 << 20 else f"{size_bytes >> 20} MiB"
 
 
 def lines(table: NcclTable, predicted_us: Sequence[float], measured_us: Sequence[float]) -> list[str]:
-    """Return the table as Markdown, a row per size: predicted time, measured time (if known) and error of each kind."""
+    """Return the table as Markdown, a row per size: predicted time, measured time (if known) and error of each kind.
+
+    Args:
+        table: The table of NCCL's measured times.
+        predicted_us: The predicted times in microseconds, in the order of the rows.
+        measured_us: The measured times in microseconds, in the order of the rows.
+    """
     marks = marked(measured_us) if measured_us else [False] * len(predicted_us)
 
     def cell(row: int) -> str:

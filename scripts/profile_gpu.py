@@ -97,16 +97,31 @@ class Bench:
         }
 
     def tensor(self, *shape: int, grad: bool = False) -> torch.Tensor:
-        """Return normally distributed bf16 values, as in a model: zeros would draw less power and run faster."""
+        """Return normally distributed bf16 values, as in a model: zeros would draw less power and run faster.
+
+        Args:
+            shape: The sizes of the dimensions.
+            grad: Whether gradients are computed for the values.
+        """
         drawn = torch.float32 if math.prod(shape) < 1 << 28 else torch.bfloat16
         return torch.randn(shape, dtype=drawn, device=self.device).to(torch.bfloat16).requires_grad_(grad)
 
     def integers(self, limit: int, *shape: int) -> torch.Tensor:
-        """Return random whole numbers below `limit`."""
+        """Return random whole numbers below `limit`.
+
+        Args:
+            limit: The number below which all values are.
+            shape: The sizes of the dimensions.
+        """
         return torch.randint(limit, shape, device=self.device)
 
     def run(self, family_name: str, cases: Iterator[Case]) -> None:
-        """Measure the operators of a family until time is up, and rewrite the table."""
+        """Measure the operators of a family until time is up, and rewrite the table.
+
+        Args:
+            family_name: The name of the family of operators.
+            cases: The operators to measure, with their shapes.
+        """
         start_s = time.monotonic()
         count = len(self.rows)
         for case in cases:
@@ -240,7 +255,11 @@ def _driver() -> str:
 
 
 def gemms(bench: Bench) -> Iterator[Case]:
-    """Yield products of models' layers by tokens (forward, gradients of inputs and weights), then a grid of sizes."""
+    """Yield products of models' layers by tokens (forward, gradients of inputs and weights), then a grid of sizes.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     shapes: list[tuple[int, int, int]] = []
     layers = ((4608, 12288), (12288, 1536), (6144, 12288), (12288, 6144), (1280, 8192), (8192, 1024), (7168, 8192))
     layers += ((8192, 3584), (3072, 4096), (4096, 4096), (14336, 4096), (4096, 14336), (2304, 2304), (9216, 2304))
@@ -267,7 +286,11 @@ def _gemm(bench: Bench, m: int, n: int, k: int) -> Callable[[], Any]:
 
 
 def fp8_gemms(bench: Bench) -> Iterator[Case]:
-    """Yield fp8 products with one scale per matrix, where PyTorch and the GPU support them."""
+    """Yield fp8 products with one scale per matrix, where PyTorch and the GPU support them.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     sizes = (512, 2048, 4096, 8192)
     shapes = [(m, n, k) for m in (2048, 8192) for n in sizes for k in sizes]
     shapes += [(2048, 4608, 12288), (2048, 12288, 1536), (8192, 14336, 4096), (8192, 4096, 14336)]
@@ -286,7 +309,11 @@ def _fp8_gemm(bench: Bench, m: int, n: int, k: int) -> Callable[[], Any]:
 
 
 def batched_gemms(bench: Bench) -> Iterator[Case]:
-    """Yield the batched products of unfused attention: scores, then values."""
+    """Yield the batched products of unfused attention: scores, then values.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     shapes = [(batch, s, s, d) for batch in (8, 32, 128) for s in (512, 2048) for d in (64, 128)]
     shapes += [(batch, s, d, s) for batch in (8, 32, 128) for s in (512, 2048) for d in (64, 128)]
     for batch, m, n, k in [(2, 16, 16, 8)] if bench.tiny else shapes:
@@ -300,7 +327,11 @@ def batched_gemms(bench: Bench) -> Iterator[Case]:
 
 
 def grouped_gemms(bench: Bench) -> Iterator[Case]:
-    """Yield products of experts with evenly divided rows."""
+    """Yield products of experts with evenly divided rows.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     shapes = [(g, m, n, k) for g in (8, 32) for m in (2048, 8192, 32768) for n, k in ((2048, 2048), (4096, 2048))]
     shapes += [(g, m, n, k) for g in (8, 32) for m in (2048, 8192, 32768) for n, k in ((7168, 2048), (4096, 7168))]
     for groups, m, n, k in [(2, 32, 32, 16)] if bench.tiny else shapes:
@@ -316,7 +347,11 @@ def grouped_gemms(bench: Bench) -> Iterator[Case]:
 
 
 def attentions(bench: Bench) -> Iterator[Case]:
-    """Yield fused attention, forward and backward: shapes of papers, of models, and of decoding."""
+    """Yield fused attention, forward and backward: shapes of papers, of models, and of decoding.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     shapes = [
         (16384 // s, 2048 // d, 2048 // d, s, s, d) for s in (512, 1024, 2048, 4096, 8192, 16384) for d in (64, 128)
     ]
@@ -392,7 +427,11 @@ def _backward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def latent_attentions(bench: Bench) -> Iterator[Case]:
-    """Yield decoding on compressed keys that also are the values and that all heads share (DeepSeek-V2)."""
+    """Yield decoding on compressed keys that also are the values and that all heads share (DeepSeek-V2).
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     shapes = [(batch, heads, 1, keys, 512, 64) for batch in (1, 16, 64) for heads in (16, 128) for keys in (2048, 8192)]
     for shape in [(1, 2, 1, 16, 8, 4)] if bench.tiny else shapes:
         batch, heads, queries, keys, rank, rope = shape
@@ -415,7 +454,11 @@ def _latent(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def copies(bench: Bench) -> Iterator[Case]:
-    """Yield sequential copies of tensors, one launch each."""
+    """Yield sequential copies of tensors, one launch each.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     shapes = [(count, values) for count in (16, 256) for values in (1 << 14, 1 << 18, 1 << 22)]
     for count, values in [(2, 32)] if bench.tiny else shapes:
         make = functools.partial(_copies, bench, count, values)
@@ -435,7 +478,11 @@ def _copies(bench: Bench, count: int, values_per_tensor: int) -> Callable[[], An
 
 
 def rows_of_values(bench: Bench) -> Iterator[Case]:
-    """Yield norms and softmax, forward and backward."""
+    """Yield norms and softmax, forward and backward.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     columns = (1024, 4096, 8192, 16384)
     shapes = [(rows, c) for rows in (256, 2048, 16384) for c in columns] + [(2048, 12288), (16, 8192), (65536, 2048)]
     kinds = {"norm": (_norm, 2), "norm-backward": (_norm_backward, 3)}
@@ -470,7 +517,11 @@ def _softmax_backward(bench: Bench, rows: int, columns: int) -> Callable[[], Any
 
 
 def elementwise(bench: Bench) -> Iterator[Case]:
-    """Yield one read and one write (activation), two reads and one write (residual), and dropout with its mask."""
+    """Yield one read and one write (activation), two reads and one write (residual), and dropout with its mask.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     sizes = (1, 1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
     for values in (1, 256) if bench.tiny else sizes:
 
@@ -492,7 +543,11 @@ def elementwise(bench: Bench) -> Iterator[Case]:
 
 
 def lookups(bench: Bench) -> Iterator[Case]:
-    """Yield embedding forward and backward, permutation of rows, and routing."""
+    """Yield embedding forward and backward, permutation of rows, and routing.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     vocab = 64 if bench.tiny else 32000
     tokens_and_hidden = [(t, h) for t in (2048, 16384) for h in (2048, 4096, 8192, 12288)]
     kinds = {"embedding": (_embedding, 2), "embedding-backward": (_embedding_backward, 3), "permute": (_permute, 2)}
@@ -537,7 +592,11 @@ def _routing(bench: Bench, tokens: int, experts: int, top_k: int) -> Callable[[]
 
 
 def losses(bench: Bench) -> Iterator[Case]:
-    """Yield cross-entropy, forward and backward in one call, as in PyTorch."""
+    """Yield cross-entropy, forward and backward in one call, as in PyTorch.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     shapes = [(t, v) for t in (2048, 8192) for v in (4000, 16032, 32000, 50304)]
     for tokens, columns in [(8, 32)] if bench.tiny else shapes:
 
@@ -549,7 +608,11 @@ def losses(bench: Bench) -> Iterator[Case]:
 
 
 def optimizers(bench: Bench) -> Iterator[Case]:
-    """Yield fused fp32 Adam steps: 16 bytes read (weight, gradient, two moments), 12 written per parameter."""
+    """Yield fused fp32 Adam steps: 16 bytes read (weight, gradient, two moments), 12 written per parameter.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
     for parameters in (256,) if bench.tiny else (1 << 20, 1 << 24, 1 << 26, 1 << 28, 1 << 30):
 
         def make(parameters: int = parameters) -> Callable[[], Any]:
@@ -577,7 +640,11 @@ FAMILIES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the families of operators that the command line chooses; return the exit code."""
+    """Measure the families of operators that the command line chooses; return the exit code.
+
+    Args:
+        arguments: The words of the command line; None means those of the process.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--out", required=True, metavar="FILE.csv", help="file for the table")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cuda, cuda:1 or cpu")

@@ -67,7 +67,12 @@ def main() -> None:
 
 
 def divided(npus: int, ranks: int) -> Any:  # noqa: ANN401 - int32[nodes]
-    """Return the LP of each node, one LP per rank, for traffic from everywhere to everywhere."""
+    """Return the LP of each node, one LP per rank, for traffic from everywhere to everywhere.
+
+    Args:
+        npus: The number of NPUs.
+        ranks: The number of ranks.
+    """
     graph = topologies.build(FABRIC.format(npus=npus))
     return divide(graph, ranks, DEFAULT_METHOD, Load(uniform(graph), "", None, 0.0), pdes.Settings())[0].owner
 

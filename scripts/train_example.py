@@ -29,7 +29,11 @@ class Layer(nn.Module):
         self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the output [tokens, hidden] for an input of the same shape."""
+        """Return the output [tokens, hidden] for an input of the same shape.
+
+        Args:
+            x: The input, [tokens, hidden].
+        """
         normed = self.norm1(x)
         x = x + self.attention(normed, normed, normed, need_weights=False)[0]
         return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))

@@ -240,12 +240,21 @@ GROUPS = tuple(_groups())
 
 
 def errors_of(group: Group, values: Sequence[float]) -> list[float]:
-    """Return the signed relative errors in the order of the figures."""
+    """Return the signed relative errors in the order of the figures.
+
+    Args:
+        group: The published figures of one comparison.
+        values: The predicted values in the order of the figures.
+    """
     return [value / row["published"] - 1 for row, value in zip(group.rows, values, strict=not group.tables)]
 
 
 def page(recorded_by_group: dict[str, Any]) -> str:
-    """Return docs/explanation/validation.md with the values recorded for each group."""
+    """Return docs/explanation/validation.md with the values recorded for each group.
+
+    Args:
+        recorded_by_group: The recorded results by the name of their group.
+    """
     parts = [_INTRODUCTION, "| group | figures | mean | worst | run |\n| --- | --- | --- | --- | --- |"]
     for group in GROUPS:
         absolute = [abs(error) for error in errors_of(group, recorded_by_group[group.name]["values"])] or [math.nan]
@@ -305,7 +314,11 @@ def _picture(group: Group) -> str:
 
 
 def plots(recorded_by_group: dict[str, Any]) -> dict[str, str]:
-    """Return the picture of each group as SVG, by the group's name."""
+    """Return the picture of each group as SVG, by the group's name.
+
+    Args:
+        recorded_by_group: The recorded results by the name of their group.
+    """
     pictures = {}
     for group in GROUPS:
         published = [row["published"] for row in group.rows]
@@ -336,7 +349,13 @@ def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: s
 
 
 def write(recorded_by_group: dict[str, Any], record_file: Path = RECORDED, page_file: Path = PAGE) -> None:
-    """Replace the file of recorded results, and write the page once no group is missing."""
+    """Replace the file of recorded results, and write the page once no group is missing.
+
+    Args:
+        recorded_by_group: The recorded results by the name of their group.
+        record_file: The JSON file of recorded results.
+        page_file: The page of the documentation.
+    """
     ordered = {group.name: recorded_by_group[group.name] for group in GROUPS if group.name in recorded_by_group}
     written = record_file.with_suffix(".new")
     written.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
