@@ -170,7 +170,11 @@ def compiled_c_function(dispatched, parameters):
 
 
 def type_of_primitive(name):
-    """Return Numba's type of a primitive."""
+    """Return Numba's type of a primitive.
+
+    Args:
+        name: The name of a function of `compiling.primitives`.
+    """
     return _type_of(getattr(primitives, name))
 
 

@@ -67,6 +67,9 @@ class KernelFolder:
         """Return the content of a file after its digest; None if the file is missing, or others could have written it.
 
         An incomplete file is removed.
+
+        Args:
+            file_name: The name of the file in this folder.
         """
         data = self._data(file_name)
         content = None if data is None else opened(data)
@@ -76,12 +79,21 @@ class KernelFolder:
         return content
 
     def is_intact(self, file_name: str) -> bool:
-        """Return whether a file exists and matches its digest."""
+        """Return whether a file exists and matches its digest.
+
+        Args:
+            file_name: The name of the file in this folder.
+        """
         data = self._data(file_name)
         return data is not None and opened(data) is not None
 
     def write(self, file_name: str, content: bytes) -> None:
-        """Write a digest and `content` to a file. A failure is recorded in FAILURES and raises no error."""
+        """Write a digest and `content` to a file. A failure is recorded in FAILURES and raises no error.
+
+        Args:
+            file_name: The name of the file in this folder.
+            content: The bytes to keep.
+        """
         if have_changed():  # the content may be of sources that the folder's name does not stand for
             FAILURES.append(f"{self.path / file_name}: {_CHANGED}")
             return
@@ -124,13 +136,22 @@ def _settled_cache() -> tuple[KernelFolder, str]:
 
 
 def last_compilation_s(kernel: Callable[..., Any]) -> float | None:
-    """Return the seconds that the last compilation with a main kernel took on this machine; None if unknown."""
+    """Return the seconds that the last compilation with a main kernel took on this machine; None if unknown.
+
+    Args:
+        kernel: A main kernel.
+    """
     content = settle(_base(), _TIMES)[0].read(code_name(kernel)) or b""
     return float(content) if re.fullmatch(rb"[0-9]{1,6}\.[0-9]", content) else None
 
 
 def note_compilation(kernel: Callable[..., Any], seconds: float) -> None:
-    """Keep the seconds that a compilation took, whatever the version of the sources, for `last_compilation_s`."""
+    """Keep the seconds that a compilation took, whatever the version of the sources, for `last_compilation_s`.
+
+    Args:
+        kernel: The main kernel that was compiled.
+        seconds: The wall time of the compilation.
+    """
     settle(_base(), _TIMES)[0].write(code_name(kernel), f"{seconds:.1f}".encode())
 
 

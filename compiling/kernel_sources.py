@@ -25,7 +25,11 @@ _PACKAGES = tuple(f"nadi.{folder.replace('/', '.')}." for folder in FOLDERS)
 
 
 def are_hashed(module: str) -> bool:
-    """Return whether a module's file is among the sources."""
+    """Return whether a module's file is among the sources.
+
+    Args:
+        module: The full name of a module.
+    """
     return f"{module}.".startswith(_PACKAGES)
 
 
@@ -34,6 +38,9 @@ def hash_of_plug_in(module_name: str) -> str:
     """Return a hash of a plug-in's source and path; "" if its kernels may depend on other files that are not hashed.
 
     `inputs.plug_ins` keeps the source that a module runs in its attribute `__source__`.
+
+    Args:
+        module_name: The name by which the plug-in is imported.
     """
     module = sys.modules.get(module_name)
     source = getattr(module, "__source__", None)

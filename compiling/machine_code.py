@@ -23,13 +23,24 @@ _INT64 = np.dtype(np.int64)
 def keep(folder: KernelFolder, function: Callable[..., Any], parameters: str, symbol: str, code: bytes) -> None:
     """Write a compiled function to the cache: `symbol`, its name in C, and `code`, the bytes of its ELF object.
 
-    parameters: types of its parameters, one letter each, as `c_function` takes them.
+    Args:
+        folder: The folder of compiled kernels.
+        function: The Python function.
+        parameters: A letter for the type of each parameter, as for `c_function`.
+        symbol: The name of the compiled function in C.
+        code: The bytes of its ELF object.
     """
     folder.write(_file_name(function, parameters), symbol.encode() + b"\n" + code)
 
 
 def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) -> int | None:
-    """Link a function of the cache, with types as c_function takes them; return its address, None if it is absent."""
+    """Link a function of the cache, with types as c_function takes them; return its address, None if it is absent.
+
+    Args:
+        folder: The folder of compiled kernels.
+        function: The Python function.
+        parameters: A letter for the type of each parameter, as for `c_function`.
+    """
     content = folder.read(_file_name(function, parameters))
     if content is None:
         return None
@@ -43,8 +54,12 @@ def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) ->
 def c_function(address: int, parameters: str) -> Callable[..., int]:
     """Return a Python function that calls a kernel's C function with integers and int64 arrays.
 
-    parameters: "i" is an int64; "a" is the address of an array's entry, which holds its address and its length, as in
-    the directory of a record (`compiling.records`). It returns the kernel's result, or 0 for kernels without result.
+    The entry of an array holds its address and its length, as in the directory of a record (`compiling.records`). The
+    function returns the kernel's result, or 0 for kernels without result.
+
+    Args:
+        address: The address of the compiled function.
+        parameters: A letter for each parameter: "i" for an int64, "a" for the entry of an array.
     """
     types = [ctypes.c_int64 if parameter == "i" else ctypes.c_void_p for parameter in parameters]
     kernel = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(address)

@@ -11,7 +11,11 @@ from nadi.compiling.records import item_pointer
 
 @intrinsic
 def trailing_zeros(_typing_context, _x):
-    """Return the number of trailing zero bits of an int64, with the machine's instruction."""
+    """Return the number of trailing zero bits of an int64, with the machine's instruction.
+
+    Args:
+        _x: The int64 to examine, which is not 0.
+    """
 
     def codegen(_context, builder, _signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -21,7 +25,11 @@ def trailing_zeros(_typing_context, _x):
 
 @intrinsic
 def leading_zeros(_typing_context, _x):
-    """Return the number of leading zero bits of an int64, with the machine's instruction."""
+    """Return the number of leading zero bits of an int64, with the machine's instruction.
+
+    Args:
+        _x: The int64 to examine, which is not 0.
+    """
 
     def codegen(_context, builder, _signature, args):
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -34,7 +42,13 @@ CACHE_LINE = 64  # bytes of a cache line on x86-64 and most Arm processors
 
 @intrinsic
 def prefetch(_typing_context, array, _index, _line):
-    """Prefetch cache line `_line` (counted from the item's start) of item `_index` of an array."""
+    """Prefetch cache line `_line` (counted from the item's start) of item `_index` of an array.
+
+    Args:
+        array: The type of the array.
+        _index: The number of the item.
+        _line: The number of the cache line, counted from the start of the item.
+    """
 
     def codegen(context, builder, signature, args):
         i32, i64, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
@@ -50,7 +64,12 @@ def prefetch(_typing_context, array, _index, _line):
 
 @intrinsic
 def clear_row(_typing_context, array, _index):
-    """Set all bytes of row `_index` of an array to zero."""
+    """Set all bytes of row `_index` of an array to zero.
+
+    Args:
+        array: The type of the array of rows.
+        _index: The number of the row.
+    """
 
     def codegen(context, builder, signature, args):
         row = item_pointer(context, builder, signature, args)
@@ -62,7 +81,14 @@ def clear_row(_typing_context, array, _index):
 
 @intrinsic
 def copy_row(_typing_context, into, _at, rows, _index):
-    """Copy row `_index` of `rows` to row `_at` of `into`, an array of the same kind."""
+    """Copy row `_index` of `rows` to row `_at` of `into`, an array of the same kind.
+
+    Args:
+        into: The type of the array that gets the row.
+        _at: The number of the row to overwrite.
+        rows: The type of the array that has the row.
+        _index: The number of the row to copy.
+    """
 
     def codegen(context, builder, signature, args):
         target = item_pointer(context, builder, signature, args)
@@ -75,7 +101,11 @@ def copy_row(_typing_context, into, _at, rows, _index):
 
 @intrinsic
 def load_unaligned(_typing_context, _address):
-    """Return the int64 at an address that need not be a multiple of eight."""
+    """Return the int64 at an address that need not be a multiple of eight.
+
+    Args:
+        _address: The address of the first byte.
+    """
 
     def codegen(_context, builder, _signature, args):
         return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
@@ -85,7 +115,12 @@ def load_unaligned(_typing_context, _address):
 
 @intrinsic
 def store_unaligned(_typing_context, _address, _value):
-    """Store an int64 at an address that need not be a multiple of eight."""
+    """Store an int64 at an address that need not be a multiple of eight.
+
+    Args:
+        _address: The address of the first byte.
+        _value: The int64 to store.
+    """
 
     def codegen(context, builder, _signature, args):
         builder.store(args[1], builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
@@ -96,7 +131,12 @@ def store_unaligned(_typing_context, _address, _value):
 
 @intrinsic
 def call_hook(_typing_context, _address, *arguments):
-    """Call the C function at an address with int64 arguments, and return its int64 result."""
+    """Call the C function at an address with int64 arguments, and return its int64 result.
+
+    Args:
+        _address: The address of the C function.
+        arguments: The types of the arguments, all int64.
+    """
     count = len(arguments)
 
     def codegen(_context, builder, _signature, args):
@@ -109,7 +149,12 @@ def call_hook(_typing_context, _address, *arguments):
 
 @intrinsic
 def load_acquire(_typing_context, array, _index):
-    """Load int64 `_index` of an array atomically; later reads see what the thread that released it wrote before."""
+    """Load int64 `_index` of an array atomically; later reads see what the thread that released it wrote before.
+
+    Args:
+        array: The type of the array of int64.
+        _index: The number of the item.
+    """
 
     def codegen(context, builder, signature, args):
         return builder.load_atomic(item_pointer(context, builder, signature, args), "acquire", 8)
@@ -119,7 +164,13 @@ def load_acquire(_typing_context, array, _index):
 
 @intrinsic
 def store_release(_typing_context, array, _index, _value):
-    """Store a value as int64 `_index` of an array atomically, after all earlier writes of this thread."""
+    """Store a value as int64 `_index` of an array atomically, after all earlier writes of this thread.
+
+    Args:
+        array: The type of the array of int64.
+        _index: The number of the item.
+        _value: The int64 to store.
+    """
 
     def codegen(context, builder, signature, args):
         builder.store_atomic(args[2], item_pointer(context, builder, signature, args), "release", 8)
@@ -130,7 +181,13 @@ def store_release(_typing_context, array, _index, _value):
 
 @intrinsic
 def fetch_add(_typing_context, array, _index, _value):
-    """Add a value to int64 `_index` of an array atomically, and return the previous value."""
+    """Add a value to int64 `_index` of an array atomically, and return the previous value.
+
+    Args:
+        array: The type of the array of int64.
+        _index: The number of the item.
+        _value: The int64 to add.
+    """
 
     def codegen(context, builder, signature, args):
         return builder.atomic_rmw("add", item_pointer(context, builder, signature, args), args[2], "acq_rel")
