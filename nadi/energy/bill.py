@@ -148,7 +148,7 @@ def network_price_usd(ports: Mapping[str, PortUse], table: EnergyTable) -> float
 
 
 def usd_per_hour(cost: GpuCost) -> float:
-    """Return dollars per hour of a GPU: its rent, or its price divided by the hours in which it works.
+    """Return dollars per hour of a GPU: its rent, or its price divided by its working hours.
 
     Args:
         cost: The rent, or price and lifetime, of the GPU.

@@ -70,7 +70,7 @@ class PortPower(_Row):
 
 
 class NetworkLife(_Row):
-    """Service life over which the purchase prices of ports are spread."""
+    """Service life that the purchase prices of ports are divided by."""
 
     years: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False, strict=True)]  # Service life in years
     # Share of the service life in which the network serves runs, 0 to 1
@@ -102,7 +102,7 @@ class EnergyTable(_Row):
 
     @model_validator(mode="after")
     def _prices_have_a_life(self) -> Self:
-        """Refuse prices of ports without the years over which they are spread."""
+        """Refuse prices of ports without the years of their service life."""
         ports = {
             name: getattr(self, name) for name in ("nic", "switch_port", "transceiver", "nvswitch_port", "direct_port")
         }

@@ -22,7 +22,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class EndedBySignalError(BaseException):
-    """A signal requested the end of the process; `exit_code` is the code by which shells report that signal."""
+    """A signal requested the end of the process; `exit_code` is the code of that signal in shells."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")

@@ -26,7 +26,7 @@ _MINUTE_S = 60
 
 
 class Progress:
-    """Display of progress snapshots, of which it shows only a few."""
+    """Display of progress snapshots; it shows only a few of them."""
 
     def __init__(self, stream: TextIO, live: Live | None, *, rewrites: bool = False) -> None:
         self._stream = stream

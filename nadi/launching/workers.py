@@ -76,7 +76,7 @@ class Workers:
             settings: The settings of the engine.
             owner: int[nodes], the logical process of each node.
             progress: The display that gets counters while the run lasts.
-            checkpoints: The folder in which the run saves its state; None for no checkpoints.
+            checkpoints: The folder for the saved states of the run; None for no checkpoints.
         """
         if not settings.several_workers:
             return self.by_rank_0(

@@ -60,7 +60,7 @@ def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optio
 
 @contextmanager
 def together(ranks: RankGather) -> Iterator[None]:
-    """Run a block in which all ranks do the same exchanges; all ranks complete it, or all raise."""
+    """Run a block with the same exchanges on all ranks; all ranks complete it, or all raise."""
     if ranks.communicator is None:
         yield
         return

@@ -33,8 +33,8 @@ def say(text: str, *, err: bool = False) -> None:
     """Print one line that contains names or paths on standard output or standard error.
 
     Args:
-        text: The line, in which control characters are shown as escapes.
-        err: Whether the line goes to standard error.
+        text: The line; control characters are shown as escapes.
+        err: Whether the line is for standard error.
     """
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{shown(text)}\n")

@@ -63,7 +63,7 @@ def name_column(heading: str, rank: int = 0) -> TableColumn:
 
     Args:
         heading: The text above the column.
-        rank: The order in which narrow terminals drop columns, highest first; 0 means never.
+        rank: The order of dropping columns on narrow terminals, highest first; 0 means never.
     """
     return TableColumn(heading, rank, "name")
 
@@ -73,7 +73,7 @@ def text_column(heading: str, rank: int = 0) -> TableColumn:
 
     Args:
         heading: The text above the column.
-        rank: The order in which narrow terminals drop columns, highest first; 0 means never.
+        rank: The order of dropping columns on narrow terminals, highest first; 0 means never.
     """
     return TableColumn(heading, rank, "text")
 

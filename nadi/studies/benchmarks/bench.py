@@ -52,7 +52,7 @@ class Bench:
 
 
 def _permutation(graph: Graph, size_bytes: int, seed: int) -> Program:
-    """Return a program in which every NPU sends `size_bytes` to its partner in a random permutation."""
+    """Return the program of sends of `size_bytes` from every NPU to its partner in a random permutation."""
     return workload.pairs_program(workload.permutation(graph.npus, seed), size_bytes)
 
 
@@ -68,7 +68,7 @@ def _hierarchical(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa:
 
 
 def _pairs(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - no randomness
-    """Return a program in which every NPU sends to the NPU half the fabric away: in another pod if there are pods."""
+    """Return the program of sends from every NPU to the NPU half the fabric away: in another pod if there are pods."""
     return workload.pairs_program((np.arange(graph.npus) + graph.npus // 2) % graph.npus, size_bytes)
 
 

@@ -29,7 +29,7 @@ def measure_pairs(
 ) -> dict[str, Any]:
     """Measure one serial run, two side by side, one and two MPI ranks, two that send messages, processes, threads.
 
-    `topology` and `size` replace the benchmark's unless ""; each process does so many `runs`. The result has `capacity`
+    `topology` and `size` replace the benchmark's unless ""; each process does `runs` runs. The result has `capacity`
     and `rows`: workers, packet_hops_per_s, of_turns (the rate in each turn), speed_up over serial, share of capacity,
     waiting (minimum share of the workers' time spent waiting, over all rounds); and the digest. A failed run, or two
     digests, is a RunError; a Python installation without mpiexec a ConfigError.

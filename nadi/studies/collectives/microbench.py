@@ -95,7 +95,7 @@ class CollectiveCase(NamedTuple):
         return replace(self.settings, algorithm={kind: algorithm}).algorithm_of(kind)
 
     def program(self, graph: Graph, algorithm: str, size_bytes: int) -> Program:
-        """Return the program in which all NPUs perform the collective; WorkloadError if the algorithm refuses.
+        """Return the program of a collective of all NPUs; WorkloadError if the algorithm refuses.
 
         Args:
             graph: The fabric of the collective.

@@ -31,12 +31,12 @@ class Pace:
         self._rows: list[MeasuredRow] = []  # the two rows with the most work, the largest last
 
     def add(self, row: MeasuredRow) -> None:
-        """Add a row that has run; rows of little work say nothing about long ones."""
+        """Add a row that has run; rows of little work do not predict long ones."""
         if row.work >= MIN_MEASURED_WORK and all(row.work != other.work for other in self._rows):
             self._rows = sorted([*self._rows, row])[-2:]
 
     def seconds(self, work: float) -> float | None:
-        """Return the predicted wall time of a row with so much work; None if no row has shown the pace.
+        """Return the predicted wall time of a row with this work; None if no row has shown the pace.
 
         The prediction is on the line through two rows, as long simulations have less overhead per packet than short
         ones, or proportional to one row.
@@ -50,7 +50,7 @@ class Pace:
         return max(last.total_s + per_work_s * (work - last.work), 0.0)
 
     def needs_calibration(self, work: float) -> bool:
-        """Return whether a row with so much work should be preceded by a calibration."""
+        """Return whether a row with this work should be preceded by a calibration."""
         return not self._rows and work * _CALIBRATION_SHARE >= MIN_MEASURED_WORK
 
 

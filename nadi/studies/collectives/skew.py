@@ -31,7 +31,7 @@ def demand(
 ) -> tuple[CollectiveCase, str]:
     """Return the collective that `nadi collective` runs, and the source of its matrix; "" without a matrix.
 
-    `matrix` and `skew` are options of the command line, of which an all-to-all-v takes one; `seed` orders the members.
+    `matrix` and `skew` are options of the command line; an all-to-all-v takes one of them; `seed` orders the members.
 
     Args:
         kind: The kind of the collective.

@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
-    """Yield every valid plan of a space, even those that do not fit in memory; WorkloadError says why there is none.
+    """Yield every valid plan of a space, also those that do not fit in memory; WorkloadError without any gives the reason.
 
     Args:
         model: The architecture of the model.
@@ -145,7 +145,7 @@ def _divisors(number: int, maximum: int) -> list[int]:
 
 
 def _context(sequence_tokens: int, num_gpus: int) -> list[int]:
-    """Return the degrees of context parallelism to try on so many GPUs: powers of two, for long sequences only."""
+    """Return the degrees of context parallelism to try on these GPUs: powers of two, for long sequences only."""
     if sequence_tokens < _LONG_SEQUENCE:
         return [1]
     return [

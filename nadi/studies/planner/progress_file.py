@@ -80,7 +80,7 @@ class ProgressFile:
         return found["bounds_ps"], {plan: _step(step) for plan, step in found["steps"].items()}
 
     def tell(self, progress: Progress | NoProgress) -> None:
-        """Say whether the current search continues an earlier one, or that the file is of other requests.
+        """Print whether the current search continues an earlier one, or that the file is of other requests.
 
         Args:
             progress: The display that prints the line.

@@ -50,12 +50,12 @@ class RankedPlan(NamedTuple):
 
     @property
     def s_per_token(self) -> float:
-        """Time of the step per token in seconds, by which plans are ranked."""
+        """Time of the step per token in seconds, the order of plans."""
         return self.step.step_ps / PS_PER_S / self.bounded.tokens
 
     @property
     def order(self) -> tuple[float, int, str]:
-        """Key by which plans are ranked; no two plans have the same."""
+        """Sort key of plans; no two plans have the same."""
         return self.s_per_token, self.candidate.peak_bytes, str(self.candidate.plan)
 
 

@@ -81,7 +81,7 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
 
 
 def _days(row: dict[str, Any], num_tokens: float) -> float:
-    """Return the days that a plan takes to train so many tokens."""
+    """Return the days that a plan takes to train these tokens."""
     return num_tokens / float(row["tokens_per_s"]) / S_PER_DAY
 
 

@@ -154,7 +154,7 @@ def deferring_rounds(plan: ParallelPlan) -> int:
 
 
 def with_micro_batches(plan: ParallelPlan, num_micro_batches: int) -> ParallelPlan:
-    """Return the plan with a global batch of so many micro-batches.
+    """Return the plan with a global batch of `num_micro_batches` micro-batches.
 
     Args:
         plan: The parallel plan, with all values settled.
@@ -217,7 +217,7 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
 
 
 def slowdown(machine: TargetMachine, framework: rules.Framework) -> float:
-    """Return the factor by which computation slows down while a collective runs on the same GPU.
+    """Return the slowdown factor of computation while a collective runs on the same GPU.
 
     Args:
         machine: The GPUs with their fabric and operator times.

@@ -41,7 +41,7 @@ def distributions(finished: pa.Table, keys: Sequence[str], ranking_figure: Figur
         finished: A table of `settings_of`, with a row for each setting that has results.
         folder: The folder of the sweep.
         keys: The keys that the sweep varies.
-        ranking_figure: The figure by which settings are sorted.
+        ranking_figure: The figure that sorts settings.
     """
     shown = _settings(finished, keys, ranking_figure, folder)
     left_out = f" Only the best {MAX_OVERLAID} of {len(finished):,} are drawn." if len(finished) > MAX_OVERLAID else ""

@@ -29,7 +29,7 @@ def page(points: pa.Table, title: str, folder: Path, ranking_figure: Figure | No
     Args:
         points: The table with a row for each point.
         folder: The folder of the sweep.
-        ranking_figure: The figure by which settings are sorted; None if no point is finished.
+        ranking_figure: The figure that sorts settings; None if no point is finished.
         title: The heading of the page.
     """
     settings = settings_of(points, ranking_figure)
@@ -171,7 +171,7 @@ def points_table(settings: pa.Table, ranking_figure: Figure | None, max_rows: in
 
     Args:
         settings: The table of `settings_of`, with a row for each setting.
-        ranking_figure: The figure by which settings are sorted; None if no point is finished.
+        ranking_figure: The figure that sorts settings; None if no point is finished.
         max_rows: The largest number of rows to show.
     """
     values = {key: [str(value) for value in settings[key].to_pylist()] for key in keys_of(settings)}

@@ -50,7 +50,7 @@ def settings_of(points: pa.Table, ranking_figure: Figure | None) -> pa.Table:
 
     Args:
         points: The table with a row for each point.
-        ranking_figure: The figure by which settings are sorted; None if no point is finished.
+        ranking_figure: The figure that sorts settings; None if no point is finished.
     """
     columns = {key: [_without_seed(value) for value in points[key].to_pylist()] for key in keys_of(points)}
     columns = {key: values for key, values in columns.items() if key.rpartition(".")[2] != "seed"}
