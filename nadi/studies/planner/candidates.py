@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
-    """Yield every valid plan of a space, also those that do not fit in memory; WorkloadError without any gives the reason.
+    """Yield every valid plan, also those that do not fit in memory; WorkloadError gives the reason if there is no plan.
 
     Args:
         model: The architecture of the model.
