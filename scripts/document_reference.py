@@ -5,10 +5,11 @@ A page asks for a table with a line such as `<!-- generated: keys network -->`; 
 """
 # ruff: noqa: ANN401 - typer declares no types for commands and options, mkdocs none for its configuration
 
+import ast
 import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,7 +21,7 @@ from nadi.compiling import kernel_sources
 from nadi.configuration.sections import SETTINGS, RunConfig, given_default
 from nadi.configuration.workload import WorkloadSection
 from nadi.energy.table import documentation as energy_table
-from nadi.pdes.checkpoint.declared import ARRAYS, WORDS
+from nadi.pdes.checkpoint.declared import ARRAYS
 from nadi.pdes.core.rows.row import Word, kinds_of_rows
 from nadi.pdes.kernels import Row, WordKind
 from nadi.simulation.fidelities import documentation as fidelities
@@ -124,16 +125,11 @@ def engine_rows() -> str:
 
 
 def saved_arrays() -> str:
-    """Return the tables of what a checkpoint holds: arrays, and words with numbers of one LP."""
+    """Return the table of the arrays that a checkpoint holds."""
     by: dict[str, list[str]] = {}
     for name, what in ARRAYS.items():
         by.setdefault(what, []).append(f"`{name}`")
     lines = ["| by | arrays |", "| --- | --- |", *(f"| {what} | {', '.join(names)} |" for what, names in by.items())]
-    hows = ("translated", "made again", "summed", "same")
-    lines += ["", f"| row | {' | '.join(hows)} |", "| --- |" + " --- |" * len(hows)]
-    for kind, words in WORDS.items():
-        cells = (" ".join(f"`{word}`" for word in words.get(how, "").split()) for how in hows)
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -147,10 +143,27 @@ def documentation_of_rows(kinds: Iterable[type[Row]]) -> str:
 def _section(kind: type[Row]) -> list[str]:
     """Return the lines of the data dictionary about one kind of row."""
     doc = " ".join((kind.__doc__ or "").split())
-    written = ", ".join(f"`{name}`" for name in kind.written_by)
-    facts = f"{_size(kind)}, declared in `{_file(kind)}`, {'written by ' + written if written else 'read only'}."
+    written = ", ".join(f"`{name}`" for name in _writers().get(kind, ()))
+    facts = f"{_size(kind)}, declared in `{_file(kind)}`{', written by ' + written if written else ''}."
     rows = ["| word | kind | meaning |", "| --- | --- | --- |", *_words(kind)]
     return [f"## {kind.__name__}", "", doc, "", facts[0].upper() + facts[1:], "", *rows, ""]
+
+
+@cache
+def _writers() -> dict[type[Row], list[str]]:
+    """Return the modules of the engine that assign words of each kind of row whose names no other kind has."""
+    kinds: dict[str, set[type[Row]]] = {}
+    for kind in kinds_of_rows():
+        for name in kind.declared.keys() - getattr(kind.__bases__[0], "declared", {}).keys():
+            kinds.setdefault(name, set()).add(kind)
+    found: dict[type[Row], list[str]] = {}
+    root = Path(__file__).parents[1]
+    for path in sorted((root / "pdes").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        stored = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+        for kind in {kind for name in stored if len(kinds.get(name, ())) == 1 for kind in kinds[name]}:
+            found.setdefault(kind, []).append(str(path.relative_to(root)))
+    return found
 
 
 def _file(kind: type[Row]) -> str:

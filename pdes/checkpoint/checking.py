@@ -32,7 +32,8 @@ from nadi.pdes.core.packet import (
 )
 from nadi.pdes.core.rows.messages import FIRST_EVENT
 from nadi.pdes.core.rows.nic import Port
-from nadi.pdes.core.rows.row import Row, WordKind, kinds_of_rows
+from nadi.pdes.core.rows.npu import Npu
+from nadi.pdes.core.rows.row import Row, WordKind
 from nadi.pdes.messages.events import ARRIVE, FINISH, KIND_SHIFT, LAUNCH, LEFT, OWN, SOLVE, STEP, TAKE
 from nadi.pdes.npu.trace import KIND_SEND
 
@@ -51,8 +52,6 @@ _POOLS = (
     "net.sample_log",
 )
 _POOL_OF = {name: pool.split()[0] for pool in _POOLS for name in pool.split()}
-# words that the building of a world sets, and that no run changes
-_BUILT_NPU = ["heap", "ports", "number", "trace_base", "row_base", "slot_base", "trace_number", "place", "job_begin_ps"]
 MARKS = 4  # negative numbers that stand for no index; below them, lists mark their ends by number
 
 
@@ -122,8 +121,8 @@ def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
 def check_built(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
     """Check the words of saved arrays that follow from fabric and program alone; the LP was just built."""
     npu = _rows(arrays, "npus.npu", world.npus.npu)
-    for word in _BUILT_NPU:
-        if (npu[word] != world.npus.npu[word]).any():
+    for word, declared in Npu.declared.items():
+        if declared.is_built and (npu[word] != world.npus.npu[word]).any():
             _refuse(f"npus.npu.{word}", "another value", "that of the fabric and the traces")
     meta, own = _rows(arrays, "net.tx", world.net.tx).meta, world.net.tx.meta
     if (end_of(meta) != end_of(own)).any() or (number_of(meta) != number_of(own)).any():
@@ -147,13 +146,13 @@ def check_world(lp: LogicalProcess) -> None:
         WordKind.RECORD: len(net.record),
         WordKind.MESSAGE: len(qps.msg),
         WordKind.INSTANCE: len(insts.inst),
+        WordKind.LANE: len(insts.lane) - 1,
         WordKind.PHASE: len(insts.phase),
         WordKind.ROW: int(np.diff(lp.row_ptr).max(initial=0)),
     }
-    kinds = {kind.dtype: kind for kind in kinds_of_rows() if kind.declared}
     by_message = net.hooks.act != 0
     for name, array in arrays_of(world, ""):
-        kind: type[Row] | None = kinds.get(array.dtype)
+        kind = Row.by_dtype.get(array.dtype)
         if kind is None or name in {"qps.msg", "messages.event"} or (by_message and name.startswith("flows.")):
             continue
         for word, declared in kind.declared.items():
@@ -175,7 +174,7 @@ def check_world(lp: LogicalProcess) -> None:
 
 def _check_plain(world: s.World) -> None:
     """Check the arrays and counters of an LP that hold numbers of rows without a declared kind."""
-    net, qps, insts, npus = world.net, world.qps, world.insts, world.npus
+    net, qps, insts = world.net, world.qps, world.insts
     blocks = len(net.block_free)
     plain = {
         "net.inbox": (net.inbox, len(net.record)),
@@ -190,8 +189,6 @@ def _check_plain(world: s.World) -> None:
         "insts.inst_free": (insts.inst_free, len(insts.inst) - 1),
         "insts.inst_val": (insts.inst_val, len(insts.inst) - 1),
         "insts.inst.key": (instance_node(insts.inst.key), max(int(net.const.npus) - 1, 0)),
-        "insts.lane.later": (insts.lane.later, len(insts.lane) - 1),
-        "npus.npu.agenda_head": (npus.npu.agenda_head, len(insts.lane) - 1),
         "rows.slot_next": (world.rows.slot_next, len(world.trace.coll_node)),
         "net.ctl.free_blocks": (net.ctl.free_blocks, blocks),
         "net.ctl.free_messages": (net.ctl.free_messages, len(qps.msg_free)),

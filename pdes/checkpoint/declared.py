@@ -1,10 +1,4 @@
-"""What the arrays of a world are by, and which words of their rows hold numbers of one LP; a test demands entries.
-
-Every array that a checkpoint holds has an entry in ARRAYS. Every word whose kind is a number of an LP (LOCAL), or packs
-several fields, has one in WORDS: how another division of the fabric takes it (tests/parallel/test_cuts.py).
-"""
-
-from nadi.pdes.core.rows.row import WordKind
+"""What the arrays of a world are by: every array that a checkpoint holds has an entry in ARRAYS; a test demands it."""
 
 _ARRAYS = {
     "sums and times of the LP": "net.ctl net.count net.jobs.total net.pause_log",
@@ -35,55 +29,3 @@ _ARRAYS = {
 }
 ARRAYS = {name: what for what, names in _ARRAYS.items() for name in names.split()}
 ALONE, EMPTY = "of models with one LP", "empty at a cut"
-
-LOCAL = frozenset(
-    {
-        WordKind.PLACE,
-        WordKind.LINK,
-        WordKind.NODE,
-        WordKind.LIST,
-        WordKind.QUEUE_PAIR,
-        WordKind.RECEIVER,
-        WordKind.RECORD,
-        WordKind.MESSAGE,
-        WordKind.INSTANCE,
-        WordKind.PHASE,
-        WordKind.PACKED,
-    }
-)
-# row -> how: its words. "same" words hold numbers of the whole fabric, of the NPU's trace, or none
-WORDS = {
-    "Scalars": {"made again": "resume_node failed_queue_pair in_list fault_at"},
-    "OutgoingLink": {"translated": "meta", "same": "sent_bytes sent_packets"},
-    "PacketRecord": {"translated": "w2", "same": "w1 w3"},
-    "Gate": {"translated": "queues", "same": "discipline"},
-    "Telemetry": {"same": "met"},
-    "JobTotal": {"summed": "digest_a digest_b messages_a messages_b"},
-    "Npu": {
-        "translated": "kick_head agenda_head agenda_tail first_queue_pair done_head done_tail",
-        "made again": "heap last_receiver last_instance last_connection trace_base row_base slot_base place",
-    },
-    "Port": {
-        "translated": "sent_ref ring paced kick_next",
-        "made again": "control_head control_tail transit_head transit_tail",
-    },
-    "Tokens": {"translated": "waiting"},
-    "System": {"translated": "later_head later_tail"},
-    "QueuePair": {
-        "translated": "ring_next port pending w2 head_message current_message tail_message sibling npu",
-        "same": "w1 current_tag",
-    },
-    "Message": {"translated": "next_message ref told", "same": "tag"},
-    "PendingRequest": {"translated": "next_message ref", "same": "tag"},
-    "LaterMessage": {"translated": "connection later ref", "same": "tag w1 due"},
-    "KeptMessage": {"translated": "next_message w2", "same": "w1 tag"},
-    "QueuedRequest": {"translated": "next_message"},
-    "Receiver": {"translated": "key port_back", "same": "nak_sent"},
-    "CongestionState": {"translated": "child sibling"},
-    "Selective": {"translated": "head_message"},
-    "Instance": {"translated": "key", "made again": "slot first_lane list_first"},
-    "LaneState": {"translated": "later", "made again": "first", "same": "due"},
-    "CollectivePhase": {"translated": "next_phase"},
-    "LaneRequest": {"translated": "first last"},
-    "IslandMember": {"made again": "link_out link_in"},
-}

@@ -178,9 +178,9 @@ class Redivision:
             if domain.switch not in mine:
                 continue
             to = mine[domain.switch]
-            for word in Island.declared:
-                if word not in {"first_aggregator", "drain_ps"}:
-                    new.island[word][to] = old.island[word][number]
+            for name, word in Island.declared.items():
+                if not word.is_built:
+                    new.island[name][to] = old.island[name][number]
             island = replay.islands[to]
             load_island(island, state.values["islands"][number], arrays)
             for running in (one for episode in island.episodes for one in episode.together):
@@ -192,9 +192,9 @@ class Redivision:
             groups = [group.number for group in island.groups]
             new.started[groups] = old.started[groups]
         npus, to_npus = shared.npus
-        for word in IslandMember.declared:
-            if not word.startswith("link"):
-                new.member[word][to_npus] = old.member[word][npus]
+        for name, word in IslandMember.declared.items():
+            if not word.is_built:
+                new.member[name][to_npus] = old.member[name][npus]
         slots, to_slots = slots_of(shared)
         for name in SLOT_ARRAYS:
             getattr(new, name)[to_slots] = getattr(old, name)[slots]

@@ -17,12 +17,17 @@ from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
 from nadi.pdes.core.rows.nic import KeptMessage, LaterMessage
 from nadi.pdes.core.rows.npu import Npu
+from nadi.pdes.core.rows.row import Row, WordKind
 from nadi.pdes.network.port_queues import TIME_BITS
 from nadi.pdes.npu.endpoints import ENDS, SENDS
 
-BUILT_NPU = frozenset(
-    ["heap", "ports", "number", "trace_base", "row_base", "slot_base", "trace_number", "place", "job_begin_ps"]
-)
+# kinds of words that `renumbered` translates, and the field of Shared with their new numbers
+NUMBERED = {
+    WordKind.LINK: "link",
+    WordKind.NODE: "node",
+    WordKind.QUEUE_PAIR: "pair",
+    WordKind.MESSAGE: "message",
+}
 GATE_QUEUES = 5
 NODE_SHIFT = 40  # of the NPU in an instance's key
 LANE_MASK = (1 << s.REF_LANE) - 1
@@ -61,6 +66,29 @@ def waiter(shared: Shared, words: Any) -> Int64:
     is_instance = words >= s.REF_INSTANCE
     instance = looked_up(shared.collective, np.where(is_instance, words & LANE_MASK, -1))
     return np.where(is_instance, (words & ~np.int64(LANE_MASK)) | instance, words)
+
+
+def renumbered(shared: Shared, rows: Rows) -> Rows:
+    """Return a copy of rows of an old LP whose words name things of the new one, as their declarations say.
+
+    Words of other kinds stay as they are: those of PLACE, RECORD, RECEIVER, INSTANCE, PACKED_LOCAL and PACKET_WORD
+    depend on more than the word itself, and the caller sets them.
+
+    Args:
+        shared: What the two LPs have in common; `message` and `collective` must be known if the rows name such.
+        rows: Rows of one kind, taken from an array of the old LP.
+    """
+    moved = rows.copy()
+    for name, word in Row.by_dtype[rows.dtype].declared.items():
+        if word.kind in NUMBERED:
+            moved[name] = looked_up(getattr(shared, NUMBERED[word.kind]), rows[name], plus=word.plus)
+        elif word.kind is WordKind.LANE:
+            moved[name] = lane_places(shared, rows[name])
+        elif word.kind is WordKind.PHASE:
+            moved[name] = phase_places(shared, rows[name])
+        elif word.kind is WordKind.WAITER:
+            moved[name] = waiter(shared, rows[name])
+    return moved
 
 
 def move_nodes_and_links(shared: Shared) -> None:
@@ -124,33 +152,21 @@ def move_npus(shared: Shared) -> None:
     """Move NPUs, their ports, their own events and their trace rows."""
     old, new = shared.world, shared.lp.world
     npus, to = shared.npus
-    saved: Rows = old.npus.npu[npus]
+    saved = renumbered(shared, old.npus.npu[npus])
     into = new.npus.npu
-    for word in Npu.declared:
-        if word not in BUILT_NPU:
-            into[word][to] = saved[word]
+    for name, word in Npu.declared.items():
+        if not word.is_built:
+            into[name][to] = saved[name]
     into.last_receiver[to] = into.last_instance[to] = -1  # they save a search
     into.last_connection[to] = -1
-    into.kick_head[to] = looked_up(shared.link, saved.kick_head)
-    into.first_queue_pair[to] = looked_up(shared.pair, saved.first_queue_pair)
-    for word in ("done_head", "done_tail"):
-        into[word][to] = looked_up(shared.message, saved[word])
-    for word in ("agenda_head", "agenda_tail"):
-        into[word][to] = lane_places(shared, saved[word])
     pairs = 2 * saved.heap_size
     new.npus.heap[ranges(2 * into.heap[to], pairs)] = old.npus.heap[ranges(2 * saved.heap, pairs)]
-    system: Rows = old.npus.system[npus]
-    new.npus.system[to] = system
-    for word in ("later_head", "later_tail"):
-        new.npus.system[word][to] = looked_up(shared.message, system[word], plus=1)
+    new.npus.system[to] = renumbered(shared, old.npus.system[npus])
     if new.net.const.one_at_a_time == 1:
-        turns: Rows = old.npus.turns[npus]
-        new.npus.turns[to] = turns
+        new.npus.turns[to] = old.npus.turns[npus]
     at, to_tokens = by_parts(npus, to, int(new.net.const.gated_dimensions))
     if len(at):
-        tokens: Rows = old.npus.token[at]
-        new.npus.token[to_tokens] = tokens
-        new.npus.token.waiting[to_tokens] = phase_places(shared, tokens.waiting)
+        new.npus.token[to_tokens] = renumbered(shared, old.npus.token[at])
     move_ports(shared)
     lengths = np.diff(shared.lp.row_ptr)[to]
     at, into_rows = ranges(saved.row_base, lengths), ranges(into.row_base[to], lengths)
@@ -176,12 +192,7 @@ def move_ports(shared: Shared) -> None:
     """Move the ports of NPUs without the packets that wait at them."""
     old, new = shared.world.npus, shared.lp.world.npus
     links, to = ports_of(shared)
-    port: Rows = old.port[links]
-    new.port[to] = port
-    new.port.sent_ref[to] = waiter(shared, port.sent_ref)
-    new.port.kick_next[to] = looked_up(shared.link, port.kick_next)
-    for word in ("ring", "paced"):
-        new.port[word][to] = looked_up(shared.pair, port[word])
+    new.port[to] = renumbered(shared, old.port[links])
 
 
 def ports_of(shared: Shared) -> tuple[Int64, Int64]:
@@ -251,8 +262,7 @@ def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
     new_lanes = np.append(np.arange(common), new_stride - 1)
     at = (rows[:, None] * stride + lanes).reshape(-1)
     into = (to[:, None] * new_stride + new_lanes).reshape(-1)
-    new.lane[into] = old.lane[at]
-    new.lane.later[into] = lane_places(shared, old.lane.later[at])
+    new.lane[into] = renumbered(shared, old.lane[at])
     own = np.repeat(to, common)
     lane = np.tile(np.arange(common), len(to))
     has_steps = (new.inst.started[own] != 0) & (lane < new.inst.lanes[own])
@@ -263,8 +273,7 @@ def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
     phases = stride_of(shared.world, "phase") if shared.lp.world.net.const.phase_stride else 0
     at, into = by_parts(rows, to, phases)
     if len(at):
-        new.phase[into] = old.phase[at]
-        new.phase.next_phase[into] = phase_places(shared, old.phase.next_phase[at])
+        new.phase[into] = renumbered(shared, old.phase[at])
 
 
 def move_messages(shared: Shared, pairs: QueuePairs) -> None:
@@ -344,21 +353,10 @@ def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
     new = lp.world.qps
     saved: Rows = old.qps.qp[rows]
     into = new.qp
-    into[to] = saved
-    for word in ("ring_next", "sibling"):
-        into[word][to] = looked_up(shared.pair, saved[word])
-    into.port[to] = shared.link[saved.port]
-    into.npu[to] = shared.node[saved.npu]
-    into.pending[to] = looked_up(shared.message, saved.pending, plus=1)
-    for word in ("head_message", "current_message"):
-        into[word][to] = looked_up(shared.message, saved[word])
-    has_some = saved.head_message >= 0
-    into.tail_message[to[has_some]] = looked_up(shared.message, saved.tail_message[has_some])
+    into[to] = renumbered(shared, saved)
     into.w2[to] = pairs.renumbered(saved.w1, saved.w2)
     if len(old.qps.cc) == len(old.qps.qp):
-        new.cc[to] = old.qps.cc[rows]
-        for word in ("child", "sibling"):
-            new.cc[word][to] = looked_up(shared.pair, old.qps.cc[word][rows])
+        new.cc[to] = renumbered(shared, old.qps.cc[rows])
     copied(new.resends, to, old.qps.resends, rows)
     copied(new.sel_tx, to, old.qps.sel_tx, rows)
     key = old.qps.qp_key
@@ -377,13 +375,11 @@ def move_receivers(shared: Shared, pairs: QueuePairs) -> None:
     rehash(np.append(keys, FREE), np.append(np.arange(len(rows)), 0), table, came_from)
     to = np.flatnonzero(came_from >= 0)
     rows, keys = rows[came_from[to]], keys[came_from[to]]
-    new.rxqp[to] = old.rxqp[rows]
+    new.rxqp[to] = renumbered(shared, old.rxqp[rows])
     new.rxqp.key[to] = keys
-    new.rxqp.port_back[to] = looked_up(shared.link, old.rxqp.port_back[rows], plus=1)
     copied(new.begun, to, old.begun, rows)
     if len(old.sel_rx) == len(old.rxqp):
-        new.sel_rx[to] = old.sel_rx[rows]
-        new.sel_rx.head_message[to] = looked_up(shared.message, old.sel_rx.head_message[rows])
+        new.sel_rx[to] = renumbered(shared, old.sel_rx[rows])
 
 
 def move_port_queues(shared: Shared, pairs: QueuePairs) -> None:

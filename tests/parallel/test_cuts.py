@@ -3,15 +3,18 @@
 import itertools
 import json
 import os
+import re
+from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 
 from nadi.pdes import Layout, Processes, StoppedError, build_world, run, run_divided
-from nadi.pdes.checkpoint import declared, worlds
+from nadi.pdes.checkpoint import declared, dividing, moving, worlds
 from nadi.pdes.checkpoint.dividing import ROW_LISTS
 from nadi.pdes.core.rows import nic
-from nadi.pdes.core.rows.row import Row, kinds_of_rows
+from nadi.pdes.core.rows.row import Row, WordKind
+from nadi.pdes.core.rows.run import Scalars
 from nadi.pdes.core.state import World
 from tests.features.restarting import Stopping, often
 from tests.nonempty import nonempty
@@ -110,19 +113,24 @@ def test_every_saved_array_says_what_it_is_by():
     assert {name for name, _ in saved_fields(World)} == declared.ARRAYS.keys()
 
 
-def test_every_word_with_a_number_of_an_lp_is_declared():
-    """As are congestion controls, whose rows derive from CongestionState; another division copies their other words."""
+def test_every_word_with_a_number_of_an_lp_is_moved():
+    """By its kind, or by its name where the kind alone does not say how; rows of `msg` move as they are listed."""
+    by_kind = {*moving.NUMBERED, WordKind.LANE, WordKind.PHASE, WordKind.WAITER}
+    by_name = {
+        getattr(WordKind, name) for name in ["PLACE", "RECORD", "RECEIVER", "INSTANCE", "PACKED_LOCAL", "PACKET_WORD"]
+    }
+    sources = "".join(Path(module.__file__).read_text() for module in (moving, dividing))
+    named = set(re.findall(r"\w+", sources)) | {
+        f"{at}_{end}" for at in ("control", "transit") for end in ("head", "tail")
+    }
     kinds = {
         kind
         for name, kind in saved_fields(World)
         if issubclass(kind, Row) and declared.ARRAYS[name] not in {declared.ALONE, declared.EMPTY}
     }
     views = {nic.PendingRequest, nic.LaterMessage, nic.KeptMessage, nic.QueuedRequest}
-    controls = {kind for kind in kinds_of_rows(nic.CongestionState) if kind.__module__.startswith("pdes.")}
-    for kind in nonempty(kinds | views | controls):
-        own = declared.WORDS.get(kind.__name__) or declared.WORDS.get(kind.__base__.__name__, {})
-        names = {name for words in own.values() for name in words.split()}
-        local = {name for name, word in kind.declared.items() if word.kind in declared.LOCAL}
-        telemetry = {"last"} if kind.__module__.endswith("hpcc") else set()  # copied: times, and classes of the fabric
-        assert local - telemetry <= names, kind
-        assert names <= kind.declared.keys(), kind
+    for kind in nonempty((kinds | views) - {Scalars}):
+        local = {name for name, word in kind.declared.items() if word.kind in by_name and not word.is_built}
+        if kind in views or kind is nic.Message:
+            local |= {name for name, word in kind.declared.items() if word.kind in by_kind}
+        assert local - {"_unused"} <= named | {"later"}, kind

@@ -32,7 +32,7 @@ def test_npus_have_words_for_every_lane():
 
 
 def test_a_section():
-    class Shelf(Row, words=8, written_by="npu.books"):
+    class Shelf(Row, words=8):
         """Books,
         side by side."""
 
@@ -45,7 +45,6 @@ def test_a_section():
 
     shown = documentation_of_rows([Shelf, TallShelf])
     assert "## Shelf\n\nBooks, side by side.\n\n8 words (64 bytes), 3 of them in use, declared in `" in shown
-    assert "written by `npu.books`." in shown
     assert "| `books` [3] | count | read \\| not read |" in shown
     tall = shown.split("## TallShelf")[1]
     assert "| ... | | as Shelf |\n| `top_ps` | time | dusted |" in tall

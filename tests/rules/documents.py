@@ -86,7 +86,7 @@ def _identifiers(sources):
 
 def unknown_names(page, section, sources):
     """Find names in a section that no source has."""
-    known = {"NAME", "words", "written_by", *_identifiers(sources)}
+    known = {"NAME", "words", *_identifiers(sources)}
     for number, line in page.lines(section):
         yield from (
             Finding(page.path, number, f"nothing in the engine is named {name}")

@@ -174,15 +174,6 @@ def test_wrong_calls_of_hooks_are_found():
     assert len(others) == len(kernels.WORDS_OF_HOOKS) - 1
 
 
-def test_undeclared_and_idle_writers_are_found():
-    tokens = Source("pdes/npu/tokens.py", "port.transit_packets, x = 1, 2\nself.transit_packets = 1")
-    port = Source("pdes/nic/port.py", "a.transit_packets = 1")
-    found = said(rows.undeclared_writers([tokens, port]))
-    assert found == [(1, "assigns transit_packets of Port: add nadi.pdes.npu.tokens to written_by if it should")]
-    assert any(finding.what.startswith("Port: ") for finding in rows.idle_writers([tokens]))
-    assert not any(finding.what.startswith("Port: nic.port ") for finding in rows.idle_writers([port]))
-
-
 def test_rows_of_tables_that_lead_nowhere_are_found():
     way = "| `{}` | `pdes/window.py` | runs | `{}` |"
     lines = [

@@ -3,7 +3,7 @@
 from nadi.pdes.core.rows.row import INF, Row, word
 
 
-class FlowState(Row, words=24, written_by="fidelity.* messages.flows.coupled messages.flows.rates"):
+class FlowState(Row, words=24):
     """What all flows share."""
 
     active = word("count", "flows under way: entries of `finish_heap`")
@@ -34,10 +34,6 @@ class FlowState(Row, words=24, written_by="fidelity.* messages.flows.coupled mes
 class Flow(
     Row,
     words=24,
-    written_by=(
-        "fidelity.* messages.flows.coupled messages.flows.paths messages.flows.rates messages.flows.reach "
-        "messages.flows.turns"
-    ),
 ):
     """A connection, parallel to its queue pair; its messages are sent one after another. Or a coupled flow."""
 
@@ -67,14 +63,14 @@ class Flow(
     is_packets = word("flag", "its messages are packets, and it only takes part in solutions")
 
 
-class FlowHop(Row, bits=32, written_by="messages.flows.coupled messages.flows.paths"):
+class FlowHop(Row, bits=32):
     """A link of a connection's path. Solutions read these rows most, so they are short."""
 
     link = word("link", "outgoing link")
     weight = word("ratio", "load of the link per rate of the flow, in units of 2^-WEIGHT_SHIFT")
 
 
-class HopUse(Row, bits=32, written_by="messages.flows.paths messages.flows.rates"):
+class HopUse(Row, bits=32):
     """How a connection uses a link of its path, parallel to FlowHop."""
 
     share = word("ratio", "part of the flow's packets that takes the link, in units of 2^-WEIGHT_SHIFT")
@@ -82,14 +78,14 @@ class HopUse(Row, bits=32, written_by="messages.flows.paths messages.flows.rates
     place = word("place", "place among the flows of the link")
 
 
-class LinkTotal(Row, written_by="messages.flows.coupled messages.flows.reach"):
+class LinkTotal(Row):
     """What a collective that is a coupled flow puts on a link."""
 
     total_bytes = word("bytes", "bytes on the link, of messages and acknowledgements")
     messages = word("count", "messages that cross the link")
 
 
-class CoupledKind(Row, words=16, written_by="build.worlds messages.flows.coupled messages.flows.reach"):
+class CoupledKind(Row, words=16):
     """Collectives of one group with the same schedule and size, as coupled flows."""
 
     schedule = word("plan", "their schedule")
@@ -101,7 +97,7 @@ class CoupledKind(Row, words=16, written_by="build.worlds messages.flows.coupled
     free_flow = word("queue_pair", "first stage of the first flow that is not under way, -1 none", begins=-1)
 
 
-class CoupledLane(Row, written_by="messages.flows.coupled messages.flows.reach"):
+class CoupledLane(Row):
     """A lane of a plan in coupled flows, and the first message that it sends, on the idle fabric."""
 
     stage = word("count", "stage in which the lane begins")
@@ -112,7 +108,7 @@ class CoupledLane(Row, written_by="messages.flows.coupled messages.flows.reach")
     arrival_ps = word("duration", "time until the lane receives its first message")
 
 
-class CoupledStage(Row, words=16, written_by="messages.flows.coupled"):
+class CoupledStage(Row, words=16):
     """A stage of a coupled flow, parallel to `flow`: what lanes do between two changes of their peers."""
 
     kind = word("place", "its row of `coupled`")
@@ -130,14 +126,14 @@ class CoupledStage(Row, words=16, written_by="messages.flows.coupled"):
     link_messages = word("count", "links that these messages cross")
 
 
-class LinkFlow(Row, bits=32, written_by="messages.flows.rates"):
+class LinkFlow(Row, bits=32):
     """A flow under way over a link. Rows of a link are consecutive, and short, because solutions read them all."""
 
     flow = word("queue_pair", "connection")
     weight = word("ratio", "FlowHop.weight")
 
 
-class FlowLink(Row, words=16, written_by="build.worlds fidelity.* messages.flows.rates"):
+class FlowLink(Row, words=16):
     """An outgoing link. Loads are rates times weights. Solutions use the first cache line most."""
 
     capacity = word("ratio", "load that the link carries")
@@ -156,7 +152,7 @@ class FlowLink(Row, words=16, written_by="build.worlds fidelity.* messages.flows
     packets_stamp = word("count", "stamp of the latest solution that set the link's rate for packets")
 
 
-class NpuTurn(Row, words=4, written_by="fidelity.*"):
+class NpuTurn(Row, words=4):
     """An NPU in a cell, where flows share links with packets."""
 
     next_packet = word("place", "first of its packets in `ordered` that are left")
@@ -164,7 +160,7 @@ class NpuTurn(Row, words=4, written_by="fidelity.*"):
     flow_messages = word("count", "messages from or to it that are flows and have not left or arrived")
 
 
-class KeyedEntry(Row, written_by="messages.flows.keyed_heap"):
+class KeyedEntry(Row):
     """An entry of a heap (pdes/messages/flows/keyed_heap.py)."""
 
     key = word("ratio", "in `fill_heap` a rate, in `finish_heap` a time in ps")

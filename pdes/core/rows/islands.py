@@ -3,16 +3,20 @@
 from nadi.pdes.core.rows.row import Row, word
 
 
-class Island(Row, words=8, written_by="build.islands npu.islands reuse.replay"):
+class Island(Row, words=8):
     """An NVLink domain whose NPUs and NVSwitch belong to one LP."""
 
     packet_rows = word("count", "trace rows under way whose packets cross the domain's links in this world")
     off = word("flag", "nothing more is replayed, once nothing is under way")
-    drain_ps = word("duration", "time after which an idle link's packets have arrived and ties are forgotten")
-    first_aggregator = word("npu", "first NPU that is an aggregator: it sends nothing before it receives")
+    drain_ps = word(
+        "duration", "time after which an idle link's packets have arrived and ties are forgotten", is_built=True
+    )
+    first_aggregator = word(
+        "npu", "first NPU that is an aggregator: it sends nothing before it receives", is_built=True
+    )
 
 
-class IslandMember(Row, words=8, written_by="build.islands npu.islands npu.recurring reuse.replay"):
+class IslandMember(Row, words=8):
     """An NPU of an LP in its island: what keeps its links busy."""
 
     waiting = word("count", "replayed collectives that some members have started, and others have not")
@@ -21,5 +25,5 @@ class IslandMember(Row, words=8, written_by="build.islands npu.islands npu.recur
     crossed_ps = word("time", "end of the latest of these rows")
     busy_until_ps = word("time", "time from which the latest replayed collective no longer affects others", begins=-1)
     is_disturbed = word("flag", "packets are to cross its links while replayed collectives are under way")
-    link_out = word("link", "row of `tx` of its link to the switch")
-    link_in = word("link", "row of `tx` of the link from the switch")
+    link_out = word("link", "row of `tx` of its link to the switch", is_built=True)
+    link_in = word("link", "row of `tx` of the link from the switch", is_built=True)

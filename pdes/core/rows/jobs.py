@@ -3,7 +3,7 @@
 from nadi.pdes.core.rows.row import Row, word
 
 
-class JobTotal(Row, words=8, written_by="build.jobs core.message_digest messages.flows.coupled npu.trace"):
+class JobTotal(Row, words=8):
     """What a job has done on the NPUs of this LP; the digest names ranks, not NPUs, and counts from the job's start."""
 
     digest_a = word("packed", "sum of a hash of every finished trace row")

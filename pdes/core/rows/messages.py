@@ -8,7 +8,7 @@ STEPs and SOLVEs that wait. With them, appending to a list needs no test whether
 """
 
 
-class Event(Row, written_by="build.growth messages.events"):
+class Event(Row):
     """A future event of a message in a message-level model (pdes/messages/events.py)."""
 
     time_ps = word("time", "time of the event")
@@ -17,7 +17,7 @@ class Event(Row, written_by="build.growth messages.events"):
     next_event = word("place", "next event of its list, -1 none")
 
 
-class WholeMessage(Row, words=8, written_by="fidelity.* messages.whole"):
+class WholeMessage(Row, words=8):
     """A row of `msg` in a message-level model (pdes/messages/whole.py)."""
 
     payload_bytes = word("bytes", "payload of the message")
@@ -29,7 +29,7 @@ class WholeMessage(Row, words=8, written_by="fidelity.* messages.whole"):
     following = word("message", "flows: the connection's next message")
 
 
-class EventQueue(Row, words=1440, written_by="messages.events"):
+class EventQueue(Row, words=1440):
     """The lists that hold the events of a message-level model (pdes/messages/events.py)."""
 
     now_ps = word("time", "current time")

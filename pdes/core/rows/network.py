@@ -5,8 +5,6 @@ from nadi.pdes.core.rows.row import Row, word
 
 class OutgoingLink(
     Row,
-    written_by="build.layout build.schedule fidelity.* messages.flows.coupled network.faults network.link "
-    "npu.islands npu.recurring reuse.recurrence",
 ):
     """The sending side of a link, node by node; then links that come from other LPs, with `meta` only."""
 
@@ -14,7 +12,7 @@ class OutgoingLink(
 
     busy_ps = word("time", "end of the port's current transmission")
     meta = word(
-        "packed",
+        "packed_local",
         "receiving node | the link's number in the whole fabric << 22 | its class << 46; a node from the "
         "number of nodes on is the list of the LP's outbox of that number less the nodes",
     )
@@ -22,7 +20,7 @@ class OutgoingLink(
     sent_packets = word("packed", "packets sent | lower 28 bits of the longest wait of a packet (ps) << PACKETS_BITS")
 
 
-class LinkSample(Row, words=4, written_by="network.sampling"):
+class LinkSample(Row, words=4):
     """What a link has done in its current interval of samples; bytes and queue may have different ones."""
 
     sent_interval = word("count", "number of the interval in which the link sent last")
@@ -31,7 +29,7 @@ class LinkSample(Row, words=4, written_by="network.sampling"):
     queue_bytes = word("bytes", "maximum of the bytes that waited in that interval")
 
 
-class SampleEntry(Row, words=4, written_by="network.sampling"):
+class SampleEntry(Row, words=4):
     """An entry of the log of samples: a sum or maximum of an interval of a link."""
 
     link = word("link", "row of `tx`")
@@ -40,7 +38,7 @@ class SampleEntry(Row, words=4, written_by="network.sampling"):
     amount = word("bytes", "bytes sent, or the maximum of the bytes that waited")
 
 
-class LinkClass(Row, written_by="build.fabric build.schedule fidelity.*"):
+class LinkClass(Row):
     """Properties that many links have in common."""
 
     ps_per_byte = word("float", "ps per byte of the link's rate")
@@ -53,7 +51,7 @@ class LinkClass(Row, written_by="build.fabric build.schedule fidelity.*"):
     special = word("flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE (pdes/core/state.py)")
 
 
-class Forwarding(Row, written_by="build.routes network.faults"):
+class Forwarding(Row):
     """Forwarding state of a node: one cache line."""
 
     row = word("place", "table mode: (virtual) place of column 0 of the node's row in `cell`")
@@ -72,7 +70,6 @@ class Forwarding(Row, written_by="build.routes network.faults"):
 class Gate(
     Row,
     words=32,
-    written_by="build.buffers checkpoint.* network.disciplines.* network.port_queues network.shared_switch",
 ):
     """A port of a switch that shares its buffer, and the traffic that enters by its link (docs/explanation/fabric.md).
 
@@ -83,7 +80,7 @@ class Gate(
     paused = word("flags", "data classes that the other end has paused")
     queued_bytes = word("bytes", "bytes that wait, by data class", many=2)
     longest_bytes = word("bytes", "maximum of the bytes that waited, both classes")
-    queues = word("packed", "first record | place behind the last << 32", many=5)
+    queues = word("packed_local", "first record | place behind the last << 32", many=5)
     place = word("count", "index in the node's list of ports with packets that wait")
     in_bytes = word("bytes", "shared bytes that came in over the reverse link and have not left, by data class", many=2)
     held_bytes = word("bytes", "likewise, bytes in the headroom", many=2)
@@ -98,7 +95,7 @@ class Gate(
     trimmed_turn = word("count", "trimmed packets sent since the last data packet, while data waited")
 
 
-class SwitchBuffer(Row, words=8, written_by="build.buffers network.port_queues network.shared_switch"):
+class SwitchBuffer(Row, words=8):
     """The buffer of a switch; by node."""
 
     used_bytes = word("bytes", "shared bytes in use")
@@ -107,14 +104,14 @@ class SwitchBuffer(Row, words=8, written_by="build.buffers network.port_queues n
     shared_bytes = word("bytes", "size of the shared part; 0: no buffer, the switch is one of NVLink")
 
 
-class PortTies(Row, words=2, written_by="network.own_counts npu.recurring"):
+class PortTies(Row, words=2):
     """Ties at an output port of a switch: packets for it that arrive at one time."""
 
     last_tie_ps = word("time", "time of the last tie")
     ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
 
 
-class NodeCounts(Row, words=8, written_by="network.own_counts npu.recurring"):
+class NodeCounts(Row, words=8):
     """A node's own counts, from which its choices follow as if at random. A tie: packets that arrive at one time."""
 
     ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
@@ -124,7 +121,7 @@ class NodeCounts(Row, words=8, written_by="network.own_counts npu.recurring"):
     pauses = word("count", "number of these pauses")
 
 
-class Telemetry(Row, words=16, written_by="network.shared_switch network.telemetry nic.allowed"):
+class Telemetry(Row, words=16):
     """Telemetry of a data packet from its links, parallel to its record; `carried` holds that of the packet in hand."""
 
     hops = word("count", "number of hops that have written")
@@ -136,7 +133,7 @@ class Telemetry(Row, words=16, written_by="network.shared_switch network.telemet
     )
 
 
-class Change(Row, written_by="build.schedule"):
+class Change(Row):
     """A change of the schedule of faults (pdes/network/faults.py)."""
 
     begin_ps = word("time", "begin of the cell at which it takes effect")
@@ -145,10 +142,10 @@ class Change(Row, written_by="build.schedule"):
     value = word("code", "class of the link; `slow` of the NPU; number of the routing tables")
 
 
-class PacketRecord(Row, written_by="core.fifo"):
+class PacketRecord(Row):
     """A packet that waits, or is on the wire (pdes/core/packet.py)."""
 
     ready_ps = word("time", "time at which the receiving node may act: last byte in, or header if it cuts through")
     w1 = word("packed", "destination, source, bytes on the wire, flags")
-    w2 = word("packed", "sequence number, sender's queue pair, entropy of its path")
+    w2 = word("packet_word", "sequence number, sender's queue pair, entropy of its path")
     w3 = word("packed", "message tag")

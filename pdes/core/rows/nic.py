@@ -3,10 +3,10 @@
 from nadi.pdes.core.rows.row import INF, Row, word
 
 
-class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_window npu.recurring"):
+class Port(Row, words=8):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
-    sent_ref = word("packed", "waiter for the last byte of the packet on the wire, -1 nobody", begins=-1)
+    sent_ref = word("waiter", "waiter for the last byte of the packet on the wire, -1 nobody", begins=-1)
     pace_at_ps = word("time", "the port's pacing event in the heap, INF none", begins=INF)
     transit_bytes = word("bytes", "bytes of transit packets that wait")
     ring = word("queue_pair", "last of the circular list of queue pairs that may send, -1 none", bits=32, begins=-1)
@@ -22,7 +22,7 @@ class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_win
     turn = word("flag", "transit has the next turn against the queue pairs", bits=8)
 
 
-class QueuePair(Row, words=16, written_by="nic.counting nic.port nic.rendezvous nic.transport"):
+class QueuePair(Row, words=16):
     """A sending queue pair: one cache line for every acknowledgement, then one for every packet."""
 
     next_seq = word("sequence", "next packet to send")
@@ -33,13 +33,15 @@ class QueuePair(Row, words=16, written_by="nic.counting nic.port nic.rendezvous 
     deadline_ps = word("time", "time at which it retransmits without progress")
     ring_next = word("queue_pair", "next of the port's circular list", bits=32)
     port = word("link", "port that sends", bits=32)
-    pending = word("message", "1 + first message that waits for an answer (pdes/nic/rendezvous.py), 0 none", bits=32)
+    pending = word(
+        "message", "1 + first message that waits for an answer (pdes/nic/rendezvous.py), 0 none", bits=32, plus=1
+    )
     retries = word("count", "consecutive timeouts", bits=16)
     active = word("code", "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=8)
     controlled = word("flag", "congestion control handles it: its port is not NVLink within a domain", bits=8)
     current_end = word("sequence", "first packet after the message of next_seq")
     w1 = word("packed", "packet word 1 without the size")
-    w2 = word("packed", "packet word 2 without the sequence number")
+    w2 = word("packet_word", "packet word 2 without the sequence number")
     current_tag = word("packed", "packet word 3")
     head_message = word("message", "oldest message not wholly acknowledged, -1 none", bits=32)
     current_message = word("message", "message of next_seq, -1 none", bits=32)
@@ -54,7 +56,6 @@ class QueuePair(Row, words=16, written_by="nic.counting nic.port nic.rendezvous 
 class CongestionState(
     Row,
     words=32,
-    written_by="nic.allowed nic.congestion.* nic.control nic.driven nic.pacing nic.transport npu.recurring",
 ):
     """Congestion-control state of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
 
@@ -68,14 +69,14 @@ class CongestionState(
     sibling = word("queue_pair", "next sibling in the same heap")
 
 
-class Resends(Row, written_by="nic.transport"):
+class Resends(Row):
     """How often a sending queue pair has sent its first unacknowledged packet again, where switches trim packets."""
 
     trimmed_seq = word("sequence", "first unacknowledged packet when one was trimmed last")
     trimmed_times = word("count", "times that this packet was trimmed and sent again")
 
 
-class Message(Row, words=8, written_by="nic.transport npu.endpoints"):
+class Message(Row, words=8):
     """A posted message."""
 
     payload_bytes = word("bytes", "payload of the message")
@@ -84,14 +85,14 @@ class Message(Row, words=8, written_by="nic.transport npu.endpoints"):
     end_seq = word("sequence", "first packet after its last")
     next_message = word("message", "next of its list, -1 none")
     ref = word(
-        "packed",
+        "waiter",
         "who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody. Of a "
         "blocking lane, 1 + its number << REF_LANE too",
     )
-    told = word("packed", "waiter for its last acknowledgement, where that counts (pdes/npu/endpoints.py)")
+    told = word("waiter", "waiter for its last acknowledgement, where that counts (pdes/npu/endpoints.py)")
 
 
-class Selective(Row, words=40, written_by="nic.selective nic.selective_receiver nic.transport"):
+class Selective(Row, words=40):
     """Selective repeat, rows parallel to `qp` and `rxqp`: bit sets of sequence numbers, 32 bits per word."""
 
     seen = word("flags", "packets that have arrived", many=16)
@@ -102,17 +103,17 @@ class Selective(Row, words=40, written_by="nic.selective nic.selective_receiver 
     head_message = word("message", "receiver: list of messages whose last packet is here, by number, -1 none")
 
 
-class Receiver(Row, written_by="nic.selective_receiver nic.transport"):
+class Receiver(Row):
     """A receiving queue pair; the table of rows is a hash map by `key` (pdes/core/hashing.py)."""
 
-    key = word("packed", "dst << 44 | src << 24 | sending queue pair there, -1: the row is free", begins=-1)
+    key = word("packed_local", "dst << 44 | src << 24 | sending queue pair there, -1: the row is free", begins=-1)
     expected = word("sequence", "next packet in order")
     nak_sent = word("packed", "1: a NAK is out | ps of the last congestion notification << 1")
     messages = word("count", "messages received", bits=32)
-    port_back = word("link", "1 + port that acknowledges, 0 not known yet", bits=32)
+    port_back = word("link", "1 + port that acknowledges, 0 not known yet", bits=32, plus=1)
 
 
-class FlowOut(Row, written_by="messages.whole nic.counting reuse.replay"):
+class FlowOut(Row):
     """A posted message, kept for the results."""
 
     pair = word("packed", "src | dst << 20")
@@ -122,7 +123,7 @@ class FlowOut(Row, written_by="messages.whole nic.counting reuse.replay"):
     ordinal = word("count", "number of the message within its queue pair")
 
 
-class FlowIn(Row, written_by="nic.counting reuse.replay"):
+class FlowIn(Row):
     """A completed message, kept for the results."""
 
     pair = word("packed", "src | dst << 20")
@@ -131,7 +132,7 @@ class FlowIn(Row, written_by="nic.counting reuse.replay"):
     finished_ps = word("time", "time of completion")
 
 
-class PendingRequest(Row, words=8, written_by="nic.rendezvous"):
+class PendingRequest(Row, words=8):
     """A row of `msg` for a message whose request is not answered yet (pdes/nic/rendezvous.py)."""
 
     payload_bytes = word("bytes", "payload of the message")
@@ -139,10 +140,10 @@ class PendingRequest(Row, words=8, written_by="nic.rendezvous"):
     group = word("group", "group with which it was posted")
     _unused = word("count", "not used")
     next_message = word("message", "next of its list, -1 none")
-    ref = word("packed", "as in Message")
+    ref = word("waiter", "as in Message")
 
 
-class LaterMessage(Row, written_by="npu.agenda npu.endpoints npu.islands"):
+class LaterMessage(Row):
     """A row of `msg` for a message that an NPU acts on later (pdes/npu/endpoints.py)."""
 
     payload_bytes = word("bytes", "payload of the message")
@@ -150,12 +151,12 @@ class LaterMessage(Row, written_by="npu.agenda npu.endpoints npu.islands"):
     connection = word("queue_pair", "connection that carries it")
     w1 = word("packed", "word 1 of its last packet, where its receiver acts on it later")
     later = word("message", "next of its list, -1 none")
-    ref = word("packed", "as in Message")
+    ref = word("waiter", "as in Message")
     due = word("packed", "time of the action, ps << 1")
     what = word("code", "kind of the action")
 
 
-class KeptMessage(Row, words=8, written_by="nic.selective_receiver"):
+class KeptMessage(Row, words=8):
     """A row of `msg` for a message whose last packet has arrived (pdes/nic/selective_receiver.py)."""
 
     w1 = word("packed", "word 1 of its last packet")
@@ -163,10 +164,10 @@ class KeptMessage(Row, words=8, written_by="nic.selective_receiver"):
     last_seq = word("sequence", "sequence number of its last packet")
     payload_bytes = word("bytes", "payload of the message, once it is complete")
     next_message = word("message", "next of its list, -1 none")
-    w2 = word("packed", "word 2 of its last packet")
+    w2 = word("packet_word", "word 2 of its last packet")
 
 
-class QueuedRequest(Row, words=8, written_by="nic.rendezvous"):
+class QueuedRequest(Row, words=8):
     """A row of `msg` for a request, or a message behind one, that a lane has not reached (pdes/nic/rendezvous.py)."""
 
     _unused = word("count", "not used")

@@ -6,9 +6,6 @@ from nadi.pdes.core.rows.row import INF, Row, word
 class Npu(
     Row,
     words=48,
-    written_by="build.growth build.tables messages.message_loop messages.whole network.faults nic.driven "
-    "nic.port nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective "
-    "npu.npu_window npu.recurring npu.trace",
 ):
     """An NPU: two cache lines for frequent use, then the rest."""
 
@@ -16,24 +13,24 @@ class Npu(
     kick_head = word("link", "first of the ports to try, -1 none", begins=-1)
     now_ps = word("time", "time of the current event")
     heap_size = word("count", "number of its own events")
-    heap = word("place", "first entry of its part of `heap`")
-    ports = word("count", "number of its ports")
-    number = word("npu", "number in the whole fabric")
+    heap = word("place", "first entry of its part of `heap`", is_built=True)
+    ports = word("count", "number of its ports", is_built=True)
+    number = word("npu", "number in the whole fabric", is_built=True)
     last_receiver = word("receiver", "receiving queue pair of its last data packet", begins=-1)
     rto_at_ps = word("time", "its retransmission event in the heap, INF none", begins=INF)
     last_instance = word("instance", "instance that got its last message of a collective, -1 none", begins=-1)
-    agenda_head = word("place", "first of its instances' future actions, -1 none (pdes/npu/agenda.py)", begins=-1)
-    agenda_tail = word("place", "last of its instances' future actions")
+    agenda_head = word("lane", "first of its instances' future actions, -1 none (pdes/npu/agenda.py)", begins=-1)
+    agenda_tail = word("lane", "last of its instances' future actions")
     ready_tail = word("row", "last of the rows that are ready", begins=-1)
-    trace_base = word("place", "first row of its trace in the tables")
-    row_base = word("place", "first row of its trace in the per-NPU arrays")
-    slot_base = word("place", "first of its group slots")
+    trace_base = word("place", "first row of its trace in the tables", is_built=True)
+    row_base = word("place", "first row of its trace in the per-NPU arrays", is_built=True)
+    slot_base = word("place", "first of its group slots", is_built=True)
     lane = word("row", "row that a lane works on, -1 idle", many=4, begins=-1)
     wait_head = word("row", "first of the rows that wait for a lane", many=4, begins=-1)
     wait_tail = word("row", "last of the rows that wait for a lane", many=4, begins=-1)
     rows_left = word("count", "trace rows not finished")
     first_queue_pair = word("queue_pair", "first of its queue pairs", begins=-1)
-    trace_number = word("code", "number of the distinct trace that it runs")
+    trace_number = word("code", "number of the distinct trace that it runs", is_built=True)
     done_head = word("message", "selective repeat: first of the complete messages to report, -1 none", begins=-1)
     done_tail = word("message", "last of the complete messages to report")
     posted = word("count", "messages posted, at message level")
@@ -41,12 +38,12 @@ class Npu(
     slow_1024ths = word("ratio", "factor on compute time in 1024ths, 0 = no slowdown")
     last_connection = word("queue_pair", "at message level: connection of its last posted message, -1 none", begins=-1)
     driven_ps = word("time", "where messages to other hosts have a share: end of the time in which packets have moved")
-    place = word("place", "its place among the ranks of all jobs (`Jobs.npu`)")
+    place = word("place", "its place among the ranks of all jobs (`Jobs.npu`)", is_built=True)
     job_row = word("row", "first of the rows that are ready when its job starts, -1 none or started", begins=-1)
-    job_begin_ps = word("time", "time at which its job starts")
+    job_begin_ps = word("time", "time at which its job starts", is_built=True)
 
 
-class System(Row, words=16, written_by="build.worlds npu.contention npu.endpoints npu.in_flight"):
+class System(Row, words=16):
     """An NPU's state in the system layer: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
     running = word("count", "collectives between first step and end, where they slow compute down")
@@ -56,12 +53,12 @@ class System(Row, words=16, written_by="build.worlds npu.contention npu.endpoint
     due_ps = word("time", "completion time of the compute lane's row at its present pace")
     in_flight = word("count", "collectives in flight, where their number is limited")
     line = word("row", "1 + the newest row that waits for a place, 0 none")
-    later_head = word("message", "1 + the first row of its list of messages (pdes/npu/endpoints.py), 0 none")
-    later_tail = word("message", "1 + the last row of that list")
+    later_head = word("message", "1 + the first row of its list of messages (pdes/npu/endpoints.py), 0 none", plus=1)
+    later_tail = word("message", "1 + the last row of that list", plus=1)
     slow_1000ths = word("ratio", "factor on compute time during a collective in 1000ths, where any NPU is slowed")
 
 
-class Turns(Row, written_by="build.worlds npu.one_at_a_time npu.trace"):
+class Turns(Row):
     """What an NPU does where it runs one row of each kind at a time: pdes/npu/one_at_a_time.py."""
 
     running = word("row", "trace row that runs: on the CPU, on the GPU, communication; -1 none", many=3, begins=-1)
@@ -69,7 +66,7 @@ class Turns(Row, written_by="build.worlds npu.one_at_a_time npu.trace"):
     is_free = word("flag", "its rows take no turns, as it is an aggregator in a switch")
 
 
-class SharedMemory(Row, written_by="npu.remote_memory"):
+class SharedMemory(Row):
     """A remote memory that NPUs share, and one NPU's place in its queue: pdes/npu/remote_memory.py."""
 
     user = word("node", "NPU whose access it serves, -1 idle", begins=-1)
@@ -81,12 +78,10 @@ class SharedMemory(Row, written_by="npu.remote_memory"):
 class Instance(
     Row,
     words=16,
-    written_by="messages.flows.coupled messages.flows.reach messages.message_loop messages.whole "
-    "npu.agenda npu.collective",
 ):
     """An active collective on an NPU; of a coupled flow, that of the first member, which stands for all."""
 
-    key = word("packed", "key in the map of instances")
+    key = word("packed_local", "key in the map of instances")
     row = word("row", "trace row of the collective")
     slot = word("place", "group slot, counted over all NPUs")
     list_first = word("place", "first entry of its member's list in `peer_list`, -1 steps name members and lanes")
@@ -108,11 +103,11 @@ class Instance(
     stirred = word("flags", "lanes to check because something happened to them; -1: check all")
 
 
-class LaneState(Row, written_by="nic.rendezvous npu.agenda npu.collective"):
+class LaneState(Row):
     """A lane of an active collective; a row after its lanes represents the collective as a whole."""
 
     due = word("packed", "DUE: the step may be posted; 0: not put off; else ps << 1 | 1 if an event waits for it")
-    later = word("place", "next of the NPU's list of future actions, -1 none", bits=32)
+    later = word("lane", "next of the NPU's list of future actions, -1 none", bits=32)
     first = word("place", "first step in `step`", bits=32)
     steps = word("count", "number of steps", bits=32)
     pc = word("count", "2 x steps done, + 1 once the send of the current step is posted", bits=32)
@@ -120,22 +115,24 @@ class LaneState(Row, written_by="nic.rendezvous npu.agenda npu.collective"):
     left = word("count", "sends of a blocking lane that have left and are not counted yet", bits=32)
 
 
-class LaneRequest(Row, written_by="nic.rendezvous"):
+class LaneRequest(Row):
     """Requests to a lane of an active collective: pdes/nic/rendezvous.py."""
 
-    first = word("message", "1 + the first request, or message behind one, that the lane has not reached, 0 none")
+    first = word(
+        "message", "1 + the first request, or message behind one, that the lane has not reached, 0 none", plus=1
+    )
     last = word("message", "last of that list")
     cleared = word("flag", "a request was answered, and its message has not arrived")
 
 
-class LaneReductions(Row, written_by="npu.collective npu.delivery"):
+class LaneReductions(Row):
     """Messages that the lanes of an active collective have taken, where a reduction takes time."""
 
     messages = word("count", "messages that have been received")
     taken_ps = word("time", "time at which the lane takes the latest of them")
 
 
-class PlanLane(Row, words=16, written_by="build.tables"):
+class PlanLane(Row, words=16):
     """A lane of a plan: its chunks and its peers."""
 
     plain = word("flag", "all words that follow have their neutral values: see workload.Schedules.lane_plain")
@@ -174,21 +171,21 @@ class PlanStep(Row, bits=32):
     reduce = word("flag", "the received chunks are reduced with own data")
 
 
-class CollectivePhase(Row, written_by="npu.tokens"):
+class CollectivePhase(Row):
     """A phase of an active collective: pdes/npu/tokens.py."""
 
     state = word("code", "progress of the phase")
     next_phase = word("phase", "next of those that wait for the same tokens")
 
 
-class Tokens(Row, written_by="npu.tokens"):
+class Tokens(Row):
     """An NPU's tokens of a dimension: pdes/npu/tokens.py."""
 
     running = word("count", "tokens in use")
     waiting = word("phase", "phases that wait, the last to come first, -1 none", begins=-1)
 
 
-class GroupView(Row, words=4, written_by="build.tables"):
+class GroupView(Row, words=4):
     """The members of a group arranged in lines."""
 
     members = word("count", "members of a line")

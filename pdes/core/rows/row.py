@@ -1,6 +1,6 @@
 """Declaration of row kinds: a class whose words have a kind and a meaning.
 
-    class Token(Row, written_by="npu.tokens"):
+    class Token(Row):
         ...
 
         running = word("count", "tokens in use")
@@ -13,8 +13,9 @@ A row is padded to `words` words, so that it fills cache lines. In plain Python,
 narrow, so kernels first convert values that may outgrow them to int64. Words begin as 0 or as `begins`
 (`pdes.core.memory.rows_of`).
 
-`written_by` names all modules that write words which the class declares, sorted, those of `pdes` without its name. A
-test compares it with the sources, for words whose names only one kind of row has (tests/rules/rows.py).
+The declaration is the one place that says what a word refers to. Code that walks over rows follows it: moving state to
+another division of the fabric (pdes/checkpoint/moving.py) gives each word that names a thing of a logical process the
+new number, and checks of a checkpoint (pdes/checkpoint/checking.py) bound it by the table that it indexes.
 """
 
 from dataclasses import dataclass
@@ -39,10 +40,16 @@ class WordKind(Enum):
     SEQUENCE = "sequence number of packets"
     RATIO = "dimensionless, in units that the meaning names"
     FLOAT = "float64 in the unit that the meaning names"
-    PACKED = "several fields, packed and unpacked by name"
+    PACKED = "several fields, packed and unpacked by name, none of which is a number of one LP"
+    PACKED_LOCAL = "several fields, of which some are numbers of this LP, which pdes/checkpoint moves by name"
+    PACKET_WORD = "word 2 of a packet, which names a sending queue pair; word 1 of the row (`w1`) has its NPU"
+    WAITER = (
+        "trace row of an NPU, or REF_INSTANCE | active collective, which waits, -1 nobody (pdes.core.rows.nic.Message)"
+    )
     ADDRESS = "memory address in this process"
     HOOK = "address of a compiled function, 0 none"
     PLACE = "offset in an array of this world"
+    LANE = "row of `lane`, of an active collective of this LP"
     LINK = "outgoing link of this logical process (LP)"
     NODE = "node of this LP"
     LIST = "list of this LP's outbox"
@@ -71,17 +78,31 @@ class Word:
     many: int = 1
     bits: int = 0
     begins: int = 0
+    plus: int = 0
+    is_built: bool = False
 
 
-def word(kind: str, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
-    """Declare a word of a row, or `many`; kind: WordKind in lower case, bits: width, 0 = the row's, begins: value.
+def word(
+    kind: str, meaning: str, many: int = 1, bits: int = 0, begins: int = 0, plus: int = 0, *, is_built: bool = False
+) -> Any:
+    """Declare a word of a row.
 
-    Raises ValueError: there is no such kind.
+    Args:
+        kind: Name of a WordKind in lower case: what the word counts or refers to.
+        meaning: Phrase for the data dictionary.
+        many: Number of adjacent words of that name; above 1 the word is an array.
+        bits: Width in bits, 0 = the width of the row's words.
+        begins: Value when a run begins.
+        plus: Number that the word holds beyond the number of the thing that it names; below it, the word names nothing.
+        is_built: The building of a world sets the word, from fabric and program alone, and no run changes it.
+
+    Raises:
+        ValueError: WordKind has no member of the name `kind`.
     """
     if kind.upper() not in WordKind.__members__:
         known = ", ".join(WordKind.__members__).lower()
         raise ValueError(f"kind {kind!r} of the word {meaning!r}; expected one of {known}")
-    return Word(WordKind[kind.upper()], meaning, many, bits, begins)
+    return Word(WordKind[kind.upper()], meaning, many, bits, begins, plus, is_built)
 
 
 class Row:
@@ -90,11 +111,10 @@ class Row:
     dtype: ClassVar[np.dtype]  # structured dtype of NumPy records
     declared: ClassVar[dict[str, Word]]  # words by name
     words: ClassVar[int]  # number of words with the padding
-    written_by: ClassVar[tuple[str, ...]]  # modules that write words which this class declares
+    by_dtype: ClassVar[dict[np.dtype, type["Row"]]] = {}  # all kinds of rows by their dtypes
 
-    def __init_subclass__(cls, words: int = 0, written_by: str = "", bits: int = 64) -> None:
+    def __init_subclass__(cls, words: int = 0, bits: int = 64) -> None:
         """Create the dtype from the declared words; TypeError for names of NumPy's records, or too many words."""
-        cls.written_by = tuple(written_by.split())
         inherited = getattr(cls, "declared", {})
         cls.declared = inherited | {name: value for name, value in vars(cls).items() if isinstance(value, Word)}
         taken = [name for name in cls.declared if hasattr(np.record, name)]
@@ -112,6 +132,7 @@ class Row:
         if used < cls.words:
             fields.append(("_padding", np.int64, (cls.words - used,)))
         cls.dtype = np.dtype((np.record, np.dtype(fields, align=True)))
+        cls.by_dtype[cls.dtype] = cls
 
     @classmethod
     def place(cls, name: str) -> int:

@@ -6,11 +6,6 @@ from nadi.pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.islands build.simulation build.worlds checkpoint.* core.fifo core.state "
-    "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole "
-    "network.batch network.boundary network.faults network.link network.port_queues network.sampling "
-    "network.shared_switch nic.counting nic.transport npu.collective npu.islands npu.npu_window "
-    "npu.recurring npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
 
@@ -64,9 +59,6 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="checkpoint.* fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
-    "network.batch network.link network.shared_switch nic.counting nic.port nic.selective_receiver nic.transport "
-    "npu.npu_window npu.trace reuse.replay window",
 ):
     """Counters of a run; sums over LPs are results."""
 
@@ -95,8 +87,6 @@ class Counters(
 class Constants(
     Row,
     words=72,
-    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes "
-    "reuse.recurrence",
 ):
     """Constants of a run."""
 
@@ -174,11 +164,11 @@ class Constants(
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
 
 
-class ControlParameters(Row, words=16, written_by="build.worlds"):
+class ControlParameters(Row, words=16):
     """Parameters of the run's congestion control; each file of pdes/nic/congestion declares its own."""
 
 
-class Hooks(Row, words=32, written_by="build.simulation"):
+class Hooks(Row, words=32):
     """Addresses of functions that kernels call, for optional parts of the engine."""
 
     # A meaning begins with the arguments that follow the address of the world.

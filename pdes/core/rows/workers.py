@@ -6,7 +6,7 @@ LINE_WORDS = 16  # words between data of different writers: two cache lines, as 
 APART = "unused: the next words have other writers or other times, so they have a pair of cache lines of their own"
 
 
-class ParcelHeader(Row, words=8, written_by="workers.other_teams"):
+class ParcelHeader(Row, words=8):
     """Header of the parcel that one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
     records = word("count", "records in the parcel; workers that pack some add to it, so it is the first word")
@@ -18,7 +18,7 @@ class ParcelHeader(Row, words=8, written_by="workers.other_teams"):
     cut = word("code", "what the team asks of all after this window (pdes/workers/cuts.py)")
 
 
-class ParcelShape(Row, words=8, written_by="workers.parcels"):
+class ParcelShape(Row, words=8):
     """Format of records in parcels, the same in all processes of a run (pdes/workers/parcels.py)."""
 
     record_words = word("count", "words of a record without its first one")
@@ -28,7 +28,7 @@ class ParcelShape(Row, words=8, written_by="workers.parcels"):
     lp = word("place", "place of the LP in the first word, among those of the team that receives; it ends the word")
 
 
-class MpiCalls(Row, words=16, written_by="workers.exchange workers.other_teams"):
+class MpiCalls(Row, words=16):
     """Addresses and handles with which the first worker of a process calls MPI (pdes/workers/other_teams.py)."""
 
     isend = word("address", "address of MPI_Isend, 0 = Python calls MPI")
@@ -48,7 +48,7 @@ class MpiCalls(Row, words=16, written_by="workers.exchange workers.other_teams")
     error = word("code", "MPI error code, 0 = no error")
 
 
-class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
+class ParcelHooks(Row, words=8):
     """Addresses of functions that workers call if there are other teams, 0 without (pdes/workers/other_teams.py)."""
 
     # A meaning begins with the arguments that follow the address of the Meeting.
@@ -64,8 +64,6 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 class TeamState(
     Row,
     words=64,
-    written_by="checkpoint.* reuse.recurrence workers.crew workers.exchange workers.other_teams "
-    "workers.processes workers.team",
 ):
     """State of all workers that share memory (pdes/workers/team.py)."""
 
@@ -96,7 +94,7 @@ class TeamState(
     watched_npu = word("node", "the watched NPU")
 
 
-class Worker(Row, words=16, written_by="workers.crew workers.exchange workers.other_teams workers.team"):
+class Worker(Row, words=16):
     """State of one worker of a team, which only that worker writes; others read its first cache line."""
 
     arrived = word("count", "windows done")
@@ -117,7 +115,7 @@ class Worker(Row, words=16, written_by="workers.crew workers.exchange workers.ot
     lasted_ns = word("count", "nanoseconds from its start to its end")
 
 
-class LpTurn(Row, words=16, written_by="workers.team"):
+class LpTurn(Row, words=16):
     """State of an LP in windows of even, or of odd, number; its workers write it."""
 
     taken = word("count", "workers that have asked for the LP in the window: the first gets it")

@@ -91,7 +91,7 @@ class DcqcnParameters(ControlParameters, words=16):
 PARAMETERS = DcqcnParameters.declared
 
 
-class DcqcnState(CongestionState, words=32, written_by="nic.congestion.dcqcn"):
+class DcqcnState(CongestionState, words=32):
     """State of DCQCN for a queue pair."""
 
     line_bps = word("float", "bit/s: line rate")

@@ -45,7 +45,7 @@ class DctcpParameters(ControlParameters, words=16):
 PARAMETERS = DctcpParameters.declared
 
 
-class DctcpState(CongestionState, words=32, written_by="nic.congestion.dctcp"):
+class DctcpState(CongestionState, words=32):
     """State of DCTCP for a queue pair."""
 
     cwnd_packets = word("float", "congestion window in packets")

@@ -61,7 +61,7 @@ BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
 LATER = 1 << (TELEMETRY_CLASS_SHIFT - 1)  # ps: a larger difference of wrapped times is negative
 
 
-class HpccState(CongestionState, words=32, written_by="nic.congestion.hpcc"):
+class HpccState(CongestionState, words=32):
     """State of HPCC for a queue pair."""
 
     wc_bytes = word("float", "bytes: the reference window W^c")

@@ -64,7 +64,7 @@ class NsccParameters(ControlParameters, words=16):
 PARAMETERS = NsccParameters.declared
 
 
-class NsccState(CongestionState, words=32, written_by="nic.congestion.nscc"):
+class NsccState(CongestionState, words=32):
     """State of NSCC for a queue pair."""
 
     cwnd_bytes = word("float", "congestion window in bytes")

@@ -55,7 +55,7 @@ ASCENDING = (("fs_min_cwnd_packets", "fs_max_cwnd_packets"),)  # flow scaling di
 NEVER = -(1 << 61)  # time in ps before any event of a run
 
 
-class SwiftState(CongestionState, words=32, written_by="nic.congestion.swift"):
+class SwiftState(CongestionState, words=32):
     """State of Swift for a queue pair."""
 
     cwnd_packets = word("float", "congestion window in packets")

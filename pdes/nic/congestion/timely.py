@@ -69,7 +69,7 @@ PARAMETERS = TimelyParameters.declared
 ASCENDING = (("t_low_ps", "t_high_ps"),)
 
 
-class TimelyState(CongestionState, words=32, written_by="nic.congestion.timely"):
+class TimelyState(CongestionState, words=32):
     """State of TIMELY for a queue pair."""
 
     line_bps = word("float", "bit/s: line rate")

@@ -11,7 +11,6 @@ from nadi.pdes.traces import RowStates, Trace, Turns
 class RunState(
     Row,
     words=16,
-    written_by="nadi.simulation.closed_forms.advancing.advance nadi.simulation.closed_forms.advancing.run",
 ):
     """Progress of a run at closed forms."""
 
@@ -31,10 +30,6 @@ class RunState(
 class NpuClass(
     Row,
     words=32,
-    written_by=(
-        "build.tables nadi.simulation.closed_forms.advancing.advance nadi.simulation.closed_forms.advancing.run "
-        "npu.contention npu.trace"
-    ),
 ):
     """NPUs that do the same at the same times; one of them represents the class."""
 
@@ -60,7 +55,7 @@ class NpuClass(
     slow_1000ths = word("ratio", "time of compute beside a collective relative to compute alone, in 1000ths")
 
 
-class GroupClass(Row, written_by="nadi.simulation.closed_forms.advancing.folded_program"):
+class GroupClass(Row):
     """Groups that do the same; one of them represents the class."""
 
     instance_base = word("place", "first of its collectives")
