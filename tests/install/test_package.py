@@ -10,7 +10,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from nadi import __version__
-from nadi.cli.main import main
 from nadi.launching.sources import source_hash
 from tests.conftest import ROOMS
 
@@ -109,15 +108,12 @@ def installed(tmp_path, monkeypatch, wheels):
 
 @pytest.mark.slow
 def test_an_installed_wheel_offers_its_commands_outside_of_the_tree(installed, wheels):
-    run, here, package = installed
+    run, _, package = installed
     assert source_hash(package) == source_hash()
     assert run("python", "-c", IMPORTS.replace("\n", ";").strip(";")) == f"the user's {package / '__init__.py'}\n"
     assert run("nadi", "--version").endswith(f"(commit {wheels[0]})\n")
     run("nadi", *TRACES)
     assert "#SBATCH --nodes=1" in run("nadi", "slurm", "run.toml", "--nodes", "1", "--dry-run")
-    assert main(["run", str(here / "run.toml"), "--out", str(here / "results"), "-q"]) == 0  # kernels are compiled here
-    run("nadi", "report", "results")
-    assert (here / "results" / "report.html").exists()
 
 
 @pytest.mark.full
@@ -128,7 +124,8 @@ def test_an_installed_wheel_compiles_and_runs(tmp_path, monkeypatch, installed):
     run("python", "script.py")
     run("nadi", *TRACES)
     run("nadi", "run", "run.toml", "--out", "results")
-    assert (here / "results" / "summary.json").exists()
+    run("nadi", "report", "results")
+    assert (here / "results" / "report.html").exists()
     run("nadi", *PLAN, "-o", "plans")
     assert (here / "plans" / "plan.html").exists()
 
