@@ -7,6 +7,7 @@ import signal
 import sys
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests of folders before pytest selects by marks, and put busy ones first.
+    """Mark the tests of folders before pytest selects by marks, and put those marked `alone`, then busy ones, first.
 
     Of pytest-xdist's workers the first then does these while others do half of the rest, and steal the other half.
     """
@@ -65,7 +66,33 @@ def pytest_collection_modifyitems(items):
             item.add_marker("busy")
         if item.path.parent.name in FULL:
             item.add_marker("full")
-    items.sort(key=lambda item: item.get_closest_marker("busy") is None)
+    items.sort(key=lambda item: (not needs_all_cores(item), item.get_closest_marker("busy") is None))
+
+
+def needs_all_cores(item):
+    """Return whether a test (None: no test) has the mark `alone`."""
+    return item is not None and item.get_closest_marker("alone") is not None
+
+
+@cache
+def all_cores(config):
+    """Return a file that a worker of pytest-xdist locks while it does tests marked `alone`, one after another."""
+    return (config._tmp_path_factory.getbasetemp().parent / "alone").open("w")
+
+
+def pytest_runtest_setup(item):
+    """Begin no test while another worker of pytest-xdist does tests marked `alone`."""
+    if hasattr(item.config, "workerinput"):
+        is_alone = needs_all_cores(item)
+        fcntl.flock(all_cores(item.config), fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH)
+        if not is_alone:
+            fcntl.flock(all_cores(item.config), fcntl.LOCK_UN)
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Let the other workers of pytest-xdist go on after the last of several tests marked `alone`."""
+    if hasattr(item.config, "workerinput") and needs_all_cores(item) and not needs_all_cores(nextitem):
+        fcntl.flock(all_cores(item.config), fcntl.LOCK_UN)
 
 
 def pytest_collection_finish():

@@ -106,6 +106,7 @@ def test_background_traffic_slows_a_job(nadi, write, tmp_path):
     assert web["step"] == {}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("workers", [2, 3])
 def test_digests_do_not_depend_on_workers(nadi, write, tmp_path, workers):
     run = write(STEP + BESIDE + WEB.replace("}", ', arrivals = "lognormal:sigma=2" }'))

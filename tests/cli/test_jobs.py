@@ -106,6 +106,7 @@ def test_each_job_has_the_slowdown_that_it_has_alone(nadi, write, tmp_path, fide
             assert (job["digest"] == jobs[job["name"]]["digest"]) == is_equal, (factor, job["name"])
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("workers", [2, 3])
 def test_digests_do_not_depend_on_workers(nadi, write, tmp_path, workers):
     jobs = PLAIN.replace("[[jobs]]", '[[jobs]]\nplacement = "scattered:seed=4"')

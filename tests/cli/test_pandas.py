@@ -52,8 +52,6 @@ SWEEP = """
 run = "traffic.toml"
 [values]
 "network.mtu" = ["1KiB", "4KiB"]
-"workload.traffic.load" = [0.3, 0.5]
-"workload.traffic.seed" = [1, 2]
 """
 COMMANDS_WITH_TABLES = """
 run jobs.toml --out jobs -q --report

@@ -1,5 +1,6 @@
 """The search of `nadi plan`: its lower bound, what it skips, and how it is stopped and continues."""
 
+import itertools
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from nadi.workload.generators.training import parallel_plan, rules
 from tests.budgets import bounded
 from tests.cli.tiny_model import EXPERTS, write_model
 from tests.nonempty import nonempty
+from tests.samples import each_value
 
 _KEYS = {"layers": 6, "hidden": 512, "ffn": 1024, "global_batch": 48, "positions": "rotary"}
 _ON = ("--cluster", "small-a100", "--confirm", 0, "--plan", "pp1", "-q", "--json")
@@ -81,8 +83,7 @@ def _times(model, text, framework):
     return bound_ps(machine, model, plan, framework), *steps
 
 
-@pytest.mark.parametrize("experts", ["", EXPERTS])
-@pytest.mark.parametrize("text", _PLANS)
+@pytest.mark.parametrize(("text", "experts"), each_value(itertools.product(_PLANS, ["", EXPERTS])))
 def test_no_step_is_shorter_than_its_bound(model, text, experts):
     write_model(model.parent, experts, **_KEYS)
     if experts:

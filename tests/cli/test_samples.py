@@ -54,6 +54,7 @@ def test_samples_add_up_to_the_bytes_of_each_link(sampled, kind, interval_ps):
         assert np.array_equal(longest, links["buffered_bytes"])
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SWITCHES)
 @pytest.mark.parametrize("workers", [2, 3])

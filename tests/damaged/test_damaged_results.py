@@ -6,7 +6,7 @@ from nadi.cli.main import main
 from tests.damaged.mutations import complaint, example, make_bases
 from tests.samples import some
 
-EXAMPLES = some(80, 250)
+EXAMPLES = some(60, 250)
 
 
 @pytest.fixture(scope="module")

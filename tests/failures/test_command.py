@@ -121,6 +121,7 @@ def test_a_slow_link_is_as_busy_as_its_own_rate_says(nadi, write_run, tmp_path):
     assert 0.5 < found[1] <= 1
 
 
+@pytest.mark.alone
 def test_what_was_chosen_stands_in_the_summary_and_ways_of_running_agree(nadi, write_run, tmp_path):
     text = (
         '[network]\ndetection_time = "30us"\nrto = "50us"\n'

@@ -54,7 +54,7 @@ WORKERS = {"serial": 1, "threads": 2, "processes": 2, "ranks": 2, "ranks of two 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=[pytest.mark.full] * (way in {"threads", "ranks of two nodes"})) for way in WORKERS]
+    "way", [pytest.param(way, marks=[pytest.mark.full] * (way not in {"serial", "ranks"})) for way in WORKERS]
 )
 def test_a_run_under_way(start, endless, tmp_path, capsys, way):
     out = tmp_path / "a" / "out"

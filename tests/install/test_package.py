@@ -17,18 +17,20 @@ INFO = f"nadi-{__version__}.dist-info"
 
 ROOT = Path(__file__).parents[2]
 PLAN = ("plan", "--model", "gpt3-125m", "--cluster", "selene", "--gpus", "8", "--plan", "gb64", "--confirm", "0")
-SCRIPT = """
+IMPORTS = """
 import workload
 import nadi
 from nadi import et, partition, pdes, topologies
-
+print(workload.WHOSE, nadi.__file__)
+"""
+SCRIPT = """
+import nadi
 run = nadi.simulate(
     workload={"model": "gpt3-125m", "plan": "tp2,pp2,dp2"},
     topology={"cluster": "selene"},
     network={"fidelity": "closed-form"},
 )
 assert run.finish_time_ps > 0
-print(workload.WHOSE, nadi.__file__)
 """
 RUN = """
 [workload]
@@ -85,10 +87,9 @@ def test_a_source_distribution_makes_the_wheel_of_the_tree(wheels):
     assert {name for name, _ in of_tree.items() ^ of_sdist.items()} <= {f"{INFO}/RECORD"}
 
 
-@pytest.mark.slow
-def test_an_installed_wheel_works_outside_of_the_tree(tmp_path, monkeypatch, wheels):
-    commit, *_, wheel = wheels
-    monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
+@pytest.fixture
+def installed(tmp_path, monkeypatch, wheels):
+    """A function that runs a program of an environment with the wheel, in a folder with files of the names of rooms."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     env, here = tmp_path / "env", tmp_path / "elsewhere"
     said(sys.executable, "-m", "venv", "--without-pip", env, cwd=tmp_path)
@@ -96,24 +97,36 @@ def test_an_installed_wheel_works_outside_of_the_tree(tmp_path, monkeypatch, whe
     linked(site, needed("nadi"))
     there = {path.name for path in site.iterdir()}
     install = (sys.executable, "-m", "pip", "--python", env / "bin" / "python", "install", "--quiet")
-    said(*install, "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    said(*install, "--no-deps", "--no-index", wheels[-1], cwd=tmp_path)
     assert {path.name for path in site.iterdir()} - there == {"nadi", INFO}
-    assert source_hash(site / "nadi") == source_hash()
-
     here.mkdir()
     for name in ROOMS:
         (here / f"{name}.py").write_text('WHOSE = "the user\'s"\n')
-    (here / "script.py").write_text(SCRIPT)
-    assert said(env / "bin" / "python", "script.py", cwd=here) == f"the user's {site / 'nadi' / '__init__.py'}\n"
-    nadi = env / "bin" / "nadi"
-    assert said(nadi, "--version", cwd=here).endswith(f"(commit {commit})\n")
     (here / "run.toml").write_text(RUN)
-    said(nadi, *TRACES, cwd=here)
-    said(nadi, "run", "run.toml", "--out", "results", cwd=here)
-    said(nadi, "report", "results", cwd=here)
-    said(nadi, *PLAN, "-o", "plans", cwd=here)
-    assert "#SBATCH --nodes=1" in said(nadi, "slurm", "run.toml", "--nodes", "1", "--dry-run", cwd=here)
+    return lambda program, *arguments: said(env / "bin" / program, *arguments, cwd=here), here, site / "nadi"
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_offers_its_commands_outside_of_the_tree(installed, wheels):
+    run, _, package = installed
+    assert source_hash(package) == source_hash()
+    assert run("python", "-c", IMPORTS.replace("\n", ";").strip(";")) == f"the user's {package / '__init__.py'}\n"
+    assert run("nadi", "--version").endswith(f"(commit {wheels[0]})\n")
+    run("nadi", *TRACES)
+    assert "#SBATCH --nodes=1" in run("nadi", "slurm", "run.toml", "--nodes", "1", "--dry-run")
+
+
+@pytest.mark.full
+def test_an_installed_wheel_compiles_and_runs(tmp_path, monkeypatch, installed):
+    monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
+    run, here, _ = installed
+    (here / "script.py").write_text(SCRIPT)
+    run("python", "script.py")
+    run("nadi", *TRACES)
+    run("nadi", "run", "run.toml", "--out", "results")
+    run("nadi", "report", "results")
     assert (here / "results" / "report.html").exists()
+    run("nadi", *PLAN, "-o", "plans")
     assert (here / "plans" / "plan.html").exists()
 
 

@@ -82,6 +82,7 @@ def test_the_rate_of_a_resumed_run_is_that_of_its_last_part(tmp_path):
     assert results.simulated_hops == results.counters["packet_hops"] - results.resumed_hops
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_ranks(python, tmp_path):
     names = ["lossy", "sprayed", "roce", "nccl", "ends", "in_network"]

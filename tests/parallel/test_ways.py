@@ -43,6 +43,7 @@ def same(results, name):
     return differing(fingerprint(results), wanted(name)) == []
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "method", "lps", "run_in", "workers"), pairwise(WAYS), indirect=["name"])
 def test_threads_and_processes_of_any_partition(name, method, lps, run_in, workers):
@@ -156,6 +157,7 @@ def on_ranks(python):
     return run_on
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", NUMBERS)
 def test_ranks(on_ranks, ranks):
