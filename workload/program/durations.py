@@ -17,8 +17,8 @@ from nadi.workload.compute.gpu import find_gpu
 from nadi.workload.compute.times import ComputeTimes
 from nadi.workload.errors import WorkloadError
 from nadi.workload.node_kinds import COMPUTE, CPU_LANE, MEMORY
-from nadi.workload.program.remote import REMOTE_KEY, RemoteMemory, is_remote
-from nadi.workload.trace_sets.view import TraceView
+from nadi.workload.program.memory_pool import REMOTE_KEY, RemoteMemory, is_remote
+from nadi.workload.trace_sets.trace_set import TraceView
 
 GPU_KEY = '[compute] gpu, as "h100"'
 PEAK_FLOPS_KEY = f'{GPU_KEY}, or peak_flops, as "312TFLOPS"'

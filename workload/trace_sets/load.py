@@ -16,9 +16,7 @@ from nadi.inputs.limits import MAX_NPUS
 from nadi.workload.errors import Exchange, WorkloadError, alone
 from nadi.workload.trace_sets import manifest
 from nadi.workload.trace_sets.files import is_set, read_set
-from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
-from nadi.workload.trace_sets.trace_set import TraceSet
-from nadi.workload.trace_sets.view import AS_WRITTEN
+from nadi.workload.trace_sets.trace_set import AS_WRITTEN, ELSEWHERE, IDLE, TraceSet
 
 TRACE_ENDINGS = (".et", ".et.gz")
 

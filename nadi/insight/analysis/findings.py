@@ -24,7 +24,7 @@ from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.simulation.job_times import job_finish_ps
 from nadi.simulation.run_plan import FinishedRun
 from nadi.workload import KINDS
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven import NAME as UNEVEN
 from nadi.workload.errors import Exchange, alone
 
 CollectiveKey = tuple[int, int, int]  # a key of `_keys`

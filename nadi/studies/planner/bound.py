@@ -27,7 +27,7 @@ from nadi.workload.generators.training.stages import Chunk, chunks, micro_batche
 from nadi.workload.kinds import KIND_OF_COMM_TYPE, KINDS
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, RECV, SEND
 from nadi.workload.program.durations import durations_ps
-from nadi.workload.trace_sets.view import TraceView
+from nadi.workload.trace_sets.trace_set import TraceView
 
 _BEFORE_FIRST = -1  # time of a row that does not wait for the first row of a pass
 
