@@ -61,7 +61,7 @@ def test_plans_that_no_other_member_has_name_members():
 
 @pytest.mark.parametrize("pieces", [1 << 19, 1 << 14])
 def test_trees_over_scattered_npus_are_read_back_as_planned(pieces, monkeypatch):
-    monkeypatch.setattr("nadi.workload.collectives.schedules.checks._PIECE_STEPS", pieces)
+    monkeypatch.setattr("nadi.workload.collectives.schedules.checks._SHARED_STEPS", pieces)
     all_plans = [tree_of(scattered(96, seed)) for seed in (1, 2)]
     packed = pack(all_plans)
     assert packed.list_first.min() == 0
