@@ -13,13 +13,13 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int32, Int64
 from nadi.et.attributes import ALL_NPUS, COLUMNS
 from nadi.et.builders import SCHEMA_VERSION
 from nadi.et.dependencies import compress
 from nadi.et.names import ComposedNames, NameTable
 from nadi.et.schema import CollectiveCommType, NodeType
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int32, Int64
 
 Ports = Mapping[str, int | Sequence[int]]  # parent row or rows of each port
 

@@ -14,13 +14,13 @@ from google.protobuf.message import DecodeError, Message
 from numpy.typing import DTypeLike, NDArray
 
 from nadi.et import attributes
-from nadi.et.arrays import Int8, Int32, Int64, Mask, UInt64
 from nadi.et.dependencies import Parents, resolve
 from nadi.et.errors import TraceError
 from nadi.et.groups import Groups, groups_of_metadata_node
 from nadi.et.names import NameTable
 from nadi.et.schema import AttributeProto, CollectiveCommType, NodeType, RawNode
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int8, Int32, Int64, Mask, UInt64
 
 # Limits of the cache of decoded attributes: a trace of distinct attributes must not fill the memory.
 _MAX_CACHED_ATTRIBUTES = 1 << 16

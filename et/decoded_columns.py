@@ -9,11 +9,11 @@ from google.protobuf.message import Message
 from numpy.typing import DTypeLike, NDArray
 
 from nadi.et import attributes
-from nadi.et.arrays import Int32, Int64, Mask, UInt64
 from nadi.et.columns import Columns
 from nadi.et.dependencies import Parents
 from nadi.et.names import NameTable
 from nadi.et.other_attributes import OtherAttributes
+from nadi.inputs.arrays import Int32, Int64, Mask, UInt64
 
 SLOTS = (*attributes.INTEGERS, "pg_name", "involved_dim", "in_split_size", "out_split_size", "operators")
 _FIELDS = ("id", "type", "start", "duration", "name", "data", "control", "other")

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Int32, Int64, Mask, UInt64
 from nadi.et.errors import StrictTraceError, TraceError
+from nadi.inputs.arrays import Int32, Int64, Mask, UInt64
 
 Path = str | os.PathLike[str]
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from nadi.et.arrays import Int32, Int64, UInt8, spans
+from nadi.inputs.arrays import Int32, Int64, UInt8, spans
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.et import decoder
-from nadi.et.arrays import Int32, Int64
 from nadi.et.errors import TraceError
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int32, Int64
 
 _MAX_NODES_SHOWN = 12  # of a cycle in a message
 _MIN_KERNEL_DEPENDENCIES = 100_000  # fewer are not worth waiting for a compiler

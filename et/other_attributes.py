@@ -13,10 +13,10 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int64, UInt8
 from nadi.et.framing import read_length
 from nadi.et.schema import AttributeProto
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int64, UInt8
 
 Others = tuple[bytes, ...]
 WAIT_MICROS, NANOS = "wait_micros", "duration_nanos"

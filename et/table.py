@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from nadi.et.arrays import Int8, Int32, Int64, Mask, UInt64
 from nadi.et.names import ComposedNames, NameTable
+from nadi.inputs.arrays import Int8, Int32, Int64, Mask, UInt64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Int64, Mask, UInt8, UInt64, spans
 from nadi.et.attributes import INTEGERS, KINDS
 from nadi.et.builders import attribute, metadata
 from nadi.et.framing import frame, write_frames
 from nadi.et.other_attributes import OtherAttributes
 from nadi.et.schema import IOInfo, NodeType
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int64, Mask, UInt8, UInt64, spans
 
 _ROWS_AT_ONCE = 1 << 15
 _ID, _NAME, _TYPE, _DATA_DEPS, _START, _DURATION, _INPUTS, _ATTR = 1, 2, 3, 5, 6, 7, 8, 10

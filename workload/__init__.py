@@ -13,6 +13,7 @@ from nadi.workload.collectives.schedules.packed import Schedules, ScheduleSet
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import KINDS
 from nadi.workload.program.building import build_program
+from nadi.workload.program.choosing import CollectiveSettings
 from nadi.workload.program.durations import ComputeModel
 from nadi.workload.program.micro import (
     collective_program,
@@ -22,7 +23,6 @@ from nadi.workload.program.micro import (
     uneven_program,
 )
 from nadi.workload.program.program import Program
-from nadi.workload.program.settings import CollectiveSettings
 from nadi.workload.trace_sets.expansion import expand
 from nadi.workload.trace_sets.files import read_set, write_set
 from nadi.workload.trace_sets.load import TRACE_ENDINGS, files_of_traces, groups_of, load_set, load_traces

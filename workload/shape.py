@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nadi.et.arrays import Int32, Int64
+from nadi.inputs.arrays import Int32, Int64
 from nadi.topologies import TABLE, DimensionRouting, Graph, next_links, route
-from nadi.workload.collectives.trees.aggregators import AggregatorBranch, trees_of
+from nadi.workload.collectives.trees import AggregatorBranch, trees_of
 from nadi.workload.errors import WorkloadError
 
 _MAX_PAIRS = 32
@@ -61,7 +61,7 @@ class GroupShape(NamedTuple):
 
 def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape:
     """Return the shape of a group of NPUs, given in member order (int[n])."""
-    # It includes the named aggregation trees (workload.collectives.trees.aggregators) for groups of at least two
+    # It includes the named aggregation trees (workload.collectives.trees) for groups of at least two
     # members; "" = none.
     npu = np.asarray(members, np.int64)
     grid, dims = _grid(graph, npu)

@@ -6,10 +6,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int8, Int32, Int64, Mask, UInt64
 from nadi.et.order import occurrence, topological_order
 from nadi.et.schema import CollectiveCommType, NodeType
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int8, Int32, Int64, Mask, UInt64
 
 UNEVEN = -2  # size of a collective whose members need not have the same size
 WHOLE = -1  # involved_dim of a collective over all dimensions

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from nadi.et.arrays import Mask
 from nadi.et.checking.finding import MAX_EXAMPLES, Example
 from nadi.et.checking.raw import RawTrace
 from nadi.et.errors import TraceError
 from nadi.et.framing import iter_messages
 from nadi.et.schema import Node
+from nadi.inputs.arrays import Mask
 
 
 @dataclass(frozen=True)

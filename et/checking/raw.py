@@ -10,11 +10,11 @@ from google.protobuf.message import DecodeError
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from nadi.et.arrays import Int64, Mask, UInt64
 from nadi.et.errors import TraceError
 from nadi.et.framing import iter_messages
 from nadi.et.order import cycle_text
 from nadi.et.schema import RawNode
+from nadi.inputs.arrays import Int64, Mask, UInt64
 
 
 class Dependencies(NamedTuple):

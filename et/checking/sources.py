@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nadi.et.arrays import Int64
 from nadi.et.attributes import ALL_NPUS
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int64
 
 AS_WRITTEN = -1
 

@@ -17,10 +17,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from nadi.et.arrays import Int64, Mask
 from nadi.et.checking.checked_trace import WHOLE, MessageNodes
 from nadi.et.checking.sources import UNKNOWN
 from nadi.et.order import occurrence, parent_rows
+from nadi.inputs.arrays import Int64, Mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.arrays import Int64
 from nadi.et.checking.check import Check, CheckContext
 from nadi.et.checking.checked_trace import WHOLE, CheckedTrace
 from nadi.et.checking.finding import NOTE, WARNING, Example, Finding
 from nadi.et.checking.sources import UNKNOWN
 from nadi.et.schema import CollectiveCommType
+from nadi.inputs.arrays import Int64
 
 LOOKS_FOR = "recorded times that show that the NPUs' clocks disagree"
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.arrays import Int64
 from nadi.et.checking.check import Check, CheckContext
 from nadi.et.checking.checked_trace import UNEVEN, WHOLE, CheckedTrace
 from nadi.et.checking.finding import ERROR, NOTE, Example, Finding
 from nadi.et.checking.sources import UNKNOWN
 from nadi.et.schema import CollectiveCommType
 from nadi.et.summary import collective_name
+from nadi.inputs.arrays import Int64
 
 LOOKS_FOR = "collectives on which the members of a group disagree: missing, in another order, kind or size"
 

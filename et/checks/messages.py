@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.arrays import Int64, UInt64
 from nadi.et.checking.check import Check, CheckContext
 from nadi.et.checking.checked_trace import CheckedTrace, mixed
 from nadi.et.checking.finding import ERROR, Example, Finding
+from nadi.inputs.arrays import Int64, UInt64
 
 LOOKS_FOR = "sends without receives and receives without sends, by pair, tag, order and bytes"
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.arrays import Int64
 from nadi.et.checking.check import Check, CheckContext
 from nadi.et.checking.checked_trace import UNEVEN, CheckedTrace, mixed
 from nadi.et.checking.finding import ERROR, Example, Finding
 from nadi.et.checking.sources import UNKNOWN
 from nadi.et.order import occurrence
+from nadi.inputs.arrays import Int64
 
 LOOKS_FOR = "split sizes that do not divide comm_size into whole bytes, are not one per member, or do not match"
 

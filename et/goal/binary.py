@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import inputs
-from nadi.et.arrays import Int64
 from nadi.et.errors import TraceError
 from nadi.et.goal.operations import GoalOperation, checked, table_of
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import MAX_NPUS
 
 _MAGIC, _SPOILT = 4223, 2342

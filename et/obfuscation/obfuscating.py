@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nadi.et.arrays import Int32, Int64, UInt64
 from nadi.et.attributes import ALL_NPUS
 from nadi.et.builders import SCHEMA_VERSION
 from nadi.et.errors import TraceError
 from nadi.et.names import NameTable
 from nadi.et.obfuscation.secret import SecretKey
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int32, Int64, UInt64
 
 Splits = tuple[int, ...]
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Mask
 from nadi.et.order import children, topological_order
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Mask
 
 _MAX_ADDED_PER_NODE = 64  # dependencies that a removed node may add before it becomes a joint
 

@@ -4,10 +4,10 @@ from collections.abc import Hashable, Iterator
 
 import numpy as np
 
-from nadi.et.arrays import Int8
 from nadi.et.order import topological_order
 from nadi.et.schema import NodeType
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int8
 
 Key = tuple[Hashable, ...]
 LANES = ("host", "compute", "memory", "collectives", "sends", "receives")  # of an NPU in a timeline

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Int64, Mask
 from nadi.et.order import children, topological_order
 from nadi.et.reader import read_trace
 from nadi.et.reshape.bridging import bridge
@@ -32,6 +31,7 @@ from nadi.et.reshape.partners import (
 from nadi.et.reshape.slicing import defines_groups
 from nadi.et.reshape.wire import rewrite
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int64, Mask
 
 Parents = dict[int, set[int]]
 

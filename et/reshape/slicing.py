@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Int64, Mask
 from nadi.et.errors import TraceError
 from nadi.et.groups import groups_of_metadata_node
 from nadi.et.order import topological_order
@@ -23,6 +22,7 @@ from nadi.et.reshape.partners import Key, communication_text, communications
 from nadi.et.reshape.wire import WireTrace, rewrite
 from nadi.et.schema import NodeType, RawNode
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int64, Mask
 
 Partners = Literal["keep", "drop", "refuse"]
 

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 from google.protobuf.message import DecodeError, Message
 
-from nadi.et.arrays import Mask
 from nadi.et.errors import TraceError
 from nadi.et.framing import frame, iter_messages, write_frames
 from nadi.et.reader import metadata_of
 from nadi.et.schema import NodeType, WireNode
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Mask
 
 Parents = Mapping[int, set[int]]
 

@@ -6,11 +6,11 @@ import numpy as np
 from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import cdist
 
-from nadi.et.arrays import Float64, Int64
 from nadi.et.order import depth
 from nadi.et.schema import CollectiveCommType, NodeType
 from nadi.et.summary import collective_name
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Float64, Int64
 
 _MAX_CLUSTERED = 4000  # distinct traces whose pairwise distances fit into 128 MB; of more traces a sample is clustered
 

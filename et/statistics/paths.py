@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from nadi.et.arrays import Int64
 from nadi.et.order import children
 from nadi.et.reshape.partners import LANES, NO_LANE, Key, lanes_of
 from nadi.et.schema import NodeType
 from nadi.et.statistics.ranks import CommunicationMember, Rank
+from nadi.inputs.arrays import Int64
 
 MAX_NODES = 2_000_000
 MAX_STEPS = 20

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from nadi.et.arrays import Float64
 from nadi.et.reshape.partners import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, Key, lanes_of
 from nadi.et.statistics.ranks import CommunicationMember, Rank, evenly
 from nadi.et.summary import collective_name
+from nadi.inputs.arrays import Float64
 
 MAX_RANKS = 64
 MAX_COLLECTIVES = 200

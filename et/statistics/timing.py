@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from nadi.et.arrays import Int64
 from nadi.et.other_attributes import waited_micros
 from nadi.et.reshape.partners import COMMUNICATION_LANES, COMPUTE_LANE, MEMORY_LANE, Key, lanes_of
 from nadi.et.statistics.percentiles import percentile
 from nadi.et.statistics.ranks import CommunicationMember, Rank
 from nadi.et.summary import collective_name
+from nadi.inputs.arrays import Int64
 
 MAX_SLOWEST = 10
 _WORK = (COMPUTE_LANE, MEMORY_LANE)

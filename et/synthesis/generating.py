@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Int32
 from nadi.et.synthesis.layout import Groups, SetLayout, TraceSetFields
 from nadi.et.synthesis.request import SynthesisRequest, TotalKey, classify, key_of, request_of, total_of
 from nadi.et.synthesis.schedule import Schedule
 from nadi.et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, Stream, StreamEvent, stream_of, traces_of
 from nadi.et.synthesis.templates import PlacedEvent, Templates, place_of
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int32
 from nadi.inputs.errors import NadiError
 
 _ATTEMPTS = 16  # times that values are drawn before a set that repeats originals is refused

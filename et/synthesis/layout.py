@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from nadi.et.arrays import Int32
 from nadi.et.attributes import ALL_NPUS
 from nadi.et.errors import TraceError
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Int32
 
 Groups = tuple[tuple[int, ...], ...]
 

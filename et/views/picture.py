@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Mask
 from nadi.et.errors import TraceError
 from nadi.et.order import children, topological_order
 from nadi.et.reshape.bridging import bridge
@@ -15,6 +14,7 @@ from nadi.et.schema import NodeType
 from nadi.et.statistics.ranks import Rank, communications_of
 from nadi.et.summary import collective_name
 from nadi.et.table import TraceTable
+from nadi.inputs.arrays import Mask
 
 DEPENDS, THROUGH, MESSAGE = "depends", "through", "message"
 COLOURS = {

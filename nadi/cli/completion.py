@@ -35,7 +35,7 @@ def model_names(incomplete: str) -> list[str]:
 def kinds(incomplete: str) -> list[str]:
     """Return the kinds of collectives that begin with the incomplete word."""
     workload = plug_ins.ROOT / "nadi" / "workload"
-    uneven = _constants(workload / "collectives" / "uneven" / "all_to_all_v.py")["NAME"]
+    uneven = _constants(workload / "collectives" / "uneven.py")["NAME"]
     return _beginning(incomplete, (*_constants(workload / "kinds.py")["KINDS"], uneven))
 
 
@@ -52,9 +52,7 @@ def algorithms(incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     modules = {name: _constants(path) for name, path in plug_ins.own_files("collective algorithm").items()}
     if kind == uneven:
-        plain = _constants(plug_ins.ROOT / "nadi" / "workload" / "collectives" / "uneven" / "all_to_all_v.py")[
-            "ALGORITHMS"
-        ]
+        plain = _constants(plug_ins.ROOT / "nadi" / "workload" / "collectives" / "uneven.py")["ALGORITHMS"]
         names = [*plain, *(name for name, constants in modules.items() if "plan_uneven" in constants)]
     else:  # kinds that are computed are those of an algorithm from a file, for any kind
         names = [name for name, module in modules.items() if kind is None or kind in module.get("KINDS", even)]

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from nadi.errors import ConfigError
 from nadi.topologies.clusters import find as find_cluster
 from nadi.workload.compute import find_gpu, gpu_names, nvidia
-from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
-from nadi.workload.trace_sets.trace_set import TraceSet
+from nadi.workload.trace_sets.trace_set import ELSEWHERE, IDLE, TraceSet
 
 if TYPE_CHECKING:
     from nadi.configuration.jobs import JobSection

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import pdes
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.pdes import CoupledCollectives
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, ranges
 from nadi.simulation.closed_forms.costs import CollectiveCosts

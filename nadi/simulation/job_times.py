@@ -3,7 +3,7 @@
 import numpy as np
 
 from nadi import pdes
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.workload import Program
 
 

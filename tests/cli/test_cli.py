@@ -15,7 +15,7 @@ from nadi.studies.benchmarks.bench import BENCHES
 from nadi.topologies.clusters import clusters
 from nadi.workload import KINDS
 from nadi.workload.collectives import known_algorithms, uneven_algorithms
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven import NAME as UNEVEN
 from nadi.workload.generators import models
 from tests.nonempty import nonempty
 

@@ -12,12 +12,11 @@ from nadi.simulation.closed_forms import costs
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.workload.compute import IN_SERVING, find_gpu
 from nadi.workload.compute.times import ComputeTimes
-from nadi.workload.generators.inference.clock import iteration_clock
-from nadi.workload.generators.inference.deployment import settle
+from nadi.workload.generators.inference.deployment import iteration_clock, settle
 from nadi.workload.generators.inference.scheduler import Batch, Prompts
 from nadi.workload.generators.models import find
 from nadi.workload.generators.training import parallel_plan
-from nadi.workload.generators.training.items import GroupCollective
+from nadi.workload.generators.training.item_lists import GroupCollective
 from nadi.workload.trace_sets.files import read_set
 
 _PARTS = {

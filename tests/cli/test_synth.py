@@ -26,7 +26,7 @@ from nadi.et.synthesis.streams import (
 from nadi.et.synthesis.templates import PlacedEvent
 from nadi.workload import TraceSet, read_set, write_set
 from nadi.workload.compute import ComputeTimes, find_gpu
-from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.generator import generate as training_step
 from nadi.workload.program.durations import with_recorded_times

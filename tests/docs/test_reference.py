@@ -7,7 +7,7 @@ import pytest
 from nadi.configuration.sections import RunConfig, given_default
 from nadi.energy.table import read_table
 from nadi.simulation.schemas import SCHEMAS
-from nadi.workload.generators.models.model import Experts, LatentAttention, Model
+from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from scripts.document_reference import PAGES, TABLES, keys_table, with_tables
 from tests.docs.pages import DOCS

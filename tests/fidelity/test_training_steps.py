@@ -20,7 +20,7 @@ from nadi.topologies import build, clusters
 from nadi.workload import CollectiveSettings, ComputeModel, build_program
 from nadi.workload.collectives import defaults_on
 from nadi.workload.compute import ComputeTimes, find_gpu
-from nadi.workload.generators.models.model import Experts, LatentAttention, Model
+from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 

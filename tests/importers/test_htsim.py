@@ -5,8 +5,7 @@ from pyarrow import parquet
 
 from nadi.errors import ConfigError
 from nadi.importers.htsim.translation import HtsimOptions, translated
-from nadi.workload.generators.point_to_point.connection_matrix import read_connections
-from nadi.workload.generators.point_to_point.matrix_traces import flow_traces
+from nadi.workload.generators.point_to_point.connection_matrix import flow_traces, read_connections
 from tests.nonempty import nonempty
 
 HEAD = "Nodes 8\nConnections {flows}\nTriggers {triggers}\nFailures {failures}\n"

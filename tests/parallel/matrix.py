@@ -22,7 +22,7 @@ from nadi.workload import (
     load_traces,
     pairs_program,
 )
-from nadi.workload.program.aggregation import switches_of
+from nadi.workload.program.jobs import switches_of
 from tests.needs import SHARED
 from tests.parallel.fingerprint import fingerprint
 from tests.pdes.cases import BASE, Traces

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from types import SimpleNamespace
 
 from nadi.topologies.graph import NVSWITCH
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.schedules.sends import buffers, unpack
 from tests.workload.alpha_beta import of_lanes
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)

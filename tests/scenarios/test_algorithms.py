@@ -8,7 +8,7 @@ from nadi.pdes import Settings
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.workload import KINDS, WorkloadError, algorithms_of, collective_program, collectives
-from nadi.workload.collectives.trees.aggregators import IF_ANY
+from nadi.workload.collectives.trees import IF_ANY
 from tests.samples import sampled
 from tests.scenarios.closed_forms import ROCE, Hop, bits_ps, train_ps
 from tests.scenarios.running import simulate

@@ -9,7 +9,7 @@ import heapq
 from collections import Counter, defaultdict
 
 from nadi.workload.collectives.plans.plan import NONE
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.schedules.sends import buffers, unpack
 
 
 class Network:

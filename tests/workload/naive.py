@@ -14,7 +14,7 @@ from nadi.et import (
     table_of,
 )
 from nadi.workload import collectives
-from nadi.workload.collectives.schedules.read_back import unpack
+from nadi.workload.collectives.schedules.sends import unpack
 from nadi.workload.kinds import KINDS
 
 BARRIER = int(CollectiveCommType.BARRIER)

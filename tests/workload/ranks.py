@@ -7,7 +7,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from nadi.workload import build_program
-from nadi.workload.trace_sets.rank_traces import ELSEWHERE
+from nadi.workload.trace_sets.trace_set import ELSEWHERE
 
 GONE = b""
 TIMEOUT_S = 30

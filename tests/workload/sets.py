@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from nadi.workload import TraceSet
-from nadi.workload.trace_sets.rank_traces import IDLE
+from nadi.workload.trace_sets.trace_set import IDLE
 from tests.workload import naive
 
 TP, PP = "tp", "pp"

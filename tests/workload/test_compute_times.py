@@ -22,9 +22,9 @@ from nadi.workload.compute import (
     read_table,
     write_table,
 )
+from nadi.workload.compute.gpu import bound_of, scaled_ps
 from nadi.workload.compute.operators import KINDS, PRODUCTS
 from nadi.workload.compute.roofline import roofline_ps
-from nadi.workload.compute.scaling import bound_of, scaled_ps
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 

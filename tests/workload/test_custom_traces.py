@@ -7,7 +7,7 @@ from nadi.et import comp_node, recv_node, send_node
 from nadi.workload import WorkloadError
 from nadi.workload.collectives.custom import read_custom
 from nadi.workload.collectives.schedules.packed import pack
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.schedules.sends import buffers, unpack
 from tests.nonempty import nonempty
 
 PART = 1000

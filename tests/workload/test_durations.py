@@ -8,8 +8,8 @@ from nadi.workload import ComputeModel, WorkloadError
 from nadi.workload.compute import ComputeTimes, find_gpu, parse_operators
 from nadi.workload.node_kinds import MEMORY_LANE, REMOTE_LANE
 from nadi.workload.program.durations import durations_ps
-from nadi.workload.program.remote import RemoteMemory, lanes
-from nadi.workload.trace_sets.view import TraceView
+from nadi.workload.program.memory_pool import RemoteMemory, lanes
+from nadi.workload.trace_sets.trace_set import TraceView
 
 NO_RATE = "is given but no rate to divide it by, expected"
 RATES = {"peak_flops": 1e12, "memory_bandwidth_Bps": 1e9, "memory_latency_ps": 500}

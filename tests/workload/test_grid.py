@@ -11,7 +11,7 @@ from nadi.workload.collectives.grid.phases import pipelined_ps
 from nadi.workload.collectives.schedules.checks import checked
 from nadi.workload.collectives.schedules.oracle import OracleError, check
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.shape import GroupShape
 from tests.nonempty import nonempty
 from tests.samples import sampled

@@ -12,8 +12,8 @@ from nadi.workload.collectives import known_algorithms, plan
 from nadi.workload.collectives.plans.plan import Lane, each_its_own
 from nadi.workload.collectives.schedules import oracle
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
-from nadi.workload.collectives.trees.aggregators import ROOT, tree_of
-from nadi.workload.program.aggregation import extended, switches_of
+from nadi.workload.collectives.trees import ROOT, tree_of
+from nadi.workload.program.jobs import extended, switches_of
 from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
 from tests.samples import sampled

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nadi import topologies
 from nadi.et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.workload import CollectiveSettings, WorkloadError, build_program
-from nadi.workload.trace_sets.rank_traces import ELSEWHERE
+from nadi.workload.trace_sets.trace_set import ELSEWHERE
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.scenarios.running import simulate

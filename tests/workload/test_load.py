@@ -5,7 +5,7 @@ import pytest
 
 from nadi.et import TraceError, comp_node, metadata, write_trace
 from nadi.workload import WorkloadError, groups_of, load_traces
-from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from nadi.workload.trace_sets.trace_set import ELSEWHERE, IDLE
 
 
 def put(path, micros=1):

@@ -15,7 +15,7 @@ from nadi.workload.collectives.nccl.decision import MAX_STEPS, NcclParameters, h
 from nadi.workload.collectives.nccl.tuning import model_ps
 from nadi.workload.collectives.schedules.oracle import check
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
 from tests.samples import sampled

@@ -7,7 +7,7 @@ import pytest
 from nadi import topologies
 from nadi.workload.collectives.nccl.decision import NcclParameters, host_of, nccl_decision
 from nadi.workload.collectives.nccl.tuning import model_ps
-from nadi.workload.collectives.trees.aggregators import IF_ANY
+from nadi.workload.collectives.trees import IF_ANY
 from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
 from tests.workload.nccl_naive import GPUS, Group

@@ -12,8 +12,8 @@ from nadi.workload import WorkloadError, collective_program, uneven_program
 from nadi.workload.collectives.nccl.decision import NcclParameters, host_of
 from nadi.workload.collectives.nccl.point_to_point import communicator, message
 from nadi.workload.collectives.schedules.packed import ScheduleSet
-from nadi.workload.collectives.uneven.all_to_all_v import units
-from nadi.workload.program.settings import CollectiveSettings
+from nadi.workload.collectives.uneven import units
+from nadi.workload.program.choosing import CollectiveSettings
 from tests.samples import sampled
 from tests.workload.nccl_shapes import hosts
 from tests.workload.uneven_oracle import check_uneven

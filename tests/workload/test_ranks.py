@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from nadi.et import CollectiveCommType, coll_node, comp_node, group_node, metadata, read_groups, table_of, write_trace
 from nadi.workload import ComputeModel, WorkloadError, build_program, expand, load_traces
-from nadi.workload.collectives.schedules.read_back import unpack
+from nadi.workload.collectives.schedules.sends import unpack
 from nadi.workload.generators.models import Model
 from nadi.workload.generators.training.generator import data_parallel_plan, generate_for_all
-from nadi.workload.trace_sets.rank_traces import IDLE
+from nadi.workload.trace_sets.trace_set import IDLE
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.workload import naive

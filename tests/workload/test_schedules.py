@@ -9,7 +9,7 @@ from nadi.workload.collectives import defaults_on
 from nadi.workload.collectives.plans.plan import Lane, each_its_own, everyone_alike
 from nadi.workload.collectives.schedules.checks import checked
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
-from nadi.workload.collectives.schedules.read_back import unpack
+from nadi.workload.collectives.schedules.sends import unpack
 from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
 

@@ -10,8 +10,7 @@ from nadi.topologies import build
 from nadi.workload import CollectiveSettings, collectives
 from nadi.workload.collectives.plans.plan import Lane, each_its_own
 from nadi.workload.collectives.schedules.packed import pack
-from nadi.workload.collectives.schedules.read_back import unpack
-from nadi.workload.collectives.schedules.sends import peers_of_members
+from nadi.workload.collectives.schedules.sends import peers_of_members, unpack
 from nadi.workload.program.building import WorkOfRanks
 from nadi.workload.program.jobs import FabricJob, build_jobs
 from nadi.workload.shape import shape_of
@@ -62,7 +61,7 @@ def test_plans_that_no_other_member_has_name_members():
 
 @pytest.mark.parametrize("pieces", [1 << 19, 1 << 14])
 def test_trees_over_scattered_npus_are_read_back_as_planned(pieces, monkeypatch):
-    monkeypatch.setattr("nadi.workload.collectives.schedules.sharing._PIECE_STEPS", pieces)
+    monkeypatch.setattr("nadi.workload.collectives.schedules.checks._SHARED_STEPS", pieces)
     all_plans = [tree_of(scattered(96, seed)) for seed in (1, 2)]
     packed = pack(all_plans)
     assert packed.list_first.min() == 0

@@ -5,10 +5,10 @@ import pytest
 
 from nadi import et, topologies
 from nadi.workload import KINDS, CollectiveSettings, WorkloadError, build_program, uneven_program
-from nadi.workload.collectives.uneven.splits import matrices
+from nadi.workload.collectives.uneven import matrices
 from nadi.workload.program.traffic import traffic
 from nadi.workload.trace_sets.groups import resolve
-from nadi.workload.trace_sets.rank_traces import own_traces
+from nadi.workload.trace_sets.trace_set import own_traces
 from tests.nonempty import nonempty
 
 ALL_TO_ALL = et.CollectiveCommType.ALL_TO_ALL

@@ -6,8 +6,7 @@ import pytest
 from nadi import topologies
 from nadi.workload import collective_program, collectives, uneven_program
 from nadi.workload.collectives.plans.plan import NONE
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
-from nadi.workload.collectives.schedules.sends import message_count, most_bytes, packet_count, pairs
+from nadi.workload.collectives.schedules.sends import buffers, message_count, most_bytes, packet_count, pairs, unpack
 from nadi.workload.kinds import KINDS
 from tests.samples import sampled
 

@@ -17,7 +17,7 @@ from nadi.workload import (
     read_set,
     write_set,
 )
-from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from nadi.workload.trace_sets.trace_set import ELSEWHERE, IDLE
 from tests.budgets import bounded
 from tests.et.alike import check_alike
 from tests.workload import naive

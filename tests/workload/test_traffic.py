@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.workload import KINDS, ComputeModel, build_program, collective_program, collectives, pairs_program
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.program.traffic import Traffic, merge, traffic
 from tests.budgets import bounded
 from tests.nonempty import nonempty

@@ -13,8 +13,8 @@ from nadi.workload.collectives.plans.plan import NONE
 from nadi.workload.collectives.schedules.checks import checked
 from nadi.workload.collectives.schedules.oracle import OracleError
 from nadi.workload.collectives.schedules.packed import pack
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
-from nadi.workload.collectives.uneven.all_to_all_v import ALGORITHMS, all_to_all_v, buffer_bytes, units
+from nadi.workload.collectives.schedules.sends import buffers, unpack
+from nadi.workload.collectives.uneven import ALGORITHMS, all_to_all_v, buffer_bytes, units
 from tests.nonempty import nonempty
 from tests.pdes import compare
 from tests.workload.uneven_oracle import check_uneven

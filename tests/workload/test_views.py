@@ -10,7 +10,7 @@ from nadi.workload.collectives.plans.plan import Lane, each_its_own, everyone_al
 from nadi.workload.collectives.schedules.checks import checked
 from nadi.workload.collectives.schedules.oracle import OracleError, check
 from nadi.workload.collectives.schedules.packed import pack
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.schedules.sends import buffers, unpack
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.workload.alpha_beta import Network

@@ -14,7 +14,7 @@ A module defines
   function a bound applies that holds for any algorithm and grows with the square of the members.
 
 Where NPUs have several NICs towards each other, a buffer is cut into stripes, which run side by side on connections of
-their own (plans.dataset_splits), so that the NICs share it by their rates. An algorithm with `OWN_CONNECTIONS = True`
+their own (plans.extent), so that the NICs share it by their rates. An algorithm with `OWN_CONNECTIONS = True`
 is not cut: its lanes name connections, or its members send to switches.
 
 Optional flags: `LOWER_BOUND = True` if the closed form is only a lower bound, `ESTIMATE = True` if it is an estimate,
@@ -32,7 +32,7 @@ and defines
 - `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.GroupShape of two or more members),
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
 - `extent(kind, shape, size_bytes, **parameters) -> PlanExtent`,
-- `TREES`, if switches take part: "all", "hosts" or "hosts and rails" (trees.aggregators), or a function of the
+- `TREES`, if switches take part: "all", "hosts" or "hosts and rails" (trees), or a function of the
   parameters that returns one of these. The shape then contains the trees, and the last members of a plan that uses them
   are their aggregators,
 - `check_size(kind, size_bytes, **parameters)`, if it takes some sizes only: raises WorkloadError for others,
@@ -40,14 +40,14 @@ and defines
 - `launch_ps(kind, shape, size_bytes, **parameters) -> int | None`, if plans of one class differ in their launch_ps, the
   time before the first step: that of a size; None = the same for all sizes of the class,
 - `plan_uneven(cut, shape, **parameters) -> Plans`, if it supports all-to-alls of split sizes (cut:
-  uneven.all_to_all_v.Units),
+  uneven.Units),
 - `describe(kind, shape, size_bytes, **parameters) -> str`, if it chooses among several algorithms, for tables.
 
 `NAMED_ONLY = True` marks an algorithm that is used only when the user names it: it is never a default and
 `algorithms_of` does not list it. A tuple limits the mark to the kinds in it.
 
 Every algorithm has two further parameters, PARTS, which cut the buffer into parts that are collectives of their own
-(plans.dataset_splits).
+(plans.extent).
 
 Buffers: all-reduce, reduce, broadcast and barrier work on the whole buffer S at each member. In the other kinds, member
 m owns the m-th of n equal parts: all-gather and gather begin with the member's own part and end with all parts;
@@ -65,12 +65,11 @@ import numpy as np
 
 from nadi.inputs import plug_ins
 from nadi.topologies import NVSWITCH, Graph
-from nadi.workload.collectives.plans.dataset_splits import in_parts, in_stripes
-from nadi.workload.collectives.plans.extent import PlanExtent, of_any
+from nadi.workload.collectives.plans.extent import PlanExtent, in_parts, in_stripes, of_any
 from nadi.workload.collectives.plans.plan import Plans
-from nadi.workload.collectives.uneven.all_to_all_v import ALGORITHMS as PLAIN_UNEVEN
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from nadi.workload.collectives.uneven.all_to_all_v import Units
+from nadi.workload.collectives.uneven import ALGORITHMS as PLAIN_UNEVEN
+from nadi.workload.collectives.uneven import NAME as UNEVEN
+from nadi.workload.collectives.uneven import Units
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import kind_index
 from nadi.workload.shape import GroupShape
@@ -127,7 +126,7 @@ class AlgorithmChoice(NamedTuple):
 
     @property
     def trees(self) -> str:
-        """The names of the trees of switches that take part in the algorithm (trees.aggregators); "" = none."""
+        """The names of the trees of switches that take part in the algorithm (trees); "" = none."""
         trees = getattr(self.module, "TREES", "")
         return str(trees(**dict(self.parameters)) if callable(trees) else trees)
 
@@ -302,7 +301,7 @@ def default_uneven(even_algorithm: str) -> str:
 
 
 def choose_uneven(spec: str) -> AlgorithmChoice | None:
-    """Return the algorithm that `spec` names for all-to-alls with split sizes; None = one of uneven.all_to_all_v.
+    """Return the algorithm that `spec` names for all-to-alls with split sizes; None = one of uneven.
 
     Raises WorkloadError: unknown algorithm or parameter, or a value of the wrong type or out of range.
     """

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from nadi import inputs
 from nadi.inputs.units import PS_PER_US
+from nadi.workload.compute.measured_times import Measurement
 from nadi.workload.compute.operators import Operator
-from nadi.workload.compute.tables import Measurement
 from nadi.workload.errors import WorkloadError
 
 _NAME = re.compile(r"(\w+):\s*")

@@ -1,34 +1,169 @@
-"""Roofline of fused attention: matrix products on tensor cores, concurrent exponentials, and blocks over the SMs.
+"""Roofline of fused attention: the kernels of each generation of GPUs, and the time of an operator.
 
-FlashAttention gives each thread block some rows of queries and iterates over the keys. A query-key pair costs
-2 (d + dv) tensor-core operations and one exponential; an SM computes 16 exponentials per clock (CUDA C++ Programming
-Guide, throughput of arithmetic instructions). On A100 with heads of 128, exponentials take a quarter as long as the
-products, on H100 half as long (FlashAttention-3, arXiv 2407.08608, section 3.1). The exponentials that an algorithm
-does not hide add to the time:
+Rows and keys of blocks are those of FlashAttention-3 (hopper/tile_size.h), and on Blackwell two blocks of 128 queries
+at a time, of which only one fits into tensor memory if heads have more than 128 values. All other numbers but
+`backward` are fitted to half of the prompts in NVIDIA's tables of A100, H100 and B200 (`decoding`, `decoding_rows`,
+`single`, `row_start_ps` and `combine_ps`: of single tokens; scripts/kernel_tables.py).
 
-    pair = 2 (d + dv) / (peak of an SM x reach x efficiency) + exposed / exponentials of an SM
-    work = waves x start of a block + pairs of the busiest SM x pair
-    time = launch + (work^3 + memory^3)^(1/3)
+The reach of FlashAttention-2 and the reach and start of -3 are a compromise between these calls of serving frameworks,
+which read keys by pages, and the algorithms' own figures (arXiv 2307.08691, 2407.08608), which are met within 10 % from
+1,024 tokens on (tests/workload/test_compute_published.py). Where blocks differ in length (causal masks), SMs wait at
+the end. FlashAttention-2 starts blocks in the order of the grid, and two of them share an SM of A100 (heads of 128
+values), which then takes twice as long for each: simulated so, SMs wait for 0.95 of a longest block. Fitted is 0.75;
+published rates with and without a mask agree. The later algorithms start the longest blocks first: 0.25.
 
-A block starts with the reading of its queries and first keys and ends with the writing of its results, which no other
-block of its SM hides. So short sequences are slow. The exponent is that of matrix products (`gemm.OVERLAP`).
-
-Rows and keys of a block depend on the size of the heads, as registers and tensor memory limit it. With a causal mask,
-blocks of keys beyond the diagonal are skipped, and blocks on the diagonal are computed completely. From
-FlashAttention-3 on the longest blocks start first; before, in the order of the grid, so that SMs wait for the last of
-them. Short sequences have blocks of fewer rows. The queries of the heads that share keys may be rows of one block. With
-few queries (decoding), the keys are split among SMs whose partial results are combined (Flash-Decoding), unless the
-kernel cannot (`max_splits`). Some kernels spread heads that share keys over several blocks (`few_rows`), which read the
-same keys. `attention_kernels` has the numbers of each kernel.
+Backward: 2 reaches 63 % of A100's peak (arXiv 2307.08691, section 4.1, heads of 128), where five products and the
+exponentials would reach 77 %; 3 reaches 561 TFLOP/s (heads of 128, 16,384 tokens); 4 is assumed, near 3. flash-1 and
+triton are the algorithms of old software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is
+the version of FlashAttention-1 with which MPT was trained, and FlashAttention-2 is 1.3 to 2.5 times as fast (section
+4.1). Its backward share of 0.51 makes it 2.2 times as slow, forward and backward together, and is fitted to three
+steps: MPT-1B, 7B and 13B on 128 A100 (scripts/validation.py fsdp-2023). splash is that of TPUs, assumed.
 """
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
 from nadi.inputs.units import PS_PER_S
-from nadi.workload.compute.attention_kernels import ALGORITHMS, LATENT, AttentionAlgorithm, AttentionTile
 from nadi.workload.compute.efficiency import Efficiencies
+from nadi.workload.compute.gemm import OVERLAP
 from nadi.workload.compute.gpu import Gpu
 from nadi.workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, Operator
+
+
+class AttentionTile(NamedTuple):
+    """Blocks of heads of one size."""
+
+    max_values: float  # Largest head in values
+    rows: int  # Query rows of the largest forward block
+    keys: int  # Keys that a block reads at a time
+    start: float = 1.0  # Share of start_ps
+    decoding: float = 1.0  # The same in decoding
+
+
+class AttentionAlgorithm(NamedTuple):
+    """Parameters of a fused attention algorithm."""
+
+    reach: float  # Share of the tensor-core peak that its instructions can reach, 0 to 1
+    exposed: float  # Share of the exponentials that its products do not hide, 0 to 1
+    start_ps: int  # Time in ps to start and end a forward block
+    min_rows: int  # Query rows of the smallest forward block
+    tiles: tuple[AttentionTile, ...]  # Blocks by size of the heads, the smallest heads first
+    # Rate of the backward pass relative to the forward pass's model: all operands of its five products pass through
+    # shared memory.
+    backward: float
+    setup_ps: int = 0  # Time in ps to set a forward kernel up, beyond the launch
+    packs: bool = True  # Whether a block of a prompt may have queries of several heads
+    tail: float = 0.0  # Share of the longest block of a causal mask for which the SMs wait at the end
+    combine_ps: int = 2_800_000  # Time in ps to start the combination of partial results
+    memory: float = 1.0  # Share of the bandwidth of streaming operators that its reads reach
+    decoding_rows: int = 64  # Query rows of the smallest block in decoding
+    # Share of a block's start in decoding that remains with one query of one head: such kernels use no tensor cores,
+    # and several blocks fit on an SM.
+    single: float = 0.4
+    row_start_ps: int = 0  # Time in ps to read a query row of a decoding block and to write its result
+    max_splits: int = 64  # Maximum number of parts into which decoding splits the keys
+    # Heads per key in decoding up to which blocks have `few_rows` rows, 0 = no such kernel. Several blocks then read
+    # the same keys, each further one `again` of them from memory and the rest from L2.
+    few_heads: int = 0
+    few_rows: int = 16
+    again: float = 0.0
+    few_keys: int = 0  # Keys per part up to which such blocks have any number of heads, if they fit on the SMs together
+    paired: float = 1.0  # Time of a wave with blocks on both SMs of a TPC over that of a wave with at most one of them
+    norm: float = OVERLAP  # Exponent of the norm that adds work and memory
+    first_start: float = 0.0  # Share of the first block's start on an SM that memory traffic does not hide
+
+
+_ALL_HEADS = (AttentionTile(math.inf, 128, 64),)
+_FLASH_1 = AttentionAlgorithm(0.56, 1.0, 2_000_000, 128, _ALL_HEADS, 0.76)
+ALGORITHMS = {
+    "flash-1": _FLASH_1,
+    "triton": _FLASH_1._replace(backward=0.51),
+    "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, _ALL_HEADS, 0.83),
+    "flash-attention-1": _FLASH_1,
+    "flash-attention-2": AttentionAlgorithm(
+        *(0.90, 0.6, 2_500_000, 64),
+        (AttentionTile(math.inf, 128, 64, 1.0, 1.24),),
+        0.83,
+        tail=0.75,
+        combine_ps=8_900_000,
+        memory=0.85,
+        single=0.67,
+    ),
+    "flash-attention-3": AttentionAlgorithm(
+        *(0.95, 0.6, 3_000_000, 64),
+        (AttentionTile(128, 128, 128, 1.0, 0.8), AttentionTile(math.inf, 128, 80, 1.4, 1.2)),
+        *(0.77, 0, True, 0.25),
+        combine_ps=1_900_000,
+        single=0.25,
+    ),
+    "flash-attention-4": AttentionAlgorithm(
+        *(1.0, 0.8, 3_000_000, 64),
+        (AttentionTile(128, 256, 128, 1.0, 0.44), AttentionTile(math.inf, 128, 128, 1.0, 0.76)),
+        *(0.82, 1_200_000, False, 0.25),
+        combine_ps=1_300_000,
+        decoding_rows=16,
+        single=1.0,
+        row_start_ps=28_000,
+        few_heads=32,
+        again=0.5,
+    ),
+}
+"""Fused attention algorithms: 2 on Ampere, 3 on Hopper, 4 on Blackwell."""
+
+
+def _latent(name: str, reach: float, start_ps: int, keys: int, memory: float) -> AttentionAlgorithm:
+    """Return a kernel of latent attention, whose heads are 4 times as large, beside a fused algorithm (name)."""
+    return ALGORITHMS[name]._replace(
+        reach=reach,
+        start_ps=start_ps,
+        tiles=(AttentionTile(math.inf, 64, keys),),
+        setup_ps=0,
+        memory=memory,
+        decoding_rows=64,
+        single=1.0,
+        row_start_ps=0,
+        norm=5.0,
+        first_start=1.0,
+    )
+
+
+LATENT = {
+    "flash-mla": _latent("flash-attention-3", 0.90, 6_000_000, 64, 1.06),
+    "fmha-v2": _latent("flash-attention-2", 0.468, 1_700_000, 64, 0.85)._replace(max_splits=1, paired=1.41),
+    "trtllm": _latent("flash-attention-4", 1.2, 6_100_000, 128, 0.82)._replace(few_keys=1024),
+}
+"""Kernels of latent attention, fitted to half of the rows of single tokens in NVIDIA's tables of H100, A100 and B200.
+flash-mla: FlashMLA, blocks of 64 heads. fmha-v2: TensorRT-LLM 1.0 on Ampere, which gives all keys of a sequence and 64
+heads to one block; a block takes 1.41 times as long if the other SM of its TPC has one, too, for an unknown reason.
+trtllm: TensorRT-LLM on Blackwell, blocks of 16 heads up to 32 heads, and with more while each part of the keys has at
+most 1,024 (`selectMlaGenerationKernel` in trtllmGenKernels/fmha/fmhaKernels.h)."""
+
+
+# Roofline of fused attention: matrix products on tensor cores, concurrent exponentials, and blocks over the SMs.
+#
+# FlashAttention gives each thread block some rows of queries and iterates over the keys. A query-key pair costs 2 (d +
+# dv) tensor-core operations and one exponential; an SM computes 16 exponentials per clock (CUDA C++ Programming Guide,
+# throughput of arithmetic instructions). On A100 with heads of 128, exponentials take a quarter as long as the
+# products, on H100 half as long (FlashAttention-3, arXiv 2407.08608, section 3.1). The exponentials that an algorithm
+# does not hide add to the time:
+#
+# - time of a pair: 2 (d + dv) / (peak of an SM x reach x efficiency) + exposed / exponentials of an SM,
+# - work: waves x start of a block + pairs of the busiest SM x time of a pair,
+# - time: launch + (work^3 + memory^3)^(1/3).
+#
+# A block starts with the reading of its queries and first keys and ends with the writing of its results, which no other
+# block of its SM hides. So short sequences are slow. The exponent is that of matrix products (`gemm.OVERLAP`).
+#
+# Rows and keys of a block depend on the size of the heads, as registers and tensor memory limit it. With a causal mask,
+# blocks of keys beyond the diagonal are skipped, and blocks on the diagonal are computed completely. From
+# FlashAttention-3 on the longest blocks start first; before, in the order of the grid, so that SMs wait for the last of
+# them. Short sequences have blocks of fewer rows. The queries of the heads that share keys may be rows of one block.
+# With few queries (decoding), the keys are split among SMs whose partial results are combined (Flash-Decoding), unless
+# the kernel cannot (`max_splits`). Some kernels spread heads that share keys over several blocks (`few_rows`), which
+# read the same keys. `ALGORITHMS` has the numbers of each kernel.
+
 
 _BACKWARD_TILE = AttentionTile(np.inf, 128, 64)  # Blocks of the backward pass, for heads of any size
 _BACKWARD_PRODUCTS = 2.5

@@ -1,4 +1,4 @@
-"""GPU specifications: a TOML file per GPU, with the source of every number.
+"""GPU specifications, a TOML file per GPU with the source of every number, and times scaled to another GPU.
 
 `find_gpu("h100")` reads a file of the library, `find_gpu("mine.toml")` a user's file.
 """
@@ -12,8 +12,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from nadi.inputs import plug_ins
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.limits import MEMORY_RATE_BPS
-from nadi.inputs.units import BITS_PER_BYTE, parse_bytes, parse_flops, parse_rate_within, parse_time_within, short
-from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.inputs.units import (
+    BITS_PER_BYTE,
+    PS_PER_S,
+    parse_bytes,
+    parse_flops,
+    parse_rate_within,
+    parse_time_within,
+    short,
+)
+from nadi.workload.compute.operators import DTYPE_BYTES, PRODUCTS, Operator
 from nadi.workload.errors import WorkloadError
 
 _KIND = "GPU"
@@ -141,3 +149,36 @@ def find_gpu(name: str | Path) -> Gpu:
     known = {each.lower(): each for each in gpu_names()}
     path = plug_ins.toml_file(_KIND, known.get(str(name).lower(), str(name)), WorkloadError)
     return checked(Gpu, read_toml(path, "a GPU in TOML", WorkloadError), path, WorkloadError)
+
+
+# Scaling of a measured time from one GPU to another, by the resource that bounds the operator (SimAI, NSDI 2025, 4.2).
+#
+# Compute-bound operators scale with the peak rate of their data type, memory-bound ones with the bandwidth; operators
+# that consist of launch and latency keep their time.
+
+
+def bound_of(operator: Operator, gpu: Gpu) -> str:
+    """Return an operator's bound at full rates: "compute", "memory" or "latency"; WorkloadError without a peak rate."""
+    count = operator.shape[0] if operator.kind == "copies" else 1
+    times = {
+        "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * PS_PER_S,
+        "memory": operator.bytes / gpu.memory_bandwidth_Bps * PS_PER_S,
+        "latency": float(count * (gpu.launch_overhead_ps + gpu.memory_latency_ps)),
+    }
+    return max(times, key=lambda bound: times[bound])
+
+
+def scaled_ps(time_ps: float, operator: Operator, known: Gpu, new: Gpu) -> float:
+    """Return the ps on `new` of an operator that took time_ps on `known`; WorkloadError: one lacks the data type."""
+    bound = bound_of(operator, known)
+    if bound == "compute":
+        rate = _rate_of(operator)
+        return time_ps * known.peak_of(rate) / new.peak_of(rate)
+    if bound == "memory":
+        return time_ps * known.memory_bandwidth_Bps / new.memory_bandwidth_Bps
+    return time_ps
+
+
+def _rate_of(operator: Operator) -> str:
+    """Return the data type whose peak rate applies: all operators except products compute in fp32."""
+    return operator.dtype if operator.kind in PRODUCTS else "fp32"

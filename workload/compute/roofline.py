@@ -7,10 +7,9 @@ from numpy.typing import NDArray
 
 from nadi.workload.compute.attention import attention_ps
 from nadi.workload.compute.efficiency import Efficiencies
-from nadi.workload.compute.gemm import product_ps, products_ps
+from nadi.workload.compute.gemm import product_ps, products_ps, streaming_ps
 from nadi.workload.compute.gpu import Gpu
 from nadi.workload.compute.operators import OLD_ATTENTION, Operator
-from nadi.workload.compute.streaming import streaming_ps
 
 _CLASSES = {
     "gemm": "gemm",

@@ -6,12 +6,10 @@ from typing import NamedTuple
 from nadi.inputs.limits import LONGEST_PS
 from nadi.workload.compute import nvidia
 from nadi.workload.compute.efficiency import ALONE, Efficiencies, SustainedShare
-from nadi.workload.compute.gpu import Gpu
-from nadi.workload.compute.measured_times import MeasuredTimes
+from nadi.workload.compute.gpu import Gpu, scaled_ps
+from nadi.workload.compute.measured_times import MeasuredTimes, Measurement
 from nadi.workload.compute.operators import Operator, parse_operators
 from nadi.workload.compute.roofline import roofline_ps, rooflines_ps
-from nadi.workload.compute.scaling import scaled_ps
-from nadi.workload.compute.tables import Measurement
 from nadi.workload.errors import WorkloadError
 
 MEASURED, BETWEEN, SCALED, ROOFLINE = "measured", "interpolated", "scaled", "roofline"  # Source of a time

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int8, Int32, Int64, Mask, pointers
+from nadi.inputs.arrays import Int8, Int32, Int64, Mask, pointers
 from nadi.inputs.limits import PEER_BIAS
 from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules
 from nadi.workload.node_kinds import COLLECTIVE, RECV

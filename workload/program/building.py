@@ -9,28 +9,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nadi.et import TraceTable
-from nadi.et.arrays import Int32, Int64
+from nadi.inputs.arrays import Int32, Int64
 from nadi.inputs.limits import MAX_NPUS
 from nadi.topologies import Graph
 from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
-from nadi.workload.collectives.uneven.splits import matrices
+from nadi.workload.collectives.uneven import matrices
 from nadi.workload.errors import Exchange, WorkloadError, agree, alone
 from nadi.workload.kinds import KINDS
 from nadi.workload.node_kinds import MEMORY_LANE
 from nadi.workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
-from nadi.workload.program.checks.collectives import check_collectives
-from nadi.workload.program.checks.messages import check_messages
-from nadi.workload.program.checks.traces import check_sizes
-from nadi.workload.program.choosing import ScheduleChooser
+from nadi.workload.program.checks.messages import check_collectives, check_messages
+from nadi.workload.program.checks.sources import check_sizes
+from nadi.workload.program.choosing import CollectiveSettings, ScheduleChooser
 from nadi.workload.program.durations import ComputeModel, durations_ps
+from nadi.workload.program.memory_pool import lanes
 from nadi.workload.program.program import Program
-from nadi.workload.program.remote import lanes
 from nadi.workload.program.sends import SendColumns, Ways, channels_of
-from nadi.workload.program.settings import CollectiveSettings
 from nadi.workload.trace_sets.groups import GroupTable, resolve
-from nadi.workload.trace_sets.rank_traces import IDLE, own_traces
-from nadi.workload.trace_sets.trace_set import Families
-from nadi.workload.trace_sets.view import AS_WRITTEN, TraceView
+from nadi.workload.trace_sets.trace_set import AS_WRITTEN, IDLE, Families, TraceView, own_traces
 
 _MAX_PRODUCT = 2**62  # of buffer bytes and chunks, which the engine multiplies in int64
 
@@ -68,7 +64,7 @@ def build_program(
         memory_nodes: NPUs that are memory nodes and not in the group of all NPUs.
 
     Raises WorkloadError: a trace is invalid; see workload.program.checks, workload.trace_sets.groups,
-    workload.collectives.uneven.splits and workload.program.durations.
+    workload.collectives.uneven and workload.program.durations.
     """
     settings = settings or CollectiveSettings()
     parts = SharedParts(settings)

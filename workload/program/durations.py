@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.et import TraceTable
-from nadi.et.arrays import Int64, Mask
+from nadi.inputs.arrays import Int64, Mask
 from nadi.inputs.limits import LONGEST_PS
 from nadi.inputs.units import PS_PER_S, PS_PER_US
 from nadi.workload.compute.efficiency import IN_STEPS
@@ -17,8 +17,8 @@ from nadi.workload.compute.gpu import find_gpu
 from nadi.workload.compute.times import ComputeTimes
 from nadi.workload.errors import WorkloadError
 from nadi.workload.node_kinds import COMPUTE, CPU_LANE, MEMORY
-from nadi.workload.program.remote import REMOTE_KEY, RemoteMemory, is_remote
-from nadi.workload.trace_sets.view import TraceView
+from nadi.workload.program.memory_pool import REMOTE_KEY, RemoteMemory, is_remote
+from nadi.workload.trace_sets.trace_set import TraceView
 
 GPU_KEY = '[compute] gpu, as "h100"'
 PEAK_FLOPS_KEY = f'{GPU_KEY}, or peak_flops, as "312TFLOPS"'

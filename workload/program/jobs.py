@@ -1,18 +1,123 @@
-"""A Program of several jobs on one fabric, from the work of each one's ranks and their placement on NPUs."""
+"""Programs with aggregators in switches, and programs of several jobs on one fabric.
 
+A Program lists the groups and their switches (`InNetworkGroup`); its NPUs, groups and traces are those of the user.
+`extended` returns the program that runs: it appends the aggregators to the NPUs (topologies.endpoints) and to the
+members of their groups, with traces that hold every collective of each of their groups, without dependencies.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nadi.et import TraceError
-from nadi.et.arrays import Int32, Int64, Mask, pointers
+from nadi.inputs.arrays import Int32, Int64, Mask, pointers
 from nadi.topologies import Graph
 from nadi.workload.errors import Exchange, WorkloadError, alone
-from nadi.workload.program.assembling import NOT_HERE
+from nadi.workload.node_kinds import COLLECTIVE
+from nadi.workload.program.assembling import NOT_HERE, assemble, empty_rows
 from nadi.workload.program.building import RankWork, SharedParts, WorkOfRanks
-from nadi.workload.program.program import FabricJobs, Program
+from nadi.workload.program.program import FabricJobs, InNetworkGroup, Program
 from nadi.workload.trace_sets.groups import GroupTable
+
+
+def switches_of(program: Program) -> list[int]:
+    """Return the nodes of the fabric with aggregators, ascending, each as often as the largest need of a group."""
+    counts = Counter[int]()
+    for use in program.in_network:
+        counts |= Counter(use.switches)
+    return sorted(counts.elements())
+
+
+def extended(program: Program, *, is_acting: bool = True) -> Program:
+    """Return the program with its aggregators as NPUs, which have a trace here only if this rank is_acting."""
+    switches, uses = switches_of(program), sorted(program.in_network, key=lambda use: use.group)
+    npu_of = {key: program.npus + i for i, key in enumerate(_counted(switches))}
+    served: list[list[tuple[InNetworkGroup, int]]] = [[] for _ in switches]
+    for use in uses:
+        for member, key in enumerate(_counted(use.switches), start=len(use.members)):
+            served[npu_of[key] - program.npus].append((use, member))
+    own = _aggregators(program, served)
+    groups = _groups(program, uses, npu_of)
+    traces, slots = len(program.trace_ptr) - 1, int(program.trace_slot_ptr[-1])
+    trace = np.arange(traces, traces + len(switches), dtype=np.int32)
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(program, name), getattr(own, name)])
+        for name in (*(n for n in own._fields if n.startswith("node_")), "slot_group", "slot_member", "coll_node")
+    }
+    return program._replace(
+        npus=program.npus + len(switches),
+        trace_of_npu=np.concatenate([program.trace_of_npu, trace if is_acting else np.full_like(trace, -1)]),
+        trace_ptr=_longer(program.trace_ptr, own.trace_ptr),
+        **joined,
+        child_ptr=_longer(program.child_ptr, own.child_ptr),
+        slot_ptr=_longer(program.slot_ptr, own.slot_ptr),
+        group_ptr=groups[0],
+        group_member=groups[1],
+        trace_slot_ptr=_longer(program.trace_slot_ptr, own.trace_slot_ptr),
+        coll_ptr=np.concatenate([program.coll_ptr[: slots + 1], own.coll_ptr[1:] + program.coll_ptr[slots]]),
+        recv_ptr=_longer(program.recv_ptr, own.recv_ptr),
+        in_network=(),
+    )
+
+
+def _counted(switches: Sequence[int]) -> list[tuple[int, int]]:
+    """Return each switch with the number of its earlier occurrences."""
+    before = Counter[int]()
+    counted = []
+    for switch in switches:
+        counted.append((switch, before[switch]))
+        before[switch] += 1
+    return counted
+
+
+def _longer(pointer: Int64, more: Int64) -> Int64:
+    return np.concatenate([pointer, pointer[-1] + more[1:]])
+
+
+def _aggregators(program: Program, groups_of_aggregators: list[list[tuple[InNetworkGroup, int]]]) -> Program:
+    """Return a program of the aggregators alone, one trace each, with the groups of the program."""
+    # groups_of_aggregators: by aggregator, its groups, each with its member number there.
+    rows = []
+    for groups in groups_of_aggregators:
+        own = [use for use, _ in groups]
+        counts = [len(use.schedule) for use in own]
+        rows.append(
+            empty_rows(sum(counts))._replace(
+                kind=np.full(sum(counts), COLLECTIVE, np.int8),
+                bytes=np.concatenate([use.bytes for use in own]),
+                seq=np.concatenate([np.arange(count, dtype=np.int32) for count in counts]),
+                group=np.repeat(np.arange(len(own), dtype=np.int32), counts),
+                schedule=np.concatenate([use.schedule for use in own]),
+                priority=np.concatenate([use.priority for use in own]),
+            )
+        )
+    table = GroupTable(
+        group_ptr=program.group_ptr,
+        group_member=program.group_member,
+        names=program.group_names,
+        slot_ptr=pointers([len(groups) for groups in groups_of_aggregators]),
+        slot_group=np.array([use.group for groups in groups_of_aggregators for use, _ in groups], np.int32),
+        slot_member=np.array([member for groups in groups_of_aggregators for _, member in groups], np.int32),
+    )
+    return assemble(np.arange(len(groups_of_aggregators), dtype=np.int32), rows, table, program.schedules)
+
+
+def _groups(
+    program: Program, in_network_groups: Sequence[InNetworkGroup], npu_of: dict[tuple[int, int], int]
+) -> tuple[Int64, Int32]:
+    """Return group_ptr and group_member with the members and aggregators of all in-network groups."""
+    # npu_of: NPU of an aggregator, by its switch and number there.
+    pointer, members = program.group_ptr, program.group_member
+    extended_groups = [members[pointer[group] : pointer[group + 1]] for group in range(len(pointer) - 1)]
+    for use in in_network_groups:
+        aggregators = [npu_of[key] for key in _counted(use.switches)]
+        extended_groups[use.group] = np.concatenate([use.members, aggregators]).astype(np.int32)
+    return pointers([len(group) for group in extended_groups]), np.concatenate(extended_groups).astype(np.int32)
+
+
+# A Program of several jobs on one fabric, from the work of each one's ranks and their placement on NPUs.
 
 
 class FabricJob(NamedTuple):
@@ -44,12 +149,12 @@ def build_jobs(jobs: Sequence[FabricJob], fabric: Graph, is_here: Mask, exchange
         is_idle[job.placement] = False
     if np.any(is_idle):
         trace_of_npu[is_idle] = parts.idle()
-    groups = _groups(jobs, built, fabric.npus)
+    groups = _groups_of_jobs(jobs, built, fabric.npus)
     chooser = parts.chooser(jobs[0].work.settings, groups, fabric)
     return parts.program(trace_of_npu, groups, chooser, exchange)._replace(jobs=_jobs(jobs, built, fabric.npus))
 
 
-def _groups(jobs: Sequence[FabricJob], built: Sequence[RankWork], npus: int) -> GroupTable:
+def _groups_of_jobs(jobs: Sequence[FabricJob], built: Sequence[RankWork], npus: int) -> GroupTable:
     """Return the groups of all jobs, whose members are NPUs, job after job."""
     tables = [work.groups for work in built]
     first = np.cumsum([0, *(len(table.names) for table in tables)])

@@ -1,4 +1,4 @@
-"""Remote memory that NPUs share: accesses become messages over the fabric to memory nodes.
+"""Remote memory: of each NPU, or a pool that NPUs share, whose accesses become messages to memory nodes.
 
 A memory node is an NPU of the fabric without its own trace. A load sends it a request of REQUEST_BYTES; the memory node
 reads, one access at a time in order of arrival, and sends the data. A store sends the data, and the memory node
@@ -8,17 +8,17 @@ confirms the write with REQUEST_BYTES. So the fabric determines the latency and 
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
 
 from nadi.et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
-from nadi.et.arrays import Int32, Int64, UInt64
+from nadi.inputs.arrays import Int8, Int32, Int64, Mask, UInt64
 from nadi.workload.errors import Exchange, WorkloadError, agree
-from nadi.workload.trace_sets.rank_traces import ELSEWHERE
-from nadi.workload.trace_sets.trace_set import TraceSet
-from nadi.workload.trace_sets.view import AS_WRITTEN
+from nadi.workload.node_kinds import MEMORY, REMOTE_LANE
+from nadi.workload.trace_sets.trace_set import AS_WRITTEN, ELSEWHERE, TraceSet, TraceView
 
 REQUEST_BYTES = 64  # Bytes of a load request or a store confirmation: a cache line, the unit of CXL.mem's messages
 MAX_ACCESSES = 1 << 24  # Maximum number of accesses per NPU: each has its own message tag of 24 bits
@@ -158,3 +158,43 @@ def _answers(memory_node: int, accesses_of_npu: dict[int, list[tuple[bool, int]]
                 send_node(at + 2, f"{name}/answered", memory_node, npu, back, tag, deps=[at + 1]),
             ]
     return table_of(metadata(), nodes, f"<memory node {memory_node}>")
+
+
+# Remote memory of an NPU (`tensor_loc` other than 0 in a trace): host memory, a CXL card, or a memory pool.
+#
+# The model is that of ASTRA-sim 2.0 (Won et al., ISPASS 2023, section IV-C; astra-memory-analytical): an access takes
+# the memory's latency plus its bytes divided by the memory's bandwidth, and a memory serves one access at a time in
+# order of arrival. If each NPU has its own remote memory (PER_NPU_MEMORY_EXPANSION), it is a lane of the NPU.
+
+
+REMOTE_KEY = '[memory] remote_bandwidth, as "64GB/s"'
+
+
+@dataclass(frozen=True)
+class RemoteMemory:
+    """The remote memory of each NPU."""
+
+    latency_ps: int = 0  # Latency per access in picoseconds
+    # Bandwidth in bytes per second, None = unknown
+    bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
+    is_there: bool = True  # Whether NPUs have one; else nodes that need it are refused (NO_MEMORY_EXPANSION)
+
+
+def is_remote(view: TraceView) -> Mask:
+    """Return bool[n]: nodes of kind MEMORY whose tensor is in remote memory."""
+    remote: Mask = (view.kind == MEMORY) & (view.table.tensor_loc != 0)
+    return remote
+
+
+def lanes(view: TraceView, remote: RemoteMemory | None) -> Int8:
+    """Return int8[n]: lanes of a trace's nodes; refuse nodes that need remote memory where NPUs have none."""
+    if remote is None:
+        return view.lane
+    needed = is_remote(view)
+    if np.any(needed) and not remote.is_there:
+        row = int(np.argmax(needed))
+        raise WorkloadError(
+            f"{view.node(row)}: tensor_loc is {view.table.tensor_loc[row]}, expected 0 (local), "
+            'or another [memory] remote than "none"'
+        )
+    return np.where(needed, np.int8(REMOTE_LANE), view.lane)

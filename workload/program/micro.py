@@ -6,21 +6,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nadi.et import CollectiveCommType, coll_node, metadata, table_of
-from nadi.et.arrays import Int32, Int64, pointers
+from nadi.inputs.arrays import Int32, Int64, pointers
 from nadi.inputs.limits import MAX_NPUS
 from nadi.topologies import Graph
 from nadi.workload.collectives.schedules.packed import ScheduleSet
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from nadi.workload.collectives.uneven.all_to_all_v import units
+from nadi.workload.collectives.uneven import NAME as UNEVEN
+from nadi.workload.collectives.uneven import units
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import BARRIER, kind_index
 from nadi.workload.node_kinds import COLLECTIVE, RECV, SEND
 from nadi.workload.program.assembling import assemble, empty_rows
 from nadi.workload.program.building import build_program
+from nadi.workload.program.choosing import CollectiveSettings
 from nadi.workload.program.program import Program
-from nadi.workload.program.settings import CollectiveSettings
 from nadi.workload.trace_sets.groups import GroupTable, resolve
-from nadi.workload.trace_sets.rank_traces import IDLE, own_traces
+from nadi.workload.trace_sets.trace_set import IDLE, own_traces
 
 NOBODY = -1
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int8, Int32, Int64, Mask
+from nadi.inputs.arrays import Int8, Int32, Int64, Mask
 from nadi.workload.collectives.schedules.packed import Schedules
 
 

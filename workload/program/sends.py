@@ -12,18 +12,17 @@ from typing import cast
 
 import numpy as np
 
-from nadi.et.arrays import Int32, Int64, Mask
+from nadi.inputs.arrays import Int32, Int64, Mask
 from nadi.topologies import Graph
 from nadi.workload import collectives
 from nadi.workload.collectives import AlgorithmChoice
 from nadi.workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
 from nadi.workload.node_kinds import SEND
 from nadi.workload.program.assembling import TraceRows
+from nadi.workload.program.choosing import CollectiveSettings
 from nadi.workload.program.program import NO_CHANNELS, Channels
-from nadi.workload.program.settings import CollectiveSettings
 from nadi.workload.shape import GroupShape, shape_of
-from nadi.workload.trace_sets.trace_set import Families, group_of_npu
-from nadi.workload.trace_sets.view import AS_WRITTEN, TraceView
+from nadi.workload.trace_sets.trace_set import AS_WRITTEN, Families, TraceView, group_of_npu
 
 _PLACES = 3
 INSIDE, BETWEEN, PLAIN = range(_PLACES)

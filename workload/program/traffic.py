@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int32, Int64, spans, sums
+from nadi.inputs.arrays import Int32, Int64, spans, sums
 from nadi.workload.collectives.schedules.packed import Schedules
 from nadi.workload.node_kinds import COLLECTIVE, SEND
 from nadi.workload.program.program import Program

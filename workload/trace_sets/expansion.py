@@ -12,9 +12,8 @@ from nadi.et import NodeType, TraceTable, write_table
 from nadi.et.prefixes import GROUPS_NAME
 from nadi.et.table import TraceTables
 from nadi.workload.errors import WorkloadError
-from nadi.workload.trace_sets.folder import check_prefix, link, staged_traces
-from nadi.workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu
-from nadi.workload.trace_sets.view import AS_WRITTEN
+from nadi.workload.trace_sets.files import check_prefix, link, staged_traces
+from nadi.workload.trace_sets.trace_set import AS_WRITTEN, NO_GROUP, TraceSet, group_of_npu
 
 
 def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trace") -> Path:

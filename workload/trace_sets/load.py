@@ -10,15 +10,13 @@ import numpy as np
 
 from nadi import inputs
 from nadi.et import TraceError, TraceTable, read_trace
-from nadi.et.arrays import Int32, Mask
 from nadi.et.prefixes import GROUPS_NAME, PlainTraces, plain_traces
+from nadi.inputs.arrays import Int32, Mask
 from nadi.inputs.limits import MAX_NPUS
 from nadi.workload.errors import Exchange, WorkloadError, alone
 from nadi.workload.trace_sets import manifest
 from nadi.workload.trace_sets.files import is_set, read_set
-from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
-from nadi.workload.trace_sets.trace_set import TraceSet
-from nadi.workload.trace_sets.view import AS_WRITTEN
+from nadi.workload.trace_sets.trace_set import AS_WRITTEN, ELSEWHERE, IDLE, TraceSet
 
 TRACE_ENDINGS = (".et", ".et.gz")
 

@@ -9,15 +9,13 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from nadi import inputs
-from nadi.et.arrays import Int32, Int64
 from nadi.et.prefixes import MANIFEST_NAME
+from nadi.inputs.arrays import Int32, Int64
 from nadi.inputs.documents import checked, quoted
 from nadi.inputs.limits import MAX_NPUS
 from nadi.workload.errors import WorkloadError
-from nadi.workload.trace_sets.progressions import numbers_of, shortened
-from nadi.workload.trace_sets.rank_traces import IDLE
-from nadi.workload.trace_sets.trace_set import Families
-from nadi.workload.trace_sets.view import AS_WRITTEN
+from nadi.workload.trace_sets.repeating import numbers_of, shortened
+from nadi.workload.trace_sets.trace_set import AS_WRITTEN, IDLE, Families
 
 NAME = MANIFEST_NAME
 VERSION = 1
@@ -53,7 +51,7 @@ class TraceEntry(_Part):
     file: Annotated[str, AfterValidator(_beside)]
     example: Annotated[int, Field(ge=AS_WRITTEN, strict=True)]
     nodes: Annotated[int, Field(ge=0, strict=True)]
-    npus: list[Any]  # NPUs that run it, in the form of workload.trace_sets.progressions
+    npus: list[Any]  # NPUs that run it, in the form of workload.trace_sets.repeating
 
 
 class RegularFamily(_Part):

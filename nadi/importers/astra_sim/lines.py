@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nadi import inputs
 from nadi.errors import OutputError
 from nadi.et import NodeType, TraceTable
-from nadi.et.arrays import Int64, Mask
+from nadi.inputs.arrays import Int64, Mask
 from nadi.inputs.units import PS_PER_NS
 from nadi.simulation.run_plan import FinishedRun, Roofline
 from nadi.terminal.printing import say

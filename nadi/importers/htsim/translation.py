@@ -15,8 +15,12 @@ from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US, format_rate, f
 from nadi.topologies import SWITCH, Graph
 from nadi.topologies.builders.htsim import HtsimTree, read_tree
 from nadi.workload import TraceSet
-from nadi.workload.generators.point_to_point.connection_matrix import ConnectionMatrix, FailedLink, read_connections
-from nadi.workload.generators.point_to_point.matrix_traces import flow_traces
+from nadi.workload.generators.point_to_point.connection_matrix import (
+    ConnectionMatrix,
+    FailedLink,
+    flow_traces,
+    read_connections,
+)
 from nadi.workload.generators.point_to_point.traces import OPS_PER_S
 
 HEADER_BYTES = 64  # UecSrc::_hdr_size, and the size of acknowledgements and trimmed packets

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
 from nadi.insight.analysis.distinct import distinct_rows
 from nadi.insight.analysis.findings import Findings

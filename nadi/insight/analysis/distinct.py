@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 
 
 def distinct_rows(columns: Sequence[NDArray[np.integer]]) -> tuple[Int64, Int64]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.insight.analysis.node_times import row_blocks
 from nadi.simulation.run_plan import FinishedRun
 from nadi.workload.errors import Exchange

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Float64, Int32, Int64
+from nadi.inputs.arrays import Float64, Int32, Int64
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis import jobs, node_times
 from nadi.insight.analysis.cautions import cautions
@@ -24,7 +24,7 @@ from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.simulation.job_times import job_finish_ps
 from nadi.simulation.run_plan import FinishedRun
 from nadi.workload import KINDS
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven import NAME as UNEVEN
 from nadi.workload.errors import Exchange, alone
 
 CollectiveKey = tuple[int, int, int]  # a key of `_keys`

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.et.arrays import Int32, Int64
+from nadi.inputs.arrays import Int32, Int64
 from nadi.insight.analysis import training_step as step
 from nadi.simulation.run_plan import FinishedRun
 from nadi.workload.program.program import FabricJobs

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from nadi.et.arrays import Int64
 from nadi.et.statistics.percentiles import percentile
+from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, SAMPLES, Schema

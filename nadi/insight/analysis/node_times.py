@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int32, Int64, Mask
+from nadi.inputs.arrays import Int32, Int64, Mask
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.pdes import LinkFault
 from nadi.topologies import Graph
 from nadi.workload import KINDS, Program
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven import NAME as UNEVEN
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, MEMORY, SEND
 
 _MAX_ROWS = 4_000_000  # number of trace nodes that one block of NPUs may have, to bound memory

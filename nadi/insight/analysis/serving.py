@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.et import TraceTable
-from nadi.et.arrays import Int32
 from nadi.et.statistics.percentiles import values_needed
+from nadi.inputs.arrays import Int32
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.node_times import row_blocks
 from nadi.pdes import Results

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.et import NodeType, TraceTable
-from nadi.et.arrays import Int8, Int32, Int64, positions_in_sorted, spans
+from nadi.inputs.arrays import Int8, Int32, Int64, positions_in_sorted, spans
 from nadi.insight.analysis.node_times import NodeRows, row_blocks
 from nadi.pdes import FoldedRows, Results
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES

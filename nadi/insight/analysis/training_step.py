@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.done_steps import DoneSteps
 from nadi.insight.analysis.step_times import CATEGORIES

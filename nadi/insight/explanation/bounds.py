@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from nadi import topologies
 from nadi.errors import ConfigError
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.analysis.limits import limiting_link

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nadi import partition
 from nadi.errors import ConfigError
-from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.insight.analysis.limits import limiting_link

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Float64, Int64, spans
+from nadi.inputs.arrays import Float64, Int64, spans
 from nadi.inputs.errors import NadiError
 
 

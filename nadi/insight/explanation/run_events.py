@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from nadi.et.arrays import Int64, positions, spans
+from nadi.inputs.arrays import Int64, positions, spans
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run

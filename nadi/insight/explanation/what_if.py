@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.analysis.network import tiers
 from nadi.insight.explanation import run_events as events

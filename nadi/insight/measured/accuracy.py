@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int64
 from nadi.et.statistics.percentiles import percentile
+from nadi.inputs.arrays import Int64
 from nadi.inputs.units import PS_PER_S, PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor
 from nadi.insight.measured.clocks import RankClocks

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.et.arrays import Float64
+from nadi.inputs.arrays import Float64
 from nadi.reports.pages.charts import Plotly, style
 
 Matplotlib = Any  # an object of matplotlib, which has no types here

@@ -6,7 +6,7 @@ Plotly has no types. It is an extra, so that these functions import it when they
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nadi.et.arrays import Float64
+from nadi.inputs.arrays import Float64
 from nadi.terminal.printing import in_page
 
 Plotly = Any  # a plotly Figure

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.measured.accuracy import joint_operations

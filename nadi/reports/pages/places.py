@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Float64, Int64, Mask
+from nadi.inputs.arrays import Float64, Int64, Mask
 from nadi.topologies import NVSWITCH, DimensionRouting, Graph, tier_of_node
 
 MAX_MARKS = 4000  # Number of marks above which nodes are merged

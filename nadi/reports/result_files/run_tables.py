@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nadi import pdes
-from nadi.et.arrays import Int64, UInt64
+from nadi.inputs.arrays import Int64, UInt64
 from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
 from nadi.insight.analysis.alike import collectives_table
 from nadi.insight.analysis.findings import Findings

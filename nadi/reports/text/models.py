@@ -8,7 +8,7 @@ from nadi.inputs.units import GIB
 from nadi.terminal.tables import FittedTable, facts, name_column, text_column
 from nadi.workload.generators.memory.estimate import PARTS, StageMemory
 from nadi.workload.generators.models import Model, active_parameters, parameters, training_flops
-from nadi.workload.generators.models.weights import by_part, mtp_parameters
+from nadi.workload.generators.models.architecture import by_part, mtp_parameters
 from nadi.workload.generators.training.rules import Framework
 
 

@@ -28,7 +28,7 @@ from nadi.terminal.tables import FittedTable, console, name_column, text_column
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload.collectives import ON_NVSWITCHES
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven import NAME as UNEVEN
 from nadi.workload.compute import SOURCES
 
 if TYPE_CHECKING:

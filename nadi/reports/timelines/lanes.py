@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value
 
 MAX_TRACKS = 64  # Number of tracks per lane; more are not readable

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.insight.analysis.link_load import link_load
 from nadi.insight.explanation.path import axis_of

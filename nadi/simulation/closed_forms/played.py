@@ -12,7 +12,7 @@ from nadi.topologies.endpoints import with_aggregators
 from nadi.workload import Program, Schedules
 from nadi.workload.collectives import AlgorithmChoice
 from nadi.workload.collectives.schedules.sends import message_count, packet_count, pairs
-from nadi.workload.collectives.trees.aggregators import trees_of
+from nadi.workload.collectives.trees import trees_of
 
 # Maximum number of messages to play: the first if the formula is an estimate and messages are packets, the second
 # otherwise. Laying out two million messages takes half a gigabyte.

@@ -6,7 +6,7 @@ import numpy as np
 
 from nadi import pdes
 from nadi.errors import ConfigError
-from nadi.et.arrays import Mask
+from nadi.inputs.arrays import Mask
 from nadi.workload import Program
 from nadi.workload.node_kinds import NOOP, SEND
 

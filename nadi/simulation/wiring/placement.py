@@ -9,7 +9,7 @@ import numpy as np
 from nadi import inputs
 from nadi.configuration.jobs import JobSection, is_file
 from nadi.errors import ConfigError
-from nadi.et.arrays import Int32, Mask
+from nadi.inputs.arrays import Int32, Mask
 from nadi.inputs.units import short
 from nadi.simulation.wiring.traffic import rank_of_numbers
 from nadi.topologies import Graph

@@ -14,7 +14,7 @@ from nadi.configuration.from_model import Training, on_npus, trace_set, training
 from nadi.configuration.sections import ComputeSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.et import TraceError, TraceTable, read_groups
-from nadi.et.arrays import Int32
+from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE
 from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring.affordable import schedule_bytes
@@ -40,10 +40,9 @@ from nadi.workload.generators.inference.requests import names_requests
 from nadi.workload.generators.point_to_point.traces import OPS_PER_S
 from nadi.workload.program.building import SharedParts, WorkOfRanks
 from nadi.workload.program.jobs import FabricJob, build_jobs
-from nadi.workload.program.memory_pool import with_memory_nodes
-from nadi.workload.program.remote import RemoteMemory
-from nadi.workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from nadi.workload.program.memory_pool import RemoteMemory, with_memory_nodes
 from nadi.workload.trace_sets.repeating import repeated
+from nadi.workload.trace_sets.trace_set import ELSEWHERE, IDLE
 
 if TYPE_CHECKING:
     from nadi.workload.generators.training.rules import Framework

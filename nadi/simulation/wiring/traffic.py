@@ -4,17 +4,20 @@ import numpy as np
 
 from nadi.configuration.traffic import TrafficSection
 from nadi.errors import ConfigError
-from nadi.et.arrays import Int32
+from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.simulation.wiring.affordable import check_trace
 from nadi.topologies import NVSWITCH, Graph
 from nadi.topologies.endpoints import NO_NUMBER
 from nadi.workload import TraceSet
-from nadi.workload.generators.point_to_point.arrivals import arrivals
 from nadi.workload.generators.point_to_point.flow_lists import flow_list
-from nadi.workload.generators.point_to_point.message_sizes import message_sizes
-from nadi.workload.generators.point_to_point.message_traces import NODE_BYTES
-from nadi.workload.generators.point_to_point.traces import random_messages, trace_set
+from nadi.workload.generators.point_to_point.traces import (
+    NODE_BYTES,
+    arrivals,
+    message_sizes,
+    random_messages,
+    trace_set,
+)
 
 _NODES = 3  # nodes of the traces per message: a wait, a send and a receive
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import partition
-from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes import Settings
 from nadi.pdes.wire import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed, window_packets

@@ -29,8 +29,8 @@ from nadi.workload import KINDS, CollectiveSettings, Program, WorkloadError
 from nadi.workload.collectives import choose as choose_algorithm
 from nadi.workload.collectives import defaults_on, uneven_algorithms
 from nadi.workload.collectives.nccl.generations import generations
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from nadi.workload.program.aggregation import switches_of
+from nadi.workload.collectives.uneven import NAME as UNEVEN
+from nadi.workload.program.jobs import switches_of
 from nadi.workload.shape import shape_of
 
 ALL = "all"

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from nadi import inputs
 from nadi.errors import ConfigError
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.studies.collectives.microbench import CollectiveCase
 from nadi.workload import CollectiveSettings
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from nadi.workload.collectives.uneven import NAME as UNEVEN
 
 _MAX_TOKENS = 1 << 16  # number of equal tokens into which a member's buffer is divided, unless it has fewer bytes
 _MAX_EXPONENT = 16.0  # maximum Zipf exponent: at 16 one member gets nearly all bytes

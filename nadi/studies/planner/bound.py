@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.studies.planner.step import TargetMachine, deferring_rounds, with_micro_batches
 from nadi.workload.generators.models import Model
 from nadi.workload.generators.training import ParallelPlan
@@ -27,7 +27,7 @@ from nadi.workload.generators.training.stages import Chunk, chunks, micro_batche
 from nadi.workload.kinds import KIND_OF_COMM_TYPE, KINDS
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, RECV, SEND
 from nadi.workload.program.durations import durations_ps
-from nadi.workload.trace_sets.view import TraceView
+from nadi.workload.trace_sets.trace_set import TraceView
 
 _BEFORE_FIRST = -1  # time of a row that does not wait for the first row of a pass
 

@@ -12,7 +12,7 @@ from nadi.studies.planner.bound import bound_ps
 from nadi.studies.planner.candidates import Candidate
 from nadi.studies.planner.step import StepTime, TargetMachine, step_time
 from nadi.workload.generators.models import Model
-from nadi.workload.generators.models.operations import training_flops
+from nadi.workload.generators.models.architecture import training_flops
 from nadi.workload.generators.training import rules
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.studies.replay.steps import ReplayOperation, ReplaySteps
 from nadi.workload.node_kinds import COMPUTE, MEMORY
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nadi import workload
 from nadi.errors import ConfigError
 from nadi.et import TraceTable, read_groups
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.simulation.wiring.affordable import available_bytes
 from nadi.workload import KINDS, CollectiveSettings, Program, TraceSet
 from nadi.workload.node_kinds import COLLECTIVE, SEND

@@ -4,9 +4,9 @@ import pytest
 
 from nadi.workload.compute import find_gpu
 from nadi.workload.compute.times import ComputeTimes
-from nadi.workload.generators.memory.serving import kv_cache_bytes_per_token
-from nadi.workload.generators.models import find, weights
-from nadi.workload.generators.models.operations import output_flops, training_flops
+from nadi.workload.generators.memory.estimate import kv_cache_bytes_per_token
+from nadi.workload.generators.models import architecture, find
+from nadi.workload.generators.models.architecture import output_flops, training_flops
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.parameters import stage_weights
 from tests.workload.inference.served import LATENT, MIXED, SMALL, fixed, flops, operators, served
@@ -22,9 +22,9 @@ def forward_flops(model, tokens, *, causal=False):
 def matrices(model):
     """Parameters that a token is multiplied by, without the output layer's."""
     return sum(
-        weights.active(model, part)
+        architecture.active(model, part)
         for number in range(model.layers)
-        for part in weights.layer(model, number)
+        for part in architecture.layer(model, number)
         if part.is_matrix
     )
 
@@ -38,7 +38,7 @@ def copied(model, plan):
     return (own.tp - 1) * sum(
         part.size
         for number in range(model.layers)
-        for part in weights.layer(model, number)
+        for part in architecture.layer(model, number)
         if part.is_matrix and part.split == "whole" and (part.part != "router" or own.ep == 1)
     )
 
@@ -124,7 +124,7 @@ def test_decoding_on_one_gpu_takes_as_long_as_reading():
     counts = operators(made, "decode")
     took_ps = sum(count * times.time_ps(each) for each, count in counts.items())
     launches_ps = sum(counts.values()) * (gpu.launch_overhead_ps + gpu.memory_latency_ps)
-    held = 2 * (matrices(model) + weights.output_matrix(model).size)
+    held = 2 * (matrices(model) + architecture.output_matrix(model).size)
     cache = kv_cache_bytes_per_token(model) * (prompt + 1)
     least_ps = (held + cache) / (gpu.memory_bandwidth_Bps * times.efficiencies.memory) * 1e12
     assert least_ps + launches_ps <= took_ps <= 1.05 * (least_ps + launches_ps)

@@ -4,7 +4,7 @@ import pytest
 
 from nadi.workload.compute import find_gpu
 from nadi.workload.generators.inference.generator import routes
-from nadi.workload.generators.memory.serving import kv_cache_bytes_per_token
+from nadi.workload.generators.memory.estimate import kv_cache_bytes_per_token
 from nadi.workload.generators.training import parallel_plan
 from tests.workload.inference.served import LATENT, MIXED, SMALL, check, fixed, messages, served, stream
 

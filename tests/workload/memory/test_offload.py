@@ -3,8 +3,8 @@
 import pytest
 
 from nadi.workload.compute.operators import Operator
-from nadi.workload.generators.training import offloaded, parallel_plan
-from nadi.workload.generators.training.items import Compute
+from nadi.workload.generators.training import parallel_plan, step_end
+from nadi.workload.generators.training.item_lists import Compute
 from nadi.workload.generators.training.shard import Shard
 from tests.workload.training.small import GPT
 
@@ -16,7 +16,7 @@ def test_zero_offload_moves_weights_and_gradients_once_a_step(dtype, weight_byte
     """Section 3.1 of arXiv 2101.06840: gradients and weights of 2 bytes, each once a step."""
     gradient = "fp16" if gradient_bytes == 2 else "fp32"
     plan = parallel_plan(f"dp4,zero2,grad_dtype={gradient},dtype={dtype},offload=optimizer")
-    store, step, load = offloaded.step(Shard(GPT, plan), 10**6, STEP)
+    store, step, load = step_end.step(Shard(GPT, plan), 10**6, STEP)
     assert (store.bytes, store.loads) == (gradient_bytes * 10**6, False)
     assert (load.bytes, load.loads) == (weight_bytes * 10**6, True)
     assert step.needs == (store.key,)
@@ -24,4 +24,4 @@ def test_zero_offload_moves_weights_and_gradients_once_a_step(dtype, weight_byte
 
 
 def test_an_optimizer_on_the_gpu_moves_nothing():
-    assert offloaded.step(Shard(GPT, parallel_plan("dp4,zero2")), 10**6, STEP) == [STEP]
+    assert step_end.step(Shard(GPT, parallel_plan("dp4,zero2")), 10**6, STEP) == [STEP]

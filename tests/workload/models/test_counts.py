@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.workload.generators.models import Experts, LatentAttention, Model, find, names, operations, weights
-from nadi.workload.generators.models.operations import training_flops
+from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, names
+from nadi.workload.generators.models.architecture import training_flops
 from tests.budgets import bounded
 
 gpts = st.builds(
@@ -23,7 +23,7 @@ gpts = st.builds(
 def test_a_gpt_has_the_parameters_and_operations_of_the_paper(model, batch):
     l, h, s, v = model.layers, model.hidden, model.sequence, model.vocab  # noqa: E741 - the paper's letters
     final_norm = 2 * h  # the paper leaves it out
-    assert weights.parameters(model) == 12 * l * h * h + 13 * l * h + (v + s) * h + final_norm
+    assert architecture.parameters(model) == 12 * l * h * h + 13 * l * h + (v + s) * h + final_norm
     again = 96 * batch * s * l * h * h + 16 * batch * s * s * l * h + 6 * batch * s * h * v
     assert training_flops(model, batch, recompute="full") == again
     assert again == pytest.approx(96 * batch * s * l * h**2 * (1 + s / (6 * h) + v / (16 * l * h)))
@@ -39,7 +39,7 @@ def test_the_models_of_megatron_have_its_parameters(name):
     published = {"1t": 1008.0}.get(name.removeprefix("megatron-")) or float(name[9:-1])
     h, l = model.hidden, model.layers  # noqa: E741 - the paper's letters
     formula = 12 * l * h**2 * (1 + 13 / (12 * h) + (51200 + 2048) / (12 * l * h))
-    assert weights.parameters(model) - 2 * h == pytest.approx(formula, rel=1e-12)
+    assert architecture.parameters(model) - 2 * h == pytest.approx(formula, rel=1e-12)
     assert formula / 1e9 == pytest.approx(published, abs=0.05)
 
 
@@ -101,11 +101,11 @@ def llamas(draw):
 @given(llamas(), st.integers(1, 40))
 def test_counts_are_those_of_matrices_one_by_one(model, sequence):
     count, active = naive_parameters(model)
-    assert weights.parameters(model) == count
-    assert weights.active_parameters(model) == active
-    vectors = sum(weights.active(model, each) for each in weights.all_weights(model) if not each.is_matrix)
+    assert architecture.parameters(model) == count
+    assert architecture.active_parameters(model) == active
+    vectors = sum(architecture.active(model, each) for each in architecture.all_weights(model) if not each.is_matrix)
     core = sum(2 * model.heads * (model.query_dim + model.value_dim) for _ in range(sequence) for _ in range(sequence))
     expected = 2 * sequence * (active - vectors) + model.layers * core
-    assert operations.training_flops(model, 1, sequence) // 3 == expected
-    causal = operations.training_flops(model, 1, sequence, causal=True) // 3
+    assert architecture.training_flops(model, 1, sequence) // 3 == expected
+    causal = architecture.training_flops(model, 1, sequence, causal=True) // 3
     assert expected - causal == model.layers * core * (sequence - 1) // (2 * sequence)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from nadi.workload import WorkloadError
-from nadi.workload.generators.models import find, weights
-from nadi.workload.generators.models.huggingface import model_of
+from nadi.workload.generators.models import architecture, find
+from nadi.workload.generators.models.library import model_of
 from tests.nonempty import nonempty
 
 LLAMA3_8B = {
@@ -114,7 +114,7 @@ def test_a_config_is_the_model_of_the_library(read, config, name):
     ],
 )
 def test_parameters_are_those_of_the_published_files(read, config, billions):
-    assert weights.parameters(read(config)) / 1e9 == pytest.approx(billions, rel=1e-4)
+    assert architecture.parameters(read(config)) / 1e9 == pytest.approx(billions, rel=1e-4)
 
 
 def test_what_is_not_modelled_is_told(read):
@@ -158,4 +158,4 @@ def test_no_value_of_any_key_ends_in_anything_but_a_model_or_one_line(config, tm
             except WorkloadError as error:
                 assert "\n" not in str(error)  # noqa: PT017 - most raise, some do not
                 continue
-            assert weights.parameters(model) > 0
+            assert architecture.parameters(model) > 0

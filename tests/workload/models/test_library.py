@@ -1,7 +1,7 @@
 import pytest
 
 from nadi.workload import WorkloadError
-from nadi.workload.generators.models import find, names, weights
+from nadi.workload.generators.models import architecture, find, names
 from nadi.workload.generators.training import parallel_plan, rules
 
 PUBLISHED = {
@@ -36,17 +36,19 @@ def test_parameters_are_those_published(name):
     total, active = PUBLISHED[name]
     model = find(name)
     tolerance = 0.03 if name == "megatron-1.7b" else 0.005  # the table has one digit behind the point
-    assert weights.parameters(model) / 1e9 == pytest.approx(total, rel=tolerance)
+    assert architecture.parameters(model) / 1e9 == pytest.approx(total, rel=tolerance)
     if active is not None:
-        assert weights.active_parameters(model) / 1e9 == pytest.approx(active, rel=0.005)
-    assert sum(weights.by_part(model).values()) == weights.parameters(model) + weights.mtp_parameters(model)
+        assert architecture.active_parameters(model) / 1e9 == pytest.approx(active, rel=0.005)
+    assert sum(architecture.by_part(model).values()) == architecture.parameters(model) + architecture.mtp_parameters(
+        model
+    )
 
 
 def test_deepseek_counts_as_its_readme_does():
     model = find("deepseek-v3")
-    embedding = weights.total(weights.embedding(model))
-    assert (weights.active_parameters(model) - embedding) / 1e9 == pytest.approx(36.6, rel=0.005)
-    assert weights.mtp_parameters(model) / 1e9 == pytest.approx(11.5, rel=0.015)
+    embedding = architecture.total(architecture.embedding(model))
+    assert (architecture.active_parameters(model) - embedding) / 1e9 == pytest.approx(36.6, rel=0.005)
+    assert architecture.mtp_parameters(model) / 1e9 == pytest.approx(11.5, rel=0.015)
     assert embedding / 1e9 == pytest.approx(0.9, rel=0.04)
 
 

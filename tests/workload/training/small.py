@@ -4,7 +4,7 @@ import random
 
 from hypothesis import strategies as st
 
-from nadi.workload.generators.models.model import Experts, LatentAttention, Model
+from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.rules import first_broken, settle
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from nadi.workload.generators.models import find
-from nadi.workload.generators.models.operations import training_flops
+from nadi.workload.generators.models.architecture import training_flops
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.rules import settle

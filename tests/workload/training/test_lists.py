@@ -6,7 +6,7 @@ import pytest
 
 from nadi.workload import WorkloadError
 from nadi.workload.compute.operators import parse_operators
-from nadi.workload.generators.models.model import Experts, Model
+from nadi.workload.generators.models.architecture import Experts, Model
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from tests.nonempty import nonempty

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.workload import WorkloadError
-from nadi.workload.generators.models import Experts, LatentAttention, Model, find, weights
+from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import chunk_weights, held, stage_weights
@@ -183,11 +183,13 @@ def test_every_plan_that_passes_spreads_all_layers_and_all_parameters(case):
     assert max(sizes) - min(sizes) <= (1 if plan.uneven else 0)
     assert micro_batches(plan) * plan.dp * plan.micro_batch == plan.global_batch
     unpadded = sum(
-        weights.total(part for part in chunk_weights(model, plan, chunk) if part.part not in {"embedding", "output"})
+        architecture.total(
+            part for part in chunk_weights(model, plan, chunk) if part.part not in {"embedding", "output"}
+        )
         for stage in stages
         for chunk in stage
     )
-    expected = weights.parameters(model) + weights.mtp_parameters(model)
+    expected = architecture.parameters(model) + architecture.mtp_parameters(model)
     expected -= (1 if model.tied_embeddings else 2) * model.vocab * model.hidden
     assert unpadded == copies * expected
     gpus = plan.tp * plan.cp * plan.dp

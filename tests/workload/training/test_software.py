@@ -13,7 +13,7 @@ from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.software import AUTO, profile, profile_names
-from nadi.workload.program.settings import CollectiveSettings
+from nadi.workload.program.choosing import CollectiveSettings
 from tests.workload.training.small import GPT, LLAMA
 
 

@@ -10,10 +10,9 @@ Reduce-scatter is the all-gather backwards (Traff, "Optimal, non-pipelined reduc
 from itertools import pairwise
 
 from nadi.inputs.units import PS_PER_S
+from nadi.workload.collectives.plans.exchanges import gathered, near_first, reduced, rounds_ps, spreading_extent
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
-from nadi.workload.collectives.plans.spreading import extent as spreading_extent
-from nadi.workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
 
 KINDS = ("all-to-all", "all-gather", "reduce-scatter")
 

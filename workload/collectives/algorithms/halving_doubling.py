@@ -7,11 +7,20 @@ rounds, which need no folding.
 """
 
 from nadi.inputs.units import PS_PER_S
-from nadi.workload.collectives.plans import folding, spreading
+from nadi.workload.collectives.plans.exchanges import (
+    doubling,
+    exchange_extent,
+    exchanged,
+    gathered,
+    halving,
+    near_first,
+    power_below,
+    reduced,
+    rounds_ps,
+    spreading_extent,
+)
 from nadi.workload.collectives.plans.extent import PlanExtent
-from nadi.workload.collectives.plans.folding import doubling, exchanged, halving, power_below
 from nadi.workload.collectives.plans.plan import Plans
-from nadi.workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 
@@ -31,8 +40,8 @@ def extent(kind: str, members: int) -> PlanExtent:
     """Return the number of steps and lanes of `plan`."""
     core = power_below(members)
     if kind != "all-reduce" and core != members:
-        return spreading.extent(members, near_first(members))
-    return folding.extent(members, (core.bit_length() - 1) * (2 if kind == "all-reduce" else 1))
+        return spreading_extent(members, near_first(members))
+    return exchange_extent(members, (core.bit_length() - 1) * (2 if kind == "all-reduce" else 1))
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:

@@ -1,6 +1,6 @@
 """In-network reduction: switches sum the data of their children and send the result on (SHARP).
 
-Every chunk moves up a tree of aggregators in the switches (trees.aggregators) from the contributing members: each
+Every chunk moves up a tree of aggregators in the switches (trees) from the contributing members: each
 aggregator sends one sum for all its children. From the root it moves down to the members that need it, copied where
 paths part. An all-reduce thus moves S over each link and direction once, where a ring moves 2 (n-1)/n S (Graham et al.,
 "Scalable Hierarchical Aggregation Protocol", COM-HPC 2016; streaming aggregation, ISC 2020).
@@ -9,9 +9,8 @@ paths part. An all-reduce thus moves S over each link and direction once, where 
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import MAX_STEPS, Plans, each_its_own
-from nadi.workload.collectives.trees.aggregators import ROOT, AggregatorTree
-from nadi.workload.collectives.trees.lanes import ChunkFlow, members_below, tree_lanes
-from nadi.workload.collectives.trees.lanes import extent as tree_extent
+from nadi.workload.collectives.trees import ROOT, AggregatorTree, ChunkFlow, members_below, tree_lanes
+from nadi.workload.collectives.trees import extent as tree_extent
 from nadi.workload.errors import WorkloadError
 from nadi.workload.shape import GroupShape
 

@@ -24,11 +24,10 @@ from nadi.workload.collectives.nccl.decision import (
 )
 from nadi.workload.collectives.nccl.generations import AUTO, generations
 from nadi.workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
-from nadi.workload.collectives.plans.dataset_splits import in_stripes
-from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.extent import PlanExtent, in_stripes
 from nadi.workload.collectives.plans.plan import Plans
-from nadi.workload.collectives.trees.aggregators import IF_ANY
-from nadi.workload.collectives.uneven.all_to_all_v import Units
+from nadi.workload.collectives.trees import IF_ANY
+from nadi.workload.collectives.uneven import Units
 from nadi.workload.shape import GroupShape
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")

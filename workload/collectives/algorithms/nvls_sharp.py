@@ -1,15 +1,15 @@
 """NVLS in each host and SHARP between hosts (NCCL's CollNet): NVSwitches sum and copy, a switch tree per rail adds up.
 
-As in `nvls-tree`, but the switches of a rail (trees.aggregators) sum the shares of all hosts: in hosts of g members a
+As in `nvls-tree`, but the switches of a rail (trees) sum the shares of all hosts: in hosts of g members a
 NIC sends and receives S/g once.
 """
 
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
+from nadi.workload.collectives import trees
 from nadi.workload.collectives.plans import multimem
 from nadi.workload.collectives.plans.extent import PlanExtent, total
 from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
-from nadi.workload.collectives.trees import lanes as tree_lanes
-from nadi.workload.collectives.trees.aggregators import ROOT, AggregatorBranch
+from nadi.workload.collectives.trees import ROOT, AggregatorBranch
 from nadi.workload.shape import GroupShape
 
 NAME = "nvls-sharp"
@@ -41,8 +41,8 @@ def make(
         lanes[host.first] = multimem.aggregator_lanes(host.members, count)
     ready = [(multimem.SUMS, k) for k in range(count)]
     for place, rail in enumerate(rails):
-        flows = tree_lanes.flows_of_all(rail, range(place * count, (place + 1) * count))
-        for node, own in enumerate(tree_lanes.tree_lanes(rail, flows, multimem.OTHERS + size + 1, ready)):
+        flows = trees.flows_of_all(rail, range(place * count, (place + 1) * count))
+        for node, own in enumerate(trees.tree_lanes(rail, flows, multimem.OTHERS + size + 1, ready)):
             lanes.setdefault(rail.number(node), []).extend(own)
     in_order, aggregators = [lanes[m] for m in sorted(lanes)], len(lanes) - shape.members
     return each_its_own(size * count, in_order, aggregators=aggregators, launch_ps=launch_ps)
@@ -57,7 +57,7 @@ def extent_of(shape: GroupShape, count: int) -> PlanExtent:
     """Return the number of steps and lanes of `make`."""
     hosts, rails = hosts_and_rails(shape)
     inside = multimem.extent(len(hosts), len(hosts[0].members), count)
-    between = [tree_lanes.extent(rail.tree, count) for rail in rails]
+    between = [trees.extent(rail.tree, count) for rail in rails]
     aggregators = sum(of_rail.plans - len(hosts) for of_rail in between)
     return total([inside, *between], shape.members + len(hosts) + aggregators)
 

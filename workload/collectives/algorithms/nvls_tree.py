@@ -12,7 +12,7 @@ from nadi.workload.collectives.nccl.channel_orders import host_parent
 from nadi.workload.collectives.plans import multimem
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
-from nadi.workload.collectives.trees.aggregators import AggregatorBranch
+from nadi.workload.collectives.trees import AggregatorBranch
 from nadi.workload.errors import WorkloadError
 from nadi.workload.shape import GroupShape
 

@@ -6,10 +6,9 @@ is the same backwards (Jeaugey, "PAT: a new algorithm for all-gather and reduce-
 2506.20252, 2025).
 """
 
-from nadi.workload.collectives.plans import spreading
+from nadi.workload.collectives.plans.exchanges import far_first, gathered, reduced, rounds_ps, spreading_extent
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Plans
-from nadi.workload.collectives.plans.spreading import far_first, gathered, reduced, rounds_ps
 
 KINDS = ("all-gather", "reduce-scatter")
 PARAMETERS = {"aggregation": 0}
@@ -24,7 +23,7 @@ def plan(kind: str, members: int, aggregation: int = 0) -> Plans:
 
 def extent(_kind: str, members: int, aggregation: int = 0) -> PlanExtent:
     """Return the number of steps and lanes of `plan`."""
-    return spreading.extent(members, far_first(members, aggregation or members))
+    return spreading_extent(members, far_first(members, aggregation or members))
 
 
 def closed_form(

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from nadi import inputs
 from nadi.workload.collectives.custom.chakra import chakra_files, chakra_plans
-from nadi.workload.collectives.custom.export import to_msccl
-from nadi.workload.collectives.custom.flow import check_races, check_result, flow_of
+from nadi.workload.collectives.custom.export import check_races, check_result, flow_of, to_msccl
 from nadi.workload.collectives.custom.msccl import read_msccl
 from nadi.workload.collectives.custom.mscclpp import read_mscclpp
 from nadi.workload.collectives.plans.plan import Plans

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from nadi.et import NodeType, TraceTable, read_trace, topological_order
 from nadi.inputs.units import PS_PER_US
-from nadi.workload.collectives.custom.flow import StepGraph, flow_of
+from nadi.workload.collectives.custom.export import StepGraph, flow_of
 from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
 from nadi.workload.errors import WorkloadError
 

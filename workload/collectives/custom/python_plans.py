@@ -7,7 +7,7 @@ contents: equal plans have equal names, and a name never refers to other plans.
 import hashlib
 from collections import OrderedDict
 
-from nadi.workload.collectives.custom.flow import check_races, check_result, flow_of
+from nadi.workload.collectives.custom.export import check_races, check_result, flow_of
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import kind_index

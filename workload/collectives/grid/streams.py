@@ -15,9 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nadi.et.arrays import Int32
-from nadi.workload.collectives.grid.levels import Levels
-from nadi.workload.collectives.grid.phases import WHOLE, GridPhase, chosen, phases
+from nadi.inputs.arrays import Int32
+from nadi.workload.collectives.grid.phases import WHOLE, GridPhase, Levels, chosen, phases
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import (
     AT_ONCE,
@@ -34,7 +33,7 @@ from nadi.workload.collectives.plans.plan import (
     lines,
 )
 from nadi.workload.collectives.schedules.packed import pack
-from nadi.workload.collectives.schedules.read_back import buffers, unpack
+from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.errors import WorkloadError
 
 LaneRows = list[tuple[Attributes, Sequence[Step]]]  # lanes of a phase, whose steps number lanes and regions within it

@@ -1,4 +1,4 @@
-"""The orders of the members in NCCL's channels: rings over all members, and double binary trees over the hosts.
+"""NCCL's channels: their number and speed, and the rings and double binary trees that they form over the members.
 
 All members of a host are consecutive in a ring. Channel c enters and leaves a host over rail c or a neighbour of it. If
 there are as many channels as rails, each uses each NIC once per direction, and a hop between hosts stays on its rail
@@ -9,10 +9,12 @@ two trees with half of the data each load all hosts equally (Sanders, Speck and 
 bandwidth broadcast, reduction and scan", 2009, section 3).
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
 from nadi.workload.collectives.algorithms.double_binary_tree import in_order_parent
+from nadi.workload.collectives.nccl.generations import Generation
 from nadi.workload.shape import GroupShape
 
 Hosts = tuple[tuple[int, ...], ...]  # the members of each host, by place
@@ -114,3 +116,154 @@ def host_parent(host: int, host_count: int, *, in_second: bool) -> int:
         return -1 if up < 0 else host_count - 1 - up
     up = in_order_parent((host - 1) % host_count, host_count)
     return -1 if up < 0 else (up + 1) % host_count
+
+
+# NCCL's graph search for a group: the number of channels, and their speeds (src/graph/search.cc).
+#
+# NCCL searches the links of a host for channels that all have one speed out of a list, the largest sum of speeds first.
+# On a host whose NVSwitch connects all GPUs equally and whose NICs are distributed evenly, the search reduces to
+# counting: a channel takes its speed from every link that it crosses. `planned` counts; a test walks the links one by
+# one. Several NICs of an NPU count as one with the rates of all, as NCCL merges the ports of a NIC
+# (NCCL_NET_MERGE_LEVEL).
+
+
+_MAX_CHANNELS = 16  # maximum number of channels of a search (MAXCHANNELS / 2); the communicator then uses each twice
+MAX_HEADS = 32  # maximum number of NPUs that pull from NVSwitches (NCCL_MAX_NVLS_ARITY)
+_MIN_TO_DOUBLE = 25.0  # minimum speed in GB/s of a channel that is split into two (ncclTopoDupChannels)
+# After Ampere, more than _MANY channels are split only from this speed in GB/s on (ncclTopoDupChannels)
+_MIN_OF_MANY = 50.0
+_MANY = 4
+_STOPS_BELOW = 0.49  # fraction of the best speed so far below which the search stops
+_ROUNDING = 1e-6  # tolerance of comparisons of speeds in GB/s
+_FEW_CHANNELS = 16
+# From Hopper on, fewer than _FEW_CHANNELS channels between hosts are doubled twice above this (ncclTopoPostset)
+_MIN_TO_QUADRUPLE = 45.0
+AMPERE, HOPPER, BLACKWELL = 80, 90, 100
+
+
+class ChannelGraph(NamedTuple):
+    """The channels of one algorithm."""
+
+    channels: int  # number of channels that the search finds
+    inside: float  # speed of a channel in a host, in GB/s
+    between: float  # speed of a channel between hosts in GB/s; in one host, the search's value for it
+    alone: float = 0.0  # value of `inside` without NICs, for NVLS, in GB/s; 0 = not used
+
+
+class GroupChannels(NamedTuple):
+    """The channels of a group."""
+
+    hosts: int  # number of hosts that hold at least one member
+    per_host: int  # minimum number of members of a host
+    ring: ChannelGraph  # channels of rings
+    tree: ChannelGraph  # channels of trees
+    nvls: ChannelGraph | None  # channels of NVLS, one per head; None = no NVSwitches that sum
+    used: int  # number of channels of the communicator: those of the ring, each used twice
+    nvlink: float  # GB/s that the search counts for all NVLinks of a member; 0 = no NVLink
+    net: float  # GB/s that the search counts for a member's NICs
+
+
+def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
+    """Return the channels that the search finds for a group."""
+    counts = [shape.host.count(host) for host in sorted(set(shape.host))]
+    hosts, per_host = len(counts), min(counts)
+    inside_bps, outside_bps = shape.lines_bps
+    nvlink = inside_bps / 8e9 * generation.nvlink_payload
+    net = min(outside_bps / 8e9, generation.pcie)
+    if hosts == 1:
+        # each ring takes its speed from every member's links, once per direction
+        fastest = _greatest(generation.inside_speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
+        ring = _doubled(fastest, generation)
+        tree = _tree(ring.channels, nvlink * per_host / (per_host - 1), generation.inside_speeds, nvlink)
+    else:
+
+        def count(speed: float) -> int:
+            """A channel enters and leaves a host by a NIC each, and takes its speed from every member's NVLinks."""
+            through_nics = per_host * int(net / speed + _ROUNDING)
+            return min(through_nics, int(nvlink / speed + _ROUNDING)) if nvlink else through_nics
+
+        ring = _doubled(_greatest(generation.between_speeds, net, nvlink, count), generation)
+        max_gb_per_s = min(per_host * net, nvlink * per_host / (per_host - 1) if per_host > 1 else per_host * net)
+        tree = _tree(ring.channels, max_gb_per_s, generation.between_speeds, net)
+    nvls = None
+    if sums_in_switches(shape) and generation.nvls_efficiency:
+        nvls = _nvls(hosts, per_host, net, nvlink, generation)
+    used = 2 * ring.channels
+    hopper = generation.compute_capability >= HOPPER
+    if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
+        used *= 2
+    if len(shape.nic_shares) > 1:  # each NIC has two channels or more, as many as its rate says
+        used = -(-used // (2 * shape.stripes)) * 2 * shape.stripes
+    return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, net)
+
+
+def sums_in_switches(shape: GroupShape) -> bool:
+    """Return whether each host of a group has an NVSwitch that sums all its members, and more than two members."""
+    of_host: dict[int, set[int]] = {}
+    for member, host in enumerate(shape.host):
+        of_host.setdefault(host, set()).add(member)
+    summed_sets = [set(branch.members) for branch in shape.trees if all(branch.tree.nvlink[: len(branch.members)])]
+    min_members = min(len(own) for own in of_host.values())
+    return min_members > 2 and all(own in summed_sets for own in of_host.values())
+
+
+def _greatest(
+    speeds: tuple[float, ...], max_gb_per_s: float, enough_gb_per_s: float, channels_at: Callable[[float], int]
+) -> ChannelGraph:
+    """Return the channels with the largest sum of speeds, the first of equal ones; slow speeds are not tried."""
+    # speeds: in GB/s, the fastest first; max_gb_per_s: of one channel; enough_gb_per_s: sum that ends it; channels_at:
+    # function that returns how many channels of a speed fit.
+    best = ChannelGraph(0, 0.0, 0.0)
+    for speed in speeds:
+        if speed > max_gb_per_s + _ROUNDING:
+            continue
+        if best.channels and speed / best.between <= _STOPS_BELOW:
+            break
+        channels = min(channels_at(speed), _MAX_CHANNELS)
+        if channels * speed > best.channels * best.inside:
+            best = ChannelGraph(channels, speed, speed)
+        if channels == _MAX_CHANNELS or best.channels * best.inside >= enough_gb_per_s > 0:
+            break
+    return best if best.channels else ChannelGraph(1, 0.1, 0.1)
+
+
+def _doubled(graph: ChannelGraph, generation: Generation) -> ChannelGraph:
+    """Return fast channels as twice as many of half the speed (ncclTopoDupChannels), others as they are."""
+    if graph.inside < _MIN_TO_DOUBLE:
+        return graph
+    if generation.compute_capability > AMPERE and graph.inside < _MIN_OF_MANY and graph.channels > _MANY:
+        return graph
+    channels = min(2 * graph.channels, _MAX_CHANNELS)
+    parts = -(-channels // graph.channels)
+    return ChannelGraph(channels, graph.inside / parts, graph.between / parts)
+
+
+def _tree(channels: int, max_gb_per_s: float, speeds: tuple[float, ...], fastest_gb_per_s: float) -> ChannelGraph:
+    """Return as many channels as the ring has, at the largest of `speeds` that fits, in GB/s."""
+    # max_gb_per_s: of all channels together; fastest_gb_per_s: of one channel.
+    fits = [s for s in speeds if s <= fastest_gb_per_s + _ROUNDING and s * channels <= max_gb_per_s + _ROUNDING]
+    speed = fits[0] if fits else speeds[-1]
+    return ChannelGraph(channels, speed, speed)
+
+
+def _nvls(
+    hosts: int, per_host: int, net_gb_per_s: float, nvlink_gb_per_s: float, generation: Generation
+) -> ChannelGraph:
+    """Return a channel per head, which takes its speed from every member's links, and twice from the head's."""
+    # As in ncclTopoSearchTryNvls, the speed between hosts is raised while it is below twice the speed inside and, if
+    # there are NICs, fits them.
+    heads = min(per_host, MAX_HEADS)
+
+    def greatest(speeds: tuple[float, ...], fastest: float) -> float:
+        fits = (s for s in speeds if s <= fastest + _ROUNDING and (heads + 1) * s <= nvlink_gb_per_s + _ROUNDING)
+        return next(fits, speeds[-1])
+
+    alone = greatest(generation.inside_speeds, nvlink_gb_per_s)
+    speeds = generation.inside_speeds if hosts == 1 else generation.between_speeds
+    inside = alone if hosts == 1 else greatest(speeds, net_gb_per_s)
+    between = inside
+    for speed in reversed(speeds[: speeds.index(inside)]):
+        if between >= 2 * inside or (hosts > 1 and speed > net_gb_per_s + _ROUNDING):
+            break
+        between = speed
+    return ChannelGraph(heads, inside, between, alone)

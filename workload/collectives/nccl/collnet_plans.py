@@ -13,8 +13,8 @@ from nadi.workload.collectives.nccl.decision import NcclDecision
 from nadi.workload.collectives.plans.extent import PlanExtent, total
 from nadi.workload.collectives.plans.multimem import chunks_of_share
 from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
-from nadi.workload.collectives.trees.lanes import extent as tree_extent
-from nadi.workload.collectives.trees.lanes import flows_of_all, tree_lanes
+from nadi.workload.collectives.trees import extent as tree_extent
+from nadi.workload.collectives.trees import flows_of_all, tree_lanes
 from nadi.workload.shape import GroupShape
 
 

@@ -13,8 +13,7 @@ from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US, parse_bytes
 from nadi.workload.collectives.nccl import nvls_loops, tuning
 from nadi.workload.collectives.nccl.channel_orders import tree
 from nadi.workload.collectives.nccl.generations import KernelTimes, generation_of
-from nadi.workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, Protocol
-from nadi.workload.collectives.nccl.tuning import TuningInput, column_of
+from nadi.workload.collectives.nccl.tuning import LL, LL128, PROTOCOLS, Protocol, TuningInput, column_of
 from nadi.workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
 from nadi.workload.errors import WorkloadError
 from nadi.workload.shape import GroupShape

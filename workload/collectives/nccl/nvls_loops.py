@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from nadi.inputs.units import KIB, PS_PER_US
 from nadi.workload.collectives.nccl import tuning
+from nadi.workload.collectives.nccl.channel_orders import MAX_HEADS
 from nadi.workload.collectives.nccl.generations import KernelTimes
-from nadi.workload.collectives.nccl.graph_search import MAX_HEADS
-from nadi.workload.collectives.nccl.protocols import SIMPLE
-from nadi.workload.collectives.nccl.tuning import TuningInput
+from nadi.workload.collectives.nccl.tuning import SIMPLE, TuningInput
 from nadi.workload.shape import GroupShape
 
 _MANY_HOSTS = 4  # number of hosts from which NVLS trees begin with chunks of 64 KiB (calcCollChunking)

@@ -14,7 +14,7 @@ from nadi.workload.collectives.plans import multimem
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.multimem import AT_LINE_RATE, MultimemPace, chunks_of_share
 from nadi.workload.collectives.plans.plan import Plans
-from nadi.workload.collectives.trees.aggregators import AggregatorBranch
+from nadi.workload.collectives.trees import AggregatorBranch
 from nadi.workload.shape import GroupShape
 
 # First of the 16 connections of NVLS, for a group in one host and for a group over several hosts. A connection has one

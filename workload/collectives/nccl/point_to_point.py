@@ -16,8 +16,16 @@ from typing import NamedTuple
 
 from nadi.inputs.units import KIB, PS_PER_US
 from nadi.workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNDRIVEN_CONNECTIONS
-from nadi.workload.collectives.nccl.protocols import LL, PROTOCOLS, SIMPLE, Protocol
-from nadi.workload.collectives.nccl.tuning import RING, TuningInput, base_ps, message_hop_ps
+from nadi.workload.collectives.nccl.tuning import (
+    LL,
+    PROTOCOLS,
+    RING,
+    SIMPLE,
+    Protocol,
+    TuningInput,
+    base_ps,
+    message_hop_ps,
+)
 from nadi.workload.collectives.plans.plan import Lane
 from nadi.workload.shape import GroupShape
 
@@ -73,7 +81,7 @@ class MessageTransport(NamedTuple):
     def lane(self, shape: GroupShape, wait_ps: int, *, between_hosts: bool, is_paced: bool) -> Lane:
         """Return a lane for sends: at the channels' rate on an own connection if is_paced, else at the port's rate."""
         # shape: of the group; wait_ps: time before each step. Over several NICs all go at the ports' rates: messages
-        # are cut into stripes (plans.dataset_splits), for which no numbers of connections at own rates are left.
+        # are cut into stripes (plans.extent), for which no numbers of connections at own rates are left.
         if not is_paced or (between_hosts and len(shape.nic_shares) > 1):
             return Lane(latency_ps=wait_ps, wire=self.transport.wire)
         shares = self.shares(shape, between_hosts=between_hosts)

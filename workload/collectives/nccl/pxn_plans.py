@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.workload.collectives.nccl.channel_orders import hosts_of
 from nadi.workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own, everyone_alike
-from nadi.workload.collectives.uneven.all_to_all_v import Units
+from nadi.workload.collectives.uneven import Units
 from nadi.workload.shape import GroupShape
 
 _SCRATCH = 2  # first scratch region; region 0 is the input, region 1 the output

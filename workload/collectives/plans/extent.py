@@ -1,7 +1,12 @@
-"""The number of steps and lanes of a collective's plans, computed before the plans are built."""
+"""The size of a collective's plans before they are built, and the division of a plan into parts and stripes."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
+
+import numpy as np
+
+from nadi.inputs.arrays import Int32
+from nadi.workload.collectives.plans.plan import AT_ONCE, IDLE, NONE, PLAIN, Attributes, Plan, Plans, Step
 
 # Peak memory of plans while they are built and packed into arrays: within a factor of 2 of the measured use of every
 # algorithm on 2026-11-22, see tests/workload/test_extent.py
@@ -52,3 +57,101 @@ def of_chains(members: int, channels: int, chunks: int) -> PlanExtent:
         return PlanExtent(0, channels)
     steps = _CHAIN_ENDS * chunks + (members - _CHAIN_ENDS) * (chunks + 1)
     return PlanExtent(channels * steps, channels * members, members)
+
+
+# A collective in parts: the buffer is cut, and each part is a collective of its own, one after another.
+#
+# With several chains, that many parts run at a time: at each member, part s begins when part s - chains is done there.
+# ASTRA-sim calls these numbers preferred-dataset-splits and active-chunks-per-dimension.
+
+
+# Kinds in which each member owns a part of the buffer
+OWNED = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
+
+
+def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
+    """Return the plans of `splits` parts, of which `chains` run at a time; plans: plans of one part."""
+    width = max(len(plan) for plan in plans.plans)
+    if splits == 1 or width == 0:
+        return plans
+    arrangements, row_of = _arrangements(plans, kind, splits)
+    repeated = [_repeated(plan, width, splits, chains) for plan in plans.plans]
+    attributes = [_attributes(plans, i, width, splits, chains, row_of) for i in range(len(plans.plans))]
+    return plans._replace(plans=tuple(repeated), attributes=tuple(attributes), arrangements=tuple(arrangements))
+
+
+def in_stripes(plans: Plans, kind: str, stripes: int) -> Plans:
+    """Return the plans of `stripes` equal parts side by side, each with connections of its own; plans: of one part.
+
+    Connections at less than the line rate keep their numbers: all parts share them.
+    """
+    if stripes == 1 or not any(plans.plans):
+        return plans
+    cut = in_parts(plans, kind, stripes, stripes)
+    attributes = [
+        tuple(
+            a._replace(connection=a.connection * stripes + lane * stripes // len(own)) if a.shares == 1 else a
+            for lane, a in enumerate(own)
+        )
+        for own in cut.attributes
+    ]
+    return cut._replace(attributes=tuple(attributes))
+
+
+def _repeated(lanes_of_part: Plan, width: int, splits: int, chains: int) -> Plan:
+    """Return the lanes of all splits of one member; all members have `width` per split, as messages name the lane."""
+    # chains: number of splits that run at a time.
+    lanes: list[tuple[Step, ...]] = []
+    ends = [AT_ONCE] * chains  # (lane, step) that ends each part; part s begins after part s - chains
+    for _ in range(splits):
+        base, after = len(lanes), ends[-chains]
+        own = [*(steps or (IDLE,) for steps in lanes_of_part), *[(IDLE,)] * (width - len(lanes_of_part))]
+        for steps in own:
+            first, *others = (step.moved(base) for step in steps)
+            lanes.append((first.waiting(after) if first.dep_lane == NONE else first, *others))
+        last = [(base + i, len(steps) - 1) for i, steps in enumerate(own)]
+        if width > 1:
+            lanes.append(tuple(IDLE.waiting(end) for end in last))
+            last = [(base + width, width - 1)]
+        ends.append(last[0])
+    return tuple(lanes)
+
+
+def _attributes(
+    plans: Plans, plan_number: int, width: int, splits: int, chains: int, row_of: dict[int, int]
+) -> tuple[Attributes, ...]:
+    """Return the attributes of the lanes of all splits of a plan; row_of: new row of each arrangement of a part."""
+    # width: lanes of a part; chains: number of splits that run at a time.
+    # if there are several lanes, one more waits for all
+    idle = [PLAIN] * (width + (width > 1) - len(plans.plans[plan_number]))
+    own = [*plans.attributes_of(plan_number), *idle]
+    begin = [*(not steps or steps[0].dep_lane == NONE for steps in plans.plans[plan_number]), *(False for _ in idle)]
+    phases = 1 + max(a.phase for row in range(len(plans.plans)) for a in plans.attributes_of(row))
+    return tuple(
+        a._replace(
+            part=s * a.parts + a.part,
+            parts=splits * a.parts,
+            chunks=a.chunks or plans.chunks,
+            phase=NONE if a.phase == NONE else s * phases + a.phase,
+            arrangement=row_of[a.arrangement],
+            begins=a.begins or (s >= chains and begins),
+        )
+        for s in range(splits)
+        for a, begins in zip(own, begin, strict=True)
+    )
+
+
+def _arrangements(plans: Plans, kind: str, splits: int) -> tuple[list[Int32], dict[int, int]]:
+    """Return the arrangements of the parts' lanes, a piece per split and owner, and the new row of each arrangement."""
+    if kind not in OWNED and not plans.arrangements:
+        return [], {NONE: NONE}
+    owners = plans.members - plans.aggregators if kind in OWNED else 1
+    of_part = {NONE: np.arange(owners, dtype=np.int32), **dict(enumerate(plans.arrangements))}
+    arrangements, row_of = [], {}
+    for row, arrangement in of_part.items():
+        pieces_per_owner = len(arrangement) // owners
+        place, piece = np.divmod(arrangement, pieces_per_owner)
+        split = np.arange(splits, dtype=np.int32)[:, None]
+        arrangements.append(((place * splits + split) * pieces_per_owner + piece).astype(np.int32).reshape(-1))
+        row_of[row] = len(arrangements) - 1
+    return arrangements, row_of

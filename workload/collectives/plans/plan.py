@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nadi.et.arrays import Int32
+from nadi.inputs.arrays import Int32
 from nadi.workload.errors import WorkloadError
 
 NONE = -1

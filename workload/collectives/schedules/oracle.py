@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from nadi.workload.collectives.plans.plan import NONE, Step
 from nadi.workload.collectives.schedules.packed import Schedules
-from nadi.workload.collectives.schedules.read_back import Buffer, buffers, unpack
+from nadi.workload.collectives.schedules.sends import Buffer, buffers, unpack
 
 _IN_PARTS = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.arrays import Float64, Int32, Int64, pointers
+from nadi.inputs.arrays import Float64, Int32, Int64, pointers
 from nadi.workload import collectives
 from nadi.workload.collectives.plans.plan import (
     IDLE,
@@ -20,10 +20,9 @@ from nadi.workload.collectives.plans.plan import (
     Step,
     step_table,
 )
-from nadi.workload.collectives.schedules.checks import SharesOf, checked
-from nadi.workload.collectives.schedules.sharing import SharedPlans, shared
-from nadi.workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from nadi.workload.collectives.uneven.all_to_all_v import all_to_all_v, units
+from nadi.workload.collectives.schedules.checks import SharedPlans, SharesOf, checked, shared
+from nadi.workload.collectives.uneven import NAME as UNEVEN
+from nadi.workload.collectives.uneven import all_to_all_v, units
 from nadi.workload.errors import WorkloadError
 from nadi.workload.shape import GroupShape
 
@@ -216,7 +215,7 @@ class ScheduleSet:
         matrix_bytes: int64[n, n], from member (row) to member (column); algorithm: one of
         workload.collectives.uneven_algorithms, with parameters if any; shape: of the group, None = unknown: algorithms
         that need it also depend on the size, so that multiples have schedules of their own. Raises WorkloadError: as
-        workload.collectives.choose_uneven and uneven.all_to_all_v.all_to_all_v.
+        workload.collectives.choose_uneven and uneven.all_to_all_v.
         """
         if len(matrix_bytes) == 1:
             return DONE_AT_ONCE

@@ -16,12 +16,12 @@ import numpy as np
 
 from nadi.et import TraceTable
 from nadi.workload.compute.operators import DTYPE_BYTES
-from nadi.workload.generators.inference import experts
+from nadi.workload.generators.inference import ops
 from nadi.workload.generators.inference.deployment import Engine, Serving, engines
 from nadi.workload.generators.inference.npu_trace import NpuTrace, Transfer, Transfers, member_rows, no_transfers
 from nadi.workload.generators.inference.requests import Request, RequestStream, requests_of
 from nadi.workload.generators.inference.scheduler import say_nothing
-from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import ranks
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.stages import chunks
@@ -97,7 +97,7 @@ def _ranks_differ(engine: Engine) -> bool:
     groups = {tuple((each.dp, each.tp) for each in places[at : at + plan.ep]) for at in range(0, len(places), plan.ep)}
     for group in groups:
         for number in range(len(engine.schedule.iterations[group[0][0]])):
-            if not experts.flow(plan, model.experts, member_rows(engine, group, number), 0).is_even:
+            if not ops.flow(plan, model.experts, member_rows(engine, group, number), 0).is_even:
                 return True
     return False
 

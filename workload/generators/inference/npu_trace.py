@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from nadi.et import Block, TraceColumns, TraceTable
-from nadi.workload.generators.inference import experts, layers
+from nadi.workload.generators.inference import ops
 from nadi.workload.generators.inference.deployment import Engine
 from nadi.workload.generators.inference.requests import Request
 from nadi.workload.generators.inference.scheduler import Iteration
-from nadi.workload.generators.training import mlp, vocabulary
+from nadi.workload.generators.training import linear, units
 from nadi.workload.generators.training.blocks import COMPUTED, BlockBuilder, FinishedBlock
-from nadi.workload.generators.training.items import Items
+from nadi.workload.generators.training.item_lists import Items
 from nadi.workload.generators.training.ranks import place, stage_size
 from nadi.workload.generators.training.shard import Shard
 from nadi.workload.generators.training.stages import chunks
@@ -106,7 +106,7 @@ class NpuTrace:
         # It needs the tokens of iteration previous_number, unless that is None; has_next: whether a later one needs its
         # own tokens.
         batch = iteration.batch
-        shard = layers.shard(self._shard, batch.tokens)
+        shard = ops.shard(self._shard, batch.tokens)
         size = batch.tokens * shard.model.hidden * shard.value_bytes
         awaited = [self._arrived[r.number] for r in iteration.joined if r.number in self._arrived]
         if not self._chunk.is_first:
@@ -119,9 +119,7 @@ class NpuTrace:
             awaited += self._receive_cache(prefix, iteration.joined)
         self._last += awaited
         if self._chunk.is_first:
-            self._stamp(
-                f"{prefix}embedding/", self._block(("embedding", shard.tokens), lambda: vocabulary.embedding(shard))
-            )
+            self._stamp(f"{prefix}embedding/", self._block(("embedding", shard.tokens), lambda: units.embedding(shard)))
         for number in self._chunk.layers:
             self._stamp(f"{prefix}layer{number}/", self._layer(shard, iteration, number))
             if not self._engine.role.decodes:
@@ -129,7 +127,7 @@ class NpuTrace:
         if not self._chunk.is_last:
             self._message(Block.send, f"{prefix}pp:send", size, self._beside(1), _ACTIVATIONS)
             return
-        self._stamp(f"{prefix}head/", self._block(("head", batch.sampled), lambda: layers.head_items(shard, batch)))
+        self._stamp(f"{prefix}head/", self._block(("head", batch.sampled), lambda: ops.head_items(shard, batch)))
         if has_next:
             token_bytes = batch.sampled * _TOKEN_BYTES
             self._message(Block.send, f"{prefix}pp:send-tokens", token_bytes, self._beside(1), _TOKENS)
@@ -139,11 +137,11 @@ class NpuTrace:
         """Return the blocks of a layer in an iteration."""
         batch = iteration.batch
         if not shard.model.has_experts(layer_number):
-            return self._block(("layer", batch), lambda: [*layers.attention_items(shard, batch), *mlp.forward(shard)])
+            return self._block(("layer", batch), lambda: [*ops.attention_items(shard, batch), *linear.forward(shard)])
         rows, layer = self._rows(iteration), layer_number if self._plan.imbalance else -1
         return self._block(
             ("experts", batch, rows, layer),
-            lambda: [*layers.attention_items(shard, batch), *experts.items(shard, layer_number, rows)],
+            lambda: [*ops.attention_items(shard, batch), *ops.items(shard, layer_number, rows)],
         )
 
     def _idle(self, prefix: str, iteration: Iteration) -> None:
@@ -152,7 +150,7 @@ class NpuTrace:
         for number in self._chunk.layers:
             if self._shard.model.has_experts(number):
                 layer = number if self._plan.imbalance else -1
-                make = lambda number=number: experts.idle(self._shard, number, rows)  # noqa: E731 - the same
+                make = lambda number=number: ops.idle(self._shard, number, rows)  # noqa: E731 - the same
                 self._stamp(f"{prefix}layer{number}/", self._block(("idle", rows, layer), make))
 
     def _rows(self, iteration: Iteration) -> tuple[int, ...]:
@@ -216,7 +214,7 @@ class NpuTrace:
 def member_rows(engine: Engine, members: Iterable[tuple[int, int]], iteration_number: int) -> tuple[int, ...]:
     """Return how many tokens GPUs, given by replica and tensor-parallel rank, route in an iteration."""
     of_replica = engine.schedule.iterations
-    return tuple(experts.rows_of(engine.plan, of_replica[dp][iteration_number].batch.tokens, tp) for dp, tp in members)
+    return tuple(ops.rows_of(engine.plan, of_replica[dp][iteration_number].batch.tokens, tp) for dp, tp in members)
 
 
 def _tag(request: Request) -> int:

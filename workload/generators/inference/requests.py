@@ -16,7 +16,7 @@ import numpy as np
 
 from nadi import inputs
 from nadi.et import ComposedNames, NameTable, TraceTable
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.units import US_PER_S
 from nadi.workload.errors import WorkloadError
 

@@ -10,7 +10,7 @@ scores instead of the scores.
 from functools import lru_cache
 from typing import NamedTuple
 
-from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.shard import Shard
 

@@ -1,16 +1,252 @@
-"""Models by name or file: TOML files of this folder, other TOML files, or config.json files of Hugging Face."""
+"""Models from config.json files of Hugging Face: Llama, Mistral, Qwen, DeepSeek, GPT-2, GPT-NeoX, Gemma and Phi-3.
+
+Keys and defaults have the same meaning as in `transformers` (src/transformers/models/*/configuration_*.py). A
+config.json has no training sequence length: Nadi assumes at most LONGEST_SEQUENCE tokens, and `seq=...` in the parallel
+plan overrides it.
+"""
 
 import difflib
+import json
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from nadi import inputs
 from nadi.inputs import plug_ins
 from nadi.inputs.documents import checked
 from nadi.workload.errors import WorkloadError
-from nadi.workload.generators.models import huggingface
-from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.models.architecture import Model
+
+LONGEST_SEQUENCE = 4096
+
+Config = Mapping[str, Any]
+Fields = dict[str, Any]
+
+_ACTIVATIONS = {
+    "silu": "swiglu",
+    "swish": "swiglu",
+    "gelu": "gelu",
+    "gelu_new": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "relu": "relu",
+}
+# Keys that change the work or the memory of a model and that only some readers support
+_NOT_MODELLED = (
+    "sliding_window", "layer_types", "attention_chunk_size", "full_attention_interval", "attn_logit_softcapping",
+    "attn_output_gate", "use_parallel_residual", "parallel_attn", "quantization_config", "num_nextn_predict_layers",
+)  # fmt: skip
+_UNIMPORTANT = (
+    "architectures", "attn_implementation", "auto_map", "aux", "bos", "class", "decoder_start", "dropout", "dtype",
+    "ep_size", "eos", "eps", "exclude", "finetun", "forced", "gradient", "id2label", "init", "is_", "keys_to_ignore",
+    "label", "max_window_layers", "model_type", "n_group", "name", "norm_topk", "original_max", "output_", "pad_",
+    "partial_rotary", "pdrop", "prefix", "pretraining_tp", "problem", "return", "rope", "rotary", "router_",
+    "routed_scaling", "scoring", "seq_aux", "summary", "task_", "tokenizer", "topk_", "torch", "transformers_",
+    "unk", "use_cache", "use_sliding_window", "mlp_only_layers", "moe_layer_freq", "reorder", "scale_attn", "n_ctx",
+)  # fmt: skip
+"""Substrings of the names of keys that change neither the work nor the memory of a model."""
+
+
+def model_of(config_text: str, path: Path) -> Model:
+    """Return the model of a config.json's text; path: of the file, for errors."""
+    try:
+        config = json.loads(config_text)
+    except (ValueError, RecursionError) as error:
+        raise WorkloadError(f"{path}: no JSON: {error}, expected a config.json of Hugging Face") from None
+    if not isinstance(config, dict) or "model_type" not in config:
+        other = inputs.kind_of(path)
+        if other is not None and other.key not in {"json", "text"}:
+            raise WorkloadError(inputs.complaint(path, other, "a config.json of Hugging Face"))
+        raise WorkloadError(f"{path}: no model_type, expected a config.json of Hugging Face")
+    kind = config["model_type"]
+    reader = _READERS.get(kind) if isinstance(kind, str) else None
+    if reader is None:
+        raise WorkloadError(f"{path}: model_type {kind!r}, expected one of {', '.join(_READERS)}, or a model in TOML")
+    known = _CheckedConfig(config, path)
+    values = {
+        "name": path.parent.name if path.stem == "config" and path.parent.name else path.stem,
+        "source": f"{path.name} of Hugging Face; sequences of at most {LONGEST_SEQUENCE} tokens are assumed",
+        **reader(known),
+    }
+    return checked(Model, {**values, "left_out": ", ".join(known.left_out())}, path, WorkloadError)
+
+
+class _CheckedConfig:
+    """A config that checks the values of its keys and records which keys were read."""
+
+    def __init__(self, config: Config, path: Path) -> None:
+        """Keep a config, whose file's path errors name."""
+        self._config = config
+        self._path = path
+        self._read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - JSON
+        """Return the value of a required key."""
+        self._read.add(key)
+        if self._config.get(key) is None:
+            raise WorkloadError(f"{self._path}: {key} is missing, expected a config.json of Hugging Face")
+        return self._config[key]
+
+    def get(self, key: str, default: Any) -> Any:  # noqa: ANN401 - JSON
+        """Return the value of a key, or the default of `transformers`."""
+        self._read.add(key)
+        value = self._config.get(key)
+        return default if value is None else value
+
+    def number(self, key: str, default: int) -> int:
+        """Return the integer value of a key, or the default of `transformers`."""
+        value = self.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise WorkloadError(f"{self._path}: {key} is {json.dumps(value)[:40]}, expected an integer")
+        return value
+
+    def activation(self, key: str, gated: Mapping[str, str] | None = None) -> str:
+        """Return the model's activation; gated: its name by that of `transformers` if the MLP has three matrices."""
+        name = self[key]
+        kind = ((gated or {}).get(name) or _ACTIVATIONS.get(name)) if isinstance(name, str) else None
+        if kind is None:
+            raise WorkloadError(f"{self._path}: {key} {name!r}, expected one of {', '.join(_ACTIVATIONS)}")
+        return kind
+
+    def left_out(self) -> list[str]:
+        """Return the keys with a value that were not read and may change the model, with their values."""
+        return [
+            f"{key} = {json.dumps(value)[:40]}"
+            for key, value in self._config.items()
+            if key not in self._read
+            and value not in (None, False, 0, [], {}, "")
+            and (key in _NOT_MODELLED or not any(word in key for word in _UNIMPORTANT))
+        ]
+
+
+def _llama(config: _CheckedConfig) -> Fields:
+    """Return the fields of Llama and models with the same architecture."""
+    attention_bias, mlp_bias = config.get("attention_bias", default=False), config.get("mlp_bias", default=False)
+    if config.get("use_sliding_window", default=True) is False:
+        config.get("sliding_window", None)
+    return {
+        "layers": config["num_hidden_layers"],
+        "hidden": config["hidden_size"],
+        "heads": config["num_attention_heads"],
+        "kv_heads": config.get("num_key_value_heads", 0),
+        "head_dim": config.get("head_dim", 0),
+        "ffn": config["intermediate_size"],
+        "vocab": config["vocab_size"],
+        "sequence": min(config.number("max_position_embeddings", LONGEST_SEQUENCE), LONGEST_SEQUENCE),
+        "norm": "rmsnorm",
+        "activation": config.activation("hidden_act", {"gelu": "geglu", "gelu_pytorch_tanh": "geglu"}),
+        "positions": "rotary",
+        "bias": attention_bias and mlp_bias,
+        "qkv_bias": bool(attention_bias),
+        "tied_embeddings": config.get("tie_word_embeddings", default=False),
+    }
+
+
+def _mixtral(config: _CheckedConfig) -> Fields:
+    """Return the fields of Mixtral."""
+    experts = {
+        "count": config["num_local_experts"],
+        "top_k": config["num_experts_per_tok"],
+        "ffn": config["intermediate_size"],
+    }
+    return {**_llama(config), "experts": experts}
+
+
+def _qwen_experts(config: _CheckedConfig) -> Fields:
+    """Return the fields of the experts of Qwen's models."""
+    step = config.number("decoder_sparse_step", 1)
+    config.get("mlp_only_layers", None)
+    shared = config.number("shared_expert_intermediate_size", 0)
+    return {
+        "count": config["num_experts"],
+        "top_k": config["num_experts_per_tok"],
+        "ffn": config["moe_intermediate_size"],
+        "shared": int(shared > 0),
+        "shared_ffn": shared,
+        "shared_gate": shared > 0,
+        "first_dense": step - 1,
+        "every": step,
+    }
+
+
+def _deepseek(config: _CheckedConfig) -> Fields:
+    """Return the fields of DeepSeek-V2 and V3."""
+    latent = {
+        "query_rank": config.get("q_lora_rank", 0),
+        "key_value_rank": config["kv_lora_rank"],
+        "nope_dim": config["qk_nope_head_dim"],
+        "rope_dim": config["qk_rope_head_dim"],
+        "value_dim": config["v_head_dim"],
+    }
+    experts = {
+        "count": config["n_routed_experts"],
+        "top_k": config["num_experts_per_tok"],
+        "ffn": config["moe_intermediate_size"],
+        "shared": config.get("n_shared_experts", 0),
+        "first_dense": config.get("first_k_dense_replace", 0),
+        "every": config.get("moe_layer_freq", 1),
+    }
+    mtp_layers = config.get("num_nextn_predict_layers", 0)
+    return {**_llama(config), "head_dim": 0, "latent": latent, "experts": experts, "mtp_layers": mtp_layers}
+
+
+def _gemma(config: _CheckedConfig) -> Fields:
+    """Return the fields of Gemma."""
+    config.get("hidden_activation", None)
+    tied = config.get("tie_word_embeddings", default=True)
+    return {**_llama(config), "activation": "geglu", "tied_embeddings": tied}
+
+
+def _gpt2(config: _CheckedConfig) -> Fields:
+    """Return the fields of GPT-2."""
+    return {
+        "layers": config["n_layer"],
+        "hidden": config["n_embd"],
+        "heads": config["n_head"],
+        "ffn": config.get("n_inner", 0),
+        "vocab": config["vocab_size"],
+        "sequence": config["n_positions"],
+        "activation": config.activation("activation_function"),
+        "tied_embeddings": config.get("tie_word_embeddings", default=True),
+    }
+
+
+def _gpt_neox(config: _CheckedConfig) -> Fields:
+    """Return the fields of GPT-NeoX."""
+    return {
+        "layers": config["num_hidden_layers"],
+        "hidden": config["hidden_size"],
+        "heads": config["num_attention_heads"],
+        "ffn": config["intermediate_size"],
+        "vocab": config["vocab_size"],
+        "sequence": min(config.number("max_position_embeddings", 2048), LONGEST_SEQUENCE),
+        "activation": config.activation("hidden_act"),
+        "positions": "rotary",
+        "tied_embeddings": config.get("tie_word_embeddings", default=False),
+    }
+
+
+_READERS: dict[str, Callable[[_CheckedConfig], Fields]] = {
+    "llama": _llama,
+    "mistral": _llama,
+    "mixtral": _mixtral,
+    "qwen2": lambda config: {**_llama(config), "qkv_bias": True},
+    "qwen2_moe": lambda config: {**_llama(config), "qkv_bias": True, "experts": _qwen_experts(config)},
+    "qwen3": lambda config: {**_llama(config), "qk_norm": True},
+    "qwen3_moe": lambda config: {**_llama(config), "qk_norm": True, "experts": _qwen_experts(config)},
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "gemma": _gemma,
+    "phi3": _llama,
+}
+
+
+# Models by name or file: TOML files of this folder, other TOML files, or config.json files of Hugging Face.
+
 
 _KIND = "model"
 _BETWEEN = str.maketrans("", "", "-_ ")
@@ -47,7 +283,7 @@ def read(path: Path) -> Model:
     with inputs.refusing(path, _EXPECTED, WorkloadError, UnicodeDecodeError):
         text = inputs.read_text(path)
     if path.suffix == ".json" or text.lstrip().startswith("{"):
-        return huggingface.model_of(text, path)
+        return model_of(text, path)
     try:
         values = inputs.parse_toml(text)
     except (ValueError, RecursionError) as error:

@@ -27,8 +27,7 @@ from nadi.inputs.files import unread
 from nadi.inputs.limits import LONGEST_PS, MAX_BYTES, MAX_NPUS
 from nadi.inputs.units import PS_PER_US, US_PER_S, short
 from nadi.workload.errors import WorkloadError
-from nadi.workload.generators.point_to_point.connection_matrix import read_connections
-from nadi.workload.generators.point_to_point.matrix_traces import flow_traces
+from nadi.workload.generators.point_to_point.connection_matrix import flow_traces, read_connections
 from nadi.workload.generators.point_to_point.traces import MAX_MESSAGES, MessageSequence, trace_set
 from nadi.workload.trace_sets.trace_set import TraceSet
 

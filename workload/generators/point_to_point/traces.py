@@ -1,28 +1,270 @@
-"""Traces of messages without a model: incast, permutation, pairs, all-to-all, and messages at random times.
+"""Traces of messages without a model: times, sizes, and the traces of incast, permutation, pairs and all-to-all.
 
-Each message is a send at one NPU and a receive at another. To send a message at a given time, the sender has compute
-nodes on the host whose durations are the gaps between the times. Files have durations in integer microseconds; `write`
-rounds the times and not the gaps, so that each time is off by at most half a microsecond and the load is as requested.
-Traces in memory have gaps in picoseconds, as operations of a host that does OPS_PER_S of them.
+Times at which an NPU sends random messages come from a Poisson process, or one with bursts.
+
+`poisson` has exponential gaps. `lognormal:sigma=2` has gaps of a lognormal distribution with the same mean: many short
+ones, which are a burst, and a few long ones. The standard deviation of the gaps is sqrt(exp(sigma^2) - 1) times their
+mean, 1.3 for sigma 1 and 7.3 for sigma 2, the burstiness of Backpressure Flow Control (Goyal et al., NSDI 2022) and of
+Parsimon (Zhao et al., NSDI 2023); a Poisson process has 1.
 """
 
+import dataclasses
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et import TraceTable, write_table
-from nadi.et.arrays import Int64
-from nadi.inputs.limits import MAX_NPUS
-from nadi.inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
+from nadi.et import Block, TraceColumns, TraceTable, write_table
+from nadi.et.names import NameTable
+from nadi.inputs import read_text, refusing
+from nadi.inputs.arrays import Int64, Mask, pointers
+from nadi.inputs.limits import MAX_BYTES, MAX_NPUS
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S, parse_bytes_within, short
 from nadi.workload.errors import WorkloadError
-from nadi.workload.generators.point_to_point.arrivals import Arrivals
-from nadi.workload.generators.point_to_point.message_sizes import Sizes
-from nadi.workload.generators.point_to_point.message_traces import message_trace
-from nadi.workload.trace_sets.folder import staged_traces
+from nadi.workload.trace_sets.files import staged_traces
 from nadi.workload.trace_sets.trace_set import TraceSet
+
+MAX_SIGMA = 3.0  # The gaps' standard deviation is then 90 times their mean, and half of them are below 1 % of it
+EXPECTED = f'"poisson", or "lognormal:sigma=2" with a sigma up to {MAX_SIGMA:g}'
+_LOGNORMAL = re.compile(r"lognormal:sigma=([0-9]{1,2}(?:\.[0-9]{1,9})?+)")
+_FIRST_BLOCK = 64  # gaps that are drawn beyond the expected number
+
+
+class Arrivals(NamedTuple):
+    """An arrival process: the distribution of the gaps between the messages of an NPU."""
+
+    sigma: float = 0.0  # shape of the lognormal distribution of gaps; 0 = exponential gaps, a Poisson process
+
+    def times(self, until: float, mean_gap: float, stream: np.random.Generator) -> NDArray[np.float64]:
+        """Return the random times below `until` of a process that began long before 0, in the unit of the mean gap."""
+        block = int(until / mean_gap * 1.1) + _FIRST_BLOCK
+        gaps = self._gaps(block, stream)
+        if self.sigma:  # gaps of a Poisson process have no memory
+            gaps[0] = self._rest_of_first(stream)
+        at = np.cumsum(gaps) * mean_gap
+        while at[-1] < until:
+            at = np.concatenate((at, at[-1] + np.cumsum(self._gaps(block, stream)) * mean_gap))
+        return at[at < until]
+
+    def _gaps(self, count: int, stream: np.random.Generator) -> NDArray[np.float64]:
+        """Return random gaps whose mean is 1."""
+        if not self.sigma:
+            return -np.log1p(-stream.random(count))
+        return np.exp(self.sigma * stream.standard_normal(count) - self.sigma**2 / 2)
+
+    def _rest_of_first(self, stream: np.random.Generator) -> float:
+        """Return what is left at time 0 of the gap that began before, where the mean of gaps is 1."""
+        # Time 0 lies in a gap with a probability proportional to the gap's length, and anywhere in it. Such a gap is
+        # exp(sigma^2) times as long as a usual one (a lognormal distribution, too). If a gap began at time 0, short
+        # runs would have far more messages than their load.
+        longer = math.exp(self.sigma * stream.standard_normal() + self.sigma**2 / 2)
+        return float(stream.random() * longer)
+
+
+def arrivals(text: str) -> Arrivals:
+    """Return the arrival process of a text; raise WorkloadError for another text."""
+    if text == "poisson":
+        return Arrivals()
+    found = _LOGNORMAL.fullmatch(text)
+    if found is None or not 0 < float(found[1]) <= MAX_SIGMA:
+        raise WorkloadError(f"arrivals {short(text)}: expected {EXPECTED}")
+    return Arrivals(float(found[1]))
+
+
+# Distributions of message sizes: one size, a range, measurements in data centres, or a file of the user.
+#
+# | text | sizes |
+# | --- | --- |
+# | 1MiB | one size for all messages |
+# | uniform:64KiB-1MiB | uniformly distributed between the two |
+# | web-search | a web search cluster: Alizadeh et al., "Data Center TCP (DCTCP)", SIGCOMM 2010, figure 4 |
+# | hadoop | Facebook's Hadoop cluster: Roy et al., "Inside the social network's (datacenter) network", SIGCOMM 2015 |
+# | storage | Alibaba's distributed storage in 2019, published with HPCC |
+# | data-mining | a data-mining cluster: Greenberg et al., "VL2", SIGCOMM 2009, as in pFabric, SIGCOMM 2013 |
+# | a file | points of the cumulative distribution: a line `BYTES PERCENT` each, ascending to 100 |
+#
+# Web search, hadoop and storage are the distributions of HPCC (Li et al., SIGCOMM 2019, traffic_gen of
+# alibaba-edu/High-Precision-Congestion-Control), with which papers compare congestion control since; data mining is
+# given in packets of 1,460 bytes. All are linearly interpolated.
+
+
+_MEASURED = {
+    "web-search": (
+        *((0, 0), (10_000, 15), (20_000, 20), (30_000, 30), (50_000, 40), (80_000, 53), (200_000, 60)),
+        *((1_000_000, 70), (2_000_000, 80), (5_000_000, 90), (10_000_000, 97), (30_000_000, 100)),
+    ),
+    "hadoop": (
+        *((0, 0), (100, 1), (200, 2), (300, 5), (350, 15), (400, 20), (500, 30), (600, 40), (700, 50), (1000, 60)),
+        *((2000, 67), (7000, 70), (30_000, 72), (50_000, 82), (80_000, 87), (120_000, 90), (300_000, 95)),
+        *((1_000_000, 97.5), (2_000_000, 99), (10_000_000, 100)),
+    ),
+    "storage": (
+        *((0, 0), (4000, 22.93), (8000, 69.21), (16_000, 80.61), (32_000, 90.47), (64_000, 93.53), (128_000, 96.77)),
+        *((256_000, 97.53), (2_000_000, 100)),
+    ),
+    "data-mining": (
+        *((1460, 0), (1460, 50), (2920, 60), (4380, 70), (10_220, 80), (389_820, 90), (3_076_220, 95)),
+        *((97_333_820, 99), (973_333_820, 100)),
+    ),
+}
+"""Points of cumulative distributions: bytes, and the percentage of messages that are not larger."""
+_PERCENT = 100.0
+
+
+class Sizes(NamedTuple):
+    """A distribution of sizes, given by points of its cumulative distribution, linearly interpolated."""
+
+    bytes: NDArray[np.float64]  # float64[n], sizes in bytes, ascending
+    share: NDArray[np.float64]  # float64[n], shares of messages that are not larger, from 0 to 1
+
+    @property
+    def mean_bytes(self) -> float:
+        """Expected size of a message in bytes."""
+        return float(np.diff(self.share) @ (self.bytes[:-1] + self.bytes[1:]) / 2)
+
+    def at(self, shares: NDArray[np.float64]) -> Int64:
+        """Return int64[]: the quantiles for shares of messages, in bytes, at least 1."""
+        return np.maximum(np.rint(np.interp(shares, self.share, self.bytes)), 1).astype(np.int64)
+
+
+def message_sizes(text: str) -> Sizes:
+    """Return the distribution of a text as in the table above."""
+    if text in _MEASURED:
+        size, percentage = np.array(_MEASURED[text], np.float64).T
+        return Sizes(size, percentage / _PERCENT)
+    if Path(text).is_file():
+        return _of_file(text)
+    name, colon, rest = text.partition(":")
+    ends = rest.split("-") if name == "uniform" and colon else [text, text]
+    try:
+        smallest, largest = (parse_bytes_within(end, MAX_BYTES) for end in ends)
+    except ValueError:
+        expected = f"a size, uniform:64KiB-1MiB, one of {', '.join(_MEASURED)}, or a file"
+        raise WorkloadError(f"sizes {short(text)}: expected {expected}") from None
+    if not 1 <= smallest <= largest:
+        raise WorkloadError(f"sizes {short(text)}: expected at least 1 byte, and the smaller size first")
+    return Sizes(np.array([smallest, largest], np.float64), np.array([0.0, 1.0]))
+
+
+def _of_file(path: str) -> Sizes:
+    """Return the distribution of a file; WorkloadError names the line that is wrong."""
+    points: list[tuple[float, float]] = []
+    with refusing(path, "lines of bytes and percentage", WorkloadError):
+        text = read_text(path)
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            size, percentage = map(float, line.split())
+        except ValueError:
+            size = percentage = math.nan
+        before_size, before = points[-1] if points else (0.0, 0.0)
+        if not (before_size <= size <= MAX_BYTES and before <= percentage <= _PERCENT):
+            raise WorkloadError(
+                f"{path}: line {number}: found {short(line.strip())}; expected bytes up to 64 TiB and a percentage, "
+                "none less than on the line before"
+            )
+        points.append((size, percentage))
+    if not points or points[-1][1] < _PERCENT or points[-1][0] < 1:
+        found = f"{points[-1][0]:g} bytes and {points[-1][1]:g} %" if points else "no line"
+        raise WorkloadError(f"{path}: found {found} at its end; expected at least 1 byte, and 100 %")
+    if points[0][1] > 0:
+        points.insert(0, (points[0][0], 0.0))  # as many messages have the first size
+    size_bytes, percentages = np.array(points, np.float64).T
+    return Sizes(size_bytes, percentages / _PERCENT)
+
+
+# Traces of an NPU's messages, made column by column: lists of a million flows take seconds.
+#
+# Each row is a copy of one of three: a receive, a wait on the host, and a send, with some columns filled in later.
+
+
+NODE_BYTES = 300  # memory in bytes per node while traces are made: twice what 3 million nodes take
+_RECEIVE, _WAIT, _SEND = range(3)
+
+
+def message_trace(
+    npu: int,
+    receives: tuple[Int64, Int64, Int64],
+    sends: tuple[Int64, Int64, Int64, Int64],
+    *,
+    in_turn: bool,
+    exact: bool,
+) -> TraceTable:
+    """Return the trace of an NPU: its receives, then its waits and sends.
+
+    receives: number, sender and bytes of each message; sends: number, receiver, bytes and time of each, by time.
+    in_turn: a send follows the end of the one before; exact: times are numbers of operations instead of microseconds.
+    """
+    number, _, _, at = sends
+    gaps = np.diff(at, prepend=0)
+    waits = gaps > 0
+    place = len(receives[0]) + np.arange(len(at)) + np.cumsum(waits)  # rows of sends; a wait is in the row before
+    rows = len(receives[0]) + len(at) + int(waits.sum())
+    kind = np.full(rows, _WAIT)
+    kind[: len(receives[0])], kind[place] = _RECEIVE, _SEND
+    columns = _copies(npu, kind)
+    for other_end, (_, peer, size), own in (("comm_src", receives, _RECEIVE), ("comm_dst", sends[:3], _SEND)):
+        columns[other_end][kind == own] = peer
+        columns["comm_size"][kind == own] = size
+    columns["num_ops" if exact else "duration_micros"][place[waits] - 1] = gaps[waits]
+    dep_ptr, dep = _parents(rows, place, waits, in_turn=in_turn)
+    names = [f"message{i}/from{peer}" for i, peer in zip(receives[0].tolist(), receives[1].tolist(), strict=True)]
+    for i, peer, is_late in zip(number.tolist(), sends[1].tolist(), waits.tolist(), strict=True):
+        names += [f"message{i}/wait", f"message{i}/to{peer}"] if is_late else [f"message{i}/to{peer}"]
+    table = NameTable.of(name.encode() for name in names)
+    return dataclasses.replace(_template(npu), **columns, names=table, dep_ptr=dep_ptr, dep=dep)
+
+
+def _template(npu: int) -> TraceTable:
+    """Return a trace with a row of each kind, in the order of _RECEIVE, _WAIT and _SEND."""
+    block = Block()
+    block.recv("", 1, peer=npu)
+    block.comp("", is_cpu_op=True)
+    block.send("", 1, peer=npu)
+    columns = TraceColumns(npu)
+    columns.stamp(block)
+    return columns.table()
+
+
+def _copies(npu: int, kind: Int64) -> dict[str, Any]:
+    """Return the columns of rows of these kinds, without those of parents and names."""
+    template = _template(npu)
+    columns = {
+        field.name: getattr(template, field.name)[kind]
+        for field in dataclasses.fields(template)
+        if isinstance(getattr(template, field.name), np.ndarray) and field.name not in {"dep_ptr", "dep", "node_id"}
+    }
+    return columns | {"node_id": np.arange(len(kind), dtype=np.uint64)}
+
+
+def _parents(rows: int, sends: Int64, waits: Mask, *, in_turn: bool) -> tuple[Int64, Any]:
+    """Return dep_ptr and dep: a wait follows the wait before, a send the latest wait (in_turn: and the send before)."""
+    own_waits = sends[waits] - 1
+    latest = np.cumsum(waits) - 1  # of the waits before each send, -1 = none
+    children, parents = [own_waits[1:]], [own_waits[:-1]]
+    waited = latest >= 0
+    children.append(sends[waited])
+    parents.append(own_waits[latest[waited]])
+    if in_turn:
+        children.append(sends[1:])
+        parents.append(sends[:-1])
+    child, parent = np.concatenate(children), np.concatenate(parents)
+    order = np.lexsort((parent, child))
+    return pointers(np.bincount(child, minlength=rows)), parent[order].astype(np.int32)
+
+
+# Traces of messages without a model: incast, permutation, pairs, all-to-all, and messages at random times.
+#
+# Each message is a send at one NPU and a receive at another. To send a message at a given time, the sender has compute
+# nodes on the host whose durations are the gaps between the times. Files have durations in integer microseconds;
+# `write` rounds the times and not the gaps, so that each time is off by at most half a microsecond and the load is as
+# requested. Traces in memory have gaps in picoseconds, as operations of a host that does OPS_PER_S of them.
+
 
 OPS_PER_S = 10**12  # operations per second of the host in traces in memory: one per picosecond
 MAX_MESSAGES = 10**8

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import Operator
-from nadi.workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
 from nadi.workload.generators.training.shard import Operators, Shard
 
 FAMILY = "adapters"  # Group family: the groups of tensor parallelism, by NCCL even where userbuffers replace it

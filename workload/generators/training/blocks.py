@@ -15,7 +15,7 @@ from nadi.et import Block, NodeType, attribute
 from nadi.inputs.limits import MAX_BYTES
 from nadi.workload.compute.operators import PRODUCTS, Operator, format_operators
 from nadi.workload.errors import WorkloadError
-from nadi.workload.generators.training.items import Compute, GroupCollective, Item, Memory, RingMessage
+from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Item, Memory, RingMessage
 
 COMPUTED, SENT, OWN = "computed", "sent", "own"
 """Ports: the last computation; the sends for which the next computation waits; in a pass that alternates with another

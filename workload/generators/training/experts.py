@@ -19,9 +19,9 @@ import numpy as np
 
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import Operator
-from nadi.workload.generators.models.model import Experts
-from nadi.workload.generators.training import mlp
-from nadi.workload.generators.training.items import Compute, GroupCollective, Items
+from nadi.workload.generators.models.architecture import Experts
+from nadi.workload.generators.training import linear
+from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
 from nadi.workload.generators.training.linear import all_gather, waiting, weights_product
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.shard import Operators, Shard
@@ -57,7 +57,11 @@ def forward(shard: Shard, layer: int) -> Items:
     sent = sum(tokens.sent)
     return [
         Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
-        *(mlp.matrices(shard, "shared-experts", experts.shared_width // shard.plan.tp) if experts.shared_width else []),
+        *(
+            linear.matrices(shard, "shared-experts", experts.shared_width // shard.plan.tp)
+            if experts.shared_width
+            else []
+        ),
         Compute("router", (*_router(shard), shard.operator("permute", sent, h))),
         *_moved(shard, "dispatch", tokens),
         *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
@@ -80,7 +84,7 @@ def backward(shard: Shard, layer: int) -> Items:
     shared: Items = []
     key = ""
     if experts.shared_width:
-        shared, key = mlp.matrices_backward(shard, "shared-experts", experts.shared_width // shard.plan.tp)
+        shared, key = linear.matrices_backward(shard, "shared-experts", experts.shared_width // shard.plan.tp)
     permute, router = shard.operator("permute", rows, h), shard.operator("gemm", shard.routed_rows, h, experts.count)
     return [
         Compute("combine", (shard.operator("elementwise", sent * h, 2, 1), shard.operator("permute", sent, h))),

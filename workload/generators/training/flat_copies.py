@@ -17,7 +17,7 @@ parameter whose views are the tensors, so it copies gradients only (`copies=grad
 from collections.abc import Sequence
 
 from nadi.workload.compute.operators import DTYPE_BYTES, Operator
-from nadi.workload.generators.training.items import Compute
+from nadi.workload.generators.training.item_lists import Compute
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 
 

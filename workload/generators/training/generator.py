@@ -8,8 +8,8 @@ import numpy as np
 from nadi.et import TraceTable
 from nadi.inputs.limits import MAX_NPUS
 from nadi.workload.errors import WorkloadError
-from nadi.workload.generators.models import weights
-from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.models import architecture
+from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import ranks, rules, stages
 from nadi.workload.generators.training.interference import copied_groups
 from nadi.workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
@@ -43,7 +43,7 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     per_layer += _NODES_OF_ADAPTERS if plan.lora else 0
     per_layer += _FSDP_COPIES_PER_LAYER if framework == "fsdp" else 0
     if plan.gather == "list":
-        tensors = sum(part.pieces for part in weights.layer_of_kind(model, has_experts=model.experts is not None))
+        tensors = sum(part.pieces for part in architecture.layer_of_kind(model, has_experts=model.experts is not None))
         per_layer += _NODES_PER_LISTED_TENSOR * tensors
     layers = (model.layers + model.mtp_layers + 1) * (2 if plan.is_mirrored else 1)
     per_micro_batch = layers * per_layer + 4 * plan.pp * plan.vpp

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nadi.topologies import Graph
+from nadi.workload.collectives.nccl.channel_orders import planned
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
-from nadi.workload.collectives.nccl.graph_search import planned
 from nadi.workload.compute.gpu import Gpu
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.rules import Framework

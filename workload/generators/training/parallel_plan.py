@@ -79,7 +79,7 @@ class ParallelPlan(BaseModel):
     bucket_bytes: Number = 0  # Bytes of gradients or parameters per collective; 0 = the framework's default
     prefetch: Number = 1  # Number of layers whose parameters ZeRO-3 gathers in advance
     # Granularity of DeepSpeed's ZeRO-3 collectives: tensor = one collective per layer; list = one per tensor into a
-    # list with one entry per GPU, plus the copies, as until 2021 (workload.generators.training.lists)
+    # list with one entry per GPU, plus the copies, as until 2021 (workload.generators.training.item_lists)
     gather: Literal["tensor", "list"] = "tensor"
     capacity: Annotated[float, Field(ge=0, le=1000)] = 0.0  # Maximum per expert in even shares; 0 = unlimited
     # Exponent of the Zipf distribution of tokens over experts; 0 = even (docs/explanation/training.md)

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from nadi.workload.generators.models import weights
-from nadi.workload.generators.models.model import Model
-from nadi.workload.generators.models.weights import Weights
+from nadi.workload.generators.models import architecture
+from nadi.workload.generators.models.architecture import Model, Weights
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.stages import Chunk, chunks, padded_vocab
 
@@ -75,14 +74,14 @@ def chunk_weights(model: Model, plan: ParallelPlan, chunk: Chunk) -> Iterator[We
     """Yield the weights that a chunk uses, with a padded vocabulary and the output layer as a separate matrix."""
     vocab = padded_vocab(model, plan)
     if chunk.is_first:
-        yield from weights.embedding(model, vocab)
+        yield from architecture.embedding(model, vocab)
     for number in chunk.layers:
-        yield from weights.layer(model, number)
+        yield from architecture.layer(model, number)
     if chunk.is_last:
-        yield weights.norm(model)
+        yield architecture.norm(model)
         for _ in range(model.mtp_layers):
-            yield from weights.mtp_layer(model)
-        yield weights.output_matrix(model, vocab)
+            yield from architecture.mtp_layer(model)
+        yield architecture.output_matrix(model, vocab)
 
 
 def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weights]:
@@ -97,7 +96,7 @@ def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weig
                 yield part
     has_end = any(chunk.is_last for chunk in stage_chunks)
     if model.mtp_layers and has_end and not has_embedding and not model.tied_embeddings:
-        yield weights.embedding(model, padded_vocab(model, plan))[0]
+        yield architecture.embedding(model, padded_vocab(model, plan))[0]
 
 
 def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
@@ -110,7 +109,7 @@ def trained(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
     if not plan.lora:
         return held(model, plan, stage)
     layers = sum(len(chunk.layers) for chunk in chunks(model, plan)[stage])
-    return count(model, plan, weights.adapters(model, plan.lora) * layers)
+    return count(model, plan, architecture.adapters(model, plan.lora) * layers)
 
 
 def count(model: Model, plan: ParallelPlan, weights_list: Iterable[Weights]) -> HeldParameters:

@@ -12,7 +12,7 @@
 Megatron-LM's distributed optimizer gathers during the first forward pass, or without overlap_param_gather at the end of
 the step. DeepSpeed uses all-reduces although each GPU needs only its share, because use_multi_rank_bucket_allreduce is
 on by default (runtime/zero/stage_1_and_2.py, average_tensor). With gather=list, its ZeRO-3 runs one collective per
-tensor instead of one per layer (`workload.generators.training.lists`). FSDP copies the tensors that it gathers and
+tensor instead of one per layer (`workload.generators.training.item_lists`). FSDP copies the tensors that it gathers and
 reduces (`workload.generators.training.flat_copies`).
 """
 
@@ -21,8 +21,8 @@ from functools import cached_property
 
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import DTYPE_BYTES
-from nadi.workload.generators.training import flat_copies, lists
-from nadi.workload.generators.training.items import Compute, GroupCollective, Items, Memory
+from nadi.workload.generators.training import flat_copies, item_lists
+from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, Memory
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import (
     DEEPSPEED,
@@ -292,15 +292,15 @@ class Replicas:
         for number in begun_layers:
             for tensor, key in self._listed(wraps[number], is_backward=is_backward):
                 items += self._load(tensor)
-                items += lists.gather(tensor, self._parameter_bytes, key, needs)
+                items += item_lists.gather(tensor, self._parameter_bytes, key, needs)
                 if number == layer_number:
                     items.append(self._unpacked(tensor, key))
         return items
 
-    def _unpacked(self, tensor: lists.ListedTensor, key: str) -> Compute:
-        return lists.unpacked(tensor, self._dtype(self._parameter_bytes), key)
+    def _unpacked(self, tensor: item_lists.ListedTensor, key: str) -> Compute:
+        return item_lists.unpacked(tensor, self._dtype(self._parameter_bytes), key)
 
-    def _load(self, tensor: lists.ListedTensor) -> Items:
+    def _load(self, tensor: item_lists.ListedTensor) -> Items:
         """Return the load of the GPU's shard from the host's memory, if parameters are offloaded."""
         if "parameters" not in self.plan.offload:
             return []
@@ -312,23 +312,23 @@ class Replicas:
         return [
             item
             for number, tensor in reversed(list(enumerate(self._tensors(unit_numbers))))
-            for item in lists.reduce(tensor, self.gradient_bytes, dtype, f"reduced {unit_numbers[0]} {number}")
+            for item in item_lists.reduce(tensor, self.gradient_bytes, dtype, f"reduced {unit_numbers[0]} {number}")
         ]
 
     def _gather_persistent(self) -> Items:
         """Return the gathers of the tensors that are too small to be sharded, after a step."""
-        tensors = [t for wrap in self._wraps for t in self._tensors(wrap) if t.size < lists.PERSISTENT]
+        tensors = [t for wrap in self._wraps for t in self._tensors(wrap) if t.size < item_lists.PERSISTENT]
         families = dict.fromkeys(tensor.family for tensor in tensors)
         dtype = self._dtype(self._parameter_bytes)
         return [
             item
             for family in families
-            for item in lists.gather_persistent(
+            for item in item_lists.gather_persistent(
                 [tensor for tensor in tensors if tensor.family == family], self._parameter_bytes, dtype
             )
         ]
 
-    def _tensors(self, unit_numbers: Sequence[int]) -> list[lists.ListedTensor]:
+    def _tensors(self, unit_numbers: Sequence[int]) -> list[item_lists.ListedTensor]:
         """Return the sharded tensors of a layer's units in the order of the forward pass."""
         pieces = [tensor for i in unit_numbers for tensor in self.units[i].tensors for _ in range(tensor.pieces)]
         listed = []
@@ -336,10 +336,10 @@ class Replicas:
             members, family = self.count(is_expert=tensor.is_expert), self.family(is_expert=tensor.is_expert)
             if members > 1:
                 name = f"{self._name(unit_numbers)}/tensor{number}"
-                listed.append(lists.ListedTensor(name, tensor.size // tensor.pieces, members, family))
+                listed.append(item_lists.ListedTensor(name, tensor.size // tensor.pieces, members, family))
         return listed
 
-    def _listed(self, unit_numbers: Sequence[int], *, is_backward: bool) -> list[tuple[lists.ListedTensor, str]]:
+    def _listed(self, unit_numbers: Sequence[int], *, is_backward: bool) -> list[tuple[item_lists.ListedTensor, str]]:
         """Return the tensors that a pass gathers for a layer's units, with keys; a regathered one occurs twice."""
         tensors = self._tensors(unit_numbers)
         sizes = [tensor.size for tensor in tensors]
@@ -347,8 +347,8 @@ class Replicas:
         return [
             (tensor, f"gathered {unit_numbers[0]} {number} {time}")
             for number, tensor in enumerate(tensors)
-            if tensor.size >= lists.PERSISTENT
-            for time in range(2 if is_recomputed and lists.is_far(sizes, number) else 1)
+            if tensor.size >= item_lists.PERSISTENT
+            for time in range(2 if is_recomputed and item_lists.is_far(sizes, number) else 1)
         ]
 
     def _dtype(self, value_bytes: int) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from nadi.inputs.limits import MAX_NPUS
 from nadi.workload.errors import WorkloadError
-from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import schedule_of
 from nadi.workload.generators.training.software import profile

@@ -1,7 +1,7 @@
 """One GPU's share of a model's activations and matrices under a parallel plan, and operators on it."""
 
 from nadi.workload.compute.operators import DTYPE_BYTES, Operator
-from nadi.workload.generators.models.model import Experts, LatentAttention, Model
+from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.stages import padded_vocab
 

@@ -7,10 +7,10 @@ from itertools import zip_longest
 from types import MappingProxyType
 
 from nadi.et import TraceColumns, TraceTable
-from nadi.workload.generators.models.model import Model
-from nadi.workload.generators.training import offloaded, step_end
+from nadi.workload.generators.models.architecture import Model
+from nadi.workload.generators.training import step_end
 from nadi.workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
-from nadi.workload.generators.training.items import Compute, GroupCollective, only
+from nadi.workload.generators.training.item_lists import Compute, GroupCollective, only
 from nadi.workload.generators.training.linear import all_gather
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import Work
@@ -226,7 +226,7 @@ class Stage:
             builder.add(unit.layer, unit.forward)
             if unit.kept:
                 builder.note("outputs", _kept(unit))
-            builder.add(unit.layer, offloaded.after_forward(self._shard, unit))
+            builder.add(unit.layer, step_end.after_forward(self._shard, unit))
         self._send(builder, chunk_number, is_forward=True)
 
     def _backward(self, builder: BlockBuilder, kind: str, chunk_number: int, *, is_last: bool, defers: bool) -> None:
@@ -242,7 +242,7 @@ class Stage:
                 begun, awaited = replicas.before_backward(number)
                 builder.add("", begun)
                 builder.wait(awaited)
-                loads, awaited = offloaded.before_backward(self._shard, replicas.units, number)
+                loads, awaited = step_end.before_backward(self._shard, replicas.units, number)
                 builder.add("", loads)
                 builder.wait(awaited)
             items = unit.backward

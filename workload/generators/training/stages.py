@@ -9,7 +9,7 @@ has two copies.
 from functools import lru_cache
 from typing import NamedTuple
 
-from nadi.workload.generators.models.model import Model
+from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import PipelineSchedule, schedule_of
 

@@ -1,15 +1,16 @@
-"""The units of a pipeline stage's chunk in both passes: the embedding, attention and MLP of each layer, the head."""
+"""The units of a pipeline stage's chunk in both passes: embedding, attention and MLP of each layer, output layer."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from nadi.et import CollectiveCommType
 from nadi.workload.generators.memory.activations import layer_activations
-from nadi.workload.generators.models import weights
-from nadi.workload.generators.models.weights import Weights
-from nadi.workload.generators.training import attention, experts, mlp, vocabulary
+from nadi.workload.generators.models import architecture
+from nadi.workload.generators.models.architecture import Weights
+from nadi.workload.generators.training import attention, experts, linear
 from nadi.workload.generators.training.attention import renamed
-from nadi.workload.generators.training.items import Item, Items, only
-from nadi.workload.generators.training.overlap import overlapped
+from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Item, Items, only, overlapped
+from nadi.workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
 from nadi.workload.generators.training.parameters import Tensors, tensors
 from nadi.workload.generators.training.shard import Shard
 from nadi.workload.generators.training.stages import Chunk, padded_vocab
@@ -33,10 +34,8 @@ def units(shard: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]
     chunk_units: list[ModelUnit] = []
     vocab = padded_vocab(shard.model, shard.plan)
     if chunk.is_first:
-        parts = weights.embedding(shard.model, vocab)
-        chunk_units.append(
-            _unit(shard, "embedding", vocabulary.embedding(shard), vocabulary.embedding_backward(shard), parts)
-        )
+        parts = architecture.embedding(shard.model, vocab)
+        chunk_units.append(_unit(shard, "embedding", embedding(shard), embedding_backward(shard), parts))
     plain = _layer(shard, 0, has_experts=False)
     routed: tuple[ModelUnit, ModelUnit] | None = None
     for number in chunk.layers:
@@ -48,10 +47,10 @@ def units(shard: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]
             pair = routed
         chunk_units += [unit._replace(layer=f"layer{number}") for unit in pair]
     if chunk.is_last:
-        parts = (weights.norm(shard.model),)
+        parts = (architecture.norm(shard.model),)
         if not (shard.model.tied_embeddings and has_embedding):
-            parts += (weights.output_matrix(shard.model, vocab),)
-        chunk_units.append(_unit(shard, HEAD, vocabulary.head(shard), vocabulary.head_backward(shard), parts))
+            parts += (architecture.output_matrix(shard.model, vocab),)
+        chunk_units.append(_unit(shard, HEAD, head(shard), head_backward(shard), parts))
         for number in range(shard.model.mtp_layers):
             chunk_units += _prediction(shard, number, has_embedding=has_embedding or number > 0)
     return chunk_units
@@ -60,14 +59,14 @@ def units(shard: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]
 def _prediction(shard: Shard, layer_number: int, *, has_embedding: bool) -> list[ModelUnit]:
     """Return the units of a multi-token prediction layer: a layer like the model's last one, with its own loss."""
     # The layer uses the model's embedding and output matrix; a stage without the embedding holds a copy of it.
-    parts = weights.mtp_projection(shard.model)
+    parts = architecture.mtp_projection(shard.model)
     if not (has_embedding or shard.model.tied_embeddings):
-        parts = (weights.embedding(shard.model, padded_vocab(shard.model, shard.plan))[0], *parts)
+        parts = (architecture.embedding(shard.model, padded_vocab(shard.model, shard.plan))[0], *parts)
     last = shard.model.layers - 1
     prediction_units = [
-        _unit(shard, "projection", vocabulary.prediction(shard), vocabulary.prediction_backward(shard), parts),
-        *_layer(shard, last, vocabulary.prediction(shard), has_experts=shard.model.has_experts(last)),
-        _unit(shard, HEAD, vocabulary.head(shard), vocabulary.head_backward(shard), [weights.norm(shard.model)]),
+        _unit(shard, "projection", prediction(shard), prediction_backward(shard), parts),
+        *_layer(shard, last, prediction(shard), has_experts=shard.model.has_experts(last)),
+        _unit(shard, HEAD, head(shard), head_backward(shard), [architecture.norm(shard.model)]),
     ]
     return [unit._replace(layer=f"prediction{layer_number}") for unit in prediction_units]
 
@@ -77,15 +76,17 @@ def _layer(
 ) -> tuple[ModelUnit, ModelUnit]:
     """Return attention and MLP of a layer as units; full recomputation repeats items_before as well."""
     first = attention.forward(shard)
-    second = experts.forward(shard, layer_number) if has_experts else mlp.forward(shard)
+    second = experts.forward(shard, layer_number) if has_experts else linear.forward(shard)
     first_back = attention.backward(shard, recomputes_core=shard.plan.recompute == "selective")
-    second_back = experts.backward(shard, layer_number) if has_experts else mlp.backward(shard)
+    second_back = experts.backward(shard, layer_number) if has_experts else linear.backward(shard)
     if shard.plan.recompute == "full":
         second_back = [*renamed([*items_before, *first, *second], "recompute/"), *second_back]
     kept = layer_activations(shard.model, shard.plan, has_experts=has_experts).kept(shard.plan.recompute)
     return (
-        _unit(shard, "attention", first, first_back, weights.attention(shard.model)),
-        _unit(shard, "mlp", second, second_back, weights.mlp(shard.model, has_experts=has_experts))._replace(kept=kept),
+        _unit(shard, "attention", first, first_back, architecture.attention(shard.model)),
+        _unit(shard, "mlp", second, second_back, architecture.mlp(shard.model, has_experts=has_experts))._replace(
+            kept=kept
+        ),
     )
 
 
@@ -93,7 +94,79 @@ def _unit(shard: Shard, name: str, forward: Items, backward: Items, weights_list
     """Return a unit with these passes and weights, whose layer the caller sets; with LoRA only adapters are trained."""
     if shard.plan.lora:
         backward = [] if name == "embedding" else only(backward, weights=False)
-        weights_list = weights.adapters(shard.model, shard.plan.lora) if name == "attention" else ()
+        weights_list = architecture.adapters(shard.model, shard.plan.lora) if name == "attention" else ()
     if shard.plan.overlap_tp and shard.plan.tp > 1:
         forward, backward = overlapped(forward), overlapped(backward)
     return ModelUnit("", name, forward, backward, tensors(shard.model, shard.plan, weights_list))
+
+
+# Both ends of the model: the word embedding, and the output layer with its loss, split along the vocabulary.
+#
+# Neither uses FP8: Megatron-LM's output layer is not a layer of Transformer Engine (core/models/gpt/gpt_model.py:
+# tensor_parallel.ColumnParallelLinear), and DeepSeek-V3 keeps both in BF16 (arXiv 2412.19437, section 3.3.1). Therefore
+# their products and gathers use the data type of activations.
+
+
+_LOSS_BYTES = 4  # Bytes per logit in the loss (FP32)
+
+
+def embedding(shard: Shard) -> Items:
+    """Return the items of the lookup in the GPU's part of the embedding, and the sum over the tensor-parallel group."""
+    h = shard.model.hidden
+    operators = [shard.operator("embedding", shard.tokens, h)]
+    if shard.model.positions == "learned":
+        operators.append(shard.operator("elementwise", shard.tokens * h, 2, 1))
+    return [Compute("embedding", tuple(operators)), *leave(shard, "embedding", h)]
+
+
+def embedding_backward(shard: Shard) -> Items:
+    """Return the addition of gradients to the GPU's part of the table."""
+    h = shard.model.hidden
+    gradient = enter(shard, "embedding", h, quantised=False)
+    return [*gradient, Compute("embedding", (shard.operator("embedding-backward", shard.tokens, h),))]
+
+
+def head(shard: Shard) -> Items:
+    """Return the last norm, the logits of the GPU's part of the vocabulary, and the loss."""
+    # The loss needs three all-reduces of one number per token: the largest logit, the target's logit, and the sum of
+    # exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
+    h = shard.model.hidden
+    kind = CollectiveCommType.ALL_REDUCE
+    sums = [] if shard.plan.tp == 1 else [GroupCollective("loss/tp:all-reduce", kind, shard.tokens * _LOSS_BYTES, "tp")]
+    return [
+        Compute("head-norm", (shard.operator("norm", shard.rows, h),)),
+        *enter(shard, "head", h, quantised=False),
+        Compute("head", (shard.operator("gemm", shard.tokens, shard.vocabulary, h),)),
+        *sums,
+        Compute("loss", (shard.operator("cross-entropy", shard.tokens, shard.vocabulary),)),
+        *sums,
+        *sums,
+    ]
+
+
+def head_backward(shard: Shard) -> Items:
+    """Return the gradients of the output matrix and of the last norm; `head` includes the gradient of the loss."""
+    h, m, v = shard.model.hidden, shard.tokens, shard.vocabulary
+    data, weights = shard.operator("gemm", m, h, v), shard.operator("gemm", v, h, m)
+    items, key = enter_backward(shard, "head", h, (data,), (weights,), quantised=False)
+    return [*items, Compute("head-norm", (shard.operator("norm-backward", shard.rows, h),), waiting(key))]
+
+
+def prediction(shard: Shard) -> Items:
+    """Return the items before a multi-token prediction layer."""
+    # The embedding of the next tokens and the output of the previous layer are normalised, and one projection merges
+    # them (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+    h, rows = shard.model.hidden, shard.rows
+    operators = (shard.operator("norm", 2 * rows, h), shard.gemm(rows, h, 2 * h))
+    return [*embedding(shard), Compute("projection", operators)]
+
+
+def prediction_backward(shard: Shard) -> Items:
+    """Return the backward pass of `prediction`."""
+    h, rows = shard.model.hidden, shard.rows
+    return [
+        Compute("projection", (shard.gemm(rows, 2 * h, h),)),
+        weights_product(shard, "projection", (shard.gemm(h, 2 * h, rows),)),
+        Compute("projection-norm", (shard.operator("norm-backward", 2 * rows, h),)),
+        *embedding_backward(shard),
+    ]

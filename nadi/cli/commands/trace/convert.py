@@ -28,8 +28,7 @@ def convert(
     from nadi.reports.text.trace import render_converted
     from nadi.workload import read_set
     from nadi.workload.trace_sets.expansion import expanded_tables
-    from nadi.workload.trace_sets.files import is_set
-    from nadi.workload.trace_sets.folder import check_prefix, staged_traces
+    from nadi.workload.trace_sets.files import check_prefix, is_set, staged_traces
 
     check_prefix(prefix)
     target, writer, to_options = chosen(target, "write", "--to")

@@ -123,7 +123,7 @@ def _plain_traces(prefix_or_folder: Path, group_file_option: Path | None) -> _So
     """Return a source that holds one trace at a time in memory."""
     from nadi.et import read_groups, read_trace, write_table
     from nadi.et.prefixes import GROUPS_NAME, plain_traces
-    from nadi.workload.trace_sets.folder import staged_traces
+    from nadi.workload.trace_sets.files import staged_traces
 
     found = plain_traces(prefix_or_folder)
     beside = found.prefix.parent / GROUPS_NAME

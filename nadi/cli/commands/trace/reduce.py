@@ -21,8 +21,7 @@ def reduce_(
     from nadi.et.reshape import find_files, reduce_trace
     from nadi.et.reshape.files import companions
     from nadi.reports.text.trace import render_reduced
-    from nadi.workload.trace_sets.files import with_node_counts
-    from nadi.workload.trace_sets.folder import staged_traces
+    from nadi.workload.trace_sets.files import staged_traces, with_node_counts
 
     files, beside = find_files(path), companions(path)
     names = [file.path.name for file in files] + sorted((file.name for file in beside), key="traces.json".__eq__)

@@ -32,8 +32,7 @@ def slice_(
     from nadi.et.reshape import Selection, find_files, slice_traces
     from nadi.et.reshape.files import companions
     from nadi.reports.text.trace import render_sliced
-    from nadi.workload.trace_sets.files import is_set
-    from nadi.workload.trace_sets.folder import staged_traces
+    from nadi.workload.trace_sets.files import is_set, staged_traces
 
     if is_set(path):
         raise ConfigError(f"{path}: is a trace set, whose NPUs share traces; expected those of `nadi trace expand`")

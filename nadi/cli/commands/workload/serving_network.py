@@ -14,9 +14,9 @@ from nadi.simulation.fidelities import network_settings
 from nadi.topologies.clusters import find
 from nadi.workload import KINDS, CollectiveSettings
 from nadi.workload.collectives import defaults_on
-from nadi.workload.generators.inference.clock import Link, Network
+from nadi.workload.generators.inference.deployment import Link, Network
 from nadi.workload.generators.training import ParallelPlan, ranks
-from nadi.workload.generators.training.items import GroupCollective
+from nadi.workload.generators.training.item_lists import GroupCollective
 from nadi.workload.kinds import ALL_GATHER
 from nadi.workload.program.sends import SendColumns
 

@@ -14,8 +14,7 @@ from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
-    from nadi.workload.generators.point_to_point.message_sizes import Sizes
-    from nadi.workload.generators.point_to_point.traces import MessageSequence
+    from nadi.workload.generators.point_to_point.traces import MessageSequence, Sizes
 
     Traffic = tuple[MessageSequence, str]  # messages, and a text for the result line
 
@@ -118,7 +117,7 @@ def _random(process: str, npus: int, load: float, rate: str, duration: str, size
     from nadi.inputs.limits import LONGEST_PS, MEMORY_RATE_BPS
     from nadi.inputs.units import parse_rate_within, parse_time_within
     from nadi.workload.generators.point_to_point import traces
-    from nadi.workload.generators.point_to_point.arrivals import arrivals
+    from nadi.workload.generators.point_to_point.traces import arrivals
 
     rate_bps, duration_ps = parse_rate_within(rate, MEMORY_RATE_BPS), parse_time_within(duration, LONGEST_PS)
     made = traces.random_messages(npus, load, rate_bps, duration_ps, _sizes(size), seed, arrivals(process))
@@ -128,7 +127,7 @@ def _random(process: str, npus: int, load: float, rate: str, duration: str, size
 
 def _sizes(text: str) -> "Sizes":
     """Parse the distribution of message sizes that an option gives."""
-    from nadi.workload.generators.point_to_point.message_sizes import message_sizes
+    from nadi.workload.generators.point_to_point.traces import message_sizes
 
     return message_sizes(text)
 
@@ -142,8 +141,7 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
         made, more = pattern(**own)
         from nadi.simulation.wiring.affordable import check_trace
         from nadi.terminal.readable import amount_text
-        from nadi.workload.generators.point_to_point.message_traces import NODE_BYTES
-        from nadi.workload.generators.point_to_point.traces import write
+        from nadi.workload.generators.point_to_point.traces import NODE_BYTES, write
 
         check_trace(made.nodes, fewer="NPUs or messages", node_bytes=NODE_BYTES, force=force)
         files = write(made, out, prefix, first_npu)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.analysis.alike import CollectiveKey, slowest
 from nadi.insight.runs import Run

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nadi.errors import ConfigError
-from nadi.et.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 from nadi.pdes.fidelity import REFERENCE

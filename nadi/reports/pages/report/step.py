@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.configuration.from_model import training_plan
-from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import bars

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nadi.et.arrays import Float64, Int64
+from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import heat_map

@@ -27,13 +27,15 @@ from nadi.workload.collectives.custom.mscclpp.document import (
     SIGNALS,
     WAITS,
     Channel,
+    Place,
     PlanDocument,
     PlanOperation,
     Span,
+    Turn,
     overlap,
     read_document,
+    turns_of,
 )
-from nadi.workload.collectives.custom.mscclpp.order import Place, Turn, turns_of
 from nadi.workload.collectives.plans.plan import AT_ONCE, MAX_CONNECTIONS, Lane, Plans, each_its_own
 from nadi.workload.errors import WorkloadError
 

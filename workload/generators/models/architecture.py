@@ -1,0 +1,377 @@
+"""The architecture of a transformer, its numbers of parameters and its floating-point operations.
+
+A TOML file of `workload/generators/models` defines one model; its keys are the fields of `Model`.
+`workload.generators.models.library` creates a `Model` from a config.json.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MAX_LAYERS = 10**4
+_MAX_COUNT = 2**31 - 1
+
+Count = Annotated[int, Field(ge=1, le=_MAX_COUNT, strict=True)]
+CountFromZero = Annotated[int, Field(ge=0, le=_MAX_COUNT, strict=True)]
+
+
+class ModelPart(BaseModel):
+    """Base class of models and their parts: immutable, rejects unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LatentAttention(ModelPart):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+
+    query_rank: CountFromZero = 0  # Dimension of compressed queries, 0 = queries are not compressed
+    key_value_rank: Count  # Dimension of compressed keys and values, which the KV cache holds
+    nope_dim: Count  # Dimension per head of the part of queries and keys without positions
+    rope_dim: Count  # Dimension of the part of queries and keys with rotary positions; all heads share one such key
+    value_dim: Count  # Dimension per head of values
+
+
+class Experts(ModelPart):
+    """A mixture of experts, which replaces the MLP of layers."""
+
+    count: Annotated[int, Field(ge=2, le=_MAX_COUNT, strict=True)]  # Number of routed experts per layer
+    top_k: Count  # Number of routed experts per token
+    ffn: Count  # Inner width of an expert's MLP
+    shared: CountFromZero = 0  # Number of shared experts, which process every token
+    shared_ffn: CountFromZero = 0  # Inner width of all shared experts together, 0 = shared * ffn
+    shared_gate: bool = False  # Whether a gate with one row weights the output of the shared experts (Qwen2-MoE)
+    first_dense: CountFromZero = 0  # Number of layers at the beginning that have a plain MLP
+    every: Count = 1  # Period of the layers with experts after the first ones: 1 = all of them, 2 = every second one
+
+    @model_validator(mode="after")
+    def _routed(self) -> Self:
+        """Return the experts, once checked: a token is not sent to more of them than there are."""
+        if self.top_k > self.count:
+            raise ValueError(f"top_k is {self.top_k}; expected at most count ({self.count})")
+        return self
+
+    @property
+    def shared_width(self) -> int:
+        """Inner width of all shared experts together, 0 = no shared experts."""
+        return self.shared_ffn or self.shared * self.ffn
+
+
+class Model(ModelPart):
+    """A decoder-only transformer."""
+
+    name: str  # Name in the library, or name of the model's file
+    source: str = ""  # Publication or file with the model's numbers
+    layers: Annotated[int, Field(ge=1, le=MAX_LAYERS, strict=True)]  # l, number of layers
+    hidden: Count  # h, hidden size
+    heads: Count  # a, number of query heads
+    kv_heads: CountFromZero = 0  # Number of key and value heads; fewer than heads is grouped-query attention, 0 = heads
+    head_dim: CountFromZero = 0  # Dimension per head; 0 = hidden / heads. Latent attention ignores it.
+    ffn: CountFromZero = 0  # Inner width of the MLP; 0 = 4 hidden
+    vocab: Count  # V, published number of embedding rows, which frameworks pad to a multiple of 128 tp
+    sequence: Count = 2048  # s, number of tokens per training sequence
+    global_batch: CountFromZero = 0  # Number of sequences per published training step, 0 = unknown
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"  # A LayerNorm has two vectors of parameters, an RMSNorm one
+    activation: Literal["gelu", "relu", "swiglu", "geglu"] = "gelu"  # gelu and relu: MLP of two matrices, else three
+    # Learned ones have sequence x hidden parameters, rotary and alibi none; alibi is part of fused attention
+    positions: Literal["learned", "rotary", "alibi"] = "learned"
+    bias: bool = True  # Whether linear layers have biases
+    qkv_bias: bool = False  # Whether the projections to queries, keys and values have biases even without `bias`
+    qk_norm: bool = False  # Whether queries and keys are normalised per head
+    tied_embeddings: bool = True  # Whether the output layer uses the word embedding
+    latent: LatentAttention | None = None  # Latent attention, None = each head has its own keys and values
+    experts: Experts | None = None  # Mixture of experts, None = all layers have a plain MLP
+    dropout: bool = False  # Whether training drops out after softmax, attention and MLP; it keeps the masks
+    mtp_layers: CountFromZero = 0  # Number of additional layers for multi-token prediction (DeepSeek-V3)
+    plans: tuple[str, ...] = ()  # Parallel plans of published runs, as users write them
+    left_out: str = ""  # Keys of the model's file that Nadi does not model, as a message for users; "" = none of them
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        """Return the model, once checked: heads divide its width, and groups of key and value heads the heads."""
+        if self.head_dim == 0 and self.hidden % self.heads and self.latent is None:
+            raise ValueError(f"hidden is {self.hidden}; expected a multiple of heads ({self.heads}), or head_dim")
+        if self.heads % self.key_value_heads:
+            raise ValueError(f"heads is {self.heads}; expected a multiple of kv_heads ({self.kv_heads})")
+        return self
+
+    @property
+    def key_value_heads(self) -> int:
+        """Number of key and value heads."""
+        return self.kv_heads or self.heads
+
+    @property
+    def query_dim(self) -> int:
+        """Dimension of queries and keys per head."""
+        if self.latent is not None:
+            return self.latent.nope_dim + self.latent.rope_dim
+        return self.head_dim or self.hidden // self.heads
+
+    @property
+    def value_dim(self) -> int:
+        """Dimension of values per head."""
+        return self.latent.value_dim if self.latent is not None else self.query_dim
+
+    @property
+    def ffn_width(self) -> int:
+        """Inner width of a plain MLP."""
+        return self.ffn or 4 * self.hidden
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the MLP has a third matrix, a gate that multiplies the first product elementwise."""
+        return self.activation in {"swiglu", "geglu"}
+
+    def has_experts(self, layer: int) -> bool:
+        """Return whether a layer, counted from 0, has experts."""
+        experts = self.experts
+        return (
+            experts is not None and layer >= experts.first_dense and (layer - experts.first_dense) % experts.every == 0
+        )
+
+
+# Numbers of parameters of a model's parts, and how tensor and expert parallelism split each part.
+#
+# All other counts derive from these lists: totals, parameters per token, tensors on each GPU of a parallel plan
+# (`workload.generators.training.parameters`), and operations of the matrices
+# (`workload.generators.models.architecture`).
+
+
+# Names of the parts for which parameters are counted
+PARTS = ("embedding", "positions", "attention", "mlp", "experts", "shared experts", "router", "norms", "mtp", "output")
+
+
+class Weights(NamedTuple):
+    """A matrix or vectors of parameters, as training frameworks create them."""
+
+    part: str  # Name of the part of the model, one of PARTS
+    size: int  # Number of parameters
+    # Distribution over GPUs: "whole" = each GPU holds all; "tp" = split over the tensor-parallel group; "qkv" = the
+    # same for queries, keys and values, but each GPU holds at least one head of each; "experts" = split over the
+    # expert-parallel group, and each expert over its tensor-parallel group
+    split: Literal["whole", "tp", "qkv", "experts"] = "whole"
+    is_matrix: bool = True  # Whether tokens are multiplied by it, with two operations per parameter and token
+    pieces: int = 1  # Number of the framework's equal tensors that it represents
+
+
+def embedding(model: Model, vocab: int = 0) -> tuple[Weights, ...]:
+    """Return the word embedding and learned positions; vocab: padded vocabulary size, 0 = the model's."""
+    words = Weights("embedding", (vocab or model.vocab) * model.hidden, "tp", is_matrix=False)
+    if model.positions == "learned":
+        return words, Weights("positions", model.sequence * model.hidden, is_matrix=False)
+    return (words,)
+
+
+def layer(model: Model, number: int) -> tuple[Weights, ...]:
+    """Return the weights of a layer, counted from 0."""
+    return layer_of_kind(model, has_experts=model.has_experts(number))
+
+
+def layer_of_kind(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
+    """Return the weights of a layer with experts, or with a plain MLP."""
+    return (*attention(model), *mlp(model, has_experts=has_experts))
+
+
+@lru_cache(maxsize=256)
+def attention(model: Model) -> tuple[Weights, ...]:
+    """Return the weights of an attention in the order of the forward pass: norm, projections, output matrix."""
+    projections = _projections(model) if model.latent is None else _latent_projections(model)
+    output = Weights("attention", model.heads * model.value_dim * model.hidden, "tp")
+    bias = (Weights("attention", model.hidden, is_matrix=False),) if model.bias else ()
+    return (norm(model), *projections, output, *bias)
+
+
+def adapters(model: Model, rank: int) -> tuple[Weights, ...]:
+    """Return the weights of a layer's LoRA adapters: A and B of queries, keys and values, A and B of the output."""
+    columns, values = (model.heads + 2 * model.key_value_heads) * model.query_dim, model.heads * model.value_dim
+    return (
+        Weights("attention", rank * model.hidden, "tp"),
+        Weights("attention", rank * columns, "qkv"),
+        *(Weights("attention", rank * width, "tp") for width in (values, model.hidden)),
+    )
+
+
+@lru_cache(maxsize=256)
+def mlp(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
+    """Return the norm and the matrices of an MLP, or its norm, router and experts."""
+    if has_experts:
+        return (norm(model), *_experts(model))
+    return (norm(model), *_matrices(model, "mlp", model.ffn_width, has_bias=model.bias))
+
+
+def norm(model: Model, width: int = 0) -> Weights:
+    """Return a norm of `width` values, 0 = the hidden size: a LayerNorm has two vectors, an RMSNorm one."""
+    vectors = 2 if model.norm == "layernorm" else 1
+    return Weights("norms", (width or model.hidden) * vectors, is_matrix=False, pieces=vectors)
+
+
+def output_matrix(model: Model, vocab: int = 0) -> Weights:
+    """Return the matrix of the output layer, tied to the word embedding or not."""
+    return Weights("output", (vocab or model.vocab) * model.hidden, "tp")
+
+
+def mtp_projection(model: Model) -> tuple[Weights, ...]:
+    """Return the weights before a multi-token prediction layer: two norms, and a projection that is not split."""
+    return norm(model), norm(model), Weights("mtp", 2 * model.hidden * model.hidden)
+
+
+def mtp_layer(model: Model) -> tuple[Weights, ...]:
+    """Return the weights of a multi-token prediction layer, which shares embedding and output layer with the model."""
+    # DeepSeek-V3 (arXiv 2412.19437, section 2.2): two norms, a projection from twice the hidden size to the hidden
+    # size, a layer, and the norm of its head.
+    return (*mtp_projection(model), *layer(model, model.layers - 1), norm(model))
+
+
+def all_weights(model: Model) -> Iterator[Weights]:
+    """Yield the weights of the whole model without multi-token prediction."""
+    yield from embedding(model)
+    for number in range(model.layers):
+        yield from layer(model, number)
+    yield norm(model)
+    if not model.tied_embeddings:
+        yield output_matrix(model)
+
+
+def total(weights: Iterable[Weights]) -> int:
+    """Return the total number of parameters of weights."""
+    return sum(each.size for each in weights)
+
+
+def parameters(model: Model) -> int:
+    """Return the number of parameters as models' authors count them: without multi-token prediction."""
+    return total(all_weights(model))
+
+
+def mtp_parameters(model: Model) -> int:
+    """Return the number of parameters that multi-token prediction adds to the model."""
+    return model.mtp_layers * total(mtp_layer(model)) if model.mtp_layers else 0
+
+
+def active_parameters(model: Model) -> int:
+    """Return the number of parameters per token: top_k routed experts, the whole embedding, and all other parts."""
+    return sum(active(model, each) for each in all_weights(model))
+
+
+def active(model: Model, weights: Weights) -> int:
+    """Return how many parameters of the weights one token uses."""
+    if weights.part != "experts" or model.experts is None:
+        return weights.size
+    return weights.size // model.experts.count * model.experts.top_k
+
+
+def by_part(model: Model) -> dict[str, int]:
+    """Return the number of parameters by part, multi-token prediction included, in the order of PARTS without zeros."""
+    counts: Counter[str] = Counter()
+    for each in all_weights(model):
+        counts[each.part] += each.size
+    counts["mtp"] += mtp_parameters(model)
+    return {part: counts[part] for part in PARTS if counts[part]}
+
+
+def _projections(model: Model) -> Iterator[Weights]:
+    """Yield the joint matrix of queries, keys and values, with its bias, and the norms of queries and keys."""
+    columns = (model.heads + 2 * model.key_value_heads) * model.query_dim
+    yield Weights("attention", columns * model.hidden, "qkv")
+    if model.bias or model.qkv_bias:
+        yield Weights("attention", columns, "qkv", is_matrix=False)
+    if model.qk_norm:
+        yield from [norm(model, model.query_dim)] * 2
+
+
+def _latent_projections(model: Model) -> Iterator[Weights]:
+    """Yield the projections of latent attention; as in Megatron, only those up to heads are split over GPUs."""
+    latent = model.latent
+    assert latent is not None  # noqa: S101 - for the type checker: the caller checks it
+    for rank in filter(None, (latent.query_rank, latent.key_value_rank)):
+        yield norm(model, rank)
+    if latent.query_rank:
+        yield Weights("attention", latent.query_rank * model.hidden)
+    yield Weights("attention", model.heads * model.query_dim * (latent.query_rank or model.hidden), "tp")
+    yield Weights("attention", (latent.key_value_rank + latent.rope_dim) * model.hidden)
+    yield Weights("attention", model.heads * (latent.nope_dim + latent.value_dim) * latent.key_value_rank, "tp")
+
+
+def _matrices(model: Model, part: str, width: int, *, has_bias: bool) -> Iterator[Weights]:
+    """Yield the two matrices of an MLP of an inner width; the first one includes the gate of a gated MLP."""
+    inner = (2 if model.is_gated else 1) * width
+    yield Weights(part, inner * model.hidden, "tp")
+    if has_bias:
+        yield Weights(part, inner, "tp", is_matrix=False)
+    yield Weights(part, width * model.hidden, "tp")
+    if has_bias:
+        yield Weights(part, model.hidden, is_matrix=False)
+
+
+def _experts(model: Model) -> Iterator[Weights]:
+    """Yield router, shared and routed experts; they have no biases, as in Megatron and in all published models."""
+    experts = model.experts
+    assert experts is not None  # noqa: S101 - for the type checker: the caller checks it
+    yield Weights("router", model.hidden * experts.count)
+    if experts.shared_gate:
+        yield Weights("shared experts", model.hidden)
+    if experts.shared_width:
+        yield from _matrices(model, "shared experts", experts.shared_width, has_bias=False)
+    for matrix in _matrices(model, "experts", experts.ffn, has_bias=False):
+        yield matrix._replace(size=matrix.size * experts.count, split="experts", pieces=experts.count)
+
+
+# Number of floating-point operations of a model: its matrices and its attention.
+#
+# Only products count, as in Narayanan et al. (arXiv 2104.04473, appendix); norms, softmax and elementwise operations do
+# not. A matrix needs two operations per parameter and token, the core of attention 2 (query_dim + value_dim) per head
+# and pair of query and key, and a backward pass twice as many as the forward pass (as many for the matrices if they are
+# frozen). For a GPT with s tokens the sum is
+#
+#     F = 72 B s l h^2 (1 + s / 6h + V / 12 l h)
+#
+# or, with recomputation of all layers, 96 B s l h^2 (1 + s / 6h + V / 16 l h). These formulas count every key for every
+# query; with `causal`, only the keys that a query attends to count, (s + 1) / 2 on average.
+
+
+Recompute = Literal["none", "selective", "full"]
+
+
+def layer_flops(model: Model, number: int, sequence: int, *, causal: bool = False) -> int:
+    """Return the operations of a layer's forward pass over one sequence."""
+    return sequence * _matrix_flops(model, layer(model, number)) + core_flops(model, sequence, causal=causal)
+
+
+def core_flops(model: Model, sequence: int, *, causal: bool = False) -> int:
+    """Return the operations of one layer's attention core (scores, weighted values) over one sequence, forward."""
+    pairs = sequence * (sequence + 1) // 2 if causal else sequence * sequence
+    return 2 * model.heads * (model.query_dim + model.value_dim) * pairs
+
+
+def output_flops(model: Model, sequence: int, vocab: int = 0) -> int:
+    """Return the operations of the output layer's forward pass; vocab: padded vocabulary size, 0 = the model's."""
+    return 2 * sequence * output_matrix(model, vocab).size
+
+
+def training_flops(
+    model: Model, batch: int, sequence: int = 0, *, recompute: Recompute = "none", causal: bool = False, lora: int = 0
+) -> int:
+    """Return the operations of a training step on `batch` sequences, including those of multi-token prediction."""
+    # A sequence has the model's number of tokens if `sequence` is 0. With recompute "none", the result counts the
+    # necessary operations, the basis of model FLOP/s utilization (MFU). With `causal`, pairs of query and key that a
+    # causal mask excludes do not count. `lora` is the rank of adapters beside attention's frozen matrices; frozen ones
+    # have no gradients, so that their backward pass has as many operations as their forward pass.
+    tokens = sequence or model.sequence
+    core = core_flops(model, tokens, causal=causal)
+    layers = sum(layer_flops(model, number, tokens, causal=causal) for number in range(model.layers))
+    if model.mtp_layers:
+        layers += model.mtp_layers * (tokens * _matrix_flops(model, mtp_layer(model)) + core)
+    cores = (model.layers + model.mtp_layers) * core
+    outputs = (1 + model.mtp_layers) * output_flops(model, tokens)
+    frozen = 0
+    if lora:
+        frozen = layers - cores + outputs
+        layers += model.layers * tokens * _matrix_flops(model, adapters(model, lora))
+    recomputed = {"none": 0, "selective": cores, "full": layers}[recompute]
+    return batch * (3 * (layers + outputs) - frozen + recomputed)
+
+
+def _matrix_flops(model: Model, parts: tuple[Weights, ...]) -> int:
+    """Return the operations per token of the matrices among the given weights."""
+    return sum(2 * active(model, part) for part in parts if part.is_matrix)
