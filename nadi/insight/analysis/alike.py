@@ -7,8 +7,7 @@ import pyarrow as pa
 
 from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
-from nadi.insight.analysis.distinct import distinct_rows
-from nadi.insight.analysis.findings import Findings
+from nadi.insight.analysis.findings import Findings, distinct_rows
 from nadi.simulation.schemas import COLLECTIVES
 from nadi.workload import KINDS
 

@@ -14,7 +14,6 @@ from nadi.inputs.arrays import Float64, Int32, Int64
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis import jobs, node_times
 from nadi.insight.analysis.cautions import cautions
-from nadi.insight.analysis.distinct import distinct_rows
 from nadi.insight.analysis.done_steps import DoneSteps, done_steps
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
@@ -220,3 +219,19 @@ def _closed_forms(
                 graph, program, settings, kind, algorithm, number, members, size_bytes, played_collectives
             )
     return known
+
+
+def distinct_rows(columns: Sequence[NDArray[np.integer]]) -> tuple[Int64, Int64]:
+    """Return the first row of each distinct row, and int64[n], the number of each row among the distinct ones.
+
+    columns: Arrays of n numbers each.
+    """
+    order = np.lexsort(columns)  # a stable sort, so that the first row of each kind comes first
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    first = order[is_new]
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    number = np.empty(len(order), np.int64)
+    number[order] = rank[np.cumsum(is_new) - 1]
+    return np.sort(first), number

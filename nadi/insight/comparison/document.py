@@ -5,7 +5,7 @@ from typing import Any
 
 from nadi.errors import ConfigError
 from nadi.insight.comparison import tables
-from nadi.insight.comparison.jobs import jobs
+from nadi.insight.comparison.tables import jobs
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures
 

@@ -1,4 +1,4 @@
-"""Comparison of the collectives of runs, by group, kind and size."""
+"""Comparison of the collectives of runs by group, kind and size, and of their jobs by name."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -239,3 +239,20 @@ def _by_kind(run: Run) -> Parts:
     known = {name: numpy_column(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "host", "idle")}
     known["other"] = run.finish_time_ps - np.sum(list(known.values()), axis=0)
     return {name: known[name] for name in ("compute", "exposed", "host", "other", "idle")}
+
+
+def jobs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return a row per name of a job that any run has.
+
+    Lists have a value per run, None where the run lacks it: `time_ps`, `change` from the first run, `digest`,
+    `alone_ps` and `slowdown` ([output] alone), and `shares`, the jobs with which it shares links.
+    """
+    of_runs = [{job["name"]: job for job in run.summary.get("jobs", ())} for run in runs]
+    rows = []
+    for name in dict.fromkeys(name for of_run in of_runs for name in of_run):
+        found = [of_run.get(name, {}) for of_run in of_runs]
+        columns = {
+            key: [job.get(key) for job in found] for key in ("time_ps", "digest", "alone_ps", "slowdown", "shares")
+        }
+        rows.append({"job": name, **columns, "change": relative(columns["time_ps"])})
+    return rows

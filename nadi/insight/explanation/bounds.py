@@ -12,7 +12,7 @@ from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
-from nadi.insight.analysis.limits import limiting_link
+from nadi.insight.analysis.link_load import limiting_link
 from nadi.insight.analysis.network import find_pauses
 from nadi.insight.explanation.contention import IN_THE_WAY, Contention, rows_of_collectives
 from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, PathPiece

@@ -14,7 +14,7 @@ from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
 from nadi.insight.analysis.alike import collectives_table, slowest
 from nadi.insight.analysis.findings import Findings
-from nadi.insight.analysis.limits import limiting_links
+from nadi.insight.analysis.link_load import limiting_links
 from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
