@@ -1,7 +1,8 @@
 """Command line, run files, simulation stages, results and reports.
 
 `nadi.simulate(...)` runs a simulation from Python, `nadi.generate(...)` generates traces of a model for it, and
-`nadi.Run(folder)` opens the results of an earlier run. `nadi.plan(...)` ranks parallel plans. `nadi.explain(run)`,
+`nadi.Run(folder)` opens the results of an earlier run. `nadi.plan(...)` ranks parallel plans, `nadi.collective(...)`
+times collectives, and `nadi.sweep(...)` simulates variants of a run file. `nadi.explain(run)`,
 `nadi.compare(run, other)`, `nadi.net(run)` and `nadi.slowdown(run, other)` return what the commands print as JSON.
 `nadi.open_network(...)` is a network without NPUs, for simulators that have their own.
 """
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nadi.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
-    from nadi.api import compare, explain, generate, net, open_network, plan, simulate, slowdown
+    from nadi.api import collective, compare, explain, generate, net, open_network, plan, simulate, slowdown, sweep
     from nadi.insight.runs import Run
 
 __version__ = "0.5.0"
@@ -21,6 +22,7 @@ __all__ = [
     "OutputError",
     "Run",
     "__version__",
+    "collective",
     "compare",
     "explain",
     "generate",
@@ -29,6 +31,7 @@ __all__ = [
     "plan",
     "simulate",
     "slowdown",
+    "sweep",
 ]
 
 

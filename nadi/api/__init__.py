@@ -1,4 +1,4 @@
-"""The Python interface, `import nadi`: simulate, generate traces, rank parallel plans, explain and compare results."""
+"""The Python interface, `import nadi`: simulations, traces, plans, studies of many runs, explanations."""
 
 import shutil
 import tempfile
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
+from nadi.configuration.bounds import MAX_GPUS, MAX_SEED, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Framework = Literal["megatron", "deepspeed", "fsdp"]
 _MAX_TOKENS = 10**18  # Maximum number of training tokens, as in `nadi plan --tokens`
+_MAX_JOBS = 1024  # Maximum number of points of a sweep at once, as in `nadi sweep --jobs`
 _MAX_SPEED_UP = 100  # Maximum speed-up factor of a what-if, as in `nadi explain --faster`
 
 
@@ -70,19 +71,20 @@ def simulate(
     """
     from nadi.api.running import run as finished
     from nadi.api.running import run_request
+    from nadi.api.values import with_schedules, with_topology, with_workload
     from nadi.configuration.run_file import put_over
 
     settings_tree: Mapping[str, Any] = {} if run is None or isinstance(run, (str, Path)) else run
     settings_tree = put_over(settings_tree, sections)
     npus = None
     if topology is not None:
-        settings_tree, npus = _with_topology(settings_tree, topology)
+        settings_tree, npus = with_topology(settings_tree, topology)
     if workload is not None:
-        settings_tree = _with_workload(settings_tree, workload, groups, npus)
+        settings_tree = with_workload(settings_tree, workload, groups, npus)
     elif groups is not None:
         raise ConfigError("groups: found without traces of each NPU in workload; expected both or neither")
     if schedules:
-        settings_tree = _with_schedules(settings_tree, schedules)
+        settings_tree = with_schedules(settings_tree, schedules)
     file = Path(run) if isinstance(run, (str, Path)) else None
     given = None if resume and not settings_tree else settings_tree
     out, resume = (None if path is None else Path(path) for path in (out, resume))
@@ -201,6 +203,112 @@ def plan(
     return document(ranking)
 
 
+def collective(
+    kind: str,
+    topology: str | Path,
+    sizes: str = "1MiB",
+    algorithms: str | Sequence[str] = (),
+    *,
+    fidelity: str = "",
+    network: Mapping[str, Any] | None = None,
+    system: Mapping[str, Any] | None = None,
+    matrix: str | Path | None = None,
+    skew: str = "",
+    seed: int = 1,
+    workers: int = 1,
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Time a collective of all NPUs of an idle fabric by size and algorithm, as `nadi collective` does.
+
+    Args:
+        kind: Kind of the collective: "all-reduce", "all-gather", "all-to-all-v" and so on.
+        topology: Specification of the fabric, such as "dgx-h100:npus=8", or path of a file with one.
+        sizes: Sizes of the whole buffer: "8:8GiB:x2", "1MiB:8MiB:+1MiB", or "1KiB,1MiB".
+        algorithms: Names of algorithms, or "all"; none = the default of the kind.
+        fidelity: Name of the network model; "" = packets. With "closed-form" nothing is simulated.
+        network: Keys of [network] of a run file.
+        system: Keys of [system] of a run file.
+        matrix: File with the bytes from each NPU to each of an "all-to-all-v", in place of sizes.
+        skew: Distribution of the bytes of an "all-to-all-v" over the receivers, such as "zipf:1.2".
+        seed: Seed of all hashed choices.
+        workers: Number of threads.
+        out: Folder for a Parquet table and a page; None = they are not written.
+        force: Whether to try sizes that need more memory than is free.
+        progress: Whether to show progress on standard error.
+
+    Returns:
+        The document of `nadi collective --json` (docs/explanation/collectives.md): `rows` has a mapping per algorithm
+        and size with `time_ps`, `closed_form_ps` and bandwidths, `winners` the fastest algorithm by size, `left_out`
+        the algorithms that cannot perform the collective.
+
+    Raises:
+        ConfigError, TopologyError, WorkloadError: An argument is wrong; the message is one line.
+        pdes.RunError: A simulation failed.
+    """
+    from nadi.api.studies import CollectiveRequest, time_collective
+    from nadi.launching.progress import progress as shown
+    from nadi.launching.workers import Workers
+    from nadi.studies.sweeps.points import toml
+
+    _check_within("seed", seed, 0, MAX_SEED, whole=True)
+    _check_within("workers", workers, 1, MAX_WORKERS, whole=True)
+    sections = {"network": {**(network or {}), **({"fidelity": fidelity} if fidelity else {})}, "system": system or {}}
+    overrides = [f"{name}.{key}={toml(value)}" for name, keys in sections.items() for key, value in keys.items()]
+    request = CollectiveRequest(
+        kind,
+        str(topology),
+        sizes,
+        None if matrix is None else Path(matrix),
+        skew,
+        [algorithms] if isinstance(algorithms, str) else algorithms,
+        overrides,
+        seed,
+        None if out is None else Path(out),
+    )
+    own = Workers(workers=workers)
+    return time_collective(request, own, lambda: shown(quiet=not progress), force=force).document()
+
+
+def sweep(
+    file: str | Path,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    shard: str = "",
+    merge: bool = False,
+    force: bool = False,
+    progress: bool = False,
+) -> list[dict[str, Any]]:
+    """Simulate a grid, a list or a Latin hypercube of settings, as `nadi sweep` does; resume an earlier sweep.
+
+    Args:
+        file: Path of the sweep file (docs/how-to/sweep.md).
+        out: Folder for all results. Points that are finished there do not run again.
+        jobs: Number of points that run at once, each in a process of its own.
+        shard: "I/N" to run only every N-th point, starting at point I; "" = all points.
+        merge: Whether to make only the table of what shards have finished.
+        force: Whether to try runs that need more memory than is free, or more than a day.
+        progress: Whether to show the number of finished points on standard error.
+
+    Returns:
+        A mapping per point, in the order of the file: its values by key, `run`, the folder of its results below
+        `out`, `error`, None unless the point failed, and its figures. Of a shard, an empty list.
+
+    Raises:
+        ConfigError: An argument or the sweep file is wrong. A point that fails is a row with an `error`.
+        OutputError: Results cannot be written.
+    """
+    from nadi.api.studies import SweepRequest, run_sweep
+    from nadi.launching.progress import progress as shown
+
+    _check_within("jobs", jobs, 1, _MAX_JOBS, whole=True)
+    request = SweepRequest(Path(file), Path(out), jobs, shard, merge)
+    table = run_sweep(request, lambda: shown(quiet=not progress), force=force).table
+    return [] if table is None else table.to_pylist()
+
+
 def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **network: Any) -> "Network":  # noqa: ANN401 - keys of any type
     """Return an idle network of any fidelity, to which the caller posts messages in place of NPUs with traces.
 
@@ -217,12 +325,13 @@ def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **
         ConfigError: A key is unknown, its value wrong, or the fabric does not suit the model.
         TopologyError: The fabric is wrong.
     """
+    from nadi.api.values import with_topology
     from nadi.configuration.run_file import load_config
     from nadi.simulation.open_network import open_network as opened
     from nadi.simulation.resolving import settings_on
     from nadi.simulation.wiring.reading import built_fabric
 
-    sections, _ = _with_topology({"workload": {"traces": "."}, "network": network}, topology)
+    sections, _ = with_topology({"workload": {"traces": "."}, "network": network}, topology)
     config = load_config(None, sections=sections)
     graph = built_fabric(config)
     return opened(graph, settings_on(graph, config))
@@ -316,69 +425,3 @@ def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole:
     if isinstance(value, bool) or not isinstance(value, kinds) or not minimum <= value <= maximum:
         kind = "whole number" if whole else "number"
         raise ConfigError(f"{name}: found {value!r}; expected a {kind} from {minimum:,} to {maximum:,}")
-
-
-def _with_topology(sections: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
-    """Return the sections of a run file with the fabric, and its number of NPUs if the fabric is a value."""
-    from nadi.configuration.run_file import put_over
-    from nadi.topologies import Graph, from_networkx
-
-    if isinstance(topology, Mapping):
-        return put_over(sections, {"topology": topology}), None
-    if isinstance(topology, str):
-        return {**sections, "topology": {"spec": topology}}, None
-    if hasattr(topology, "is_directed"):
-        topology = from_networkx(topology)
-    if not isinstance(topology, Graph):
-        found = type(topology).__name__
-        raise ConfigError(f"topology: found a {found}; expected a Graph, a spec, or a mapping of keys")
-    return {**sections, "topology": {"graph": topology}}, topology.npus
-
-
-def _with_workload(
-    sections: Mapping[str, Any],
-    workload: Any,  # noqa: ANN401 - any of what `simulate` takes
-    groups: Mapping[str, Sequence[int]] | None,
-    npus: int | None,
-) -> dict[str, Any]:
-    """Return the sections with the traces; npus: number of NPUs of the fabric, None = build it if needed.
-
-    `workload` and `groups` are those of `simulate`.
-    """
-    from nadi.configuration.run_file import put_over
-    from nadi.et import TraceTable
-    from nadi.workload import TraceSet
-
-    if isinstance(workload, (Mapping, TraceSet)) and groups is not None:
-        raise ConfigError("groups: found beside a mapping or a TraceSet; expected a TraceTable for each NPU")
-    if isinstance(workload, Mapping):
-        return put_over(sections, {"workload": workload})
-    if isinstance(workload, TraceTable):
-        workload = [workload] * _npus(sections, npus)
-    traces = workload if isinstance(workload, TraceSet) else TraceSet.of(workload, groups)
-    return {**sections, "workload": {"trace_set": traces}}
-
-
-def _npus(sections: Mapping[str, Any], npus: int | None) -> int:
-    """Return the number of NPUs of the fabric, which is built if the number is unknown."""
-    if npus is not None:
-        return npus
-    from nadi.configuration.sections import TopologySection
-    from nadi.topologies import build
-
-    if "topology" not in sections:
-        raise ConfigError("workload: one trace for all NPUs; expected the argument topology, not a run file")
-    return build(TopologySection.model_validate(sections["topology"]).source()).npus
-
-
-def _with_schedules(sections: Mapping[str, Any], schedules: "Mapping[str, Plans]") -> dict[str, Any]:
-    """Return the sections of a run file with custom collective algorithms by kind."""
-    from nadi.configuration.run_file import put_over
-    from nadi.workload import Plans
-    from nadi.workload.collectives.custom.python_plans import keep
-
-    for kind, plans in schedules.items():
-        if not isinstance(plans, Plans):
-            raise ConfigError(f"schedules: {kind}: found a {type(plans).__name__}; expected Plans")
-    kept = {kind: keep(plans, kind) for kind, plans in schedules.items()}
-    return put_over(sections, {"system": {"collectives": kept}})

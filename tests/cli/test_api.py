@@ -124,6 +124,54 @@ def test_plan_refuses_names_that_are_not_known():
         package.plan("gpt3-125m", "selene", 8, framework="inference")
 
 
+def test_collective_gives_the_document_of_the_command(nadi, tmp_path):
+    fabric = "leaf-spine:npus=4,hosts_per_leaf=2"
+    words = "--sizes", "4KiB:16KiB:x2", "--algorithm", "ring,direct", "--set", "network.mtu=1KiB", "--seed", 7
+    said = nadi("collective", "all-gather", "-t", fabric, *words, "--json", "-q").document
+    sizes, keys = "4KiB:16KiB:x2", {"mtu": "1KiB"}
+    made = package.collective("all-gather", fabric, sizes, "ring,direct", network=keys, seed=7, out=tmp_path / "made")
+    assert json.loads(json.dumps(made)) == said
+    assert [row["algorithm"] for row in made["rows"]] == ["ring"] * 3 + ["direct"] * 3
+    assert (tmp_path / "made" / "collective.html").is_file()
+    formulas = package.collective("all-gather", fabric, "4KiB", ["ring", "direct"], fidelity="closed-form")
+    assert [row["time_ps"] for row in formulas["rows"]] == [row["closed_form_ps"] for row in formulas["rows"]]
+
+
+def test_collective_refuses_what_the_command_refuses():
+    with pytest.raises(ValueError, match="all-gathr"):
+        package.collective("all-gathr", "switch:npus=4,rate=100Gbps")
+    with pytest.raises(package.ConfigError, match="mtv"):
+        package.collective("all-gather", "switch:npus=4,rate=100Gbps", network={"mtv": 1})
+    with pytest.raises(package.ConfigError, match="workers: found 0; expected a"):
+        package.collective("all-gather", "switch:npus=4,rate=100Gbps", workers=0)
+
+
+def test_sweep_refuses_a_wrong_key(tmp_path):
+    (tmp_path / "sweep.toml").write_text('[grid]\n"network.mtu" = [1, 2]\n')
+    with pytest.raises(package.ConfigError, match="grid: unknown key"):
+        package.sweep(tmp_path / "sweep.toml", tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_sweep_gives_the_rows_of_the_command(nadi, tmp_path):
+    (tmp_path / "run.toml").write_text(
+        '[workload]\nmodel = "gpt3-125m"\nplan = "dp2,gb2"\n[topology]\ncluster = "selene"\n'
+        '[network]\nfidelity = "closed-form"\n'
+    )
+    file = tmp_path / "sweep.toml"
+    file.write_text('run = "run.toml"\n[values]\n"topology.params.rate" = ["100Gbps", "fast"]\n')
+    failed = package.sweep(file, tmp_path / "out")
+    assert failed[0]["error"] is None
+    assert "fast" in failed[1]["error"]
+    file.write_text('run = "run.toml"\n[values]\n"topology.params.rate" = ["100Gbps", "200Gbps"]\n')
+    rows = package.sweep(file, tmp_path / "out")
+    assert [row["topology.params.rate"] for row in rows] == ["100Gbps", "200Gbps"]
+    assert [row["error"] for row in rows] == [None, None]
+    assert json.loads(json.dumps(rows)) == nadi("sweep", file, "-o", tmp_path / "out", "--json", "-q").document
+    assert package.Run(tmp_path / "out" / rows[0]["run"]).finish_time_ps > 0
+    assert package.sweep(file, tmp_path / "out", shard="0/2") == []
+
+
 @pytest.mark.parametrize("name", ["explain", "net"])
 def test_findings_are_those_of_the_command(nadi, message_run, name):
     """Of a Run, of a folder as a path and as text."""

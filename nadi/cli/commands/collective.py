@@ -1,7 +1,6 @@
 """`nadi collective`: time one collective over a range of sizes, like nccl-tests."""
 
 import os
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +20,6 @@ from nadi.cli.options import (
 )
 from nadi.cli.output import check_outputs, print_document, say_results, write_charts
 from nadi.configuration.bounds import MAX_SEED
-from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -64,40 +62,22 @@ def collective(
     from nadi.launching.launcher import connected_ranks
 
     ranks = connected_ranks(os.environ)
-    from nadi.configuration.run_file import collective_config
+    from nadi.api.studies import CollectiveRequest, time_collective
     from nadi.launching.progress import progress
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
-    from nadi.reports.result_files.staging import staged
-    from nadi.simulation.resolving import idle_fabric
-    from nadi.simulation.wiring.affordable import checker
-    from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
-    from nadi.studies.collectives.page import FILES, page, write_sweep
-    from nadi.studies.collectives.skew import demand
-    from nadi.studies.collectives.sweep import CollectiveSweep
+    from nadi.studies.collectives.page import page
 
     with together(ranks):
         check_outputs(None, figures)
         own = Workers(ranks, backend_of(backend, ranks), workers)
-        config = collective_config(topology, [*overrides, *([f'network.fidelity="{fidelity}"'] if fidelity else [])])
-        idle = idle_fabric(config, seed, force=force)
-        graph, settings, simulates = idle.graph, idle.settings, idle.simulates
-        case, source = demand(kind, matrix, skew, graph.npus, seed, idle.collectives)
-        steps_bytes = [0] if matrix else sizes_of(kind, sizes)
-        check = checker(graph, settings, ranks.size * workers, force=force) if simulates else lambda _: None
-        chosen = choose(graph, case, ",".join(algorithm), steps_bytes, check)
-    if chosen.left_out and ranks.rank == 0:
-        say(f"nadi: skipped: {skipped_text(chosen.left_out)}", err=True)
-    for sentence in idle.remarks if ranks.rank == 0 else ():
-        say(f"nadi: {sentence}", err=True)
-    with staged(out, FILES, ranks) if out else nullcontext() as staging:
-        with progress(quiet=quiet or ranks.rank != 0) as shown:
-            rows = list(measure(graph, case, chosen, steps_bytes, settings, shown, own, simulates=simulates))
-        of_case = case.kind, graph.name, graph.npus, idle.keys, seed, rows, chosen.left_out, source
-        sweep = CollectiveSweep(*of_case, simulates, idle.overload)
-        with together(ranks):
-            if staging:
-                write_sweep(staging, sweep)
+    by_fidelity = [f'network.fidelity="{fidelity}"'] if fidelity else []
+    sweep = time_collective(
+        CollectiveRequest(kind, topology, sizes, matrix, skew, algorithm, [*overrides, *by_fidelity], seed, out),
+        own,
+        lambda: progress(quiet=quiet or ranks.rank != 0),
+        force=force,
+    )
     if ranks.rank:
         return
     print_document(sweep.document() if as_json else sweep, _tables, as_json=as_json)

@@ -1,0 +1,152 @@
+"""The one way to the answers of `nadi collective` and `nadi sweep`, and of the Python functions of these names."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from nadi.launching.world import together
+from nadi.terminal.printing import say
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nadi.launching.progress import Progress
+    from nadi.launching.workers import Workers
+    from nadi.studies.collectives.sweep import CollectiveSweep
+    from nadi.studies.sweeps.points import SweepDefinition
+    from nadi.studies.sweeps.running import PointOutcome
+
+
+class CollectiveRequest(NamedTuple):
+    """Rows that a user asks for: one collective of all NPUs of an idle fabric, by size and algorithm."""
+
+    kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
+    topology: str  # specification of the fabric, or path of its file
+    sizes: str = "1MiB"  # sizes of the whole buffer: a list, or a range such as "8:8GiB:x2"
+    matrix: Path | None = None  # file with the bytes from each NPU to each of an all-to-all-v, in place of sizes
+    skew: str = ""  # distribution of an all-to-all-v's bytes over the receivers, "zipf:EXPONENT"
+    algorithms: Sequence[str] = ()  # names, each or several with commas, or "all"; none = the kind's default
+    overrides: Sequence[str] = ()  # values of [network] and [system], or topology.params, as "network.mtu=1KiB"
+    seed: int = 1  # seed of hashed path choices
+    out: Path | None = None  # folder of the Parquet table and the page; None = they are not written
+
+
+def time_collective(
+    request: CollectiveRequest,
+    own: "Workers",
+    shown: "Callable[[], AbstractContextManager[Progress]]",
+    *,
+    force: bool = False,
+) -> "CollectiveSweep":
+    """Simulate, or compute at closed forms, all rows of a request; all ranks call this and get the same rows.
+
+    Args:
+        request: The rows that are asked for.
+        own: The workers, with this rank.
+        shown: Called once; returns a context manager of the display of progress.
+        force: Whether to try sizes that need more memory than is free.
+
+    Raises:
+        ConfigError, TopologyError, WorkloadError: The request is wrong; the message is one line.
+        pdes.RunError: A simulation failed.
+    """
+    from nadi.configuration.run_file import collective_config
+    from nadi.reports.result_files.staging import staged
+    from nadi.simulation.resolving import idle_fabric
+    from nadi.simulation.wiring.affordable import checker
+    from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
+    from nadi.studies.collectives.page import FILES, write_sweep
+    from nadi.studies.collectives.skew import demand
+    from nadi.studies.collectives.sweep import CollectiveSweep
+
+    ranks = own.ranks
+    with together(ranks):
+        idle = idle_fabric(collective_config(request.topology, request.overrides), request.seed, force=force)
+        graph, settings, simulates = idle.graph, idle.settings, idle.simulates
+        case, source = demand(request.kind, request.matrix, request.skew, graph.npus, request.seed, idle.collectives)
+        steps_bytes = [0] if request.matrix else sizes_of(request.kind, request.sizes)
+        check = checker(graph, settings, ranks.size * own.workers, force=force) if simulates else lambda _: None
+        chosen = choose(graph, case, ",".join(request.algorithms), steps_bytes, check)
+    if ranks.rank == 0:
+        left_out = [f"skipped: {skipped_text(chosen.left_out)}"] if chosen.left_out else []
+        for sentence in [*left_out, *idle.remarks]:
+            say(f"nadi: {sentence}", err=True)
+    with staged(request.out, FILES, ranks) if request.out else nullcontext() as staging:
+        with shown() as display:
+            rows = list(measure(graph, case, chosen, steps_bytes, settings, display, own, simulates=simulates))
+        of_case = case.kind, graph.name, graph.npus, idle.keys, request.seed, rows, chosen.left_out, source
+        sweep = CollectiveSweep(*of_case, simulates, idle.overload)
+        with together(ranks):
+            if staging:
+                write_sweep(staging, sweep)
+    return sweep
+
+
+class SweepRequest(NamedTuple):
+    """Points of a sweep that a user asks for."""
+
+    file: Path  # sweep file with keys and their values
+    out: Path  # folder of all results; points that are finished there do not run again
+    jobs: int = 1  # number of points that run at once on this machine
+    shard: str = ""  # "I/N": only every N-th point, from point I; "" = all points
+    merge: bool = False  # whether to make the table of what shards have finished, and run nothing
+    figures: Path | None = None  # folder for the charts of the page; None = they are not written
+
+
+class SweepAnswer(NamedTuple):
+    """A sweep whose points have run."""
+
+    definition: "SweepDefinition"  # points of the sweep file
+    outcomes: "list[PointOutcome]"  # outcomes of the points that this call was asked for
+    table: "pa.Table | None"  # a row per point (studies.sweeps.results.table); None of a shard
+
+    def failed(self) -> "list[PointOutcome]":
+        """Return the outcomes of points that failed."""
+        return [outcome for outcome in self.outcomes if outcome.error]
+
+
+def run_sweep(
+    request: SweepRequest,
+    shown: "Callable[[], AbstractContextManager[Progress]]",
+    *,
+    force: bool = False,
+) -> SweepAnswer:
+    """Run the points of a sweep that are not finished yet, and write the table and the page of all points.
+
+    Args:
+        request: The points that are asked for.
+        shown: Called once if points run; returns a context manager of the display of progress.
+        force: Whether to try runs that need more memory than is free, or more than a day.
+
+    Raises:
+        ConfigError: The request or its file is wrong; the message is one line. A point that fails is no error.
+        OutputError: Results cannot be written.
+    """
+    from nadi.configuration.effects import without_effect_in_all
+    from nadi.errors import ConfigError
+    from nadi.launching.slurm import shard_of
+    from nadi.studies.sweeps.points import read_sweep
+    from nadi.studies.sweeps.results import finish
+    from nadi.studies.sweeps.running import earlier_outcomes, outcome_text, run_points
+
+    if request.merge and request.shard:
+        raise ConfigError("--merge makes the table of all shards; expected it without --shard")
+    first, step = shard_of(request.shard) if request.shard else (0, 1)
+    found, out = read_sweep(request.file), request.out
+    if unused := without_effect_in_all([point.config for point in found.points]):
+        say(f"nadi: {unused}", err=True)
+    if request.merge:
+        outcomes = earlier_outcomes(found, out)
+    else:
+        own, done = range(first, len(found.points), step), count(1)
+        with shown() as display:
+
+            def report(outcome: "PointOutcome") -> None:
+                display.say(outcome_text(found, outcome))
+                display.count(next(done), len(own), "points")
+
+            outcomes = run_points(found, out, own, request.jobs, report, force=force)
+    made = None if request.shard else finish(found, out, outcomes, request.figures)
+    return SweepAnswer(found, outcomes, made)
