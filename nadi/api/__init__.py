@@ -250,12 +250,11 @@ def collective(
     from nadi.api.studies import CollectiveRequest, time_collective
     from nadi.launching.progress import progress as shown
     from nadi.launching.workers import Workers
-    from nadi.studies.sweeps.points import toml
 
     _check_within("seed", seed, 0, MAX_SEED, whole=True)
     _check_within("workers", workers, 1, MAX_WORKERS, whole=True)
-    sections = {"network": {**(network or {}), **({"fidelity": fidelity} if fidelity else {})}, "system": system or {}}
-    overrides = [f"{name}.{key}={toml(value)}" for name, keys in sections.items() for key, value in keys.items()]
+    by_fidelity = {"fidelity": fidelity} if fidelity else {}
+    sections = {"network": {**(network or {}), **by_fidelity}, "system": system or {}}
     request = CollectiveRequest(
         kind,
         str(topology),
@@ -263,9 +262,9 @@ def collective(
         None if matrix is None else Path(matrix),
         skew,
         [algorithms] if isinstance(algorithms, str) else algorithms,
-        overrides,
-        seed,
-        None if out is None else Path(out),
+        sections=sections,
+        seed=seed,
+        out=None if out is None else Path(out),
     )
     own = Workers(workers=workers)
     return time_collective(request, own, lambda: shown(quiet=not progress), force=force).document()

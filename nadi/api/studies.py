@@ -1,10 +1,10 @@
 """The one way to the answers of `nadi collective` and `nadi sweep`, and of the Python functions of these names."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nadi.launching.world import together
 from nadi.terminal.printing import say
@@ -29,6 +29,7 @@ class CollectiveRequest(NamedTuple):
     skew: str = ""  # distribution of an all-to-all-v's bytes over the receivers, "zipf:EXPONENT"
     algorithms: Sequence[str] = ()  # names, each or several with commas, or "all"; none = the kind's default
     overrides: Sequence[str] = ()  # values of [network] and [system], or topology.params, as "network.mtu=1KiB"
+    sections: Mapping[str, Any] = {}  # sections [network] and [system] of a run file, under the overrides
     seed: int = 1  # seed of hashed path choices
     out: Path | None = None  # folder of the Parquet table and the page; None = they are not written
 
@@ -63,7 +64,9 @@ def time_collective(
 
     ranks = own.ranks
     with together(ranks):
-        idle = idle_fabric(collective_config(request.topology, request.overrides), request.seed, force=force)
+        idle = idle_fabric(
+            collective_config(request.topology, request.overrides, request.sections), request.seed, force=force
+        )
         graph, settings, simulates = idle.graph, idle.settings, idle.simulates
         case, source = demand(request.kind, request.matrix, request.skew, graph.npus, request.seed, idle.collectives)
         steps_bytes = [0] if request.matrix else sizes_of(request.kind, request.sizes)

@@ -93,9 +93,15 @@ def put_over(tree: Mapping[str, Any], overriding_tree: Mapping[str, Any]) -> dic
 _COLLECTIVE_SECTIONS = ("network", "system", "topology")
 
 
-def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
-    """Return the configuration of one collective on a fabric with overrides "network.key=value", without traces."""
-    tree: dict[str, Any] = {"workload": {"traces": "."}, "topology": {"spec": topology}}
+def collective_config(topology: str, overrides: Sequence[str], sections: Mapping[str, Any] = {}) -> RunConfig:
+    """Return the configuration of one collective on a fabric, without traces.
+
+    Args:
+        topology: The specification of the fabric.
+        overrides: Values of [network] and [system], and topology.params, as "network.key=value".
+        sections: The sections [network] and [system] of a run file, under the overrides.
+    """
+    tree = put_over({"workload": {"traces": "."}, "topology": {"spec": topology}}, sections)
     for override in overrides:
         section, *inner = (part.strip() for part in override.partition("=")[0].split("."))
         if section not in _COLLECTIVE_SECTIONS or (section == "topology" and inner[:1] != ["params"]):

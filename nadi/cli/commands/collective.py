@@ -73,7 +73,9 @@ def collective(
         own = Workers(ranks, backend_of(backend, ranks), workers)
     by_fidelity = [f'network.fidelity="{fidelity}"'] if fidelity else []
     sweep = time_collective(
-        CollectiveRequest(kind, topology, sizes, matrix, skew, algorithm, [*overrides, *by_fidelity], seed, out),
+        CollectiveRequest(
+            kind, topology, sizes, matrix, skew, algorithm, [*overrides, *by_fidelity], seed=seed, out=out
+        ),
         own,
         lambda: progress(quiet=quiet or ranks.rank != 0),
         force=force,
