@@ -1,6 +1,6 @@
 """Every algorithm that does a collective on a fabric."""
 
-from nadi.simulation.wiring.in_network import with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.workload import WorkloadError, algorithms_of, collective_program, collectives
 
 
@@ -12,4 +12,4 @@ def programs(kind, graph, size_bytes):
         except WorkloadError:
             assert collectives.choose(kind, algorithm).trees
         else:
-            yield (algorithm, *with_reducers(graph, program)[:2])
+            yield (algorithm, *engine_inputs(graph, program)[:2])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -95,8 +95,9 @@ class Graph:
     def port_shares(self) -> Int32:
         """int32[links]: the share that each link out of an NPU has of what the NPU sends over all its NICs; others 1.
 
-        Shares are the rates, without faults, as small whole numbers, about _MAX_SHARES in all. A port to an NVSwitch
-        that forwards to other hosts has as much as a NIC on average: its rate limits nothing.
+        Shares are the rates, without faults, as small whole numbers, about _MAX_SHARES in all of the NICs that are
+        equally near to some NPU. A port to an NVSwitch that forwards to other hosts has as much as a NIC on average:
+        its rate limits nothing.
         """
         shares = np.ones(self.links, np.int32)
         links = np.flatnonzero(self.link_src < self.npus)
@@ -107,16 +108,42 @@ class Graph:
             return shares
         for npu in range(self.npus):
             own = self.out_links(npu)
-            nics = self.node_kind[self.link_dst[own]] != NVSWITCH
-            rates_bps = rate_bps[own[nics]]
-            if len(np.unique(rates_bps)) > 1:
-                parts = rates_bps // np.gcd.reduce(rates_bps)
-                total = int(parts.sum())
-                if total > _MAX_SHARES:
-                    parts = np.maximum(np.rint(parts / total * _MAX_SHARES), 1)
-                shares[own] = max(round(parts.mean()), 1)
-                shares[own[nics]] = parts
+            is_nvlink = self.node_kind[self.link_dst[own]] == NVSWITCH
+            if len(np.unique(rate_bps[own[~is_nvlink]])) <= 1:
+                continue
+            for nics in self._side_by_side(npu, own[~is_nvlink]):
+                rates_bps = rate_bps[nics]
+                if len(np.unique(rates_bps)) > 1:
+                    parts = rates_bps // np.gcd.reduce(rates_bps)
+                    total = int(parts.sum())
+                    if total > _MAX_SHARES:
+                        parts = np.maximum(np.rint(parts / total * _MAX_SHARES), 1)
+                    shares[own[is_nvlink]] = max(round(parts.mean()), 1)
+                    shares[nics] = parts
         return shares
+
+    @cached_property
+    def _home_sets(self) -> tuple[Int32, Int64, Int64]:
+        """The distinct homes of NPUs, int32[sets, homes], their counts of NPUs, and the set of each NPU, int64[npus]."""
+        routing = cast("TableRouting", self.routing)
+        sets, of_npu, counts = np.unique(routing.home, axis=0, return_inverse=True, return_counts=True)
+        return sets, counts.astype(np.int64), of_npu.reshape(-1).astype(np.int64)
+
+    def _side_by_side(self, npu: int, links: npt.NDArray[np.integer]) -> list[npt.NDArray[np.integer]]:
+        """Return links of an NPU to ordinary switches, int[n], by those that are equally near to some other NPU."""
+        if isinstance(self.routing, DimensionRouting) or len(links) < 2:
+            return [links]
+        sets, counts, of_npu = self._home_sets
+        others = sets[(np.arange(len(sets)) != of_npu[npu]) | (counts > 1)]
+        far = np.full((len(links), 1), UNREACHABLE, np.int8)  # from home -1, which is none
+        hops = np.append(self.routing.hops[self.routing.row[self.link_dst[links]]], far, axis=1)[:, others].min(axis=2)
+        is_nearest = (hops == hops.min(axis=0)) & (hops < UNREACHABLE)
+        group = np.arange(len(links))
+        for first in range(len(links)):
+            beside = (is_nearest & is_nearest[first]).any(axis=1)
+            if beside.any():
+                group[np.isin(group, group[beside])] = group[beside].min()
+        return [links[group == number] for number in np.unique(group)]
 
     def _chain_rates_bps(self, links: npt.NDArray[np.integer]) -> Int64:
         """Return the slowest rate from each link, int[n], to a node with several others: past a NIC's chip."""

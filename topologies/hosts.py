@@ -1,9 +1,11 @@
 """Servers from a description of one: GPUs, NVLinks, PCIe switches, CPUs and NICs, which meet those of others on rails.
 
 NVLink is nearer than PCIe: a GPU reaches the PCIe tree through a port of its own, so that packets take PCIe only where
-no NVLink joins two GPUs. Two GPUs with a direct NVLink have a node between them, as NPUs carry no transit.
+no NVLink joins two GPUs; a GPU with several NICs at it has a port for each. Two GPUs with a direct NVLink have a node
+between them, as NPUs carry no transit.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -103,7 +105,7 @@ def graph_of(name: str, plan: HostPlan, arguments: DelayArguments, servers: int 
     builder = GraphBuilder(name, plan.gpus * servers)
     nics: list[int] = []
     if servers > 1:
-        plan = _with_own_nics(plan, _nearest_nics(plan))
+        plan = with_own_nics(plan, fewest_gpus=2)
         plan = _with_parallel_nics_as_one(plan, _nearest_nics(plan))
         nics = sorted({nic for own in _nearest_nics(plan) for nic in own})
         if not nics:
@@ -133,13 +135,18 @@ def _add_server(
 
     builder.add_named_switches([f"{kind} {before}{part}" for kind, _, part in (p.rpartition(" ") for p in plan.parts)])
     linked = {*plan.nvlinks, *(gpu for cable in plan.direct for gpu in cable[:2])}
-    rate_of = {end: rate for a, b, rate, _ in reversed(plan.cables) for end in (a, b) if end in linked}
-    ports = builder.add_named_switches([f"pcie port {before}{gpu}" for gpu in sorted(rate_of)]).tolist()
-    port_of = dict(zip(sorted(rate_of), ports, strict=True))
-    for gpu, port in port_of.items():
-        builder.add_cables(node(gpu), port, rate_of[gpu], 0)  # the rate of its first cable
+    own_port = _cables_to_several_nics(plan)
+    rate_of: dict[tuple[int, int], int] = {}  # of the first cable at a port, by GPU, and NIC if there are several
+    for a, b, rate, _ in plan.cables:
+        for gpu in {a, b} & linked:
+            rate_of.setdefault((gpu, a + b - gpu if (gpu, a + b - gpu) in own_port else -1), rate)
+    names = [f"pcie port {before}{gpu}" + f".{nic - n}" * (nic >= 0) for gpu, nic in sorted(rate_of)]
+    port_of = dict(zip(sorted(rate_of), builder.add_named_switches(names).tolist(), strict=True))
+    for end, port in port_of.items():
+        builder.add_cables(node(end[0]), port, rate_of[end], 0)
     for a, b, rate, delay_ps in plan.cables:
-        builder.add_cables(port_of.get(a, node(a)), port_of.get(b, node(b)), rate, delay_ps)
+        end, other = (port_of.get((one, a + b - one), port_of.get((one, -1), node(one))) for one in (a, b))
+        builder.add_cables(end, other, rate, delay_ps)
     hosts = sorted({plan.host[gpu] for gpu in plan.nvlinks})
     switches = builder.add_named_switches([f"nvswitch {before}{host}" for host in hosts], kind=NVSWITCH)
     switch_of = dict(zip(hosts, switches.tolist(), strict=True))
@@ -153,10 +160,7 @@ def _add_server(
 
 def _nearest_nics(plan: HostPlan) -> list[tuple[int, ...]]:
     """Return the NICs that are nearest to each GPU by links of PCIe, ascending."""
-    near: dict[int, list[int]] = {}
-    for a, b, *_ in plan.cables:
-        near.setdefault(a, []).append(b)
-        near.setdefault(b, []).append(a)
+    near = _neighbours(plan)
     found = []
     for gpu in range(plan.gpus):
         level, seen = [gpu], {gpu}
@@ -167,18 +171,59 @@ def _nearest_nics(plan: HostPlan) -> list[tuple[int, ...]]:
     return found
 
 
-def _with_own_nics(plan: HostPlan, nearest: list[tuple[int, ...]]) -> HostPlan:
+def with_own_nics(plan: HostPlan, fewest_gpus: int) -> HostPlan:
     """Return the plan with NICs that several GPUs are nearest to at the ports of those GPUs, if each gets equally much.
 
     NCCL shares such NICs out among the GPUs, and packets shall go as it sends them. The links of both stay as they are.
+
+    Args:
+        plan: The servers; `nics` has the NICs that may move, by their rates.
+        fewest_gpus: The smallest number of GPUs that share NICs which move.
     """
+    nearest = _nearest_nics(plan)
     owner: dict[int, int] = {}
     for nics in set(nearest):
         gpus = [gpu for gpu, own in enumerate(nearest) if own == nics]
-        if len(gpus) > 1 and nics and len(nics) % len(gpus) == 0 and len({plan.nics[nic] for nic in nics}) == 1:
+        are_alike = len(gpus) == 1 or len({plan.nics[nic] for nic in nics}) == 1
+        if len(gpus) >= fewest_gpus and len(nics) > 1 and len(nics) % len(gpus) == 0 and are_alike:
             owner.update({nic: gpus[i % len(gpus)] for i, nic in enumerate(nics)})
-    moved = [(owner[cable[1]], *cable[1:]) for cable in plan.cables if cable[1] in owner]
-    return plan._replace(cables=[cable for cable in plan.cables if cable[1] not in owner] + moved)
+    steps = _steps_from_gpus(plan)
+    stays: list[Cable] = []
+    moved: list[Cable] = []
+    for cable in plan.cables:
+        near, far = sorted(cable[:2], key=lambda node: steps.get(node, math.inf))
+        if far in owner and steps[near] < steps[far]:
+            moved.append((owner[far], far, *cable[2:]))
+        else:
+            stays.append(cable)
+    return plan._replace(cables=stays + moved)
+
+
+def _steps_from_gpus(plan: HostPlan) -> dict[int, int]:
+    """Return the number of cables from the nearest GPU to each node that a GPU reaches without NVLink."""
+    near = _neighbours(plan)
+    steps = dict.fromkeys(range(plan.gpus), 0)
+    level = list(steps)
+    while level:
+        level = list(dict.fromkeys(other for node in level for other in near.get(node, ()) if other not in steps))
+        steps.update(dict.fromkeys(level, max(steps.values()) + 1))
+    return steps
+
+
+def _cables_to_several_nics(plan: HostPlan) -> set[tuple[int, int]]:
+    """Return GPU and other end of the cables of GPUs to chips with one other cable, as NICs are, if it has several."""
+    near = _neighbours(plan)
+    chips = {gpu: [end for end in near.get(gpu, ()) if len(near[end]) == 2] for gpu in range(plan.gpus)}
+    return {(gpu, chip) for gpu, own in chips.items() if len(own) > 1 for chip in own}
+
+
+def _neighbours(plan: HostPlan) -> dict[int, list[int]]:
+    """Return the other ends of the cables at each node that has one."""
+    near: dict[int, list[int]] = {}
+    for a, b, *_ in plan.cables:
+        near.setdefault(a, []).append(b)
+        near.setdefault(b, []).append(a)
+    return near
 
 
 def _with_parallel_nics_as_one(plan: HostPlan, nearest: list[tuple[int, ...]]) -> HostPlan:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nadi.inputs.arrays import Int32, Int64
-from nadi.topologies import TABLE, DimensionRouting, Graph, next_links, route
+from nadi.topologies import NVSWITCH, TABLE, DimensionRouting, Graph, next_links, route
 from nadi.workload.collectives.trees import AggregatorBranch, trees_of
 from nadi.workload.errors import WorkloadError
 
@@ -85,6 +85,39 @@ def stripes_of(graph: Graph, members: ArrayLike) -> int:
     members: int[n], NPU of each member. The links are those of the first member (`parallel_links`).
     """
     return sum(_smallest(graph.port_shares[parallel_links(graph, members)]))
+
+
+def stripes_between(graph: Graph, src: Int64, dst: Int64) -> Int64:
+    """Return int64[n], for pairs of NPUs: the number of equal stripes of a message that the sender's links share.
+
+    Args:
+        graph: The fabric of the NPUs, without faults.
+        src: int64[n], the NPU of each pair that sends.
+        dst: int64[n], the NPU of each pair that receives; not the sender.
+    """
+    if not len(src) or isinstance(graph.routing, DimensionRouting) or not has_parallel_ports(graph):
+        return np.ones(len(src), np.int64)
+    # pairs have equal stripes if the senders' links have equal ends and shares, and the receivers the same switches
+    senders, sender = np.unique(src, return_inverse=True)
+    links = [graph.out_links(npu) for npu in senders.tolist()]
+    number: dict[object, int] = {}
+    like = [
+        number.setdefault((graph.link_dst[own].tobytes(), graph.port_shares[own].tobytes()), len(number))
+        for own in links
+    ]
+    receiver = np.unique(graph.routing.home[dst], axis=0, return_inverse=True)[1].reshape(-1)
+    kind = np.array(like)[sender.reshape(-1)] * (receiver.max() + 1) + receiver
+    _, first, of_kind = np.unique(kind, return_index=True, return_inverse=True)
+    pairs = zip(src[first].tolist(), dst[first].tolist(), strict=True)
+    stripes = [sum(_smallest(graph.port_shares[next_links(graph, *pair)])) for pair in pairs]
+    return np.array(stripes, np.int64)[of_kind.reshape(-1)]
+
+
+def has_parallel_ports(graph: Graph) -> bool:
+    """Return whether some NPU has several links to NVSwitches, or several to other switches."""
+    links = np.flatnonzero(graph.link_src < graph.npus)
+    is_nvlink = graph.node_kind[graph.link_dst[links]] == NVSWITCH
+    return bool(np.bincount(graph.link_src[links] * 2 + is_nvlink).max(initial=0) > 1)
 
 
 def parallel_links(graph: Graph, members: ArrayLike) -> list[int]:

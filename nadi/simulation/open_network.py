@@ -50,7 +50,7 @@ class IdleNetwork:
     def post(self, src: int, dst: int, size_bytes: int) -> int:
         """Post a message now, and return its number: the first has 0."""
         check_message(self._graph.npus, src, dst, size_bytes)
-        keys = MessageKeys(np.array([src]), np.array([dst]), np.array([size_bytes]), np.ones(1))
+        keys = MessageKeys(np.array([src]), np.array([dst]), np.array([size_bytes]), np.ones(1), np.ones(1, np.int64))
         hold_ps, left_ps, total_ps = (int(times[0]) for times in message_times(self._graph, self._settings, keys))
         port = topologies.route(self._graph, src, dst)[0]
         begin_ps = max(self.now_ps, self._port_free_ps.get(port, 0))

@@ -21,10 +21,11 @@ from nadi.simulation.job_times import job_finish_ps
 from nadi.simulation.run_plan import FinishedRun, RunPlan
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
+from nadi.simulation.wiring.engine_inputs import engine_inputs, results_of_traces
 from nadi.simulation.wiring.fault_schedule import rerouted
-from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.topologies import Graph
 from nadi.workload import Program
+from nadi.workload.program.dividing import further_rows
 
 SELDOM_REPEAT = "collectives of NVLink domains seldom repeat, so all of their packets are simulated from now on"
 WITH_TICKS = "; with [system] tick, such as 1us, more of them repeat (docs/explanation/reuse.md)"
@@ -62,7 +63,8 @@ def execute(
         if checkpoints is not None and publish is not None:
             publishing = ALONE if plan.workers.alone else ranks
             checkpoints.publish = lambda results: publish(
-                FinishedRun(**known, results=until_cut(without_reducers(results, plan.graph, plan.program))), publishing
+                FinishedRun(**known, results=until_cut(results_of_traces(results, plan.graph, plan.program))),
+                publishing,
             )
         with usual_signals():
             results = run_program(
@@ -145,19 +147,21 @@ def run_program(
         _warn_once(progress, cache_complaint())
     main_kernel = work_messages if settings.fidelity.hooks.act else work
     compiles = announce_compilation(main_kernel, progress)
-    extended_graph, extended_program, owner = with_reducers(graph, program, owner)
+    extended_graph, extended_program, owner = engine_inputs(graph, program, owner)
     if extended_graph is not graph:
         settings = replace(settings, faults=rerouted(settings.faults, extended_graph))
     compile_s = 0.0
     if compiles:  # before worlds need them
         compile_s = pdes.compile_kernels(pdes.Layout(extended_graph, settings, owner), settings)
     results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
-    results = replace(results, compile_s=compile_s + results.compile_s)
+    further = sum(workers.ranks.exchange(further_rows(program)))
+    counters = results.counters | {"trace_nodes": results.counters["trace_nodes"] - further}
+    results = replace(results, compile_s=compile_s + results.compile_s, counters=counters)
     if compiles and reports_cache:
         note_compilation(main_kernel, results.compile_s)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
-    return without_reducers(results, graph, program)
+    return results_of_traces(results, graph, program)
 
 
 @functools.cache

@@ -146,7 +146,8 @@ def _collective_waits(
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[table_row])
     group, seq = int(plans.slot_group[slot]), int(t.seq[table_row])
-    name = f"{end_name(sim.graph, lp.part.nodes[npu])} row {row}: collective {seq} of group {group}"
+    trace_row = _row_of_trace(sim, table_row, row)
+    name = f"{end_name(sim.graph, lp.part.nodes[npu])} row {trace_row}: collective {seq} of group {group}"
     flag = int(w.rows.flag[lp.row_ptr[npu] + row])
     if not flag & s.ROW_STARTED and (not w.net.const.serial_collectives or w.rows.slot_next[slot] == seq):
         if w.net.const.one_at_a_time == 1:
@@ -182,6 +183,11 @@ def _collective_waits(
     return f"{name} waits for {end_name(sim.graph, receiver)} to receive what it sends", (receiver,)
 
 
+def _row_of_trace(sim: Simulation, table_row: int, row: int) -> int:
+    """Return a row of an NPU as its trace counts, in which divided sends are one; table_row: its row in the tables."""
+    return int(sim.program.whole_row[table_row]) if len(sim.program.whole_row) else row
+
+
 def waiting_rows(sim: Simulation, lp: LogicalProcess) -> tuple[list[str], str]:
     """Return a line for each trace row of an LP that has started, or could, and is not done: what it waits for.
 
@@ -198,17 +204,18 @@ def waiting_rows(sim: Simulation, lp: LogicalProcess) -> tuple[list[str], str]:
         npu = int(lp.part.nodes[own])
         at = int(w.npus.npu[own].trace_base) + row
         kind = t.kind[at]
+        name = f"npu {npu} row {_row_of_trace(sim, at, row)}"
         peers: Sequence[int] = (int(w.net.jobs.npu[w.npus.npu[own].place + t.peer[at]]),)
         if kind == KIND_RECV:
-            lines.append(f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {peers[0]}")
+            lines.append(f"{name}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {peers[0]}")
         elif kind == KIND_SEND:
             waits = "waits for its receive to be posted" if (own, row) in requests else "has not left"
-            lines.append(f"npu {npu} row {row}: send to npu {peers[0]} {waits}")
+            lines.append(f"{name}: send to npu {peers[0]} {waits}")
         elif kind == KIND_COLLECTIVE:
             line, peers = _collective_waits(sim, lp, own, row, at, requests)
             lines.append(line)
         else:
-            lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
+            lines.append(f"{name} is in its lane (engine defect)")
         lost = lost or paths.of_npu(npu, peers)
     if lines:
         lines[0] += _by_faults(paths, lp)

@@ -30,7 +30,7 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.running import laid_out
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.in_network import with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.topologies import build
 from nadi.workload import (
     CollectiveSettings,
@@ -566,7 +566,7 @@ def gives_up():
 
 def algorithm(name, kind="all-reduce", spec=LEAVES, size=20_000, **settings):
     graph = build(spec)
-    running = with_reducers(graph, collective_program(kind, graph.npus, size, name, graph))[:2]
+    running = engine_inputs(graph, collective_program(kind, graph.npus, size, name, graph))[:2]
     return packets(*running, chosen(**settings))
 
 

@@ -123,6 +123,7 @@ ALWAYS = {
         "torus:sizes=4x2,rate=100Gbps",
         "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps",
         "rail-optimised:npus=8,gpus_per_host=4,hosts_per_rail_leaf=2,spines=1,rate=100Gbps",
+        "rail-fat-tree:npus=8,gpus_per_host=2,hosts_per_unit=2,ports=2,spines=1,rate=100Gbps",
         "dgx-h100:npus=8",
         "dgx-h100-superpod:gpus=8",
     ],

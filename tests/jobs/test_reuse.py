@@ -9,7 +9,7 @@ from nadi import et
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import build_world, run
 from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.in_network import with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.topologies import build, clusters
 from nadi.workload import CollectiveSettings
 from nadi.workload.collectives import defaults_on
@@ -47,7 +47,7 @@ def job(name, npus, begin_ps=0, algorithms=ALGORITHMS):
 
 def results(*jobs, reuse=True, tick_ps=0):
     program = build_jobs(jobs, GRAPH, np.ones(16, bool))
-    graph, program, _ = with_reducers(GRAPH, program)
+    graph, program, _ = engine_inputs(GRAPH, program)
     return run(build_world(graph, program, replace(SETTINGS, reuse=reuse, tick_ps=tick_ps)))
 
 

@@ -11,7 +11,7 @@ from nadi.partition import PartitionError
 from nadi.pdes import Layout, Processes, Settings, SharedBuffer, build_world, fidelity, run, run_divided
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
-from nadi.simulation.wiring.in_network import with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.topologies import build
 from nadi.topologies.endpoints import with_aggregators_of
 from nadi.workload import (
@@ -237,7 +237,7 @@ def nvls():
     graph = build("rail-optimised:npus=9,gpus_per_host=3,hosts_per_rail_leaf=1,spines=2,rate=100Gbps")
     collectives = CollectiveSettings({"all-reduce": "nccl:overrides=50KB-/nvls-tree/simple;-/nvls/simple"})
     program = build_program(traces.tables(), range(9), 9, groups, ComputeModel("trace"), collectives, fabric=graph)
-    running = with_reducers(graph, program)[:2]
+    running = engine_inputs(graph, program)[:2]
     return Case(*running, settings(nvlink_framing=True), {}, (graph, switches_of(program)))
 
 
@@ -251,7 +251,7 @@ def in_network():
     """Switches that reduce: aggregators of a tree, and queues of two packets."""
     graph = build("leaf-spine:leaves=3,hosts_per_leaf=3,spines=2,rate=100Gbps,delay=300ns")
     program = collective_program("all-reduce", 9, 30_000, "in-network:chunks=5", graph)
-    running = with_reducers(graph, program)[:2]
+    running = engine_inputs(graph, program)[:2]
     return Case(*running, settings(queue_limit_bytes=1300, rto_ps=9_000_000, max_retries=1000), {})
 
 

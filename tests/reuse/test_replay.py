@@ -13,7 +13,7 @@ from nadi.pdes import Layout, LinkFault, Processes, RunError, build_world, run, 
 from nadi.pdes.build.islands import ALL_GATHER, MEETINGS
 from nadi.pdes.reuse.records import Records
 from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.in_network import with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.topologies import build, clusters
 from nadi.workload import KINDS, CollectiveSettings, ComputeModel, build_program
 from nadi.workload.collectives import defaults_on
@@ -48,7 +48,7 @@ def program_of(traces, **algorithms):
     """The program of traces on GRAPH, with NCCL's collectives unless others are named."""
     how = CollectiveSettings({**defaults_on(GRAPH), **algorithms})
     program = build_program(traces.tables(), range(16), 16, GROUPS, ComputeModel("trace"), how, fabric=GRAPH)
-    graph, program, _ = with_reducers(GRAPH, program)
+    graph, program, _ = engine_inputs(GRAPH, program)
     return graph, program
 
 
@@ -73,7 +73,7 @@ FABRICS = {
 def test_steps_of_every_family_are_the_same(case):
     _, graph, program, _ = steps.set_up(case, steps.HOSTS)
     own = network_settings(NetworkSection.model_validate(clusters.find(steps.HOSTS).network))
-    graph, program, _ = with_reducers(graph, program)
+    graph, program, _ = engine_inputs(graph, program)
     both(graph, program, own)
 
 

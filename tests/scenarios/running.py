@@ -3,7 +3,7 @@
 import numpy as np
 
 from nadi import pdes, topologies
-from nadi.simulation.wiring.in_network import with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 
 
 def simulate(network, program, **settings):
@@ -12,7 +12,7 @@ def simulate(network, program, **settings):
     All trace nodes have run, bytes and packets are conserved, every message has arrived whole.
     """
     graph = topologies.build(str(network)) if not isinstance(network, topologies.Graph) else network
-    graph, program, _ = with_reducers(graph, program)
+    graph, program, _ = engine_inputs(graph, program)
     chosen = pdes.Settings(**settings)
     results = pdes.run(pdes.build_world(graph, program, chosen))
     check(results, program, chosen)

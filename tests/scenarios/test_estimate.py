@@ -6,7 +6,7 @@ import pytest
 from nadi import et, pdes, topologies, workload
 from nadi.pdes import fidelity
 from nadi.simulation.wiring.affordable import estimate
-from nadi.simulation.wiring.in_network import with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.workload.program.traffic import sample, traffic
 from tests.scenarios.running import simulate
 
@@ -91,7 +91,7 @@ def test_a_sample_has_its_share_of_what_switches_send():
         example_npu=np.zeros(1, np.int32),
         families={"host": tuple(hosts)},
     )
-    _, running, _ = with_reducers(graph, program)
+    _, running, _ = engine_inputs(graph, program)
     exact, few = traffic(running), sample(running, 1)
     assert len(few.src) < len(exact.src) * 0.6
     for of_gpus in (True, False):

@@ -15,7 +15,7 @@ from nadi.simulation.closed_forms import collective as forms
 from nadi.simulation.closed_forms import played as played_module
 from nadi.simulation.closed_forms.idle_fabric import idle_fabric
 from nadi.simulation.closed_forms.lone_message import train
-from nadi.simulation.wiring.in_network import with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.workload import WorkloadError, closed_form, collective_program, collectives, uneven_program
 from nadi.workload.collectives.plans.plan import Lane, each_its_own
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
@@ -93,7 +93,7 @@ def within_ps(whole, members, spec, kind, algorithm, size, **settings):
     program = collective_program(kind, graph.npus, size, algorithm, graph)
     form = form_of(built(whole), members, kind, algorithm, size, Settings(**settings))
     assert form.is_played
-    complete, reducing, _ = with_reducers(graph, program)
+    complete, reducing, _ = engine_inputs(graph, program)
     return run(build_world(complete, reducing, Settings(**settings))).finish_time_ps - form.time_ps
 
 

@@ -8,7 +8,7 @@ from nadi.pdes import SharedBuffer
 from nadi.pdes.nic import congestion
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
-from nadi.simulation.wiring.in_network import with_reducers, without_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs, results_of_traces
 from nadi.workload import collective_program
 from nadi.workload.collectives import known_algorithms
 from tests.nonempty import nonempty
@@ -24,10 +24,10 @@ def run(spec, kind, size_bytes, algorithm, **chosen):
     graph = topologies.build(spec)
     program = collective_program(kind, graph.npus, size_bytes, algorithm, graph)
     settings = pdes.Settings(**chosen)
-    fabric, running, _ = with_reducers(graph, program)
+    fabric, running, _ = engine_inputs(graph, program)
     results = pdes.run(pdes.build_world(fabric, running, settings))
     check(results, running, settings)
-    return graph, program, results, without_reducers(results, graph, program)
+    return graph, program, results, results_of_traces(results, graph, program)
 
 
 def ratio(spec, kind, size_bytes, algorithm, **chosen):
@@ -174,7 +174,7 @@ def test_the_engine_wants_aggregators():
 def test_idle_npus_are_none():
     graph = topologies.build("switch:npus=4")
     with pytest.raises(pdes.RunError, match="the program has 3 NPUs, the fabric 4"):
-        with_reducers(graph, collective_program("all-reduce", 3, MIB, "in-network", graph))
+        engine_inputs(graph, collective_program("all-reduce", 3, MIB, "in-network", graph))
 
 
 def test_what_the_user_sees():
@@ -188,5 +188,5 @@ def test_what_the_user_sees():
     assert np.array_equal(np.unique(np.minimum(*ends)), range(4))
     assert np.array_equal(np.unique(np.maximum(*ends)), [4])  # the switch
     assert (without.digest, without.finish_time_ps) == (results.digest, results.finish_time_ps)
-    assert without_reducers(without, graph, program) is without
+    assert results_of_traces(without, graph, program) is without
     assert len(program.in_network) == 1

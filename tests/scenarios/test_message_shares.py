@@ -45,7 +45,9 @@ def costs():
 def test_packets_and_closed_forms_agree_to_the_picosecond(costs, share, size):
     """When a message is there, when it has left, and what `nadi` counts as its time alone."""
     there, results = times(share, (0, 8, size))
-    closed = costs(share).of_messages(MessageKeys(*(np.array([value]) for value in (0, 8, size)), np.ones(1)))
+    closed = costs(share).of_messages(
+        MessageKeys(*(np.array([value]) for value in (0, 8, size)), np.ones(1), np.ones(1, np.int64))
+    )
     assert closed.total_ps.tolist() == [there[0, 8]]
     assert closed.left_ps.tolist() == [results.node_finish_ps.min()]
     assert ideal_ps(topologies.build(HOSTS), Settings(p2p_share=share), results.flows).tolist() == [there[0, 8]]
@@ -74,7 +76,9 @@ def test_messages_in_a_host_and_collectives_go_at_all_of_the_rate(costs):
     size = 1 << 20
     for share in (1, 0.25):
         inside, _ = times(share, (0, 1, size), (0, 8, size))
-        closed = costs(share).of_messages(MessageKeys(*(np.array([value]) for value in (0, 1, size)), np.ones(1)))
+        closed = costs(share).of_messages(
+            MessageKeys(*(np.array([value]) for value in (0, 1, size)), np.ones(1), np.ones(1, np.int64))
+        )
         assert closed.total_ps.tolist() == [inside[0, 1]] == [times(1, (0, 1, size))[0][0, 1]]
     traces = Traces(16)
     traces.collective(range(16), 0, size)

@@ -1,10 +1,12 @@
 import json
 
+import numpy as np
 import pytest
 
 from nadi import topologies
 from nadi.topologies.graph import TopologyError
-from nadi.topologies.routing import route
+from nadi.topologies.routing import next_links, route
+from nadi.workload.shape import stripes_between
 
 GBPS = 10**9
 # The dialect of the package: two servers of two GPUs with a NIC each, on a switch.
@@ -171,17 +173,23 @@ def test_keys_that_are_not_read_are_named(tmp_path):
 GBPS_800 = "{choice: gigabits_per_second, gigabits_per_second: 800}"
 
 
-@pytest.mark.parametrize(("gbps", "shares"), [((50,), [1]), ((50, 50), [1, 1]), ((90, 30), [3, 1])])
-def test_nics_of_a_gpu_share_what_it_sends_by_the_rates_behind_their_chips(tmp_path, gbps, shares):
-    """Two servers of one GPU, whose NICs are on a leaf each."""
+def two_servers(gbps, *, nvlink, behind_switch):
+    """Two servers of one GPU, with or without NVLink; its NICs are on a leaf each, and on a PCIe switch or the GPU."""
     numbers = range(len(gbps))
     devices = NEW[: NEW.index("links:\n- {name: eth")].replace("choice: xpu, count: 2", "choice: xpu, count: 1")
     devices = devices.replace("gigatransfers_per_second: 32", "gigabits_per_second: 800").replace(
         "gigatransfers", "gigabits"
     )
-    devices = "\n".join(line for line in devices.splitlines() if "nvsw" not in line)  # NVLinks set PCIe ports apart
+    devices = "\n".join(line for line in devices.splitlines() if nvlink or "nvsw" not in line)
     to_nics = next(line for line in devices.splitlines() if "cx7[:]" in line)
-    each = [to_nics.replace("xpu[0:2]", "xpu[0]").replace("cx7[:]", f"cx7[{nic}]") for nic in numbers]
+    gpu = "pciesw[0]" if behind_switch else "xpu[0]"
+    each = [to_nics.replace("xpu[0:2]", gpu).replace("cx7[:]", f"cx7[{nic}]") for nic in numbers]
+    if behind_switch:
+        each.append('  - {ep1: {component: "xpu[0]"}, ep2: {component: "pciesw[0]"}, link: pcie, scheme: one2one}')
+        port = next(line for line in devices.splitlines() if "choice: xpu" in line)
+        switch = port.replace("choice: xpu, count: 1, name: xpu", "choice: switch, count: 1, name: pciesw")
+        assert switch != port
+        devices = devices.replace(port, f"{port}\n{switch}")
     devices = devices.replace(to_nics, "\n".join(each)).replace("count: 2, name: cx7", f"count: {len(gbps)}, name: cx7")
     rate = "physical: {bandwidth: {choice: gigabits_per_second, gigabits_per_second: "
     links = [f"- {{name: eth{nic}, {rate}{gbps[nic]}}}}}}}" for nic in numbers]
@@ -193,5 +201,15 @@ def test_nics_of_a_gpu_share_what_it_sends_by_the_rates_behind_their_chips(tmp_p
         for nic in numbers
         for host in range(2)
     ]
-    graph = built(tmp_path, "\n".join([devices, "links:", *links, "instances:", *instances, "edges:", *edges]))
-    assert graph.port_shares[graph.out_links(0)].tolist() == shares
+    return "\n".join([devices, "links:", *links, "instances:", *instances, "edges:", *edges])
+
+
+@pytest.mark.parametrize("behind_switch", [False, True])
+@pytest.mark.parametrize("nvlink", [False, True])
+@pytest.mark.parametrize(("gbps", "shares"), [((50,), [1]), ((50, 50), [1, 1]), ((90, 30), [3, 1])])
+def test_nics_of_a_gpu_share_what_it_sends_by_the_rates_behind_their_chips(
+    tmp_path, gbps, shares, nvlink, behind_switch
+):
+    graph = built(tmp_path, two_servers(gbps, nvlink=nvlink, behind_switch=behind_switch))
+    assert sorted(graph.port_shares[next_links(graph, 0, 1)].tolist(), reverse=True) == shares
+    assert stripes_between(graph, np.array([0]), np.array([1])).tolist() == [sum(shares)]

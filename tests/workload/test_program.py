@@ -66,7 +66,7 @@ def test_dtypes_are_those_of_the_interface():
     nodes = [coll_node(0, "", ALL_REDUCE, 8), comp_node(1, "", deps=[0])]
     program = build_program([table_of(metadata(), nodes)], [0, 0], 2)
     wanted = {"node_kind": np.int8, "node_lane": np.int8, "node_duration_ps": np.int64, "node_bytes": np.int64}
-    wanted |= {"recv_key": np.int64, "node_collective": np.int8, "node_uneven": np.bool_}
+    wanted |= {"recv_key": np.int64, "node_collective": np.int8, "node_uneven": np.bool_, "node_parts": np.int8}
     for name, column in nonempty(program._asdict().items()):
         if isinstance(column, np.ndarray):
             assert column.dtype == wanted.get(name, np.int64 if name.endswith("_ptr") else np.int32), name

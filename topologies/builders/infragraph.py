@@ -17,7 +17,7 @@ from pydantic import Field
 from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES, MAX_NPUS, beyond
 from nadi.inputs.units import GBPS, NS
 from nadi.topologies.graph import Graph, TopologyError
-from nadi.topologies.hosts import Cable, DelayArguments, HostPlan, graph_of
+from nadi.topologies.hosts import Cable, DelayArguments, HostPlan, graph_of, with_own_nics
 from nadi.topologies.infragraph import InfraDevice, InfraFile, Part, read_infragraph
 from nadi.topologies.parameters import FilePath, Rate
 
@@ -77,8 +77,11 @@ def build(arguments: Arguments, name: str) -> Graph:
     names = [f"{parts[i - n][-2]} {'.'.join((*parts[i - n][:-2], parts[i - n][-1]))}" for i in kept]
     groups = [_root(union, xpu) if i in nvlinks else xpu[:2] for i, xpu in enumerate(xpus)]
     first_of = {group: i for i, group in enumerate(dict.fromkeys(groups))}
-    plan = HostPlan([first_of[group] for group in groups], names, nvlinks, direct, cables, {})
-    graph = graph_of(name, plan, arguments)
+    nics = {number[node[part]]: 0 for part, kind in kinds.items() if kind == "nic" and node[part] in number}
+    for *ends_of, rate, _ in cables:  # of the slower of its two links
+        nics.update({nic: min(nics[nic] or rate, rate) for nic in ends_of if nic in nics})
+    plan = HostPlan([first_of[group] for group in groups], names, nvlinks, direct, cables, nics)
+    graph = graph_of(name, with_own_nics(plan, fewest_gpus=1), arguments)
     listed = ", ".join(key[:60] for key in file.unread[:_MAX_LISTED])
     remarks = (f"{name}: keys that are not read: {listed}",) if listed else ()
     return replace(graph, remarks=remarks)

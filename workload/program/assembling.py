@@ -32,6 +32,7 @@ class TraceRows(NamedTuple):
     collective: Int8
     uneven: Mask
     channel: Int32
+    parts: Int8
     priority: Int32
     dep_ptr: Int64
     dep: Int32
@@ -56,6 +57,7 @@ def empty_rows(n: int) -> TraceRows:
         collective=np.full(n, -1, np.int8),
         uneven=np.zeros(n, np.bool_),
         channel=np.full(n, NO_CHANNEL, np.int32),
+        parts=np.ones(n, np.int8),
         priority=int32.copy(),
         dep_ptr=np.zeros(n + 1, np.int64),
         dep=np.zeros(0, np.int32),
@@ -78,8 +80,8 @@ def assemble(
     slots_of_trace = np.zeros(len(distinct), np.int64)
     here = trace_of_npu != NOT_HERE
     slots_of_trace[trace_of_npu[here]] = np.diff(group_table.slot_ptr)[here]
-    trace_slot_ptr, coll_ptr, coll_node = _collective_lists(columns, trace_ptr, slots_of_trace)
-    recv_ptr, recv_key, recv_node = _receive_lists(columns, trace_ptr)
+    trace_slot_ptr, coll_ptr, coll_node = collective_lists(columns, trace_ptr, slots_of_trace)
+    recv_ptr, recv_key, recv_node = receive_lists(columns, trace_ptr)
     return Program(
         npus=len(trace_of_npu),
         trace_of_npu=trace_of_npu.astype(np.int32),
@@ -125,7 +127,7 @@ def _trace_of_row(trace_ptr: Int64) -> Int64:
     return np.repeat(np.arange(len(trace_ptr) - 1), np.diff(trace_ptr))
 
 
-def _collective_lists(
+def collective_lists(
     columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64, slots_of_trace: Int64
 ) -> tuple[Int64, Int64, Int32]:
     """Return trace_slot_ptr, coll_ptr and coll_node of Program."""
@@ -139,7 +141,7 @@ def _collective_lists(
     return trace_slot_ptr, pointers(counts), (rows - trace_ptr[trace])[order].astype(np.int32)
 
 
-def _receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64) -> tuple[Int64, Int64, Int32]:
+def receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64) -> tuple[Int64, Int64, Int32]:
     """Return recv_ptr, recv_key and recv_node of Program; columns: rows of all traces; trace_ptr: int64[T+1]."""
     rows = np.flatnonzero(columns["kind"] == RECV)
     trace = _trace_of_row(trace_ptr)[rows]

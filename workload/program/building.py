@@ -24,7 +24,7 @@ from nadi.workload.program.choosing import CollectiveSettings, ScheduleChooser
 from nadi.workload.program.durations import ComputeModel, durations_ps
 from nadi.workload.program.memory_pool import lanes
 from nadi.workload.program.program import Program
-from nadi.workload.program.sends import SendColumns, Ways, channels_of
+from nadi.workload.program.sends import SendColumns, Ways
 from nadi.workload.trace_sets.groups import GroupTable, resolve
 from nadi.workload.trace_sets.trace_set import AS_WRITTEN, IDLE, Families, TraceView, own_traces
 
@@ -102,7 +102,7 @@ class SharedParts:
         self.distinct = _Distinct()
         self.schedules = ScheduleSet(settings.most_bytes)
         self.trees_of: dict[int, str] = {}
-        self.ways: Ways = {}
+        self.ways = Ways()
 
     def build(
         self,
@@ -124,7 +124,7 @@ class SharedParts:
         """Return the program of all NPUs; chooser: one of these groups, for those that are reduced in switches."""
         program = assemble(trace_of_npu, self.distinct.rows, groups, pack([]))
         uses = tuple(chooser.use(*group) for group in _in_network_groups(program, chooser, exchange))
-        return program._replace(in_network=uses, schedules=self.schedules.pack(), channels=channels_of(self.ways))
+        return program._replace(in_network=uses, schedules=self.schedules.pack(), channels=self.ways.channels())
 
     def chooser(self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None) -> ScheduleChooser:
         """Return the choice of schedules for groups of NPUs, without uneven all-to-alls."""
@@ -334,13 +334,10 @@ def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, running_npus: 
     if len(view.p2p_rows) == 0:
         return np.full(len(running_npus), distinct.number(rows))
     numbers = np.zeros(len(running_npus), np.int64)
-    if sends.are_plain:
-        patterns, pattern = np.zeros((1, 0), np.int64), np.zeros(len(running_npus), np.int64)
-    else:
-        patterns, pattern = sends.places(view, running_npus)
+    patterns, pattern = sends.patterns(view, running_npus)
     for number, places in enumerate(patterns):
         own = np.flatnonzero(pattern == number)
-        filled = rows if sends.are_plain else sends.fill(rows, view, places)
+        filled = sends.fill(rows, view, places)
         if view.example != AS_WRITTEN:
             filled.peer[view.p2p_rows] = view.p2p_peer - view.example
             numbers[own] = distinct.number(filled)

@@ -86,7 +86,9 @@ class Program(NamedTuple):
     node_schedule: Int32  # int32[N], schedule of the collective, -1 = ends at once
     node_collective: Int8  # int8[N], kind of a COLLECTIVE, a row of workload.KINDS; -1 = none, or an aggregator's part
     node_uneven: Mask  # bool[N], an all-to-all with split sizes
-    node_channel: Int32  # int32[N], row of channels of a SEND, -1 = it uses its port's line rate
+    # int32[N], row of channels of a SEND, or of its first part, -1 = it uses its port's line rate
+    node_channel: Int32
+    node_parts: Int8  # int8[N], messages that a SEND or RECV is divided into (workload.program.dividing), 1 = none
     node_priority: Int32  # int32[N], comm_priority of the trace; phases that wait for a dimension start by priority
     node_deps: Int32  # int32[N], number of parents
     child_ptr: Int64  # int64[N+1], pointers to the children of each node
@@ -109,6 +111,7 @@ class Program(NamedTuple):
     in_network: tuple[InNetworkGroup, ...] = ()  # Groups of all ranks that switches reduce; see aggregation.py
     channels: Channels = NO_CHANNELS  # Ways of messages between two NPUs on this rank
     jobs: FabricJobs | None = None  # Jobs that share the fabric; None = one job, whose ranks are the NPUs
+    whole_row: Int32 = np.zeros(0, np.int32)  # int32[N], row before sends were divided; empty = rows are as they were
 
     def peers(self, npu: NDArray[np.integer], difference: NDArray[np.integer]) -> NDArray[np.integer]:
         """Return the NPUs whose ranks are those of `npu` plus `difference`, within the same job."""

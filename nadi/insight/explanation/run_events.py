@@ -335,6 +335,12 @@ def shares_of_messages(run_events: RunEvents, sends: Int64) -> NDArray[np.float6
     return of_channel[run_events.program.node_channel[run_events.at[sends]]]
 
 
+def bytes_of_messages(run_events: RunEvents, ends: Int64) -> Int64:
+    """Return int64[k]: bytes of each message, or of its longest part over several NICs; ends: int64[k], nodes."""
+    at = run_events.at[ends]
+    return -(-run_events.program.node_bytes[at] // run_events.program.node_parts[at])
+
+
 def of_collectives(run_events: RunEvents, collective_nodes: Int64) -> tuple[Int64, Int64, Int64]:
     """Return group, schedule and size in bytes of the collectives of nodes, int64[k] each."""
     program, at, npu = run_events.program, run_events.at[collective_nodes], run_events.npu[collective_nodes]

@@ -157,7 +157,7 @@ class _Times:
             peer = program.peers(npu, program.node_peer[found.at[ends]])
             is_send = found.node_kind[ends] == SEND
             flows = {"src": np.where(is_send, npu, peer), "dst": np.where(is_send, peer, npu)}
-            flows |= {"group": np.full(len(ends), -1), "bytes": program.node_bytes[found.at[ends]]}
+            flows |= {"group": np.full(len(ends), -1), "bytes": events.bytes_of_messages(found, ends)}
             sends = np.where(is_send, ends, found.sender[ends])
             alone = ideal_ps(graph, settings, flows, events.shares_of_messages(found, sends))
             self.time_ps[ends] = np.where(alone > 0, alone, np.nan)

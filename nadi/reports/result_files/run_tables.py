@@ -21,6 +21,7 @@ from nadi.simulation import schemas
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.simulation.run_plan import FinishedRun
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
+from nadi.workload.program.dividing import divided
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory", "remote")
@@ -29,7 +30,7 @@ LANES = ("cpu", "compute", "memory", "remote")
 def write_flows(simulation: FinishedRun, folder: Path) -> None:
     """Write a row per message into a folder."""
     flows = simulation.results.flows
-    ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares_of(simulation.program, flows))
+    ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares_of(divided(simulation.program), flows))
     unknown = ideal == UNKNOWN
     more = {"ideal_ps": arrow_numbers(ideal, unknown), "slowdown": arrow_numbers(slowdown(ideal, flows), unknown)}
     if (jobs := simulation.program.jobs) is not None:

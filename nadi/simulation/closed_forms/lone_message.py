@@ -18,7 +18,8 @@ message into a part that grows with its size, on the slowest link, and the rest,
 short last packet. At message level the message model gives the time (pdes/fidelity).
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -206,32 +207,66 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
     """Return the times of messages between two NPUs, for runs and clocks of closed forms.
 
     The times are exact, except with cut-through switches, which use the formula of `train`. Such a message, if driven
-    at a share, takes longer by the extra time that its bytes need to leave.
+    at a share, takes longer by the extra time that its bytes need to leave. A message that is divided over NICs takes
+    as long as its parts on the slowest of them.
     """
-    model = settings.fidelity
-    times = np.zeros((3, len(keys.src)), np.int64)
     nvlink = is_nvlink(graph)
-    for i, (src, dst, size_bytes, shares) in enumerate(zip(*(column.tolist() for column in keys), strict=True)):
-        links, size = topologies.route(graph, src, dst), np.array([size_bytes])
-        (way,) = ways_of(graph, settings, [links])
-        inside = bool(nvlink[links[0]])
-        way = with_shares(way, settings, inside=inside, shares=shares)
-        formula = train(graph, links, size_bytes, settings)
-        hold_ps = left_ps = formula.serial_ps
-        if way[0].shares > 1:
-            left_ps = max(left_ps, float(_train_ps(way[:1], size, settings)[0]))
-            if not inside and settings.p2p_share < 1:  # else other messages may use the port beside this one
-                hold_ps = max(hold_ps, float(_times_ps(way[:1], size[:, None], settings)[0, 0]))
-        total_ps = round(formula.total_ps + left_ps - formula.serial_ps)
-        if not any(hop.cuts for hop in way):
-            total_ps = int(alone_ps(way, size, settings)[0]) + model.endpoint_delay_ps
-            if model.acknowledged:
-                total_ps += _answer_ps(graph, links, settings)
-        left_ps += model.send_latency_ps
-        if model.acknowledged:
-            left_ps = total_ps - model.endpoint_delay_ps
-        times[:, i] = round(hold_ps), round(left_ps), total_ps
+    times = np.zeros((3, len(keys.src)), np.int64)
+    for i, (src, dst, size_bytes, shares, parts) in enumerate(zip(*(column.tolist() for column in keys), strict=True)):
+        for port, port_bytes in _bytes_of_ports(graph, src, dst, size_bytes, parts):
+            links = topologies.route(graph, src, dst, functools.partial(_first_of, port=port))
+            inside = bool(nvlink[port])
+            own_ps = _message_ps(graph, settings, links, port_bytes, shares, inside=inside)
+            times[:, i] = np.maximum(times[:, i], own_ps)
     return MessageTimes(*times)
+
+
+def _first_of(equal_links: Sequence[int], *, port: int) -> int:
+    """Return the port if it is among links of equal cost, else the first of them."""
+    return port if port in equal_links else min(equal_links)
+
+
+def _bytes_of_ports(graph: Graph, src: int, dst: int, size_bytes: int, parts: int) -> list[tuple[int, int]]:
+    """Return the ports of an NPU that take a message's parts, one of those with equal rates, and what each sends."""
+    links = topologies.next_links(graph, src, dst)
+    if parts == 1:
+        return [(min(links), size_bytes)]
+    of_port, rate_bps = graph.port_shares[links].astype(np.int64), graph.link_rate_bps[links]
+    _, first = np.unique(np.stack([of_port, rate_bps]), axis=1, return_index=True)
+    return [(links[at], -(-size_bytes * int(of_port[at]) // int(of_port.sum()))) for at in first.tolist()]
+
+
+def _message_ps(
+    graph: Graph, settings: Settings, links: list[int], size_bytes: int, shares: float, *, inside: bool
+) -> tuple[int, int, int]:
+    """Return how long (ps) a message holds its port, and when its last byte has left and is there.
+
+    Args:
+        graph: The fabric.
+        settings: The settings of the network.
+        links: The path of the message, in order.
+        size_bytes: The payload of the message in bytes.
+        shares: The divisor of the port's rate that gives the rate of the message.
+        inside: Whether the first link is NVLink.
+    """
+    model, size = settings.fidelity, np.array([size_bytes])
+    (way,) = ways_of(graph, settings, [links])
+    way = with_shares(way, settings, inside=inside, shares=shares)
+    formula = train(graph, links, size_bytes, settings)
+    hold_ps = left_ps = formula.serial_ps
+    if way[0].shares > 1:
+        left_ps = max(left_ps, float(_train_ps(way[:1], size, settings)[0]))
+        if not inside and settings.p2p_share < 1:  # else other messages may use the port beside this one
+            hold_ps = max(hold_ps, float(_times_ps(way[:1], size[:, None], settings)[0, 0]))
+    total_ps = round(formula.total_ps + left_ps - formula.serial_ps)
+    if not any(hop.cuts for hop in way):
+        total_ps = int(alone_ps(way, size, settings)[0]) + model.endpoint_delay_ps
+        if model.acknowledged:
+            total_ps += _answer_ps(graph, links, settings)
+    left_ps += model.send_latency_ps
+    if model.acknowledged:
+        left_ps = total_ps - model.endpoint_delay_ps
+    return round(hold_ps), round(left_ps), total_ps
 
 
 def shares_of(program: Program, messages: Mapping[str, NDArray]) -> Float64:

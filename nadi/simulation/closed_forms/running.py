@@ -31,7 +31,7 @@ MAX_FLOWS = 1 << 22  # maximum number of messages of all NPUs together that resu
 _OF_SCHEDULE = ("members", "chunks", "relative", "launch_ps", "regions", "aggregators", "uneven")
 _OF_TRACE = (
     *("kind", "lane", "duration_ps", "bytes", "peer", "tag", "seq"),
-    *("group", "schedule", "collective", "uneven", "channel", "priority", "deps"),
+    *("group", "schedule", "collective", "uneven", "channel", "parts", "priority", "deps"),
 )
 
 

@@ -14,7 +14,7 @@ from nadi.energy.bill import PortUse, port_uses
 from nadi.pdes import Settings
 from nadi.pdes.arrays import Int64
 from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
-from nadi.simulation.wiring.in_network import with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.topologies import Graph, TableRouting
 from nadi.workload import Program
 from nadi.workload.program.traffic import sample
@@ -36,7 +36,7 @@ def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByP
     An acknowledgement counts on the path of its packet, because on the way back it passes the same number of ports of
     each kind.
     """
-    fabric, running, _ = with_reducers(graph, program)
+    fabric, running, _ = engine_inputs(graph, program)
     pairs = sample(running, _MAX_PAIRS)
     messages = np.maximum(pairs.messages, 1)
     packets = messages * np.maximum(-(-pairs.bytes // (messages * settings.mtu_bytes)), 1)

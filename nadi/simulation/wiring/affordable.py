@@ -19,8 +19,8 @@ from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import GIB
 from nadi.launching.world import RankGather
 from nadi.pdes import Settings, may_replay
+from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.simulation.wiring.flow_traffic import of_packets
-from nadi.simulation.wiring.in_network import with_reducers
 from nadi.topologies import NVSWITCH, Graph, path_links
 from nadi.workload import Program
 from nadi.workload.node_kinds import SEND
@@ -67,7 +67,7 @@ class Estimate(NamedTuple):
 
 def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     """Return the work of a program on a fabric, on a rank that of its NPUs; without losses and detours."""
-    fabric, running, _ = with_reducers(graph, program)
+    fabric, running, _ = engine_inputs(graph, program)
     sampled = sample(running, MAX_PAIRS)
     messages = np.maximum(sampled.messages, 1)
     model = settings.fidelity.model
@@ -190,7 +190,7 @@ def check_counters(graph: Graph, program: Program, own_work: Estimate) -> None:
     """Refuse a run in which the NPUs of this process would send more bytes over a link than its counter holds."""
     if own_work.wire_bytes <= MAX_BYTES:
         return
-    fabric, running, _ = with_reducers(graph, program)
+    fabric, running, _ = engine_inputs(graph, program)
     sent = traffic(running)
     share = own_work.wire_bytes / max(float(sent.bytes.sum()), 1.0)
     of_link = partition.link_loads(fabric, sent.src, sent.dst, sent.bytes * share)

@@ -19,7 +19,7 @@ from nadi.pdes import Settings
 from nadi.pdes.wire import FLIT_BYTES
 from nadi.simulation.schemas import LINKS
 from nadi.simulation.wiring.earlier_run import read_summary, read_table
-from nadi.simulation.wiring.in_network import folded_weights, with_reducers
+from nadi.simulation.wiring.engine_inputs import engine_inputs, folded_weights
 from nadi.simulation.wiring.reading import LoadedWorkload
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload import Program
@@ -58,7 +58,7 @@ Reader = Callable[[NDArray[np.bool_] | None, Exchange], LoadedWorkload]
 
 def traffic_load(graph: Graph, program: Program, settings: Settings, ranks: RankGather = ALONE) -> Load:
     """Return the load of a program's (on ranks: all programs') traffic with packets and headers of `settings`."""
-    fabric, running, _ = with_reducers(graph, program, counts_reducers=ranks.rank == 0)
+    fabric, running, _ = engine_inputs(graph, program, counts_reducers=ranks.rank == 0)
     sent = merge(ranks.exchange(traffic(running)))
     weights = partition.expected(fabric, *sent, mtu_bytes=settings.mtu_bytes)
     weights = folded_weights(weights, graph, program)

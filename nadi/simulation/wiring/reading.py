@@ -131,13 +131,18 @@ def _work_of(config: RunConfig, graph: Graph, traces: TraceSet, exchange: Exchan
     """Return the work of the traces of one job."""
     named = config.workload.groups or (config.workload.traces and workload.groups_of(config.workload.traces))
     serves = any(exchange(any(names_requests(trace) for trace in traces.traces)))
+    # A message stays whole without a library that divides it, on a queue pair of its own, and where an NPU has one
+    # mover for all messages, or sends one at a time.
+    network = config.network
+    divides = config.workload.traffic is None and not config.system.one_at_a_time
+    divides &= network.queue_pairs == "pair" and network.p2p_share == 1
     return WorkOfRanks(
         traces.traces,
         traces.trace_of_npu,
         traces.npus,
         read_groups(named) if named else {},
         compute_model(config, serves=serves),
-        replace(collective_settings(config, graph, force=force), copied=traces.copied),
+        replace(collective_settings(config, graph, force=force), copied=traces.copied, divides_sends=divides),
         traces.example_npu,
         traces.families,
     )

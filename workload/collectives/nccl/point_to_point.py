@@ -87,9 +87,13 @@ class MessageTransport(NamedTuple):
         shares = self.shares(shape, between_hosts=between_hosts)
         return Lane(latency_ps=wait_ps, wire=self.transport.wire, connection=self.connection, shares=shares)
 
-    def shares(self, shape: GroupShape, *, between_hosts: bool) -> float:
-        """Return the divisor of the port's rate that gives the message's rate; 1 = a whole port."""
-        port = 1 / max(1, len(shape.nic_shares)) if between_hosts else NVLINK_PAYLOAD
+    def shares(self, shape: GroupShape, *, between_hosts: bool, is_divided: bool = False) -> float:
+        """Return the divisor of the port's rate that gives the message's rate; 1 = a whole port.
+
+        is_divided: whether the message goes over all NICs, each at that share of its rate, or else over one of them.
+        """
+        nics = 1 if is_divided else max(1, len(shape.nic_shares))
+        port = 1 / nics if between_hosts else NVLINK_PAYLOAD
         line_gb_per_s = shape.lines_bps[between_hosts] / 8e9 * port
         return max(1.0, line_gb_per_s / self.gb_per_s)
 

@@ -47,9 +47,9 @@ def network(cluster_name: str, num_gpus: int) -> Network:
 
         @cache
         def message_ps(size: int) -> float:
-            wire_bytes, wait_ps, shares = sends.alone(first, beside, size)
-            src, dst, sizes = (np.array([number], np.int64) for number in (first, beside, wire_bytes))
-            return wait_ps + float(costs.of_messages(MessageKeys(src, dst, sizes, np.array([shares]))).total_ps[0])
+            sent = sends.alone(first, beside, size)
+            columns = (np.array([value]) for value in (first, beside, sent.wire_bytes, sent.shares, sent.parts))
+            return sent.wait_ps + float(costs.of_messages(MessageKeys(*columns)).total_ps[0])
 
         return Link(collective_ps, message_ps)
 

@@ -31,6 +31,7 @@ class MessageKeys(NamedTuple):
     bytes: Int64  # int64[M], payload in bytes
     # float64[M], divisor of the port's line rate: the NPU drives the message at line rate / shares; 1 = line rate
     shares: Float64
+    parts: Int64  # int64[M], messages that it is divided into over the sender's NICs, 1 = it is whole
 
 
 class FoldedProgram(NamedTuple):
@@ -175,7 +176,7 @@ def _sends(
     trace_sends = np.searchsorted(all_sends, program.trace_ptr)
     send_ptr = offsets(np.diff(trace_sends)[program.trace_of_npu[classes.example]])
     total = int(send_ptr[-1])
-    pair, size, channel = (np.zeros(total, np.int64) for _ in range(3))
+    pair, size, channel, parts = (np.zeros(total, np.int64) for _ in range(4))
     to, to_row = np.zeros(total, np.int32), np.zeros(total, np.int32)
     for c in np.flatnonzero(np.diff(send_ptr)).tolist():
         npu = int(classes.example[c])
@@ -188,11 +189,12 @@ def _sends(
         pair[own] = known.start + np.searchsorted(pairs.distance[known], distance)
         size[own] = program.node_bytes[rows]
         channel[own] = program.node_channel[rows]
+        parts[own] = program.node_parts[rows]
         to[own] = classes.class_of_npu[peer]
         to_row[own] = _receives(program, rows, program.trace_of_npu[peer])
-    unlike, at, index = _unlike(np.stack([pair_likeness[pair], size, channel], axis=1))
+    unlike, at, index = _unlike(np.stack([pair_likeness[pair], size, channel, parts], axis=1))
     shares = np.append(program.channels.shares, 1.0)  # the last row is that of -1
-    messages = MessageKeys(pairs.npu[pair[at]], pairs.peer[pair[at]], unlike[:, 1], shares[unlike[:, 2]])
+    messages = MessageKeys(pairs.npu[pair[at]], pairs.peer[pair[at]], unlike[:, 1], shares[unlike[:, 2]], unlike[:, 3])
     line = np.where(channel >= 0, _numbers(pair * (len(shares) + 1) + channel), -1)
     line[channel >= 0] = _numbers(line[channel >= 0])
     ports = np.zeros(len(classes.example), np.int64)

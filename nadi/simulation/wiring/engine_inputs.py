@@ -1,4 +1,8 @@
-"""Reductions in switches: the engine gets a fabric and a program with aggregators, and results name switches again."""
+"""From a fabric and a program of traces to those that the engine runs, and from its results back to the traces.
+
+The engine gets an aggregator as a further NPU behind each switch that reduces, and a row for each part of a message
+that is divided over NICs. Results name switches and whole rows again.
+"""
 
 from dataclasses import replace
 
@@ -10,28 +14,41 @@ from nadi.partition import TrafficWeights
 from nadi.topologies import Graph
 from nadi.topologies.endpoints import folded, with_aggregators, with_aggregators_of
 from nadi.workload import Program
+from nadi.workload.program.dividing import divided, joined
 from nadi.workload.program.jobs import extended, switches_of
 
 
-def with_reducers(
+def engine_inputs(
     graph: Graph, program: Program, owner: NDArray[np.int32] | None = None, *, counts_reducers: bool = True
 ) -> tuple[Graph, Program, NDArray[np.int32] | None]:
-    """Return the inputs of the engine, with an aggregator behind each switch that reduces; unchanged if none does.
+    """Return the inputs of the engine, with aggregators and divided sends; unchanged if there are none.
 
     `owner` is int32[nodes], the LP of each node; None = there is one LP. `counts_reducers`: the aggregators' traces are
     included, which only one of several ranks should do.
     """
     switches = switches_of(program)
     if not switches:
-        return graph, program, owner
+        return graph, divided(program), owner
     if program.npus != graph.npus:
         raise pdes.RunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}; aggregators come after all")
     owners = None if owner is None else with_aggregators_of(owner, graph, switches)
-    return with_aggregators(graph, switches), extended(program, is_acting=counts_reducers), owners
+    return with_aggregators(graph, switches), divided(extended(program, is_acting=counts_reducers)), owners
 
 
-def without_reducers(results: pdes.Results, graph: Graph, program: Program) -> pdes.Results:
-    """Return results without the links and trace rows of aggregators, whose messages are those of their switches."""
+def results_of_traces(results: pdes.Results, graph: Graph, program: Program) -> pdes.Results:
+    """Return results by the rows of traces, of which a divided send is one, without aggregators.
+
+    Messages of aggregators are those of their switches; each part of a divided send stays a message.
+    """
+    results = _without_aggregators(results, graph, program)
+    if program.node_parts.max(initial=1) == 1:
+        return results
+    ptr, start_ps, finish_ps = joined(program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps)
+    return replace(results, npu_node_ptr=ptr, node_start_ps=start_ps, node_finish_ps=finish_ps)
+
+
+def _without_aggregators(results: pdes.Results, graph: Graph, program: Program) -> pdes.Results:
+    """Return results without the links and trace rows of aggregators."""
     if len(results.npu_node_ptr) == graph.npus + 1:
         return results
     rows = int(results.npu_node_ptr[graph.npus])
