@@ -26,7 +26,6 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.compilation import compile_plays
 from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.fidelities import network_settings
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.run_plan import Roofline, RunPlan
 from nadi.simulation.wiring import affordable, work_counts
@@ -35,7 +34,7 @@ from nadi.simulation.wiring.fault_schedule import check_supported, schedule, wit
 from nadi.simulation.wiring.flow_traffic import with_flows
 from nadi.simulation.wiring.freed_memory import return_freed_memory
 from nadi.simulation.wiring.partitioning import Division, Load, measured_load, place, traffic_load
-from nadi.simulation.wiring.reading import LoadedWorkload, built_fabric, collective_settings, interference, read_work
+from nadi.simulation.wiring.reading import LoadedWorkload, WorkReader
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings
 from nadi.workload.generators.point_to_point import flow_lists
@@ -138,14 +137,11 @@ def _inputs(config: RunConfig, workers: Workers, *, force: bool, keeps_flows: bo
     `force`: allow plans that need more memory than is free; `keeps_flows`: results may have a row per message.
     """
     network, engine, traffic = config.network, config.engine, config.workload.traffic
-    graph = built_fabric(config)
-    record_flows = keeps_flows and config.output.flows != "none"
-    settings = network_settings(network, config.system, seed=engine.seed, record_flows=record_flows)
-    division = Division(engine.partitioner, engine.weights, settings)
-    read = functools.partial(read_work, config, graph, force=force)
-    work, owner, note = place(read, graph, workers, division)
+    reader = WorkReader.of(config, workers.ranks.exchange, force=force)
+    graph, settings = reader.graph, reader.settings(record_flows=keeps_flows and config.output.flows != "none")
+    work, owner, note = place(reader.work, graph, workers, Division(engine.partitioner, engine.weights, settings))
     return_freed_memory()
-    slowdown, job_slowdowns = interference(config, graph, work)
+    slowdown, job_slowdowns = reader.interference(work)
     if slowdown is not None:
         config = config.decided(system={"compute_slowdown": slowdown})
     sample_ps = _sample_ps(config, graph, settings)
@@ -323,17 +319,6 @@ def _again(config: RunConfig, *, workers: Workers, force: bool) -> "functools.pa
     return functools.partial(resolve, config, workers.ranks, force=force, has_folder=False)
 
 
-def settings_on(graph: Graph, config: RunConfig, *, records: bool = True) -> pdes.Settings:
-    """Return the engine's settings of a configuration's network on a fabric, whatever its NPUs do there.
-
-    `records`: whether results have rows of trace nodes and messages.
-    """
-    named = network_settings(
-        config.network, config.system, seed=config.engine.seed, record_nodes=records, record_flows=records
-    )
-    return fabric.fitted(graph, named)
-
-
 class TimedFabric(NamedTuple):
     """A fabric with its network, on which nothing runs yet."""
 
@@ -352,15 +337,16 @@ def idle_fabric(config: RunConfig, seed: int, *, force: bool) -> TimedFabric:
         found = f'[network] nvlink: found "{config.network.nvlink}"'
         raise ConfigError(f"{found}, which every row contains anyway; expected another")
     affordable.check_fabric(config.topology.source(), force=force)
-    graph, model = built_fabric(config), config.network.model
+    model = config.network.model
     by_packets = {} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
-    settings = settings_on(graph, config.decided(engine={"seed": seed}, network=by_packets), records=False)
-    said = [*graph.remarks, *filter(None, [without_effect(config).sentence()])]
+    reader = WorkReader.of(config.decided(engine={"seed": seed}, network=by_packets), force=force)
+    settings = reader.fitted_settings(records=False)
+    said = [*reader.graph.remarks, *filter(None, [without_effect(config).sentence()])]
     return TimedFabric(
         keys={name: getattr(config, name).model_dump(mode="json") for name in ("network", "system")},
-        graph=graph,
+        graph=reader.graph,
         settings=settings,
-        collectives=collective_settings(config, graph, force=force),
+        collectives=reader.collective_settings(),
         simulates=model.has_links,
         overload=model.hooks_with(config.network.own_keys).overload,
         remarks=said,
@@ -379,11 +365,11 @@ def partition_inputs(config: RunConfig, weights: Path | None, *, force: bool) ->
             f"expected {pdes.fidelity.quoted(lambda model: model.several_workers)}"
         )
     affordable.check_fabric(config.topology.source(), force=force)
-    graph = built_fabric(config)
-    division = Division(config.engine.partitioner, config.engine.weights, network_settings(network))
+    reader = WorkReader.of(config, force=force)
+    graph, division = reader.graph, Division(config.engine.partitioner, config.engine.weights, reader.settings())
     if weights is not None:
         return graph, measured_load(weights, graph), division
-    return graph, traffic_load(graph, read_work(config, graph, force=force).program, division.settings), division
+    return graph, traffic_load(graph, reader.work().program, division.settings), division
 
 
 def check_job(
