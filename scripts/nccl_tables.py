@@ -51,7 +51,7 @@ class NcclTable(NamedTuple):
     def predicted_us(self) -> Iterator[float]:
         """Yield Nadi's times in microseconds by closed form, in the order of `KINDS` and `SIZES`."""
         config = collective_config(f"{self.machine}:npus={self.gpus}", [])
-        reader = WorkReader.of(config)
+        reader = WorkReader.of(config, force=True)
         graph, collectives, settings = reader.graph, reader.collective_settings(), reader.fitted_settings(records=False)
         for kind in KINDS:
             case = CollectiveCase(kind, None, collectives)

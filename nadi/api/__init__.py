@@ -330,7 +330,7 @@ def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **
     from nadi.simulation.wiring.reading import WorkReader
 
     sections, _ = with_topology({"workload": {"traces": "."}, "network": network}, topology)
-    reader = WorkReader.of(load_config(None, sections=sections))
+    reader = WorkReader.of(load_config(None, sections=sections), force=True)
     return opened(reader.graph, reader.fitted_settings())
 
 

@@ -121,11 +121,12 @@ def _executed(
 ) -> "tuple[FinishedRun, CheckpointFolder | None, dict[CollectiveKey, ClosedForm]]":
     """Resolve and execute a request; return the run, its checkpoints, and closed forms that partial results know."""
     from nadi.reports.result_files.partial import PartialResults
-    from nadi.simulation.resolving import resolve
+    from nadi.simulation.resolving import Resolver
     from nadi.simulation.run import execute
 
     config, resumes = request.config, request.resumed_from is not None
-    plan = resolve(config, ranks, shown, force=force, has_folder=request.folder is not None, resumes=resumes)
+    resolver = Resolver(config, ranks, force=force)
+    plan = resolver.plan(shown, has_folder=request.folder is not None, resumes=resumes)
     for remark in plan.remarks if ranks.rank == 0 else ():
         shown.warn(remark)
     if not plan.identity or request.folder is None:

@@ -11,7 +11,7 @@ from nadi import pdes
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.launching.progress import NoProgress
-from nadi.simulation.resolving import resolve
+from nadi.simulation.resolving import Resolver
 from nadi.simulation.run import execute
 from nadi.simulation.run_plan import RunPlan
 from tests.features.restarting import after, often
@@ -53,7 +53,7 @@ def test_a_plan_is_immutable_and_runs_again(fidelity):
     config = load_config(
         None, sections={"workload": WORK, "topology": {"spec": FABRIC}, "network": {"fidelity": fidelity}}
     )
-    plan = resolve(config)
+    plan = Resolver(config).plan()
     before = {field.name: getattr(plan, field.name) for field in nonempty(fields(RunPlan))}
     first, again = (execute(plan, NoProgress()).results.digest for _ in range(2))
     assert first == again

@@ -56,7 +56,7 @@ def slurm(
     from nadi.launching import slurm as batch
     from nadi.launching.launcher import check_installed
     from nadi.launching.progress import progress
-    from nadi.simulation.resolving import check_job, outputs
+    from nadi.simulation.resolving import Resolver, outputs
     from nadi.simulation.wiring.affordable import JobCost, NodeLimits
 
     if dry_run and (submit or script):
@@ -89,7 +89,7 @@ def slurm(
     check_installed(job.ranks)
     limits = NodeLimits(batch.memory_bytes(mem), force)
     with progress(quiet=quiet) as shown:
-        costs = [check_job(config, nodes, ranks_per_node, threads, shown, limits) for config in configs]
+        costs = [Resolver(one, force=force).job_cost(nodes, ranks_per_node, threads, shown, limits) for one in configs]
     largest = JobCost(max(cost.wall_s for cost in costs), max(cost.memory_bytes for cost in costs))
     job = replace(job, time=time or largest.time_limit, memory=mem or largest.memory_limit)
     text = batch.render(job)

@@ -19,7 +19,7 @@ from nadi.inputs.units import BITS_PER_BYTE
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.trace_decoding import use_compiled_decoder
-from nadi.simulation.wiring.affordable import schedule_bytes
+from nadi.simulation.wiring.affordable import check_fabric, schedule_bytes
 from nadi.simulation.wiring.placement import placements
 from nadi.simulation.wiring.traffic import traffic_traces
 from nadi.topologies import Graph, TopologyError
@@ -102,13 +102,16 @@ class WorkReader:
     config: RunConfig
     graph: Graph  # fabric; with `remote = "node"` its last endpoints are the memories of its hosts
     exchange: Exchange = alone  # function by which ranks, which each read their own NPUs' work, exchange objects
-    force: bool = False  # whether to build plans of collectives that need more memory than is free, too
+    force: bool = False  # whether to build what needs more memory than is free, too
 
     @classmethod
     def of(cls, config: RunConfig, exchange: Exchange = alone, *, force: bool = False) -> Self:
-        """Return the reader of a configuration, whose fabric is built."""
-        given = config.topology.graph
-        graph = given if isinstance(given, Graph) else topologies.build(config.topology.source())
+        """Return the reader of a configuration, whose fabric is built; `force`: even if it takes too much memory."""
+        graph = config.topology.graph
+        if not isinstance(graph, Graph):
+            source = config.topology.source()
+            check_fabric(source, force=force)
+            graph = topologies.build(source)
         try:
             graph = with_host_memories(graph) if config.memory.remote == "node" else graph
         except TopologyError as error:
