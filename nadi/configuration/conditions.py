@@ -12,7 +12,8 @@ from nadi import pdes
 from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
 
 if TYPE_CHECKING:
-    from nadi.configuration.sections import NetworkSection, RunConfig
+    from nadi.configuration.run_config import RunConfig
+    from nadi.configuration.sections import NetworkSection
 
 FABRIC_KEYS = (*(setting.key for setting in settings_of(SharedBuffer)), "p2p_class")
 """Keys that only switches with shared buffers have."""

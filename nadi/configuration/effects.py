@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from nadi import pdes
 from nadi.configuration.conditions import UNKNOWN, Condition, DurationSources, EffectContext, Needs, needs, takes
 from nadi.configuration.jobs import JobSection
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import (
     ComputeSection,
     EnergySection,
@@ -20,7 +21,6 @@ from nadi.configuration.sections import (
     MemorySection,
     NetworkSection,
     OutputSection,
-    RunConfig,
     SystemSection,
     TopologySection,
 )

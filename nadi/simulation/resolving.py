@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from nadi import pdes
 from nadi.configuration.effects import without_effect
-from nadi.configuration.from_model import model_and_plan, remarks, serving_and_requests, training
-from nadi.configuration.input_files import InputFiles, changed_paths, files_read
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.input_files import InputFiles, files_read
+from nadi.configuration.run_config import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_BYTE_AT_1_BPS, format_time
 from nadi.launching.progress import NoProgress, Progress
@@ -40,21 +39,6 @@ from nadi.workload import CollectiveSettings
 from nadi.workload.generators.point_to_point import flow_lists
 
 
-class Outputs(NamedTuple):
-    """What a configuration says about results."""
-
-    folder: Path | None  # folder of the results; None = not named
-    has_page: bool  # whether the folder gets report.html
-    checkpoint_s: float  # wall time between two checkpoints in seconds, 0 = none
-    can_save: bool  # whether the network's model can save its state
-
-
-def outputs(config: RunConfig) -> Outputs:
-    """Return what a configuration says about results, before its run is resolved."""
-    output, model = config.output, config.network.model
-    return Outputs(output.dir, output.report, config.engine.checkpoint, model.has_links)
-
-
 class TimedFabric(NamedTuple):
     """A fabric with its network, on which nothing runs yet."""
 
@@ -79,7 +63,7 @@ class _Inputs(NamedTuple):
 
     def identity(self, files: Sequence[InputFiles]) -> dict[str, Any]:
         """Return what must be equal where a run continues from a checkpoint: sources, keys that matter, and files."""
-        moved = changed_paths(self.config, lambda path: Path(path).name)  # folders may have moved
+        moved = self.config.with_paths(lambda path: Path(path).name)  # folders may have moved
         # a file of a network model is read where it lies
         sections = moved.decided(network={"fidelity": self.config.network.fidelity}).settled()
         sections["network"]["fidelity"] = moved.network.fidelity
@@ -273,7 +257,7 @@ class Resolver:
         from nadi.workload.generators.training.generator import NODE_BYTES, nodes_at_most
 
         for single in self.config.single_jobs():
-            served, trained = serving_and_requests(single), model_and_plan(single)
+            served, trained = single.serving_and_requests(), single.model_and_plan()
             if served is not None:
                 from nadi.workload.generators.inference.generator import nodes_at_least
 
@@ -366,16 +350,16 @@ class Resolver:
             expected=expected,
             closed_form=closed_form,
             files=files,
-            training=training(config),
+            training=config.training(),
             roofline=roofline if compute.model == "roofline" else None,
             flow_names=config.network.flows,
             keeps_nodes=output.nodes == "all",
             checkpoint_s=config.engine.checkpoint,
             identity=identity,
-            remarks=remarks(config),
+            remarks=config.remarks(),
             warning=without_effect(config).sentence(),
             warnings=[
-                *remarks(config, graph.npus - len(work.memories)),
+                *config.remarks(graph.npus - len(work.memories)),
                 *graph.remarks,
                 *(text for file in filter(None, flow_files) for text in flow_lists.remarks(file)),
                 *filter(None, [work_counts.remote_tensors(counts)]),

@@ -7,8 +7,9 @@ import tomllib
 import pytest
 
 from nadi import pdes, topologies
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import collective_config, load_config
-from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection
+from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import NetworkSection, RunConfig
+from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import parse_flops
 from nadi.pdes.build.fabric import rto_ps

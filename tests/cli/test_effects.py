@@ -6,8 +6,8 @@ import pytest
 
 from nadi import et, topologies
 from nadi.configuration.effects import CONDITIONS, keys_without_effect, without_effect
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities import network_settings
 from tests.cli.test_input_files import sections_of

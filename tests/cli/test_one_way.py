@@ -8,8 +8,8 @@ import pytest
 
 import nadi as package
 from nadi import pdes
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import RunConfig
 from nadi.launching.progress import NoProgress
 from nadi.simulation.resolving import Resolver
 from nadi.simulation.run import execute
@@ -20,7 +20,6 @@ from tests.nonempty import nonempty
 READERS = {
     "nadi/configuration/conditions.py",
     "nadi/configuration/effects.py",
-    "nadi/configuration/from_model.py",
     "nadi/simulation/resolving.py",
     "nadi/simulation/wiring/reading.py",
 }

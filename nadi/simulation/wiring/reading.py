@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import pdes, topologies, workload
-from nadi.configuration.from_model import Training, on_npus, trace_set, training
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.run_config import RunConfig, Training
 from nadi.errors import ConfigError
 from nadi.et import TraceError, TraceTable, read_groups
 from nadi.inputs.arrays import Int32
@@ -19,7 +18,7 @@ from nadi.inputs.units import BITS_PER_BYTE
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.trace_decoding import use_compiled_decoder
-from nadi.simulation.wiring.affordable import check_fabric, schedule_bytes
+from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.placement import placements
 from nadi.simulation.wiring.traffic import traffic_traces
 from nadi.topologies import Graph, TopologyError
@@ -110,7 +109,7 @@ class WorkReader:
         graph = config.topology.graph
         if not isinstance(graph, Graph):
             source = config.topology.source()
-            check_fabric(source, force=force)
+            affordable.check_fabric(source, force=force)
             graph = topologies.build(source)
         try:
             graph = with_host_memories(graph) if config.memory.remote == "node" else graph
@@ -130,7 +129,7 @@ class WorkReader:
         graph, memories = self.graph, self._memories()
         hosts = len(memories) if self.config.memory.remote == "node" else 0  # they come after the NPUs that have traces
         own = None if own_npus is None else own_npus[: graph.npus - hosts]
-        traces = self._traces(np.arange(graph.npus - hosts, dtype=np.int32), own)
+        traces = self.traces(np.arange(graph.npus - hosts, dtype=np.int32), own)
         if memories:
             traces = with_memory_nodes(_with_idle(traces, hosts, own_npus), memories, graph.host, self.exchange)
         work = self._work_of(traces)
@@ -158,14 +157,13 @@ class WorkReader:
         traces: list[TraceTable] = []
         frameworks: list[str] = []
         works: list[WorkOfRanks] = []
-        for single, section, places in zip(
-            config.single_jobs(), config.jobs, placements(config.jobs, graph), strict=True
-        ):
+        placed = placements(config.jobs, graph)
+        for single, section, places in zip(config.single_jobs(), config.jobs, placed, strict=True):
             is_own = np.any([is_here[npus] for npus in places], axis=0)  # of any copy
             alone_there = replace(self, config=single)
             try:
-                ranks = repeated(alone_there._traces(places[0], is_own), section.iterations)  # noqa: SLF001 - own class
-                works.append(alone_there._work_of(ranks))  # noqa: SLF001
+                ranks = repeated(alone_there.traces(places[0], is_own), section.iterations)
+                works.append(alone_there._work_of(ranks))  # noqa: SLF001 - of this class
             except (ConfigError, WorkloadError, TraceError) as error:
                 raise ConfigError(f'job "{section.name}": {error}') from None
             for name, begin_ps, npus in zip(section.names, section.begins_ps, places, strict=True):
@@ -175,7 +173,7 @@ class WorkReader:
                 trace_of_npu[npus] = np.where(trace_of_rank >= 0, trace_of_rank + len(traces), trace_of_rank)
             traces += ranks.traces
             frameworks.append(ranks.framework)
-            kinds += [JobWork(section.traffic is not None, training(single, section.iterations))] * section.repeat
+            kinds += [JobWork(section.traffic is not None, single.training(section.iterations))] * section.repeat
         program = build_jobs(jobs, graph, is_here, exchange)
         copied = frozenset[str]().union(*(work.settings.copied for work in works))
         operators = _operator_sources(works, exchange)
@@ -200,21 +198,26 @@ class WorkReader:
             traces.families,
         )
 
-    def _traces(self, npus: Int32, own_npus: NDArray[np.bool_] | None) -> TraceSet:
+    def traces(self, npus: Int32, own_npus: NDArray[np.bool_] | None) -> TraceSet:
         """Return traces of files, of messages without a model, or of the run file's model.
 
         npus: int32[ranks], NPU of each rank; own_npus: bool[ranks], whether it belongs to this rank of MPI, None = all
         do.
         """
         section, count = self.config.workload, len(npus)
+        if section.traces is not None:
+            return workload.load_set(section.traces, count, strict=section.strict, own=own_npus, exchange=self.exchange)
         if section.trace_set is not None:
-            return _given(section.trace_set, count, own_npus)
-        if section.traffic is not None:
-            return on_npus(traffic_traces(section.traffic, self.graph, npus, force=self.force), count, own_npus)
-        if section.traces is None:
-            return trace_set(self.config, count, own_npus)
-        strict = section.strict
-        return workload.load_set(section.traces, count, strict=strict, own=own_npus, exchange=self.exchange)
+            traces = _given(section.trace_set, count)
+        elif section.traffic is not None:
+            traces = traffic_traces(section.traffic, self.graph, npus, force=self.force)
+        else:
+            traces = self.config.generated_traces(count)
+        trace_of_npu = np.full(count, IDLE, np.int32)
+        trace_of_npu[: traces.npus] = traces.trace_of_npu
+        if own_npus is not None:
+            trace_of_npu[~own_npus] = ELSEWHERE
+        return replace(traces, trace_of_npu=trace_of_npu)
 
     def settings(self, *, record_nodes: bool = True, record_flows: bool = True) -> pdes.Settings:
         """Return the engine's settings of the network, whatever the NPUs do; refuse contradictory values."""
@@ -236,7 +239,7 @@ class WorkReader:
             dataset_splits=system.dataset_splits,
             chains=system.phases_per_dimension or 1,
             dimension_order=system.dimension_order,
-            most_bytes=schedule_bytes(force=self.force),
+            most_bytes=affordable.schedule_bytes(force=self.force),
         )
 
     def compute_model(self, *, serves: bool) -> ComputeModel:
@@ -325,8 +328,8 @@ def _with_idle(traces: TraceSet, count: int, is_own_npu: NDArray[np.bool_] | Non
     return replace(traces, trace_of_npu=np.concatenate([traces.trace_of_npu, rest])) if count else traces
 
 
-def _given(traces: TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> TraceSet:
-    """Return traces that Python gave, for a fabric with `num_npus` NPUs, of which this rank's are marked.
+def _given(traces: TraceSet | str, num_npus: int) -> TraceSet:
+    """Return traces that Python gave; refuse those of more NPUs than the fabric has.
 
     A text stands for the traces in a process that did not get them, as one that reads the run's results.
     """
@@ -336,7 +339,7 @@ def _given(traces: TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] 
         raise ConfigError(
             f"[workload] trace_set: traces of {traces.npus} NPUs; expected at most {num_npus}, as the fabric has"
         )
-    return on_npus(traces, num_npus, is_own_npu)
+    return traces
 
 
 def _bytes_per_s(bandwidth_bps: int | None) -> float | None:
