@@ -30,11 +30,12 @@ class DurationSources(NamedTuple):
 UNKNOWN = DurationSources(1, 1, 1)  # sources for traces that are not read yet: they may have all of them
 
 
-class EffectContext(NamedTuple):
+@dataclass(frozen=True)
+class EffectContext:
     """A run and the sources of its times, as the input of conditions."""
 
     config: "RunConfig"  # settled configuration of the run
-    times: DurationSources  # sources of the times of its nodes
+    times: DurationSources = UNKNOWN  # sources of the times of its nodes
 
     @property
     def network(self) -> "NetworkSection":

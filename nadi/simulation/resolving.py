@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import pdes
-from nadi.configuration.effects import without_effect
+from nadi.configuration.effects import Effects
 from nadi.configuration.input_files import InputFiles, files_read
 from nadi.configuration.run_config import RunConfig
 from nadi.errors import ConfigError
@@ -218,7 +218,7 @@ class Resolver:
         by_seed = self.config.decided(engine={"seed": seed}, network=by_packets)
         reader = WorkReader.of(by_seed, force=self.force)
         settings = reader.fitted_settings(records=False)
-        said = [*reader.graph.remarks, *filter(None, [without_effect(self.config).sentence()])]
+        said = [*reader.graph.remarks, *filter(None, [Effects(self.config).without().sentence()])]
         return TimedFabric(
             keys={name: getattr(self.config, name).model_dump(mode="json") for name in ("network", "system")},
             graph=reader.graph,
@@ -357,14 +357,14 @@ class Resolver:
             checkpoint_s=config.engine.checkpoint,
             identity=identity,
             remarks=config.remarks(),
-            warning=without_effect(config).sentence(),
+            warning=Effects(config).without().sentence(),
             warnings=[
                 *config.remarks(graph.npus - len(work.memories)),
                 *graph.remarks,
                 *(text for file in filter(None, flow_files) for text in flow_lists.remarks(file)),
                 *filter(None, [work_counts.remote_tensors(counts)]),
             ],
-            without_effect=without_effect(config, counts.times, graph, settings.faults),
+            without_effect=Effects(config, counts.times, graph, settings.faults).without(),
             if_no_time=work_counts.why_no_time(counts, work, compute.model, str(config.workload.traces or "")),
             without_faults=self._compared(config.without_faults()) if output.without_faults and config.faults else None,
             alone=[self._compared(alone) for alone in inputs.jobs_alone()] if output.alone else [],
