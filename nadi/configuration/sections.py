@@ -3,7 +3,6 @@
 Each section is a model, and its fields are the keys. Values carry units as people write them.
 """
 
-from collections.abc import Container
 from typing import Annotated, Any, Literal, Optional, Self
 
 from pydantic import (
@@ -126,16 +125,6 @@ def _engine(key: str, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Fie
 def _engine_if(key: str, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
     """Return the field of an engine setting that some networks lack; its value is None on those."""
     return Field(None, description=SETTINGS[key].doc, **limits)
-
-
-def engine_settings(owner: type, section: Section, keys: Container[str] | None = None) -> dict[str, Any]:
-    """Return the settings of an engine class that a section sets, by name; "auto" leaves the engine's default.
-
-    `keys`: Keys of the section that have an effect; None = all.
-    """
-    given = [each for each in settings_of(owner) if each.is_given and (keys is None or each.key in keys)]
-    values = {setting.name: getattr(section, setting.key, None) for setting in given}
-    return {name: value for name, value in values.items() if value is not None and value != "auto"}
 
 
 class TopologySection(Section):
@@ -401,7 +390,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     @property
     def own_keys(self) -> Any:  # noqa: ANN401 - of the model's class
         """Values of the keys that only this model of the network has, as pdes.Fidelity takes them."""
-        return self.model.own(**engine_settings(self.model.own, self))
+        return self.model.own(**self.engine_settings(self.model.own))
 
     @property
     def several_workers(self) -> bool:

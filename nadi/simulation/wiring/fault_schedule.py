@@ -103,7 +103,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
         place = _FaultPlace(graph, names, fault, where)
         if fault.npu is not None:
             npu = place.npu()
-            _reserve(reserved, fault.what, [npu], fault, number)
+            _reserve(reserved, fault.what, [npu], (fault.at, fault.until_ps, number))
             if fault.pause_storm:
                 storms.append(pdes.PauseStorm(tuple(place.links_to_nics(npu)), fault.at))
                 continue
@@ -111,7 +111,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
             continue
         affected = place.links_of_switch() if fault.switch is not None else place.links()
         if fault.switch is None or fault.state is None:  # a link may be down for several reasons
-            _reserve(reserved, fault.what, affected, fault, number)
+            _reserve(reserved, fault.what, affected, (fault.at, fault.until_ps, number))
         if fault.state and not isinstance(graph.routing, TableRouting):
             raise ConfigError(
                 f"{where} state: {graph.name} is routed by dimensions, with no way around a link that is down; "
@@ -245,19 +245,19 @@ def _reserve(
     reserved: dict[tuple[str, int], list[tuple[int, int, int]]],
     changed_property: str,
     links_or_npus: Sequence[int],
-    fault: FaultSection,
-    number: int,
+    own_times: tuple[int, int, int],
 ) -> None:
-    """Record by (property, link or NPU) that a fault changes it from begin to end; refuse overlaps with another one."""
+    """Record by (property, link or NPU) that a fault changes it: begin, end and number; refuse overlaps with others."""
+    own_begin, own_end, number = own_times
     for place in links_or_npus:
         own = reserved.setdefault((changed_property, place), [])
         for begin, end, other in own:
-            if other != number and fault.at < end and begin < fault.until_ps:
+            if other != number and own_begin < end and begin < own_end:
                 raise ConfigError(
-                    f"[faults.{number}] {fault.what}: overlaps with [faults.{other}], which changes the same "
+                    f"[faults.{number}] {changed_property}: overlaps with [faults.{other}], which changes the same "
                     "property of the same NPU or link; expected one to end before the other begins"
                 )
-        own.append((fault.at, fault.until_ps, number))
+        own.append(own_times)
 
 
 def with_slow_links(graph: Graph, faults: pdes.Faults) -> Graph:
