@@ -281,7 +281,7 @@ class Resolver:
         if slowdown is not None:
             config = config.decided(system={"compute_slowdown": slowdown})
         sample_ps = self._sample_ps(graph, settings)
-        check_supported(config.faults, network)
+        check_supported(config.faults, network.model, has_pauses=network.pfc is True)
         faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
         settings = replace(
             settings,

@@ -10,7 +10,6 @@ import numpy as np
 
 from nadi import pdes
 from nadi.configuration.faults import FaultSection
-from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.topologies import SWITCH, Graph, TableRouting, routing_without
 
@@ -144,9 +143,8 @@ def _routings(graph: Graph, down_sets: Collection[frozenset[int]]) -> dict[froze
     return {down: routing_without(graph, down) for down in down_sets}
 
 
-def check_supported(faults: Sequence[FaultSection], network: NetworkSection) -> None:
-    """Refuse faults that the model of the network, or its switches, do not support."""
-    model = network.model
+def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *, has_pauses: bool) -> None:
+    """Refuse faults that the network's model does not support, and pause storms unless links have pauses (PFC)."""
     if faults and model.refused_faults is None:
         expected = pdes.fidelity.quoted(lambda other: other.refused_faults is not None)
         raise ConfigError(f"[[faults]]: found with a [network] fidelity without faults; expected {expected}")
@@ -156,7 +154,7 @@ def check_supported(faults: Sequence[FaultSection], network: NetworkSection) -> 
             if reason := (model.refused_faults or {}).get(key):
                 takers = pdes.fidelity.quoted(partial(_takes, key))
                 raise ConfigError(f"[faults.{number}] {key}: {reason}, or [network] fidelity = {takers}")
-        if fault.pause_storm and not network.pfc:
+        if fault.pause_storm and not has_pauses:
             raise ConfigError(
                 f"[faults.{number}] pause_storm: nothing pauses links here; expected [network] pfc = true and "
                 'switch = "shared-buffer"'
