@@ -280,7 +280,7 @@ class Resolver:
         slowdown, job_slowdowns = reader.interference(work)
         if slowdown is not None:
             config = config.decided(system={"compute_slowdown": slowdown})
-        sample_ps = self._sample_ps(graph, settings)
+        sample_ps = _sample_ps(config.output.sample, graph, settings)
         check_supported(config.faults, network.model, has_pauses=network.pfc is True)
         faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
         settings = replace(
@@ -295,34 +295,9 @@ class Resolver:
             sample_ps=sample_ps,
             faults=faults or settings.faults,
         )
-        self._check_durations(work, settings)
+        _check_durations(int(work.program.node_duration_ps.max(initial=0)), settings)
         settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
         return _Inputs(config, graph, work, settings, owner, note)
-
-    def _sample_ps(self, graph: Graph, settings: pdes.Settings) -> int:
-        """Return the interval of samples of links in picoseconds, 0 = no samples; refuse less than a packet takes."""
-        sample_ps = self.config.output.sample
-        if sample_ps is None or not self.config.network.model.has_packets:
-            return 0
-        packet_bytes = settings.mtu_bytes + settings.header_bytes
-        packet_ps = round(packet_bytes * PS_PER_BYTE_AT_1_BPS / int(graph.link_rate_bps.min()))
-        if sample_ps < packet_ps:
-            raise ConfigError(
-                f"[output] sample: found {format_time(sample_ps)}; expected at least {format_time(packet_ps)}, "
-                "which a packet takes on the slowest link"
-            )
-        return sample_ps
-
-    def _check_durations(self, work: LoadedWorkload, settings: pdes.Settings) -> None:
-        """Refuse slow-downs that make a node take longer than any run."""
-        slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in self.config.faults)])
-        slowdown *= max(settings.job_slowdowns, default=settings.compute_slowdown)
-        longest_ps = int(work.program.node_duration_ps.max(initial=0))
-        if slowdown > 1 and longest_ps * slowdown > pdes.LONGEST_RUN_PS:
-            raise ConfigError(
-                f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take "
-                f"{slowdown:g} times as long; expected at most 26 days"
-            )
 
     def _plan(
         self,
@@ -373,3 +348,28 @@ class Resolver:
     def _compared(self, config: RunConfig) -> "functools.partial[RunPlan]":
         """Return a function that plans another run to compare with, of which results need nothing but its end."""
         return functools.partial(replace(self, config=config).plan, has_folder=False)
+
+
+def _sample_ps(asked_ps: int | None, graph: Graph, settings: pdes.Settings) -> int:
+    """Return the interval of samples of links in picoseconds, 0 = no samples; refuse less than a packet takes."""
+    if asked_ps is None or not settings.fidelity.model.has_packets:
+        return 0
+    packet_bytes = settings.mtu_bytes + settings.header_bytes
+    packet_ps = round(packet_bytes * PS_PER_BYTE_AT_1_BPS / int(graph.link_rate_bps.min()))
+    if asked_ps < packet_ps:
+        raise ConfigError(
+            f"[output] sample: found {format_time(asked_ps)}; expected at least {format_time(packet_ps)}, "
+            "which a packet takes on the slowest link"
+        )
+    return asked_ps
+
+
+def _check_durations(longest_ps: int, settings: pdes.Settings) -> None:
+    """Refuse slow-downs that make a node take longer than any run; longest_ps: of all nodes, without slow-downs."""
+    slowdown = max([1.0, *(fault.slowdown for fault in settings.faults.npus)])
+    slowdown *= max(settings.job_slowdowns, default=settings.compute_slowdown)
+    if slowdown > 1 and longest_ps * slowdown > pdes.LONGEST_RUN_PS:
+        raise ConfigError(
+            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
+            f"times as long; expected at most 26 days"
+        )
