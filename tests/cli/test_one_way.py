@@ -24,6 +24,16 @@ READERS = {
     "nadi/simulation/wiring/reading.py",
 }
 """Modules that read sections of a configuration."""
+TAKERS = {
+    "effects.without_effect_in_all",
+    "input_files.files_read",
+    "points._name",
+    "reading.of",
+    "resolving._compared",
+    "run.__init__",
+    "run_files.write_run_file",
+}
+"""Functions that take a whole configuration, beside the classes that hold one."""
 SECTIONS = set(RunConfig.model_fields)
 HOLDERS = {"config", "single"}
 """Names under which configurations are held."""
@@ -45,6 +55,20 @@ def reads(path):
 def test_few_modules_read_configurations():
     root = Path(package.__file__).parents[1]
     assert {str(path.relative_to(root)) for path in root.glob("nadi/**/*.py") if reads(path)} == READERS
+
+
+def takers(path):
+    """Yield the functions of a module with a parameter that is a configuration, or several."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            if any(each.annotation and "RunConfig" in ast.unparse(each.annotation) for each in given):
+                yield f"{path.stem}.{node.name}"
+
+
+def test_few_functions_take_configurations():
+    root = Path(package.__file__).parent
+    assert {name for path in root.glob("**/*.py") for name in takers(path)} == TAKERS
 
 
 @pytest.mark.parametrize("fidelity", ["packet", "flow", "closed-form"])
