@@ -18,7 +18,8 @@ from mkdocs.structure.files import File
 
 from nadi.cli.app import build_app
 from nadi.compiling import kernel_sources
-from nadi.configuration.sections import SETTINGS, RunConfig, given_default
+from nadi.configuration.run_config import RunConfig
+from nadi.configuration.sections import SETTINGS, given_default
 from nadi.configuration.workload import WorkloadSection
 from nadi.energy.table import documentation as energy_table
 from nadi.pdes.checkpoint.declared import ARRAYS

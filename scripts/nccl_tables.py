@@ -18,12 +18,9 @@ import numpy as np
 import pyarrow.parquet as pq
 from packaging.version import Version
 
-from nadi import topologies
 from nadi.configuration.run_file import collective_config
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.fidelities.fabric_settings import fitted
-from nadi.simulation.wiring.reading import collective_settings
+from nadi.simulation.wiring.reading import WorkReader
 from nadi.studies.collectives.microbench import CollectiveCase
 from nadi.workload.compute.nvidia import folder
 
@@ -54,9 +51,8 @@ class NcclTable(NamedTuple):
     def predicted_us(self) -> Iterator[float]:
         """Yield Nadi's times in microseconds by closed form, in the order of `KINDS` and `SIZES`."""
         config = collective_config(f"{self.machine}:npus={self.gpus}", [])
-        graph = topologies.build(config.topology.source())
-        collectives = collective_settings(config, graph, force=False)
-        settings = fitted(graph, network_settings(config.network, config.system, record_nodes=False))
+        reader = WorkReader.of(config, force=True)
+        graph, collectives, settings = reader.graph, reader.collective_settings(), reader.fitted_settings(records=False)
         for kind in KINDS:
             case = CollectiveCase(kind, None, collectives)
             algorithm = case.with_parameters(case.default(graph))

@@ -1,10 +1,10 @@
 """A run of a configuration without output and without a folder of results."""
 
 from nadi.launching.progress import NoProgress
-from nadi.simulation.resolving import resolve
+from nadi.simulation.resolving import Resolver
 from nadi.simulation.run import execute
 
 
 def simulate(config):
     """Return the finished run of a configuration."""
-    return execute(resolve(config), NoProgress())
+    return execute(Resolver(config).plan(), NoProgress())

@@ -327,13 +327,11 @@ def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **
     from nadi.api.values import with_topology
     from nadi.configuration.run_file import load_config
     from nadi.simulation.open_network import open_network as opened
-    from nadi.simulation.resolving import settings_on
-    from nadi.simulation.wiring.reading import built_fabric
+    from nadi.simulation.wiring.reading import WorkReader
 
     sections, _ = with_topology({"workload": {"traces": "."}, "network": network}, topology)
-    config = load_config(None, sections=sections)
-    graph = built_fabric(config)
-    return opened(graph, settings_on(graph, config))
+    reader = WorkReader.of(load_config(None, sections=sections), force=True)
+    return opened(reader.graph, reader.fitted_settings())
 
 
 def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from nadi.errors import ConfigError
 from nadi.launching.world import ALONE, RankGather, together
 
 if TYPE_CHECKING:
-    from nadi.configuration.sections import RunConfig
+    from nadi.configuration.run_config import RunConfig
     from nadi.insight.analysis.findings import CollectiveKey, Findings
     from nadi.launching.checkpoints import CheckpointFolder
     from nadi.launching.progress import Progress
@@ -54,7 +54,6 @@ def run_request(
     """
     from nadi.configuration.run_file import load_config
     from nadi.launching.checkpoints import newest, read_run
-    from nadi.simulation.resolving import outputs
 
     resumed_from = None if resume is None else newest(resume)
     names_work = file is not None or sections is not None or any(text.startswith("workload.model=") for text in options)
@@ -68,7 +67,7 @@ def run_request(
         )
     overrides = [*overrides, *options]
     config = load_config(file, overrides, sections)
-    named = outputs(config)
+    named = config.outputs()
     arguments = {"file": file and str(file.absolute()), "overrides": overrides}
     return RunRequest(config, out or resume or named.folder, report or named.has_page, resumed_from, arguments)
 
@@ -121,11 +120,12 @@ def _executed(
 ) -> "tuple[FinishedRun, CheckpointFolder | None, dict[CollectiveKey, ClosedForm]]":
     """Resolve and execute a request; return the run, its checkpoints, and closed forms that partial results know."""
     from nadi.reports.result_files.partial import PartialResults
-    from nadi.simulation.resolving import resolve
+    from nadi.simulation.resolving import Resolver
     from nadi.simulation.run import execute
 
     config, resumes = request.config, request.resumed_from is not None
-    plan = resolve(config, ranks, shown, force=force, has_folder=request.folder is not None, resumes=resumes)
+    resolver = Resolver(config, ranks, force=force)
+    plan = resolver.plan(shown, has_folder=request.folder is not None, resumes=resumes)
     for remark in plan.remarks if ranks.rank == 0 else ():
         shown.warn(remark)
     if not plan.identity or request.folder is None:

@@ -55,7 +55,7 @@ def time_collective(
     """
     from nadi.configuration.run_file import collective_config
     from nadi.reports.result_files.staging import staged
-    from nadi.simulation.resolving import idle_fabric
+    from nadi.simulation.resolving import Resolver
     from nadi.simulation.wiring.affordable import checker
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
     from nadi.studies.collectives.page import FILES, write_sweep
@@ -64,9 +64,8 @@ def time_collective(
 
     ranks = own.ranks
     with together(ranks):
-        idle = idle_fabric(
-            collective_config(request.topology, request.overrides, request.sections), request.seed, force=force
-        )
+        config = collective_config(request.topology, request.overrides, request.sections)
+        idle = Resolver(config, force=force).idle_fabric(request.seed)
         graph, settings, simulates = idle.graph, idle.settings, idle.simulates
         case, source = demand(request.kind, request.matrix, request.skew, graph.npus, request.seed, idle.collectives)
         steps_bytes = [0] if request.matrix else sizes_of(request.kind, request.sizes)

@@ -12,7 +12,8 @@ from nadi import pdes
 from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
 
 if TYPE_CHECKING:
-    from nadi.configuration.sections import NetworkSection, RunConfig
+    from nadi.configuration.run_config import RunConfig
+    from nadi.configuration.sections import NetworkSection
 
 FABRIC_KEYS = (*(setting.key for setting in settings_of(SharedBuffer)), "p2p_class")
 """Keys that only switches with shared buffers have."""
@@ -29,11 +30,12 @@ class DurationSources(NamedTuple):
 UNKNOWN = DurationSources(1, 1, 1)  # sources for traces that are not read yet: they may have all of them
 
 
-class EffectContext(NamedTuple):
+@dataclass(frozen=True)
+class EffectContext:
     """A run and the sources of its times, as the input of conditions."""
 
     config: "RunConfig"  # settled configuration of the run
-    times: DurationSources  # sources of the times of its nodes
+    times: DurationSources = UNKNOWN  # sources of the times of its nodes
 
     @property
     def network(self) -> "NetworkSection":

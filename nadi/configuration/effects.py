@@ -1,18 +1,20 @@
 """Keys of a run file that a user set without any effect.
 
 A key without effect is not an error: users reuse run files with another fidelity, and sweeps vary switches and
-controls. `without_effect` lists all such keys, so that nobody attributes a result to one of them.
+controls. `Effects` lists all such keys, so that nobody attributes a result to one of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
 
 from nadi import pdes
-from nadi.configuration.conditions import UNKNOWN, Condition, DurationSources, EffectContext, Needs, needs, takes
+from nadi.configuration.conditions import Condition, EffectContext, Needs, needs, takes
 from nadi.configuration.jobs import JobSection
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import (
     ComputeSection,
     EnergySection,
@@ -20,7 +22,6 @@ from nadi.configuration.sections import (
     MemorySection,
     NetworkSection,
     OutputSection,
-    RunConfig,
     SystemSection,
     TopologySection,
 )
@@ -96,72 +97,64 @@ class WithoutEffect(NamedTuple):
         return f"without effect here: {', '.join(texts)}" if texts else ""
 
 
-def without_effect(
-    config: RunConfig,
-    time_sources: DurationSources = UNKNOWN,
-    graph: Graph | None = None,
-    faults: pdes.Faults | None = None,
-) -> WithoutEffect:
-    """Return the keys and faults which a user set and which have no effect.
+@dataclass(frozen=True)
+class Effects(EffectContext):
+    """A run, as far as it is known, and which keys and faults of its configuration have no effect on it."""
 
-    `time_sources` are those of times of nodes. Fabric and its faults are None if not known yet.
-    """
-    named = keys_without_effect(config, time_sources).items()
-    decides = graph is None or "engine.seed" not in config.named or _chooses_at_random(config, graph)
-    seed = () if decides else ("[engine] seed (needs packets, or several equally short ways between two NPUs)",)
-    keys = tuple(f"{key} (needs {needs})" for key, needs in named)
-    return WithoutEffect(keys, tuple(_idle_faults(config, graph, faults)), seed)
+    graph: Graph | None = None  # fabric of the run; None = not known yet
+    faults: pdes.Faults | None = None  # faults of the fabric; None = not known yet
+
+    def without(self) -> WithoutEffect:
+        """Return the keys and faults which a user set and which have no effect."""
+        decides = "engine.seed" not in self.config.named or self._chooses_at_random()
+        seed = () if decides else ("[engine] seed (needs packets, or several equally short ways between two NPUs)",)
+        keys = tuple(f"{key} (needs {needs})" for key, needs in self.keys().items())
+        return WithoutEffect(keys, tuple(self._idle_faults()), seed)
+
+    def keys(self) -> dict[str, str]:
+        """Return the user's keys without effect, "[network] flowlet_gap", each with its missing requirement."""
+        needs_by_key = {}
+        for name, run, section in self._sections():
+            for key, conditions in CONDITIONS[section].items():
+                missing = next((condition for condition in conditions if not condition.holds(run)), None)
+                if missing is not None and f"{name}.{key}" in self.config.named:
+                    needs_by_key[f"[{name}] {key}"] = missing.needs
+        return needs_by_key
+
+    def _sections(self) -> Iterator[tuple[str, EffectContext, str]]:
+        """Yield the name of each section of a run file, the run of its conditions, and its key in CONDITIONS."""
+        yield from ((section, self, section) for section in CONDITIONS if section not in {"jobs", "traffic"})
+        yield "workload.traffic", self, "traffic"
+        for number, job in enumerate(self.config.jobs):
+            alone = replace(self, config=self.config.of_job(job))
+            yield f"jobs.{number}", alone, "jobs"
+            yield from ((f"jobs.{number}.{section}", alone, section) for section in ("serving", "traffic"))
+
+    def _chooses_at_random(self) -> bool:
+        """Return whether the run may choose by the seed: the order of packets of one time, or one of several ways."""
+        graph = self.graph
+        if graph is None or self.network.model.has_packets or isinstance(graph.routing, DimensionRouting):
+            return True
+        is_alone = graph.routing.home.shape[1] == 1 and (np.diff(graph.routing.set_ptr) <= 1).all()
+        return not is_alone
+
+    def _idle_faults(self) -> Iterator[IdleFault]:
+        """Yield each fault with the reason why it changes nothing, as far as that is known before the run."""
+        graph, link_faults = self.graph, iter(self.faults.links if self.faults is not None else ())
+        for fault in self.config.faults:
+            links = next(link_faults, None) if fault.npu is None else None
+            reason = ""
+            if fault.slowdown == 1:
+                reason = "slowdown is 1"
+            elif fault.added_latency == 0:
+                reason = "added_latency is 0"
+            elif fault.rate and graph and links and (graph.link_rate_bps[list(links.links)] == fault.rate).all():
+                reason = f"the rate is {format_rate(fault.rate)} without it"
+            yield IdleFault(fault.text, fault.at, reason)
 
 
 def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
-    """Return a sentence that lists the keys without effect in all of several runs, as `without_effect`."""
-    by_run = [keys_without_effect(config) for config in configs]
+    """Return a sentence that lists the keys without effect in all of several runs."""
+    by_run = [Effects(config).keys() for config in configs]
     common = [f"{key} (needs {needs})" for key, needs in by_run[0].items() if all(key in keys for keys in by_run)]
     return f"without effect in all {len(configs)} runs: {', '.join(common)}" if common else ""
-
-
-def keys_without_effect(config: RunConfig, times: DurationSources = UNKNOWN) -> dict[str, str]:
-    """Return the keys of the user that have no effect, "[network] flowlet_gap", each with its missing requirement."""
-    needs_by_key = {}
-    for name, run, section in _sections(config, times):
-        for key, conditions in CONDITIONS[section].items():
-            missing = next((condition for condition in conditions if not condition.holds(run)), None)
-            if missing is not None and f"{name}.{key}" in config.named:
-                needs_by_key[f"[{name}] {key}"] = missing.needs
-    return needs_by_key
-
-
-def _sections(config: RunConfig, times: DurationSources) -> Iterator[tuple[str, EffectContext, str]]:
-    """Yield the name of each section of a run file, the run of its conditions, and its key in CONDITIONS."""
-    run = EffectContext(config, times)
-    yield from ((section, run, section) for section in CONDITIONS if section not in {"jobs", "traffic"})
-    yield "workload.traffic", run, "traffic"
-    for number, job in enumerate(config.jobs):
-        alone = EffectContext(config.of_job(job), times)
-        yield f"jobs.{number}", alone, "jobs"
-        yield from ((f"jobs.{number}.{section}", alone, section) for section in ("serving", "traffic"))
-
-
-def _chooses_at_random(config: RunConfig, graph: Graph) -> bool:
-    """Return whether a run may make a choice by the seed: the order of packets of one time, or one of several ways."""
-    if config.network.model.has_packets or isinstance(graph.routing, DimensionRouting):
-        return True
-    is_alone = graph.routing.home.shape[1] == 1 and (np.diff(graph.routing.set_ptr) <= 1).all()
-    return not is_alone
-
-
-def _idle_faults(config: RunConfig, graph: Graph | None, faults: pdes.Faults | None) -> Iterator[IdleFault]:
-    """Yield each fault with the reason why it changes nothing, as far as that is known before the run."""
-    link_faults = iter(faults.links if faults is not None else ())
-    for fault in config.faults:
-        links = next(link_faults, None) if fault.npu is None else None
-        reason = ""
-        if fault.slowdown == 1:
-            reason = "slowdown is 1"
-        elif fault.added_latency == 0:
-            reason = "added_latency is 0"
-        elif (
-            fault.rate and graph is not None and links and (graph.link_rate_bps[list(links.links)] == fault.rate).all()
-        ):
-            reason = f"the rate is {format_rate(fault.rate)} without it"
-        yield IdleFault(fault.text, fault.at, reason)

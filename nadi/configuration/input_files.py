@@ -3,16 +3,14 @@
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from nadi import inputs
-from nadi.configuration.named_files import Change, NamesFiles
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.named_files import NamesFiles, naming_keys
+from nadi.configuration.run_config import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 from nadi.workload.errors import Exchange, alone
@@ -55,7 +53,7 @@ def files_read(
     known_files = {} if known_files is None else known_files
     named = [
         (f"{name}.{key}", path, marker)
-        for name, section in _sections(config)
+        for name, section in config.named_sections()
         for key, marker in naming_keys(type(section)).items()
         for path in _paths(getattr(section, key), marker)
     ]
@@ -74,53 +72,6 @@ def files_read(
     known_files.update({(key, path): files.entry(key, path, hashes) for (key, path), files in new.items()})
     entries = [known_files[key, path] for key, path, _ in named]
     return [entry for entry in entries if entry.files]
-
-
-def changed_paths(config: RunConfig, change: Change) -> RunConfig:
-    """Return the configuration with a change applied to each path that it names."""
-
-    def changed(section: BaseModel) -> BaseModel:
-        """Return a section with its paths changed."""
-        keys = naming_keys(type(section))
-        values: dict[str, Any] = {key: marker.change(getattr(section, key), change) for key, marker in keys.items()}
-        values |= {key: changed(inner) for key, inner in section if isinstance(inner, BaseModel)}
-        return section.model_copy(update=values) if values else section
-
-    sections: dict[str, Any] = {}
-    for name in type(config).model_fields:
-        section = getattr(config, name)
-        if isinstance(section, BaseModel):
-            sections[name] = changed(section)
-        elif isinstance(section, tuple):
-            sections[name] = tuple(changed(each) for each in section)
-    return config.model_copy(update=sections)
-
-
-def naming_keys(section: type[BaseModel]) -> dict[str, NamesFiles]:
-    """Return the keys of a section that name files, with their declarations."""
-    return {
-        key: marker
-        for key, field in section.model_fields.items()
-        for marker in field.metadata
-        if isinstance(marker, NamesFiles)
-    }
-
-
-def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
-    """Yield each section with its name, those of lists with their numbers, and sections in them."""
-    for name in type(config).model_fields:
-        section = getattr(config, name)
-        if isinstance(section, BaseModel):
-            yield from _with_inner(name, section)
-        elif isinstance(section, tuple):
-            for number, each in enumerate(section):
-                yield from _with_inner(f"{name}.{number}", each)
-
-
-def _with_inner(name: str, section: BaseModel) -> Iterator[tuple[str, BaseModel]]:
-    """Yield a section with its name, and the sections in it."""
-    yield name, section
-    yield from ((f"{name}.{key}", inner) for key, inner in section if isinstance(inner, BaseModel))
 
 
 def _paths(value: object, declaration: NamesFiles) -> list[str]:

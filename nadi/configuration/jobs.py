@@ -127,6 +127,11 @@ class JobSection(WorkloadSection):
         return tuple(min(time_ps, LONGEST_PS) for time_ps in times)
 
     @property
+    def names_npus(self) -> bool:
+        """Whether the placement names NPUs, or a file of them, and does not choose among those that are free."""
+        return not isinstance(self.placement, str) or is_file(self.placement)
+
+    @property
     def scattered_seed(self) -> int | None:
         """Seed of a scattered placement; None for other placements."""
         found = _SCATTERED.fullmatch(self.placement) if isinstance(self.placement, str) else None

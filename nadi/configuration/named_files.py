@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from nadi import topologies, workload
 from nadi.inputs import plug_ins
 from nadi.workload.generators.training import ParallelPlan
@@ -145,6 +147,24 @@ FIDELITY = _plug_in("network model")
 PARTITIONER = _plug_in("partition method")
 TABLES = NamesFiles(_each(_by_ending(".csv", ".parquet")))
 OUTPUT_FOLDER = NamesFiles(_path, lambda _: [])
+
+
+def naming_keys(section: type[BaseModel]) -> dict[str, NamesFiles]:
+    """Return the keys of a section that name files, with their declarations."""
+    return {
+        key: marker
+        for key, field in section.model_fields.items()
+        for marker in field.metadata
+        if isinstance(marker, NamesFiles)
+    }
+
+
+def with_paths(section: BaseModel, change: Change) -> BaseModel:
+    """Return a section, and sections in it, with a change applied to each path that it names."""
+    keys = naming_keys(type(section))
+    values: dict[str, Any] = {key: marker.change(getattr(section, key), change) for key, marker in keys.items()}
+    values |= {key: with_paths(inner, change) for key, inner in section if isinstance(inner, BaseModel)}
+    return section.model_copy(update=values) if values else section
 
 
 def results_or(*words: str) -> NamesFiles:

@@ -1,4 +1,4 @@
-"""Reading of run files: TOML to a validated configuration (nadi/configuration/sections.py).
+"""Reading of run files: TOML to a validated configuration (`RunConfig`).
 
 Every error raises ConfigError with one line: file, section and key, value, expected value. The message for an unknown
 key suggests the nearest known key.
@@ -11,17 +11,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from nadi import inputs
-from nadi.configuration.from_model import settled
-from nadi.configuration.input_files import changed_paths, naming_keys
-from nadi.configuration.named_files import NamesFiles
-from nadi.configuration.sections import (
-    ECN_KEYS,
-    FABRIC_KEYS,
-    PFC_KEYS,
-    RunConfig,
-    given_default,
-    known_model,
-)
+from nadi.configuration.named_files import NamesFiles, naming_keys
+from nadi.configuration.run_config import RunConfig
+from nadi.configuration.sections import ECN_KEYS, FABRIC_KEYS, PFC_KEYS, given_default, known_model
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked, read_toml, refuse_other_kinds
 from nadi.inputs.toml import MAX_KEY_PARTS
@@ -52,7 +44,7 @@ def load_config(
     source, folder = str(path or source), path.parent if path else Path()
     config = _validated(tree, source, folder)
     try:
-        config = settled(with_paths_from(config, folder))
+        config = config.with_paths_from(folder).with_plans()
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
     config.check_energy()
@@ -250,11 +242,6 @@ def _is_window_too_large(keys: Mapping[str, Any]) -> bool:
     except (ValueError, TypeError, ZeroDivisionError, RunError):
         return False
     return packets > SELECTIVE_PACKETS and (overtakes or keys.get("selective_repeat") is True)
-
-
-def with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
-    """Return the configuration with relative paths counted from the run file's folder."""
-    return changed_paths(config, lambda path: str(folder / path))
 
 
 def _place(keys: Sequence[str]) -> str:

@@ -1,10 +1,8 @@
-"""Immutable, validated configuration of a run; nadi/configuration/run_file.py reads it from a run file.
+"""Sections of a run file that say where and how work runs; `run_config` puts all sections together.
 
 Each section is a model, and its fields are the keys. Values carry units as people write them.
 """
 
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Optional, Self
 
 from pydantic import (
@@ -12,7 +10,6 @@ from pydantic import (
     Field,
     FiniteFloat,
     ModelWrapValidatorHandler,
-    PrivateAttr,
     SerializerFunctionWrapHandler,
     StrictBool,
     create_model,
@@ -57,8 +54,6 @@ from nadi.configuration.conditions import (
     Needs,
     needs,
 )
-from nadi.configuration.faults import FaultSection
-from nadi.configuration.jobs import JobSection
 from nadi.configuration.values import (
     BufferSize,
     BufferSizeFromZero,
@@ -85,8 +80,6 @@ from nadi.configuration.values import (
     WallTime,
     Weight,
 )
-from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
-from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.inputs.limits import MAX_NODES
 from nadi.inputs.units import (
@@ -132,16 +125,6 @@ def _engine(key: str, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Fie
 def _engine_if(key: str, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
     """Return the field of an engine setting that some networks lack; its value is None on those."""
     return Field(None, description=SETTINGS[key].doc, **limits)
-
-
-def engine_settings(owner: type, section: Section, keys: Container[str] | None = None) -> dict[str, Any]:
-    """Return the settings of an engine class that a section sets, by name; "auto" leaves the engine's default.
-
-    `keys`: Keys of the section that have an effect; None = all.
-    """
-    given = [each for each in settings_of(owner) if each.is_given and (keys is None or each.key in keys)]
-    values = {setting.name: getattr(section, setting.key, None) for setting in given}
-    return {name: value for name, value in values.items() if value is not None and value != "auto"}
 
 
 class TopologySection(Section):
@@ -407,7 +390,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     @property
     def own_keys(self) -> Any:  # noqa: ANN401 - of the model's class
         """Values of the keys that only this model of the network has, as pdes.Fidelity takes them."""
-        return self.model.own(**engine_settings(self.model.own, self))
+        return self.model.own(**self.engine_settings(self.model.own))
 
     @property
     def several_workers(self) -> bool:
@@ -576,119 +559,3 @@ class OutputSection(Section):
         default=False,
         description="simulate the run without its [[faults]], too: results show what these cost",
     )
-
-
-@dataclass(frozen=True)
-class NamedKeys:
-    """Keys that a user set. They do not change the meaning of a configuration, so any two objects are equal."""
-
-    keys: frozenset[str] = field(default=frozenset(), compare=False)  # sections and keys, "network.mtu"
-    # also those that files of another simulator set, whose users know them by other names
-    with_files: frozenset[str] = field(default=frozenset(), compare=False)
-
-
-class RunConfig(Section):
-    """Configuration of a run."""
-
-    workload: WorkloadOrJobs
-    jobs: tuple[JobSection, ...] = Field((), description="jobs that share the fabric, instead of [workload]")
-    serving: ServingSection | None = None
-    topology: TopologySection
-    system: SystemSection = SystemSection()
-    network: NetworkSection = NetworkSection()
-    compute: ComputeSection = ComputeSection()
-    memory: MemorySection = MemorySection()
-    engine: EngineSection = EngineSection()
-    output: OutputSection = OutputSection()
-    energy: EnergySection | None = None
-    faults: tuple[FaultSection, ...] = Field((), description="failures and slowdowns with their times")
-
-    _named: NamedKeys = PrivateAttr(default=NamedKeys())
-
-    @property
-    def named(self) -> frozenset[str]:
-        """Return the keys that the user set, "network.mtu", without those of a cluster; empty if unknown."""
-        return self._named.keys
-
-    @property
-    def not_derived(self) -> frozenset[str]:
-        """Return the keys that the user, or files of another simulator, set; Nadi derived all others."""
-        return self._named.with_files
-
-    def with_named(self, keys: Iterable[str]) -> Self:
-        """Return the configuration with the keys that the user set; those of an earlier call remain not derived."""
-        config, named = self.model_copy(), frozenset(keys)
-        config._named = NamedKeys(named, self._named.with_files | named)  # noqa: SLF001 - of this class
-        return config
-
-    @model_validator(mode="before")
-    @classmethod
-    def _work_of_jobs(cls, given: object) -> object:
-        """Let [[jobs]] stand for [workload]; refuse both."""
-        if not isinstance(given, dict) or not given.get("jobs"):
-            return given
-        if given.get("workload", NO_WORKLOAD) is not NO_WORKLOAD:
-            raise ValueError("found [workload] and [[jobs]]; expected one of them")
-        return given | {"workload": NO_WORKLOAD}
-
-    @model_validator(mode="after")
-    def _jobs_differ(self) -> Self:
-        """Refuse jobs with equal names, and sections that jobs cannot share."""
-        names = [name for job in self.jobs for name in job.names]
-        again = next((name for at, name in enumerate(names) if name in names[:at]), None)
-        if again is not None:
-            raise ValueError(f'[[jobs]]: found the name "{again}" twice; expected different names')
-        if len(names) > bounds.MAX_JOBS:
-            raise ValueError(
-                f"[[jobs]]: found {len(names):,} jobs with all copies; expected at most {bounds.MAX_JOBS:,}"
-            )
-        if self.jobs and self.serving is not None:
-            raise ValueError("[serving] is set beside [[jobs]]; expected [jobs.serving] in the job that serves")
-        if self.jobs and self.memory.remote in {"pool", "node"}:
-            raise ValueError(f'[memory] remote: found "{self.memory.remote}" beside [[jobs]]; expected "npu" or "none"')
-        return self
-
-    @model_validator(mode="after")
-    def _serves(self) -> Self:
-        """Refuse [serving] in runs that do not serve a model."""
-        if self.serving is not None and (self.workload.framework != "inference" or self.workload.model is None):
-            raise ValueError(
-                '[serving] is set without a model that is served; expected [workload] framework = "inference"'
-            )
-        return self
-
-    def settled(self) -> dict[str, Any]:
-        """Return all values as in a run file, including defaults; for summary.json."""
-        return self.model_dump(mode="json", exclude_none=True, exclude={"workload"} if self.jobs else {"jobs"})
-
-    def check_energy(self) -> None:
-        """Raise ConfigError if the table of powers and prices is wrong."""
-        if self.energy is not None:
-            read_table(self.energy.table)
-
-    def decided(self, **keys_of_section: Mapping[str, Any]) -> Self:
-        """Return the configuration with values that a run has decided, by section and key."""
-        changed = {name: getattr(self, name).model_copy(update=dict(keys)) for name, keys in keys_of_section.items()}
-        return self.model_copy(update=changed)
-
-    def _to_compare(self, **sections: tuple[Section, ...]) -> Self:
-        """Return the configuration of a run of other sections whose end results compare with this run's."""
-        kept = self.decided(output={"alone": False, "without_faults": False}, engine={"checkpoint": 0})
-        return kept.model_copy(update=sections)
-
-    def without_faults(self) -> Self:
-        """Return the configuration of the same run without its faults."""
-        return self._to_compare(faults=())
-
-    def alone(self, job: JobSection, name: str, npus: tuple[int, ...], begin_ps: int) -> Self:
-        """Return the configuration of one copy of a job alone on the fabric: its name, NPUs and start."""
-        own = {"name": name, "gpus": len(npus), "placement": npus, "start": f"{begin_ps}ps", "repeat": 1}
-        return self._to_compare(jobs=(job.model_copy(update=own),))
-
-    def of_job(self, job: JobSection) -> Self:
-        """Return the configuration whose only work is that of a job, on a fabric of its own NPUs."""
-        return self.model_copy(update={"workload": job, "serving": job.serving, "jobs": ()})
-
-    def single_jobs(self) -> "tuple[Self, ...]":
-        """Return a configuration for each entry of [[jobs]] (`of_job`); this one alone if there are none."""
-        return tuple(self.of_job(job) for job in self.jobs) or (self,)

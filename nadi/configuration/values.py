@@ -1,9 +1,9 @@
 """Values of run files as users write them, with units, and the base class of sections."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 
@@ -20,6 +20,7 @@ from nadi.inputs.units import (
     parse_time_within,
     short,
 )
+from nadi.pdes import settings_of
 from nadi.topologies import Graph
 from nadi.workload import TraceSet
 
@@ -193,6 +194,17 @@ class Section(BaseModel):
     """A section of the run file: immutable; unknown keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def engine_settings(self, owner: type, keys: Container[str] | None = None) -> dict[str, Any]:
+        """Return the settings of an engine class that the section sets, by name; "auto" leaves the engine's default.
+
+        Args:
+            owner: The class of the engine.
+            keys: The keys of the section that have an effect; None = all.
+        """
+        given = [each for each in settings_of(owner) if each.is_given and (keys is None or each.key in keys)]
+        values = {setting.name: getattr(self, setting.key, None) for setting in given}
+        return {name: value for name, value in values.items() if value is not None and value != "auto"}
 
 
 def _given(kind: type) -> PlainValidator:

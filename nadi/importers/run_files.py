@@ -1,12 +1,12 @@
 """Writing of the run file that files of another simulator are equivalent to."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from nadi import inputs
-from nadi.configuration.input_files import changed_paths
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.run_config import RunConfig
 from nadi.errors import OutputError
 from nadi.importers.file_sections import Sections
 from nadi.workload import TraceSet
@@ -19,7 +19,7 @@ def write_run_file(path: Path, config: RunConfig, sections: Sections, header: st
     `header` becomes a comment. Traces in memory go to a folder beside the file. Paths become absolute, because relative
     ones of a run file count from its own folder.
     """
-    values = changed_paths(config, lambda name: str(Path(name).absolute())).settled()
+    values = config.with_paths(lambda name: str(Path(name).absolute())).settled()
     traces = sections.get("workload", {}).get("trace_set")
     lines = [f"# {inputs.shown(header)}"]
     try:
@@ -28,7 +28,7 @@ def write_run_file(path: Path, config: RunConfig, sections: Sections, header: st
             del values["workload"]["trace_set"]
         for name, section in values.items():
             for table in section if isinstance(section, list) else [section]:
-                keys = [key for key in table if _is_given(config, sections, name, key)]
+                keys = [key for key in table if _is_given(config.named, sections, name, key)]
                 if keys:
                     lines += ["", f"[[{name}]]" if isinstance(section, list) else f"[{name}]"]
                     lines += [f"{key} = {_toml(table[key])}" for key in keys]
@@ -37,10 +37,10 @@ def write_run_file(path: Path, config: RunConfig, sections: Sections, header: st
         raise OutputError(f"{path}: {error.strerror or error}") from None
 
 
-def _is_given(config: RunConfig, sections: Sections, name: str, key: str) -> bool:
+def _is_given(named_keys: Collection[str], sections: Sections, name: str, key: str) -> bool:
     """Return whether a key is in the sections, or the user named it; traces are written whatever gave them."""
     section = sections.get(name, {})
-    named = any(f"{text}.".startswith(f"{name}.{key}.") for text in config.named)
+    named = any(f"{text}.".startswith(f"{name}.{key}.") for text in named_keys)
     return named or isinstance(section, list) or key in section or (name, key) == ("workload", "traces")
 
 

@@ -1,19 +1,18 @@
-"""From a configuration to a plan of its run, in which everything is decided (`resolve`)."""
+"""From a configuration to a plan of its run, in which everything is decided (`Resolver.plan`)."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nadi import pdes
-from nadi.configuration.effects import without_effect
-from nadi.configuration.from_model import model_and_plan, remarks, serving_and_requests, training
-from nadi.configuration.input_files import InputFiles, changed_paths, files_read
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.effects import Effects
+from nadi.configuration.input_files import InputFiles, files_read
+from nadi.configuration.run_config import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_BYTE_AT_1_BPS, format_time
 from nadi.launching.progress import NoProgress, Progress
@@ -26,7 +25,6 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.compilation import compile_plays
 from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.fidelities import network_settings
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.run_plan import Roofline, RunPlan
 from nadi.simulation.wiring import affordable, work_counts
@@ -35,303 +33,10 @@ from nadi.simulation.wiring.fault_schedule import check_supported, schedule, wit
 from nadi.simulation.wiring.flow_traffic import with_flows
 from nadi.simulation.wiring.freed_memory import return_freed_memory
 from nadi.simulation.wiring.partitioning import Division, Load, measured_load, place, traffic_load
-from nadi.simulation.wiring.reading import LoadedWorkload, built_fabric, collective_settings, interference, read_work
+from nadi.simulation.wiring.reading import LoadedWorkload, WorkReader
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings
 from nadi.workload.generators.point_to_point import flow_lists
-
-
-def resolve(
-    config: RunConfig,
-    ranks: RankGather = ALONE,
-    progress: Progress | None = None,
-    *,
-    force: bool = False,
-    has_folder: bool = True,
-    resumes: bool = False,
-) -> RunPlan:
-    """Decide everything about the run of a configuration; on several ranks, each has the plan of its part.
-
-    `progress`: what announces a compilation of kernels; None = nothing does.
-    `force`: True = also allow a run that needs more memory than is free, or more than a day.
-    `has_folder`: Whether the run has a folder of results; without, no rows of messages are kept, and no checkpoints.
-    `resumes`: Whether the run continues from a checkpoint.
-    Raises ConfigError, TopologyError, TraceError, WorkloadError or PartitionError if the user's input is wrong;
-    AgreedError if it is, on several ranks.
-    """
-    with together(ranks):
-        saves = resumes or config.engine.checkpoint > 0
-        if saves and not has_folder:
-            raise ConfigError("[engine] checkpoint: found no folder of results; expected --out DIR, or dir in [output]")
-        _refuse(config, ranks.size, force=force)
-        workers = _workers(config, ranks)
-        inputs = _inputs(config, workers, force=force, keeps_flows=has_folder)
-        files = files_read(config, exchange=ranks.exchange, may_open=inputs.work.opens)
-        identity = _identity(inputs.config, files) if saves else {}
-        if inputs.settings.fidelity.model.has_links:
-            inputs, expected = _expected(inputs, workers, progress or NoProgress(), force=force)
-            closed_form = None
-        else:
-            expected, closed_form = None, _lay_out(inputs, force=force) if ranks.rank == 0 else None
-        return _plan(inputs, workers, files, identity, expected, closed_form, force=force)
-
-
-class Outputs(NamedTuple):
-    """What a configuration says about results."""
-
-    folder: Path | None  # folder of the results; None = not named
-    has_page: bool  # whether the folder gets report.html
-    checkpoint_s: float  # wall time between two checkpoints in seconds, 0 = none
-    can_save: bool  # whether the network's model can save its state
-
-
-def outputs(config: RunConfig) -> Outputs:
-    """Return what a configuration says about results, before its run is resolved."""
-    output, model = config.output, config.network.model
-    return Outputs(output.dir, output.report, config.engine.checkpoint, model.has_links)
-
-
-class _Inputs(NamedTuple):
-    """Inputs of the engine."""
-
-    config: RunConfig  # configuration with values that were decided
-    graph: Graph  # fabric
-    work: LoadedWorkload  # work of this rank's NPUs
-    settings: pdes.Settings
-    owner: NDArray[np.int32] | None  # int32[nodes], logical process of each node; None = there is one
-    note: str  # that more workers will not pay; "" = none
-
-
-def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
-    """Refuse worker processes on several MPI ranks, and, unless `force`, too large fabrics or models."""
-    if num_ranks > 1 and config.engine.backend == "processes":
-        raise ConfigError(f"[engine] backend: found processes on {num_ranks} MPI ranks; expected threads there")
-    if num_ranks > 1 and config.engine.fast_forward:
-        raise ConfigError(f"[engine] fast_forward: found on {num_ranks} MPI ranks; expected threads of one process")
-    if config.topology.graph is None:  # a fabric given by Python is already built
-        affordable.check_fabric(config.topology.source(), force=force)
-    from nadi.workload.generators.training.generator import NODE_BYTES, nodes_at_most
-
-    for single in config.single_jobs():
-        served, trained = serving_and_requests(single), model_and_plan(single)
-        if served is not None:
-            from nadi.workload.generators.inference.generator import nodes_at_least
-
-            nodes = nodes_at_least(*served)
-            affordable.check_trace(nodes, fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
-        if trained is not None:
-            nodes = nodes_at_most(*trained, single.workload.framework)
-            affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
-
-
-def _workers(config: RunConfig, ranks: RankGather) -> Workers:
-    """Return the workers of the run file, or one worker if the network's model supports only one."""
-    if not config.network.several_workers:
-        return Workers(ranks, alone=True)
-    engine = config.engine
-    return Workers(ranks, engine.backend, engine.workers, engine.lps_per_worker, engine.share_memory)
-
-
-def _inputs(config: RunConfig, workers: Workers, *, force: bool, keeps_flows: bool) -> _Inputs:
-    """Return fabric, this rank's work, owners of nodes, and settings; refuse unsupported combinations.
-
-    `force`: allow plans that need more memory than is free; `keeps_flows`: results may have a row per message.
-    """
-    network, engine, traffic = config.network, config.engine, config.workload.traffic
-    graph = built_fabric(config)
-    record_flows = keeps_flows and config.output.flows != "none"
-    settings = network_settings(network, config.system, seed=engine.seed, record_flows=record_flows)
-    division = Division(engine.partitioner, engine.weights, settings)
-    read = functools.partial(read_work, config, graph, force=force)
-    work, owner, note = place(read, graph, workers, division)
-    return_freed_memory()
-    slowdown, job_slowdowns = interference(config, graph, work)
-    if slowdown is not None:
-        config = config.decided(system={"compute_slowdown": slowdown})
-    sample_ps = _sample_ps(config, graph, settings)
-    check_supported(config.faults, network)
-    faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
-    settings = replace(
-        settings,
-        compute_slowdown=settings.compute_slowdown if slowdown is None else slowdown,
-        job_slowdowns=job_slowdowns,
-        # collectives that are replayed send no packets, which samples count
-        reuse=engine.reuse == "exact" and not sample_ps,
-        fast_forward=engine.fast_forward,
-        queue_pairs=settings.queue_pairs if traffic is None else traffic.queue_pairs,
-        remote_sharers=config.memory.remote_sharers if config.memory.remote == "npu" else 1,
-        sample_ps=sample_ps,
-        faults=faults or settings.faults,
-    )
-    _check_durations(config, work, settings)
-    settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
-    return _Inputs(config, graph, work, settings, owner, note)
-
-
-def _sample_ps(config: RunConfig, graph: Graph, settings: pdes.Settings) -> int:
-    """Return the interval of samples of links in picoseconds, 0 = no samples; refuse one shorter than a packet."""
-    if config.output.sample is None or not config.network.model.has_packets:
-        return 0
-    packet_bytes = settings.mtu_bytes + settings.header_bytes
-    packet_ps = round(packet_bytes * PS_PER_BYTE_AT_1_BPS / int(graph.link_rate_bps.min()))
-    if config.output.sample < packet_ps:
-        raise ConfigError(
-            f"[output] sample: found {format_time(config.output.sample)}; expected at least {format_time(packet_ps)}, "
-            "which a packet takes on the slowest link"
-        )
-    return config.output.sample
-
-
-def _check_durations(config: RunConfig, work: LoadedWorkload, settings: pdes.Settings) -> None:
-    """Refuse slow-downs that make a node take longer than any run."""
-    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)])
-    slowdown *= max(settings.job_slowdowns, default=settings.compute_slowdown)
-    longest_ps = int(work.program.node_duration_ps.max(initial=0))
-    if slowdown > 1 and longest_ps * slowdown > pdes.LONGEST_RUN_PS:
-        raise ConfigError(
-            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
-            f"times as long; expected at most 26 days"
-        )
-
-
-def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
-    """Return what must be equal where a run continues from a checkpoint: sources, keys that matter, and files."""
-    moved = changed_paths(config, lambda path: Path(path).name)  # folders may have moved
-    # a file of a network model is read where it lies
-    sections = moved.decided(network={"fidelity": config.network.fidelity}).settled()
-    sections["network"]["fidelity"] = moved.network.fidelity
-    sections.pop("energy", None)
-    engine, output = sections["engine"], sections["output"]
-    sections["engine"] = {key: engine[key] for key in ("seed", "reuse", "fast_forward")}
-    sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone", "without_faults"}}
-    hashes = {}
-    for entry in files:
-        section, _, key = entry.key.rpartition(".")
-        if section not in {"engine", "energy"}:
-            hashes[f"[{section}] {key} = {Path(entry.path).name}"] = entry.sha256
-    return {"sources": source_hash(), "keys": sections, "files": hashes}
-
-
-def _expected(inputs: _Inputs, workers: Workers, progress: Progress, *, force: bool) -> tuple[_Inputs, Estimate]:
-    """Return the inputs with stand-ins or coupled flows, and the work of all ranks; refuse too much, unless `force`."""
-    config, ranks = inputs.config, workers.ranks
-    work, own, is_coupled = _estimated(inputs)
-    graph, settings = inputs.graph, inputs.settings
-    if ranks.rank == 0:
-        compile_plays(graph, work.program, settings, progress)
-    if is_coupled and ranks.rank == 0:
-        config = config.decided(network=settings.fidelity.own.coupled)
-        kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
-        settings = replace(settings, coupled=kinds)
-    expected = of_all_ranks(own, ranks)
-    settings, own = affordable.with_rows_of_messages(config.output.flows, settings, own, expected.messages)
-    affordable.check_run(own, expected, settings, workers.total, force=force)
-    # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
-    affordable.check_counters(graph, work.program, own)
-    return inputs._replace(config=config, work=work, settings=settings), expected
-
-
-def _estimated(inputs: _Inputs) -> tuple[LoadedWorkload, Estimate, bool]:
-    """Return the work with [network] nvlink, its estimate, and whether collectives are coupled; then without nvlink."""
-    graph, loaded, settings = inputs.graph, inputs.work, inputs.settings
-    work = loaded
-    if inputs.config.network.nvlink != "messages" and not settings.fidelity.own.couples(0):
-        work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
-    own = estimate(graph, work.program, settings)
-    if not settings.fidelity.own.couples(own.messages):
-        return work, own, False
-    if loaded is not work:
-        own = estimate(graph, loaded.program, settings)
-    return loaded, of_coupled(graph, loaded.program, settings, own), True
-
-
-def _lay_out(inputs: _Inputs, *, force: bool) -> tuple[CollectiveCosts, FoldedProgram]:
-    """Return costs and folded program of a run at closed forms; refuse too much memory unless `force`."""
-    graph, settings = inputs.graph, inputs.settings
-    costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
-    folded = running.laid_out(
-        graph, inputs.work.program, costs, slow_npus=settings.faults.npus, job_slowdowns=settings.job_slowdowns
-    )
-    affordable.check_rows(int(folded.row_ptr[-1]), force=force)
-    return costs, folded
-
-
-def _plan(
-    inputs: _Inputs,
-    workers: Workers,
-    files: Sequence[InputFiles],
-    identity: Mapping[str, Any],
-    expected: Estimate | None,
-    closed_form: tuple[CollectiveCosts, FoldedProgram] | None,
-    *,
-    force: bool,
-) -> RunPlan:
-    """Return the plan of a run with these inputs, with what its reports say about them."""
-    config, graph, work, settings = inputs.config, inputs.graph, inputs.work, inputs.settings
-    compute, memory, again = config.compute, config.memory, functools.partial(_again, force=force, workers=workers)
-    own = work_counts.count(
-        work, has_remote_memory=memory.remote is not None, has_gpu=compute.gpu is not None, model=compute.model
-    )
-    counts = work_counts.total(workers.ranks.exchange(own))
-    roofline = Roofline(compute.peak_flops or 0.0, (memory.bandwidth or 0) / BITS_PER_BYTE)
-    return RunPlan(
-        **{name: value for name, value in work._asdict().items() if name != "frameworks"},
-        **{name: value for name, value in inputs._asdict().items() if name != "work"},
-        workers=workers,
-        expected=expected,
-        closed_form=closed_form,
-        files=files,
-        training=training(config),
-        roofline=roofline if compute.model == "roofline" else None,
-        flow_names=config.network.flows,
-        keeps_nodes=config.output.nodes == "all",
-        checkpoint_s=config.engine.checkpoint,
-        identity=identity,
-        remarks=remarks(config),
-        warning=without_effect(config).sentence(),
-        warnings=[
-            *remarks(config, graph.npus - len(work.memories)),
-            *graph.remarks,
-            *(text for single in config.single_jobs() for text in _unread_flows(single)),
-            *filter(None, [work_counts.remote_tensors(counts)]),
-        ],
-        without_effect=without_effect(config, counts.times, graph, settings.faults),
-        if_no_time=work_counts.why_no_time(counts, work, compute.model, str(config.workload.traces or "")),
-        without_faults=again(config.without_faults()) if config.output.without_faults and config.faults else None,
-        alone=[again(alone) for alone in _jobs_alone(config, work)] if config.output.alone else [],
-    )
-
-
-def _unread_flows(config: RunConfig) -> tuple[str, ...]:
-    """Return a sentence about the lines of a list of flows that are not read, none if all are."""
-    traffic = config.workload.traffic
-    return flow_lists.remarks(traffic.file) if traffic is not None and traffic.file is not None else ()
-
-
-def _jobs_alone(config: RunConfig, work: LoadedWorkload) -> Iterator[RunConfig]:
-    """Yield the configuration of each job alone on the fabric, on the same NPUs."""
-    jobs = work.program.jobs
-    if jobs is None:
-        return
-    sections = [section for section in config.jobs for _ in range(section.repeat)]
-    for number, (name, section) in enumerate(zip(jobs.names, sections, strict=True)):
-        yield config.alone(section, name, tuple(jobs.npus_of(number).tolist()), int(jobs.begin_ps[number]))
-
-
-def _again(config: RunConfig, *, workers: Workers, force: bool) -> "functools.partial[RunPlan]":
-    """Return a function that plans another run to compare with, which results need nothing of but its end."""
-    return functools.partial(resolve, config, workers.ranks, force=force, has_folder=False)
-
-
-def settings_on(graph: Graph, config: RunConfig, *, records: bool = True) -> pdes.Settings:
-    """Return the engine's settings of a configuration's network on a fabric, whatever its NPUs do there.
-
-    `records`: whether results have rows of trace nodes and messages.
-    """
-    named = network_settings(
-        config.network, config.system, seed=config.engine.seed, record_nodes=records, record_flows=records
-    )
-    return fabric.fitted(graph, named)
 
 
 class TimedFabric(NamedTuple):
@@ -346,72 +51,325 @@ class TimedFabric(NamedTuple):
     remarks: Sequence[str]  # sentences about the fabric and about keys without effect
 
 
-def idle_fabric(config: RunConfig, seed: int, *, force: bool) -> TimedFabric:
-    """Return the fabric of a configuration to time collectives on; refuse one for too much memory, unless `force`."""
-    if config.network.nvlink != "messages":
-        found = f'[network] nvlink: found "{config.network.nvlink}"'
-        raise ConfigError(f"{found}, which every row contains anyway; expected another")
-    affordable.check_fabric(config.topology.source(), force=force)
-    graph, model = built_fabric(config), config.network.model
-    by_packets = {} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
-    settings = settings_on(graph, config.decided(engine={"seed": seed}, network=by_packets), records=False)
-    said = [*graph.remarks, *filter(None, [without_effect(config).sentence()])]
-    return TimedFabric(
-        keys={name: getattr(config, name).model_dump(mode="json") for name in ("network", "system")},
-        graph=graph,
-        settings=settings,
-        collectives=collective_settings(config, graph, force=force),
-        simulates=model.has_links,
-        overload=model.hooks_with(config.network.own_keys).overload,
-        remarks=said,
-    )
+class _Inputs(NamedTuple):
+    """Inputs of the engine."""
 
+    config: RunConfig  # configuration with values that were decided
+    graph: Graph  # fabric
+    work: LoadedWorkload  # work of this rank's NPUs
+    settings: pdes.Settings
+    owner: NDArray[np.int32] | None  # int32[nodes], logical process of each node; None = there is one
+    note: str  # that more workers will not pay; "" = none
 
-def partition_inputs(config: RunConfig, weights: Path | None, *, force: bool) -> tuple[Graph, Load, Division]:
-    """Return fabric, load and division of a run that several workers share; ConfigError: they cannot.
+    def identity(self, files: Sequence[InputFiles]) -> dict[str, Any]:
+        """Return what must be equal where a run continues from a checkpoint: sources, keys that matter, and files."""
+        moved = self.config.with_paths(lambda path: Path(path).name)  # folders may have moved
+        # a file of a network model is read where it lies
+        sections = moved.decided(network={"fidelity": self.config.network.fidelity}).settled()
+        sections["network"]["fidelity"] = moved.network.fidelity
+        sections.pop("energy", None)
+        engine, output = sections["engine"], sections["output"]
+        sections["engine"] = {key: engine[key] for key in ("seed", "reuse", "fast_forward")}
+        without = {"dir", "report", "alone", "without_faults"}
+        sections["output"] = {key: output[key] for key in output if key not in without}
+        hashes = {}
+        for entry in files:
+            section, _, key = entry.key.rpartition(".")
+            if section not in {"engine", "energy"}:
+                hashes[f"[{section}] {key} = {Path(entry.path).name}"] = entry.sha256
+        return {"sources": source_hash(), "keys": sections, "files": hashes}
 
-    `weights`: folder of an earlier run that gives the load; None = the traces do. `force`: as for `resolve`.
-    """
-    network = config.network
-    if not network.model.several_workers:
-        raise ConfigError(
-            f"[network] fidelity: found {network.fidelity!r}, which runs on one worker; "
-            f"expected {pdes.fidelity.quoted(lambda model: model.several_workers)}"
+    def expected(self, workers: Workers, progress: Progress, *, force: bool) -> tuple[Self, Estimate]:
+        """Return inputs with stand-ins or coupled flows, and the work of all ranks; refuse too much, unless `force`."""
+        config, graph, settings, ranks = self.config, self.graph, self.settings, workers.ranks
+        work, own, is_coupled = self.estimated()
+        if ranks.rank == 0:
+            compile_plays(graph, work.program, settings, progress)
+        if is_coupled and ranks.rank == 0:
+            config = config.decided(network=settings.fidelity.own.coupled)
+            kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
+            settings = replace(settings, coupled=kinds)
+        expected = of_all_ranks(own, ranks)
+        settings, own = affordable.with_rows_of_messages(config.output.flows, settings, own, expected.messages)
+        affordable.check_run(own, expected, settings, workers.total, force=force)
+        # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
+        affordable.check_counters(graph, work.program, own)
+        return self._replace(config=config, work=work, settings=settings), expected
+
+    def estimated(self) -> tuple[LoadedWorkload, Estimate, bool]:
+        """Return work with [network] nvlink, its estimate, and whether collectives are coupled; then without nvlink."""
+        graph, loaded, settings = self.graph, self.work, self.settings
+        work = loaded
+        if self.config.network.nvlink != "messages" and not settings.fidelity.own.couples(0):
+            work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
+        own = estimate(graph, work.program, settings)
+        if not settings.fidelity.own.couples(own.messages):
+            return work, own, False
+        if loaded is not work:
+            own = estimate(graph, loaded.program, settings)
+        return loaded, of_coupled(graph, loaded.program, settings, own), True
+
+    def laid_out(self, *, force: bool) -> tuple[CollectiveCosts, FoldedProgram]:
+        """Return costs and folded program of a run at closed forms; refuse too much memory unless `force`."""
+        graph, settings = self.graph, self.settings
+        costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
+        folded = running.laid_out(
+            graph, self.work.program, costs, slow_npus=settings.faults.npus, job_slowdowns=settings.job_slowdowns
         )
-    affordable.check_fabric(config.topology.source(), force=force)
-    graph = built_fabric(config)
-    division = Division(config.engine.partitioner, config.engine.weights, network_settings(network))
-    if weights is not None:
-        return graph, measured_load(weights, graph), division
-    return graph, traffic_load(graph, read_work(config, graph, force=force).program, division.settings), division
+        affordable.check_rows(int(folded.row_ptr[-1]), force=force)
+        return costs, folded
+
+    def jobs_alone(self) -> Iterator[RunConfig]:
+        """Yield the configuration of each job alone on the fabric, on the same NPUs."""
+        jobs = self.work.program.jobs
+        if jobs is None:
+            return
+        sections = [section for section in self.config.jobs for _ in range(section.repeat)]
+        for number, (name, section) in enumerate(zip(jobs.names, sections, strict=True)):
+            yield self.config.alone(section, name, tuple(jobs.npus_of(number).tolist()), int(jobs.begin_ps[number]))
 
 
-def check_job(
-    config: RunConfig,
-    nodes: int,
-    ranks_per_node: int,
-    threads_per_rank: int,
-    progress: Progress,
-    limits: affordable.NodeLimits,
-) -> affordable.JobCost:
-    """Check a run of a batch job on `nodes` nodes as `resolve` would check it there, and estimate its cost.
+@dataclass(frozen=True, eq=False)
+class Resolver:
+    """What decides everything about the run of a configuration, of which this is one of the ranks.
 
-    `limits` are the resources of a node.
-    Raises ConfigError, TopologyError, TraceError, WorkloadError or PartitionError if `resolve` would refuse the run.
+    Methods raise ConfigError, TopologyError, TraceError, WorkloadError or PartitionError if the user's input is wrong.
     """
-    ranks, force = nodes * ranks_per_node, limits.force
-    _refuse(config, ranks, force=force)
-    alone = not config.network.several_workers
-    workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=config.engine.lps_per_worker, alone=alone)
-    inputs = _inputs(config, workers, force=force, keeps_flows=True)
-    if inputs.note:
-        progress.say(inputs.note)
-    graph, settings = inputs.graph, inputs.settings
-    if not settings.fidelity.model.has_links:
-        _, folded = _lay_out(inputs, force=force)
-        return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
-    work, expected, _ = _estimated(inputs)
-    settings, expected = affordable.with_rows_of_messages(config.output.flows, settings, expected, expected.messages)
-    cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
-    affordable.check_counters(graph, work.program, expected)
-    return cost
+
+    config: RunConfig
+    ranks: RankGather = ALONE
+    _: KW_ONLY
+    force: bool = False  # whether to allow a run that needs more memory than is free, or more than a day, too
+
+    def plan(self, progress: Progress | None = None, *, has_folder: bool = True, resumes: bool = False) -> RunPlan:
+        """Return the plan of the run; on several ranks, each has the plan of its part, or all raise an AgreedError.
+
+        Args:
+            progress: The display that announces a compilation of kernels; None = nothing does.
+            has_folder: Whether the run has a folder of results; without, it keeps no rows of messages and no
+                checkpoints.
+            resumes: Whether the run continues from a checkpoint.
+        """
+        with together(self.ranks):
+            engine, force = self.config.engine, self.force
+            saves = resumes or engine.checkpoint > 0
+            if saves and not has_folder:
+                raise ConfigError(
+                    "[engine] checkpoint: found no folder of results; expected --out DIR, or dir in [output]"
+                )
+            self._refuse(self.ranks.size)
+            workers = Workers(self.ranks, alone=True)
+            if self.config.network.several_workers:
+                shared = engine.lps_per_worker, engine.share_memory
+                workers = Workers(self.ranks, engine.backend, engine.workers, *shared)
+            inputs = self._inputs(workers, keeps_flows=has_folder)
+            files = files_read(self.config, exchange=self.ranks.exchange, may_open=inputs.work.opens)
+            identity = inputs.identity(files) if saves else {}
+            if inputs.settings.fidelity.model.has_links:
+                inputs, expected = inputs.expected(workers, progress or NoProgress(), force=force)
+                closed_form = None
+            else:
+                expected, closed_form = None, inputs.laid_out(force=force) if self.ranks.rank == 0 else None
+            return self._plan(inputs, workers, files, identity, expected, closed_form)
+
+    def job_cost(
+        self,
+        nodes: int,
+        ranks_per_node: int,
+        threads_per_rank: int,
+        progress: Progress,
+        limits: affordable.NodeLimits,
+    ) -> affordable.JobCost:
+        """Check a run of a batch job on `nodes` nodes as `plan` would check it there, and estimate its cost.
+
+        Args:
+            nodes: The number of nodes of the batch job.
+            ranks_per_node: The number of MPI ranks on each node.
+            threads_per_rank: The number of threads of each rank.
+            progress: The display that shows a note on more workers that will not pay.
+            limits: The resources of a node.
+        """
+        ranks, network = nodes * ranks_per_node, self.config.network
+        self._refuse(ranks)
+        lps_per_worker, alone = self.config.engine.lps_per_worker, not network.several_workers
+        workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=lps_per_worker, alone=alone)
+        inputs = self._inputs(workers, keeps_flows=True)
+        if inputs.note:
+            progress.say(inputs.note)
+        graph, settings = inputs.graph, inputs.settings
+        if not settings.fidelity.model.has_links:
+            _, folded = inputs.laid_out(force=self.force)
+            return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
+        work, expected, _ = inputs.estimated()
+        flows = self.config.output.flows
+        settings, expected = affordable.with_rows_of_messages(flows, settings, expected, expected.messages)
+        cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
+        affordable.check_counters(graph, work.program, expected)
+        return cost
+
+    def idle_fabric(self, seed: int) -> TimedFabric:
+        """Return the fabric to time collectives on; `seed` is that of hashed path choices."""
+        network = self.config.network
+        if network.nvlink != "messages":
+            found = f'[network] nvlink: found "{network.nvlink}"'
+            raise ConfigError(f"{found}, which every row contains anyway; expected another")
+        model = network.model
+        by_packets = {} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
+        by_seed = self.config.decided(engine={"seed": seed}, network=by_packets)
+        reader = WorkReader.of(by_seed, force=self.force)
+        settings = reader.fitted_settings(records=False)
+        said = [*reader.graph.remarks, *filter(None, [Effects(self.config).without().sentence()])]
+        return TimedFabric(
+            keys={name: getattr(self.config, name).model_dump(mode="json") for name in ("network", "system")},
+            graph=reader.graph,
+            settings=settings,
+            collectives=reader.collective_settings(),
+            simulates=model.has_links,
+            overload=model.hooks_with(network.own_keys).overload,
+            remarks=said,
+        )
+
+    def partition_inputs(self, weights: Path | None) -> tuple[Graph, Load, Division]:
+        """Return fabric, load and division of a run that several workers share; ConfigError: they cannot.
+
+        Args:
+            weights: The folder of an earlier run that gives the load; None = the traces do.
+        """
+        network, engine = self.config.network, self.config.engine
+        if not network.model.several_workers:
+            raise ConfigError(
+                f"[network] fidelity: found {network.fidelity!r}, which runs on one worker; "
+                f"expected {pdes.fidelity.quoted(lambda model: model.several_workers)}"
+            )
+        reader = WorkReader.of(self.config, force=self.force)
+        graph, division = reader.graph, Division(engine.partitioner, engine.weights, reader.settings())
+        if weights is not None:
+            return graph, measured_load(weights, graph), division
+        return graph, traffic_load(graph, reader.work().program, division.settings), division
+
+    def _refuse(self, num_ranks: int) -> None:
+        """Refuse worker processes on several MPI ranks, and, unless `force`, too large models."""
+        engine, force = self.config.engine, self.force
+        if num_ranks > 1 and engine.backend == "processes":
+            raise ConfigError(f"[engine] backend: found processes on {num_ranks} MPI ranks; expected threads there")
+        if num_ranks > 1 and engine.fast_forward:
+            raise ConfigError(f"[engine] fast_forward: found on {num_ranks} MPI ranks; expected threads of one process")
+        from nadi.workload.generators.training.generator import NODE_BYTES, nodes_at_most
+
+        for single in self.config.single_jobs():
+            served, trained = single.serving_and_requests(), single.model_and_plan()
+            if served is not None:
+                from nadi.workload.generators.inference.generator import nodes_at_least
+
+                nodes = nodes_at_least(*served)
+                affordable.check_trace(nodes, fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
+            if trained is not None:
+                nodes = nodes_at_most(*trained, single.workload.framework)
+                affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+
+    def _inputs(self, workers: Workers, *, keeps_flows: bool) -> _Inputs:
+        """Return fabric, this rank's work, owners of nodes, and settings; refuse unsupported combinations.
+
+        `keeps_flows`: results may have a row per message.
+        """
+        config, reader = self.config, WorkReader.of(self.config, self.ranks.exchange, force=self.force)
+        network, engine, traffic = config.network, config.engine, config.workload.traffic
+        graph, settings = reader.graph, reader.settings(record_flows=keeps_flows and config.output.flows != "none")
+        work, owner, note = place(reader.work, graph, workers, Division(engine.partitioner, engine.weights, settings))
+        return_freed_memory()
+        slowdown, job_slowdowns = reader.interference(work)
+        if slowdown is not None:
+            config = config.decided(system={"compute_slowdown": slowdown})
+        sample_ps = _sample_ps(config.output.sample, graph, settings)
+        check_supported(config.faults, network.model, has_pauses=network.pfc is True)
+        faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
+        settings = replace(
+            settings,
+            compute_slowdown=settings.compute_slowdown if slowdown is None else slowdown,
+            job_slowdowns=job_slowdowns,
+            # collectives that are replayed send no packets, which samples count
+            reuse=engine.reuse == "exact" and not sample_ps,
+            fast_forward=engine.fast_forward,
+            queue_pairs=settings.queue_pairs if traffic is None else traffic.queue_pairs,
+            remote_sharers=config.memory.remote_sharers if config.memory.remote == "npu" else 1,
+            sample_ps=sample_ps,
+            faults=faults or settings.faults,
+        )
+        _check_durations(int(work.program.node_duration_ps.max(initial=0)), settings)
+        settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
+        return _Inputs(config, graph, work, settings, owner, note)
+
+    def _plan(
+        self,
+        inputs: _Inputs,
+        workers: Workers,
+        files: Sequence[InputFiles],
+        identity: Mapping[str, Any],
+        expected: Estimate | None,
+        closed_form: tuple[CollectiveCosts, FoldedProgram] | None,
+    ) -> RunPlan:
+        """Return the plan of a run with these inputs, with what its reports say about them."""
+        config, graph, work, settings = inputs.config, inputs.graph, inputs.work, inputs.settings
+        compute, memory, output = config.compute, config.memory, config.output
+        own = work_counts.count(
+            work, has_remote_memory=memory.remote is not None, has_gpu=compute.gpu is not None, model=compute.model
+        )
+        counts = work_counts.total(self.ranks.exchange(own))
+        traffics = [single.workload.traffic for single in config.single_jobs()]
+        flow_files = [traffic.file for traffic in traffics if traffic is not None]
+        roofline = Roofline(compute.peak_flops or 0.0, (memory.bandwidth or 0) / BITS_PER_BYTE)
+        return RunPlan(
+            **{name: value for name, value in work._asdict().items() if name != "frameworks"},
+            **{name: value for name, value in inputs._asdict().items() if name != "work"},
+            workers=workers,
+            expected=expected,
+            closed_form=closed_form,
+            files=files,
+            training=config.training(),
+            roofline=roofline if compute.model == "roofline" else None,
+            flow_names=config.network.flows,
+            keeps_nodes=output.nodes == "all",
+            checkpoint_s=config.engine.checkpoint,
+            identity=identity,
+            remarks=config.remarks(),
+            warning=Effects(config).without().sentence(),
+            warnings=[
+                *config.remarks(graph.npus - len(work.memories)),
+                *graph.remarks,
+                *(text for file in filter(None, flow_files) for text in flow_lists.remarks(file)),
+                *filter(None, [work_counts.remote_tensors(counts)]),
+            ],
+            without_effect=Effects(config, counts.times, graph, settings.faults).without(),
+            if_no_time=work_counts.why_no_time(counts, work, compute.model, str(config.workload.traces or "")),
+            without_faults=self._compared(config.without_faults()) if output.without_faults and config.faults else None,
+            alone=[self._compared(alone) for alone in inputs.jobs_alone()] if output.alone else [],
+        )
+
+    def _compared(self, config: RunConfig) -> "functools.partial[RunPlan]":
+        """Return a function that plans another run to compare with, of which results need nothing but its end."""
+        return functools.partial(replace(self, config=config).plan, has_folder=False)
+
+
+def _sample_ps(asked_ps: int | None, graph: Graph, settings: pdes.Settings) -> int:
+    """Return the interval of samples of links in picoseconds, 0 = no samples; refuse less than a packet takes."""
+    if asked_ps is None or not settings.fidelity.model.has_packets:
+        return 0
+    packet_bytes = settings.mtu_bytes + settings.header_bytes
+    packet_ps = round(packet_bytes * PS_PER_BYTE_AT_1_BPS / int(graph.link_rate_bps.min()))
+    if asked_ps < packet_ps:
+        raise ConfigError(
+            f"[output] sample: found {format_time(asked_ps)}; expected at least {format_time(packet_ps)}, "
+            "which a packet takes on the slowest link"
+        )
+    return asked_ps
+
+
+def _check_durations(longest_ps: int, settings: pdes.Settings) -> None:
+    """Refuse slow-downs that make a node take longer than any run; longest_ps: of all nodes, without slow-downs."""
+    slowdown = max([1.0, *(fault.slowdown for fault in settings.faults.npus)])
+    slowdown *= max(settings.job_slowdowns, default=settings.compute_slowdown)
+    if slowdown > 1 and longest_ps * slowdown > pdes.LONGEST_RUN_PS:
+        raise ConfigError(
+            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
+            f"times as long; expected at most 26 days"
+        )

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from nadi import pdes
 from nadi.configuration.effects import WithoutEffect
-from nadi.configuration.from_model import Training
 from nadi.configuration.input_files import InputFiles
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.run_config import RunConfig, Training
 from nadi.et import TraceTable
 from nadi.launching.workers import Workers
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram

@@ -145,7 +145,7 @@ class _Workload(TypedDict, total=False):
 
 @with_config(_STRICT)
 class _Config(TypedDict, total=False):
-    """Settled run file; `nadi.configuration.sections.RunConfig` validates all of it before a run is built again."""
+    """Settled run file; `nadi.configuration.run_config.RunConfig` validates all of it before a run is built again."""
 
     workload: _Workload
     topology: dict[str, Any]

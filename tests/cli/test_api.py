@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import nadi as package
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.run_config import RunConfig
 from nadi.simulation import schemas
 
 MODEL = {"model": "gpt3-125m", "plan": "tp2,pp2,dp2,gb4", "framework": "megatron"}

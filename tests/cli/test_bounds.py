@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 from nadi import et
 from nadi.configuration import bounds
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs import limits as quantities
 from nadi.inputs.limits import MAX_EQUAL_MESSAGES

@@ -7,12 +7,13 @@ import tomllib
 import pytest
 
 from nadi import pdes, topologies
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import collective_config, load_config
-from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection
+from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.reading import compute_model
+from nadi.simulation.wiring.reading import WorkReader
 from nadi.topologies.clusters import clusters, find
 from nadi.workload.compute.gpu import find_gpu
 from tests.docs.pages import DOCS, blocks
@@ -89,7 +90,7 @@ def test_what_the_run_file_says_wins(config):
 def test_the_accelerator_is_known_to_the_compute_model(name, config):
     text = f'[topology]\ncluster = "{name}"\ngpus = 8\n'
     found = config(text)
-    model = compute_model(found, serves=False)
+    model = WorkReader.of(found).compute_model(serves=False)
     assert model.times is not None
     assert found.compute.gpu == find(name).gpu
     assert find(name).host.pcie_rate == 8 * find_gpu(found.compute.gpu).host_link_Bps

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import NetworkSection, RunConfig
+from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import parse_flops
 from nadi.pdes.build.fabric import rto_ps
 from nadi.pdes.build.settings import SharedBuffer
 from nadi.simulation.fidelities import network_settings
-from nadi.simulation.fidelities.fabric_settings import fitted, shared_buffer
+from nadi.simulation.fidelities.fabric_settings import fitted
 from nadi.topologies import build
 from tests.network_sections import network_section
 
@@ -88,13 +89,13 @@ def test_switches_share_a_buffer_where_a_key_asks_for_it(load, text, switch):
 
 
 def test_defaults_of_shared_buffers_are_those_of_the_engine():
-    assert shared_buffer(network_section(["network.switch=shared-buffer"])) == SharedBuffer()
-    assert shared_buffer(network_section([])) is None
+    assert network_settings(network_section(["network.switch=shared-buffer"])).switch == SharedBuffer()
+    assert network_settings(network_section([])).switch is None
     given = {
         "buffer": "1MB", "pfc": "true", "pfc_alpha": 0.5, "pfc_headroom": "3kB", "pfc_resume_offset": "2kB",
         "ecn_kmin": "1kB", "ecn_kmax": "2kB", "ecn_pmax": 1, "class_weights": "[3, 1]",
     }  # fmt: skip
-    chosen = shared_buffer(network_section([f"network.{key}={value}" for key, value in given.items()]))
+    chosen = network_settings(network_section([f"network.{key}={value}" for key, value in given.items()])).switch
     assert chosen == SharedBuffer(10**6, True, 0.5, 3000, 2000, True, 1000, 2000, 1.0, False, (3, 1))
 
 

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from nadi import pdes
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import SETTINGS, RunConfig
+from nadi.configuration.sections import SETTINGS
 from nadi.launching.workers import Workers
 from tests.nonempty import nonempty
 

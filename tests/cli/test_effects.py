@@ -5,9 +5,9 @@ import json
 import pytest
 
 from nadi import et, topologies
-from nadi.configuration.effects import CONDITIONS, keys_without_effect, without_effect
+from nadi.configuration.effects import CONDITIONS, Effects
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities import network_settings
 from tests.cli.test_input_files import sections_of
@@ -173,7 +173,7 @@ def test_what_is_called_without_effect_has_none(config_of, context):
             network_settings(config.network, config.system)
         except ConfigError:  # as of tables without a GPU, or parameters of another congestion control
             return False
-        return set(keys_without_effect(config)) >= {"[{}] {}".format(*key.split(".")) for key in keys}
+        return set(Effects(config).keys()) >= {"[{}] {}".format(*key.split(".")) for key in keys}
 
     together, alone = {}, []
     for key, value in VALUES.items():
@@ -196,7 +196,7 @@ def test_the_seed_matters_at_closed_forms(config_of):
         "topology.spec": "dgx-h100:npus=8",
         "system.collectives.all-reduce": "double-binary-tree",
     }
-    assert without_effect(config_of(given, {"engine.seed": 2})).sentence() == ""
+    assert Effects(config_of(given, {"engine.seed": 2})).without().sentence() == ""
     assert len({simulate(config_of(given, {"engine.seed": seed})).results.digest for seed in (1, 2, 7)}) > 1
 
 
@@ -246,7 +246,7 @@ def test_one_warning_names_it(nadi, traces, given, key):
 def test_what_a_cluster_sets_is_not_named_by_the_user(config_of):
     config = config_of({"topology.spec": "llama3-24k:gpus=16", "network.fidelity": "closed-form"})
     assert config.network.switch == "shared-buffer"
-    assert without_effect(config).sentence() == ""
+    assert Effects(config).without().sentence() == ""
 
 
 def test_values_of_keys_without_effect_are_checked(nadi, traces):
@@ -328,7 +328,7 @@ def test_a_seed_without_a_random_choice(fidelity, spec, matters):
         "engine": {"seed": 5},
     }
     config = RunConfig.model_validate(sections).with_named({"engine.seed"})
-    said = without_effect(config, graph=topologies.build(spec)).sentence()
+    said = Effects(config, graph=topologies.build(spec)).without().sentence()
     assert ("[engine] seed (needs packets, or several equally short ways" in said) != matters
 
 

@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 
-from nadi.configuration.from_model import remarks, trace_set
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.simulation.closed_forms import running
+from nadi.simulation.wiring.reading import WorkReader
 from nadi.workload import write_set
 from nadi.workload.generators.models import find, training_flops
 from nadi.workload.generators.training import parallel_plan
@@ -121,17 +121,18 @@ def test_the_report_says_where_the_step_went(nadi, run_file):
 
 
 def test_a_rank_has_the_traces_of_its_own_npus(run_file):
-    config = load_config(run_file())
     own = np.arange(8) < 3
-    assert trace_set(config, 8, own).trace_of_npu.tolist() == [0, 0, 0, -2, -2, -2, -2, -2]
-    assert trace_set(config, 10, None).trace_of_npu.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, -1, -1]
+    small = WorkReader.of(load_config(run_file()))
+    assert small.traces(np.arange(8), own).trace_of_npu.tolist() == [0, 0, 0, -2, -2, -2, -2, -2]
+    ring = run_file(topology='spec = "ring:npus=10"', text='[compute]\ngpu = "h100"\n')
+    assert WorkReader.of(load_config(ring)).work().trace_of_npu.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, -1, -1]
 
 
 def test_what_does_not_fit_is_said(run_file):
     large = load_config(run_file('model = "llama3-70b"\nplan = "tp8"'))
-    (said,) = remarks(large)
+    (said,) = large.remarks()
     assert said.startswith("does not fit: ")
-    assert remarks(load_config(run_file())) == []
+    assert load_config(run_file()).remarks() == []
 
 
 @pytest.mark.parametrize(

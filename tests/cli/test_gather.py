@@ -16,7 +16,7 @@ from nadi.insight.analysis.findings import find, merge, part
 from nadi.launching.world import RankGather
 from nadi.reports.result_files.run_folder import TABLES, summary, write_results
 from nadi.reports.text.run import render
-from nadi.simulation.wiring.reading import compute_model
+from nadi.simulation.wiring.reading import WorkReader
 from nadi.terminal.tables import console
 from tests.nonempty import nonempty
 from tests.running import simulate
@@ -53,7 +53,7 @@ def share_of(whole, rank_of_npu, rank, exchange):
         trace_of_npu,
         len(own),
         et.read_groups(config.workload.groups),
-        compute_model(config, serves=False),
+        WorkReader(config, whole.graph).compute_model(serves=False),
         whole.collectives,
         exchange=exchange,
     )

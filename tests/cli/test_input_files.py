@@ -11,9 +11,10 @@ import pytest
 
 import nadi.energy
 from nadi import et
-from nadi.configuration.input_files import files_read, naming_keys
+from nadi.configuration.input_files import files_read
+from nadi.configuration.named_files import naming_keys
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import RunConfig
 from nadi.configuration.values import Section
 from nadi.topologies import build, write_toml
 from nadi.workload import TraceSet, compute, npu_of, write_set

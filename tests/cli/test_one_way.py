@@ -8,10 +8,10 @@ import pytest
 
 import nadi as package
 from nadi import pdes
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import RunConfig
 from nadi.launching.progress import NoProgress
-from nadi.simulation.resolving import resolve
+from nadi.simulation.resolving import Resolver
 from nadi.simulation.run import execute
 from nadi.simulation.run_plan import RunPlan
 from tests.features.restarting import after, often
@@ -20,11 +20,20 @@ from tests.nonempty import nonempty
 READERS = {
     "nadi/configuration/conditions.py",
     "nadi/configuration/effects.py",
-    "nadi/configuration/from_model.py",
     "nadi/simulation/resolving.py",
     "nadi/simulation/wiring/reading.py",
 }
 """Modules that read sections of a configuration."""
+TAKERS = {
+    "effects.without_effect_in_all",
+    "input_files.files_read",
+    "points._name",
+    "reading.of",
+    "resolving._compared",
+    "run.__init__",
+    "run_files.write_run_file",
+}
+"""Functions that take a whole configuration, beside the classes that hold one."""
 SECTIONS = set(RunConfig.model_fields)
 HOLDERS = {"config", "single"}
 """Names under which configurations are held."""
@@ -48,12 +57,26 @@ def test_few_modules_read_configurations():
     assert {str(path.relative_to(root)) for path in root.glob("nadi/**/*.py") if reads(path)} == READERS
 
 
+def takers(path):
+    """Yield the functions of a module with a parameter that is a configuration, or several."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            if any(each.annotation and "RunConfig" in ast.unparse(each.annotation) for each in given):
+                yield f"{path.stem}.{node.name}"
+
+
+def test_few_functions_take_configurations():
+    root = Path(package.__file__).parent
+    assert {name for path in root.glob("**/*.py") for name in takers(path)} == TAKERS
+
+
 @pytest.mark.parametrize("fidelity", ["packet", "flow", "closed-form"])
 def test_a_plan_is_immutable_and_runs_again(fidelity):
     config = load_config(
         None, sections={"workload": WORK, "topology": {"spec": FABRIC}, "network": {"fidelity": fidelity}}
     )
-    plan = resolve(config)
+    plan = Resolver(config).plan()
     before = {field.name: getattr(plan, field.name) for field in nonempty(fields(RunPlan))}
     first, again = (execute(plan, NoProgress()).results.digest for _ in range(2))
     assert first == again

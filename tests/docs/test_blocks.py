@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from nadi.cli.app import build_app
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.run_config import RunConfig
 from tests.docs.pages import blocks, commands
 from tests.nonempty import nonempty
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from nadi.configuration.sections import RunConfig, given_default
+from nadi.configuration.run_config import RunConfig
+from nadi.configuration.sections import given_default
 from nadi.energy.table import read_table
 from nadi.simulation.schemas import SCHEMAS
 from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model

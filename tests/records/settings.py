@@ -8,7 +8,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.run_config import RunConfig
 from tests.docs.pages import blocks
 from tests.features.running import toml_of
 from tests.features.situations.work import write_work

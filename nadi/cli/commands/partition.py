@@ -34,12 +34,12 @@ def partition(
     """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
     from nadi.reports.pages.partition import check_plot, write_plot
-    from nadi.simulation.resolving import partition_inputs
+    from nadi.simulation.resolving import Resolver
     from nadi.simulation.wiring.partitioning import compare, divide
 
     if plot:
         check_plot(plot)
-    graph, load, division = partition_inputs(load_config(file, overrides), weights, force=force)
+    graph, load, division = Resolver(load_config(file, overrides), force=force).partition_inputs(weights)
     chosen, report = divide(graph, parts, method or division.method, load, division.settings)
     document: dict[str, object] = {"topology": graph.name, "npus": graph.npus, "nodes": graph.nodes}
     document |= {"links": graph.links, "weights": str(weights) if weights else "expected"}

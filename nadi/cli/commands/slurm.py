@@ -56,7 +56,7 @@ def slurm(
     from nadi.launching import slurm as batch
     from nadi.launching.launcher import check_installed
     from nadi.launching.progress import progress
-    from nadi.simulation.resolving import check_job, outputs
+    from nadi.simulation.resolving import Resolver
     from nadi.simulation.wiring.affordable import JobCost, NodeLimits
 
     if dry_run and (submit or script):
@@ -68,7 +68,7 @@ def slurm(
     name = job_name or batch.job_name(file)
     job = batch.Job(
         run_file=file.absolute(),
-        out=(out or outputs(configs[0]).folder or Path("results") / name).absolute(),
+        out=(out or configs[0].outputs().folder or Path("results") / name).absolute(),
         python=Path(sys.executable),
         name=name,
         nodes=nodes,
@@ -83,13 +83,13 @@ def slurm(
         tasks=tasks,
         sbatch=tuple(sbatch),
         modules=tuple(modules),
-        saves=any(outputs(config).checkpoint_s for config in configs),
+        saves=any(config.outputs().checkpoint_s for config in configs),
         force=force,
     )
     check_installed(job.ranks)
     limits = NodeLimits(batch.memory_bytes(mem), force)
     with progress(quiet=quiet) as shown:
-        costs = [check_job(config, nodes, ranks_per_node, threads, shown, limits) for config in configs]
+        costs = [Resolver(one, force=force).job_cost(nodes, ranks_per_node, threads, shown, limits) for one in configs]
     largest = JobCost(max(cost.wall_s for cost in costs), max(cost.memory_bytes for cost in costs))
     job = replace(job, time=time or largest.time_limit, memory=mem or largest.memory_limit)
     text = batch.render(job)
@@ -112,9 +112,8 @@ def _with_checkpoints(file: Path, overrides: Sequence[str], more: Sequence[str],
     gets the default one.
     """
     from nadi.configuration.run_file import load_config
-    from nadi.simulation.resolving import outputs
 
-    found = outputs(load_config(file, [*overrides, *more]))
+    found = load_config(file, [*overrides, *more]).outputs()
     if not checkpoint and (found.checkpoint_s or not found.can_save):
         return list(overrides)
     return [*overrides, f"engine.checkpoint={checkpoint or _DEFAULT_CHECKPOINT}"]

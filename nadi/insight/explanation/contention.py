@@ -20,13 +20,7 @@ from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.insight.analysis.link_load import limiting_link
-from nadi.insight.explanation.run_events import (
-    RunEvents,
-    bytes_of_messages,
-    of_collectives,
-    settings_of,
-    shares_of_messages,
-)
+from nadi.insight.explanation.run_events import RunEvents, bytes_of_messages, of_collectives, shares_of_messages
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import FLOWS, LINKS
@@ -160,7 +154,9 @@ def _of_messages(run: Run, run_events: RunEvents, graph: Graph) -> _Pieces:
     )
     none = np.full(len(node), -1)
     flows = {"src": src, "dst": dst, "group": none, "bytes": bytes_of_messages(run_events, node)}
-    idle_ps = ideal_ps(graph, settings_of(run), flows, shares_of_messages(run_events, run_events.sender[node]))
+    idle_ps = ideal_ps(
+        graph, run.reader.fitted_settings(), flows, shares_of_messages(run_events, run_events.sender[node])
+    )
     begin_ps, end_ps = run_events.start_ps[run_events.sender[node]], run_events.finish_ps[node]
     times = (column.astype(np.float64) for column in (begin_ps, end_ps, idle_ps))
     return _Pieces(node, none, none, src, dst, size.astype(np.int64), *times)

@@ -26,7 +26,6 @@ from nadi.insight.runs import Run
 from nadi.pdes import Settings
 from nadi.simulation.closed_forms.advancing.likeness import slots_of
 from nadi.simulation.closed_forms.costs import WHAT_IF_EFFORT, CollectiveCosts
-from nadi.simulation.resolving import settings_on
 from nadi.topologies import Graph
 from nadi.workload import Program
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
@@ -119,7 +118,7 @@ def happened(run: Run, job: str = "") -> RunEvents:
     sender = _senders(program, npu, at, kind, like)
     parents = _parents(program, npu, row)
     own_lane = np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[at], -1).astype(np.int64)
-    if not settings_of(run).concurrent_collectives:
+    if not run.reader.fitted_settings().concurrent_collectives:
         own = np.flatnonzero(collective >= 0)
         own_lane[own] = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]] + _MAX_LANES
     # consecutive nodes of an NPU that exclude each other: on a lane, or of a group
@@ -309,14 +308,9 @@ def _equivalent_groups(program: Program, representative_npu: Int64, group_number
     return lowest[component]
 
 
-def settings_of(run: Run) -> Settings:
-    """Return the engine's settings of the run."""
-    return settings_on(run.graph, run.config)
-
-
 def closed_forms(run: Run) -> CollectiveCosts:
     """Return closed forms of collectives on the run's fabric."""
-    return closed_forms_on(run.graph, settings_of(run))
+    return closed_forms_on(run.graph, run.reader.fitted_settings())
 
 
 def closed_forms_on(

@@ -102,7 +102,7 @@ def _of_tiers(
     if not run.has(LINKS) or not len(run.links) or not _is_communication(run_events).any():
         return
     graph = run.graph
-    settings = events.settings_of(run)
+    settings = run.reader.fitted_settings()
     words = {"src": run.links["src"].to_pylist(), "dst": run.links["dst"].to_pylist()}
     of_link = np.array([" and ".join(sorted(tier.split(" → "))) for tier in tiers(words)])
     now = _Times(run, run_events, graph, settings)

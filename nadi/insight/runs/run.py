@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nadi.configuration.sections import RunConfig
+from nadi.configuration.run_config import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.files import shown
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from nadi.simulation.wiring.reading import LoadedWorkload
+    from nadi.simulation.wiring.reading import LoadedWorkload, WorkReader
     from nadi.topologies import Graph
 
 _EXPECTED = "expected results of `nadi run --out`"
@@ -173,35 +173,35 @@ class Run:
 
         Fabric and traces that were Python objects are text in it, unless `nadi.simulate` returned this Run.
         """
-        from nadi.configuration.run_file import with_paths_from
         from nadi.inputs.documents import checked
 
         if self._simulated is not None:
             return self._simulated
         label = self.folder / "summary.json"
         config = checked(RunConfig, self.summary.get("config", {}), label, ConfigError)
-        return with_paths_from(config, Path(self.summary.get("working_folder", ".")))
+        return config.with_paths_from(Path(self.summary.get("working_folder", ".")))
 
     @cached_property
+    def reader(self) -> "WorkReader":
+        """What reads fabric and work of the run again; ConfigError or TopologyError as for `graph`."""
+        from nadi.simulation.wiring.reading import WorkReader
+
+        reader = WorkReader.of(self.config, force=True)
+        found = f"the run had {self.summary.get('links')} links, {reader.graph.name} has {reader.graph.links} now"
+        if reader.graph.links != self.summary.get("links"):
+            raise ConfigError(f"{self.folder}: {found}")
+        return reader
+
+    @property
     def graph(self) -> "Graph":
         """The fabric, built again; ConfigError or TopologyError if a file is missing or the fabric has changed."""
-        from nadi.simulation.wiring.reading import built_fabric
-
-        graph = built_fabric(self.config)
-        if graph.links != self.summary.get("links"):
-            raise ConfigError(
-                f"{self.folder}: the run had {self.summary.get('links')} links, {graph.name} has {graph.links} now"
-            )
-        return graph
+        return self.reader.graph
 
     @cached_property
     def work(self) -> "LoadedWorkload":
         """Traces and program, built again; row r of an NPU is that of `nodes`. Refuse traces that have changed."""
-        from nadi.simulation.wiring.reading import read_work
-
-        work = read_work(self.config, self.graph, force=True)
-        program = work.program
-        rows = int(np.diff(program.trace_ptr)[program.trace_of_npu].sum())
+        work = self.reader.work()
+        rows = int(np.diff(work.program.trace_ptr)[work.program.trace_of_npu].sum())
         if self.has(schemas.NODES) and "represented_by" not in self.npus.column_names and len(self.nodes) != rows:
             raise ConfigError(
                 f"{self.folder}: the run had {len(self.nodes):,} trace nodes, its traces have {rows:,} now"

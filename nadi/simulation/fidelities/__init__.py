@@ -3,7 +3,7 @@
 from typing import Any
 
 from nadi import pdes
-from nadi.configuration.sections import NetworkSection, SystemSection, engine_settings
+from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.pdes import congestion
 from nadi.simulation.fidelities import fabric_settings as fabric
 
@@ -19,28 +19,6 @@ _WITHOUT_PACKETS = {
 }
 
 
-def settings(network: NetworkSection) -> dict[str, Any]:
-    """Return the keywords of pdes.Settings for [network]; refuse, with a ConfigError, contradictory values."""
-    model = network.model
-    keywords = engine_settings(pdes.Settings, network) | {
-        "fidelity": pdes.Fidelity(
-            model,
-            own=network.own_keys,
-            **engine_settings(pdes.Fidelity, network, model.keys),
-        ),
-        "switch": fabric.shared_buffer(network),
-        "congestion_control": fabric.control(network),
-        "load_balancing": fabric.load_balancing(network),
-        "queue_samples": QUEUE_SAMPLES,
-        "logged_pauses": LOGGED_PAUSES,
-    }
-    if not model.has_packets:
-        keywords |= _WITHOUT_PACKETS
-    if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
-        keywords["nvlink_framing"] = False
-    return keywords
-
-
 def network_settings(
     network: NetworkSection,
     system: SystemSection | None = None,
@@ -50,7 +28,20 @@ def network_settings(
     record_flows: bool = True,
 ) -> pdes.Settings:
     """Return the engine's settings for [network] and [system] and these options; refuse contradictory values."""
-    keywords = engine_settings(pdes.Settings, system or SystemSection()) | settings(network)
+    model, name, shared = network.model, network.congestion_control, network.switch != "output-queued"
+    keywords = (system or SystemSection()).engine_settings(pdes.Settings) | network.engine_settings(pdes.Settings)
+    keywords |= {
+        "fidelity": pdes.Fidelity(model, own=network.own_keys, **network.engine_settings(pdes.Fidelity, model.keys)),
+        "switch": fabric.shared_buffer(network.engine_settings(pdes.SharedBuffer)) if shared else None,
+        "congestion_control": fabric.control(name, network.congestion, network.switch, ecn=network.ecn),
+        "load_balancing": fabric.load_balancing(network.load_balancing, network.selective_repeat),
+        "queue_samples": QUEUE_SAMPLES,
+        "logged_pauses": LOGGED_PAUSES,
+    }
+    if not model.has_packets:
+        keywords |= _WITHOUT_PACKETS
+    if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
+        keywords["nvlink_framing"] = False
     return pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)
 
 

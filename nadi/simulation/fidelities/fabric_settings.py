@@ -1,6 +1,6 @@
 """Settings of switches and congestion control for the engine, and their limits on a fabric."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from nadi import pdes
 from nadi.configuration.bounds import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
-from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
 from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
@@ -17,14 +16,11 @@ from nadi.topologies import Graph
 WITHOUT_SWITCHES = {"rtt"}  # signals that reach a sender without support of the switches
 
 
-def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
-    """Return the shared buffer of the switches, or None for output queues; refuse a discipline that does not exist."""
-    if network.switch == "output-queued":
-        return None
-    settings = engine_settings(SharedBuffer, network)
+def shared_buffer(settings: dict[str, Any]) -> SharedBuffer:
+    """Return the shared buffer of switches by its settings, discipline by name; refuse one that does not exist."""
     if "discipline" in settings:
         with _naming("discipline"):
-            settings["discipline"] = disciplines.discipline(settings["discipline"])
+            settings = settings | {"discipline": disciplines.discipline(settings["discipline"])}
     return SharedBuffer(**settings)
 
 
@@ -37,31 +33,37 @@ def _naming(key: str) -> Iterator[None]:
         raise ConfigError(f"[network] {key}: {error}") from None
 
 
-def control(network: NetworkSection) -> congestion.Control:
-    """Return the congestion control; refuse an unknown one or parameter, or one whose signals switches do not send."""
-    name = network.congestion_control
+def control(name: str, parameters: Mapping[str, float], switch: str | None, *, ecn: bool | None) -> congestion.Control:
+    """Return the congestion control; refuse an unknown one or parameter, or one whose signals switches do not send.
+
+    Args:
+        name: The control; "none" = a static window only.
+        parameters: Values of the control's parameters, by name.
+        switch: The kind of the switches; None = the model of the network has none.
+        ecn: Whether switches mark packets.
+    """
     if name == "none":
         return congestion.NO_CONTROL
     with _naming("congestion_control"):
         congestion.module_of(name)
     with _naming("congestion"):
-        chosen = congestion.control(name, network.congestion)
-    if network.switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
+        chosen = congestion.control(name, parameters)
+    if switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
         needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
         raise ConfigError(
             f"[network] congestion_control: {name} needs {needs} of the switches, which output queues do not give; "
             'expected switch = "shared-buffer"'
         )
-    if network.switch == "shared-buffer" and not network.ecn and chosen.signals & {"ecn", "cnp"}:
+    if switch == "shared-buffer" and not ecn and chosen.signals & {"ecn", "cnp"}:
         raise ConfigError(f"[network] congestion_control: {name} goes by marks; expected ecn = true")
     return chosen
 
 
-def load_balancing(network: NetworkSection) -> balancing.Balancing:
+def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balancing:
     """Return the load-balancing rule; refuse an unknown one, or one that reorders without selective repeat."""
     with _naming("load_balancing"):
-        rule = balancing.balancing(network.load_balancing)
-    if rule.reorders and network.selective_repeat is False:
+        rule = balancing.balancing(name)
+    if rule.reorders and selective_repeat is False:
         raise ConfigError(
             f"[network] selective_repeat: found false, but {rule.name} lets packets overtake each other; expected true"
         )

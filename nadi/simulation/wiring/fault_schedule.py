@@ -10,7 +10,6 @@ import numpy as np
 
 from nadi import pdes
 from nadi.configuration.faults import FaultSection
-from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.topologies import SWITCH, Graph, TableRouting, routing_without
 
@@ -103,7 +102,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
         place = _FaultPlace(graph, names, fault, where)
         if fault.npu is not None:
             npu = place.npu()
-            _reserve(reserved, fault.what, [npu], fault, number)
+            _reserve(reserved, fault.what, [npu], (fault.at, fault.until_ps, number))
             if fault.pause_storm:
                 storms.append(pdes.PauseStorm(tuple(place.links_to_nics(npu)), fault.at))
                 continue
@@ -111,7 +110,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
             continue
         affected = place.links_of_switch() if fault.switch is not None else place.links()
         if fault.switch is None or fault.state is None:  # a link may be down for several reasons
-            _reserve(reserved, fault.what, affected, fault, number)
+            _reserve(reserved, fault.what, affected, (fault.at, fault.until_ps, number))
         if fault.state and not isinstance(graph.routing, TableRouting):
             raise ConfigError(
                 f"{where} state: {graph.name} is routed by dimensions, with no way around a link that is down; "
@@ -144,9 +143,8 @@ def _routings(graph: Graph, down_sets: Collection[frozenset[int]]) -> dict[froze
     return {down: routing_without(graph, down) for down in down_sets}
 
 
-def check_supported(faults: Sequence[FaultSection], network: NetworkSection) -> None:
-    """Refuse faults that the model of the network, or its switches, do not support."""
-    model = network.model
+def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *, has_pauses: bool) -> None:
+    """Refuse faults that the network's model does not support, and pause storms unless links have pauses (PFC)."""
     if faults and model.refused_faults is None:
         expected = pdes.fidelity.quoted(lambda other: other.refused_faults is not None)
         raise ConfigError(f"[[faults]]: found with a [network] fidelity without faults; expected {expected}")
@@ -156,7 +154,7 @@ def check_supported(faults: Sequence[FaultSection], network: NetworkSection) -> 
             if reason := (model.refused_faults or {}).get(key):
                 takers = pdes.fidelity.quoted(partial(_takes, key))
                 raise ConfigError(f"[faults.{number}] {key}: {reason}, or [network] fidelity = {takers}")
-        if fault.pause_storm and not network.pfc:
+        if fault.pause_storm and not has_pauses:
             raise ConfigError(
                 f"[faults.{number}] pause_storm: nothing pauses links here; expected [network] pfc = true and "
                 'switch = "shared-buffer"'
@@ -245,19 +243,19 @@ def _reserve(
     reserved: dict[tuple[str, int], list[tuple[int, int, int]]],
     changed_property: str,
     links_or_npus: Sequence[int],
-    fault: FaultSection,
-    number: int,
+    own_times: tuple[int, int, int],
 ) -> None:
-    """Record by (property, link or NPU) that a fault changes it from begin to end; refuse overlaps with another one."""
+    """Record by (property, link or NPU) that a fault changes it: begin, end and number; refuse overlaps with others."""
+    own_begin, own_end, number = own_times
     for place in links_or_npus:
         own = reserved.setdefault((changed_property, place), [])
         for begin, end, other in own:
-            if other != number and fault.at < end and begin < fault.until_ps:
+            if other != number and own_begin < end and begin < own_end:
                 raise ConfigError(
-                    f"[faults.{number}] {fault.what}: overlaps with [faults.{other}], which changes the same "
+                    f"[faults.{number}] {changed_property}: overlaps with [faults.{other}], which changes the same "
                     "property of the same NPU or link; expected one to end before the other begins"
                 )
-        own.append((fault.at, fault.until_ps, number))
+        own.append(own_times)
 
 
 def with_slow_links(graph: Graph, faults: pdes.Faults) -> Graph:

@@ -23,7 +23,6 @@ from nadi.simulation.wiring.engine_inputs import engine_inputs, folded_weights
 from nadi.simulation.wiring.reading import LoadedWorkload
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload import Program
-from nadi.workload.errors import Exchange, alone
 from nadi.workload.program.traffic import merge, traffic
 
 # Wall times, measured on a machine of two cores, 2026-11-21; between nodes of a cluster they depend on its network.
@@ -52,8 +51,8 @@ class Division(NamedTuple):
     settings: Settings  # settings with the sizes of packets
 
 
-# function that reads the work of a run: of these NPUs, bool[npus] or None = all, with this exchange of the ranks
-Reader = Callable[[NDArray[np.bool_] | None, Exchange], LoadedWorkload]
+Read = Callable[[NDArray[np.bool_] | None], LoadedWorkload]
+"""Function that reads the work of these NPUs: bool[npus], None = all."""
 
 
 def traffic_load(graph: Graph, program: Program, settings: Settings, ranks: RankGather = ALONE) -> Load:
@@ -135,7 +134,7 @@ def compare(
 
 
 def place(
-    read: Reader, graph: Graph, workers: Workers, division: Division
+    read: Read, graph: Graph, workers: Workers, division: Division
 ) -> tuple[LoadedWorkload, NDArray[np.int32] | None, str]:
     """Return the program of this rank's NPUs, the LP of each node (None = there is one LP), and a note on the latter.
 
@@ -151,7 +150,7 @@ def place(
         measured_load(Path(division.weights), graph)
     ranks = workers.ranks
     if ranks.size == 1:
-        work = read(None, alone)
+        work = read(None)
         if workers.lps == 1:
             return work, None, ""
         load = _given_load(division.weights, graph) or traffic_load(graph, work.program, division.settings)
@@ -161,12 +160,12 @@ def place(
         given_load = _given_load(division.weights, graph)
         if given_load is None:
             share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
-            first = read(share, ranks.exchange)
+            first = read(share)
             given_load = traffic_load(graph, first.program, division.settings, ranks)
         divided = _owner(graph, workers, given_load, division) if ranks.rank == 0 else (None, "")
         owner, note = ranks.exchange(divided)[0]
     own_npus = workers.own_npus(np.zeros(graph.nodes, np.int32) if owner is None else owner, graph.npus)
-    return read(own_npus, ranks.exchange), owner, note
+    return read(own_npus), owner, note
 
 
 def _given_load(weights: str, graph: Graph) -> Load | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from nadi import inputs
-from nadi.configuration.jobs import JobSection, is_file
+from nadi.configuration.jobs import JobSection
 from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int32, Mask
 from nadi.inputs.units import short
@@ -47,8 +47,7 @@ def placements(jobs: Sequence[JobSection], graph: Graph) -> list[list[Int32]]:
     """
     is_free = np.ones(graph.npus, np.bool_)
     found: dict[int, list[Int32]] = {}
-    order = sorted(range(len(jobs)), key=lambda number: _chooses(jobs[number]))
-    for number in order:
+    for number in sorted(range(len(jobs)), key=lambda number: not jobs[number].names_npus):
         job = jobs[number]
         try:
             ranks = ranks_of(job, graph)
@@ -60,14 +59,9 @@ def placements(jobs: Sequence[JobSection], graph: Graph) -> list[list[Int32]]:
     return [found[number] for number in range(len(jobs))]
 
 
-def _chooses(job: JobSection) -> bool:
-    """Return whether the placement chooses among free NPUs."""
-    return isinstance(job.placement, str) and not is_file(job.placement)
-
-
 def _chosen(job: JobSection, graph: Graph, is_free: Mask, count: int) -> Int32:
     """Return the NPUs of all copies of a job, copy after copy."""
-    if not _chooses(job):
+    if job.names_npus:
         return _listed(job, graph, is_free, count)
     free = np.flatnonzero(is_free).astype(np.int32)
     if len(free) < count:

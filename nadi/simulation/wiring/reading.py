@@ -2,22 +2,23 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi import topologies, workload
-from nadi.configuration.from_model import Training, on_npus, trace_set, training
-from nadi.configuration.sections import ComputeSection, RunConfig
+from nadi import pdes, topologies, workload
+from nadi.configuration.run_config import RunConfig, Training
 from nadi.errors import ConfigError
 from nadi.et import TraceError, TraceTable, read_groups
 from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE
+from nadi.simulation.fidelities import fabric_settings as fabric
+from nadi.simulation.fidelities import network_settings
 from nadi.simulation.trace_decoding import use_compiled_decoder
-from nadi.simulation.wiring.affordable import schedule_bytes
+from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.placement import placements
 from nadi.simulation.wiring.traffic import traffic_traces
 from nadi.topologies import Graph, TopologyError
@@ -31,7 +32,6 @@ from nadi.workload.compute import (
     SOURCES,
     ComputeTimes,
     Efficiencies,
-    Gpu,
     find_gpu,
     read_tables,
 )
@@ -94,94 +94,226 @@ class LoadedWorkload(NamedTuple):
         return bool(self.trace_of_npu[npu] != ELSEWHERE)
 
 
-def read_work(
-    config: RunConfig,
-    graph: Graph,
-    own_npus: NDArray[np.bool_] | None = None,
-    exchange: Exchange = alone,
-    *,
-    force: bool = False,
-) -> LoadedWorkload:
-    """Read the traces of a run file, check them against each other, and build the program.
+@dataclass(frozen=True, eq=False)
+class WorkReader:
+    """Reader of what a configuration says about a fabric's NPUs: their work, and how they compute and communicate."""
 
-    `own_npus`: bool[npus], True = the NPU belongs to this rank; None = all do. `exchange`: Function by which ranks
-    exchange objects. `force`: True = also build plans of collectives that need more memory than is free. TraceError,
-    WorkloadError and ConfigError refuse wrong traces.
-    """
-    use_compiled_decoder()
-    if config.jobs:
-        return _read_jobs(config, graph, own_npus, exchange, force=force)
-    memories = memory_nodes(config, graph)
-    hosts = len(memories) if config.memory.remote == "node" else 0  # they come after the NPUs that have traces
-    own = None if own_npus is None else own_npus[: graph.npus - hosts]
-    traces = _trace_set(config, graph, np.arange(graph.npus - hosts, dtype=np.int32), own, exchange, force=force)
-    if memories:
-        traces = with_memory_nodes(_with_idle(traces, hosts, own_npus), memories, graph.host, exchange)
-    work = _work_of(config, graph, traces, exchange, force=force)
-    parts = SharedParts(work.settings)
-    built = parts.build(work, graph, exchange, memory_nodes=memories)
-    program = parts.program(built.trace_of_rank, built.groups, built.chooser, exchange)
-    operators = _operator_sources([work], exchange)
-    frameworks = (traces.framework,)
-    loaded = list(traces.traces), traces.trace_of_npu, program, work.settings, frameworks, operators, memories
-    return LoadedWorkload(*loaded)
+    config: RunConfig
+    graph: Graph  # fabric; with `remote = "node"` its last endpoints are the memories of its hosts
+    exchange: Exchange = alone  # function by which ranks, which each read their own NPUs' work, exchange objects
+    force: bool = False  # whether to build what needs more memory than is free, too
 
-
-def _work_of(config: RunConfig, graph: Graph, traces: TraceSet, exchange: Exchange, *, force: bool) -> WorkOfRanks:
-    """Return the work of the traces of one job."""
-    named = config.workload.groups or (config.workload.traces and workload.groups_of(config.workload.traces))
-    serves = any(exchange(any(names_requests(trace) for trace in traces.traces)))
-    # A message stays whole without a library that divides it, on a queue pair of its own, and where an NPU has one
-    # mover for all messages, or sends one at a time.
-    network = config.network
-    divides = config.workload.traffic is None and not config.system.one_at_a_time
-    divides &= network.queue_pairs == "pair" and network.p2p_share == 1
-    return WorkOfRanks(
-        traces.traces,
-        traces.trace_of_npu,
-        traces.npus,
-        read_groups(named) if named else {},
-        compute_model(config, serves=serves),
-        replace(collective_settings(config, graph, force=force), copied=traces.copied, divides_sends=divides),
-        traces.example_npu,
-        traces.families,
-    )
-
-
-def _read_jobs(
-    config: RunConfig, graph: Graph, own_npus: NDArray[np.bool_] | None, exchange: Exchange, *, force: bool
-) -> LoadedWorkload:
-    """Return the work of [[jobs]]; the arguments are those of `read_work`."""
-    is_here = np.ones(graph.npus, np.bool_) if own_npus is None else own_npus
-    trace_of_npu = np.where(is_here, IDLE, ELSEWHERE).astype(np.int32)
-    jobs: list[FabricJob] = []
-    kinds: list[JobWork] = []
-    traces: list[TraceTable] = []
-    frameworks: list[str] = []
-    works: list[WorkOfRanks] = []
-    for single, section, places in zip(config.single_jobs(), config.jobs, placements(config.jobs, graph), strict=True):
-        is_own = np.any([is_here[npus] for npus in places], axis=0)  # of any copy
+    @classmethod
+    def of(cls, config: RunConfig, exchange: Exchange = alone, *, force: bool = False) -> Self:
+        """Return the reader of a configuration, whose fabric is built; `force`: even if it takes too much memory."""
+        graph = config.topology.graph
+        if not isinstance(graph, Graph):
+            source = config.topology.source()
+            affordable.check_fabric(source, force=force)
+            graph = topologies.build(source)
         try:
-            ranks = _trace_set(single, graph, places[0], is_own, exchange, force=force)
-            ranks = repeated(ranks, section.iterations)
-            works.append(_work_of(single, graph, ranks, exchange, force=force))
-        except (ConfigError, WorkloadError, TraceError) as error:
-            raise ConfigError(f'job "{section.name}": {error}') from None
-        for name, begin_ps, npus in zip(section.names, section.begins_ps, places, strict=True):
-            trace_of_rank = np.where(is_here[npus], ranks.trace_of_npu, ELSEWHERE)
-            pairs = section.traffic.queue_pairs if section.traffic is not None else ""
-            jobs.append(FabricJob(name, works[-1]._replace(trace_of_rank=trace_of_rank), npus, begin_ps, pairs))
-            trace_of_npu[npus] = np.where(trace_of_rank >= 0, trace_of_rank + len(traces), trace_of_rank)
-        traces += ranks.traces
-        frameworks.append(ranks.framework)
-        kinds += [JobWork(section.traffic is not None, training(single, section.iterations))] * section.repeat
-    program = build_jobs(jobs, graph, is_here, exchange)
-    copied = frozenset[str]().union(*(work.settings.copied for work in works))
-    operators = _operator_sources(works, exchange)
-    settings = replace(works[0].settings, copied=copied)
-    return LoadedWorkload(
-        traces, trace_of_npu, program, settings, tuple(frameworks), operators, config.memory.remote_npus, tuple(kinds)
-    )
+            graph = with_host_memories(graph) if config.memory.remote == "node" else graph
+        except TopologyError as error:
+            raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
+        return cls(config, graph, exchange, force)
+
+    def work(self, own_npus: NDArray[np.bool_] | None = None) -> LoadedWorkload:
+        """Read the traces of a run file, check them against each other, and build the program.
+
+        `own_npus`: bool[npus], True = the NPU belongs to this rank; None = all do. TraceError, WorkloadError and
+        ConfigError refuse wrong traces.
+        """
+        use_compiled_decoder()
+        if self.config.jobs:
+            return self._work_of_jobs(own_npus)
+        graph, memories = self.graph, self._memories()
+        hosts = len(memories) if self.config.memory.remote == "node" else 0  # they come after the NPUs that have traces
+        own = None if own_npus is None else own_npus[: graph.npus - hosts]
+        traces = self.traces(np.arange(graph.npus - hosts, dtype=np.int32), own)
+        if memories:
+            traces = with_memory_nodes(_with_idle(traces, hosts, own_npus), memories, graph.host, self.exchange)
+        work = self._work_of(traces)
+        parts = SharedParts(work.settings)
+        built = parts.build(work, graph, self.exchange, memory_nodes=memories)
+        program = parts.program(built.trace_of_rank, built.groups, built.chooser, self.exchange)
+        operators = _operator_sources([work], self.exchange)
+        frameworks = (traces.framework,)
+        loaded = list(traces.traces), traces.trace_of_npu, program, work.settings, frameworks, operators, memories
+        return LoadedWorkload(*loaded)
+
+    def _memories(self) -> tuple[int, ...]:
+        """Return the endpoints that are remote memories: those of a pool, or the memories of hosts."""
+        if self.config.memory.remote != "node":
+            return self.config.memory.remote_npus
+        return tuple(range(self.graph.npus - len(np.unique(self.graph.host)), self.graph.npus))
+
+    def _work_of_jobs(self, own_npus: NDArray[np.bool_] | None) -> LoadedWorkload:
+        """Return the work of [[jobs]]; the argument is that of `work`."""
+        config, graph, exchange = self.config, self.graph, self.exchange
+        is_here = np.ones(graph.npus, np.bool_) if own_npus is None else own_npus
+        trace_of_npu = np.where(is_here, IDLE, ELSEWHERE).astype(np.int32)
+        jobs: list[FabricJob] = []
+        kinds: list[JobWork] = []
+        traces: list[TraceTable] = []
+        frameworks: list[str] = []
+        works: list[WorkOfRanks] = []
+        placed = placements(config.jobs, graph)
+        for single, section, places in zip(config.single_jobs(), config.jobs, placed, strict=True):
+            is_own = np.any([is_here[npus] for npus in places], axis=0)  # of any copy
+            alone_there = replace(self, config=single)
+            try:
+                ranks = repeated(alone_there.traces(places[0], is_own), section.iterations)
+                works.append(alone_there._work_of(ranks))  # noqa: SLF001 - of this class
+            except (ConfigError, WorkloadError, TraceError) as error:
+                raise ConfigError(f'job "{section.name}": {error}') from None
+            for name, begin_ps, npus in zip(section.names, section.begins_ps, places, strict=True):
+                trace_of_rank = np.where(is_here[npus], ranks.trace_of_npu, ELSEWHERE)
+                pairs = section.traffic.queue_pairs if section.traffic is not None else ""
+                jobs.append(FabricJob(name, works[-1]._replace(trace_of_rank=trace_of_rank), npus, begin_ps, pairs))
+                trace_of_npu[npus] = np.where(trace_of_rank >= 0, trace_of_rank + len(traces), trace_of_rank)
+            traces += ranks.traces
+            frameworks.append(ranks.framework)
+            kinds += [JobWork(section.traffic is not None, single.training(section.iterations))] * section.repeat
+        program = build_jobs(jobs, graph, is_here, exchange)
+        copied = frozenset[str]().union(*(work.settings.copied for work in works))
+        operators = _operator_sources(works, exchange)
+        settings = replace(works[0].settings, copied=copied)
+        memories = config.memory.remote_npus
+        loaded = traces, trace_of_npu, program, settings, tuple(frameworks), operators, memories, tuple(kinds)
+        return LoadedWorkload(*loaded)
+
+    def _work_of(self, traces: TraceSet) -> WorkOfRanks:
+        """Return the work of the traces of one job."""
+        section = self.config.workload
+        named = section.groups or (section.traces and workload.groups_of(section.traces))
+        serves = any(self.exchange(any(names_requests(trace) for trace in traces.traces)))
+        # A message stays whole without a library that divides it, on a queue pair of its own, and where an NPU has one
+        # mover for all messages, or sends one at a time.
+        network = self.config.network
+        divides = section.traffic is None and not self.config.system.one_at_a_time
+        divides &= network.queue_pairs == "pair" and network.p2p_share == 1
+        return WorkOfRanks(
+            traces.traces,
+            traces.trace_of_npu,
+            traces.npus,
+            read_groups(named) if named else {},
+            self.compute_model(serves=serves),
+            replace(self.collective_settings(), copied=traces.copied, divides_sends=divides),
+            traces.example_npu,
+            traces.families,
+        )
+
+    def traces(self, npus: Int32, own_npus: NDArray[np.bool_] | None) -> TraceSet:
+        """Return traces of files, of messages without a model, or of the run file's model.
+
+        npus: int32[ranks], NPU of each rank; own_npus: bool[ranks], whether it belongs to this rank of MPI, None = all
+        do.
+        """
+        section, count = self.config.workload, len(npus)
+        if section.traces is not None:
+            return workload.load_set(section.traces, count, strict=section.strict, own=own_npus, exchange=self.exchange)
+        if section.trace_set is not None:
+            traces = _given(section.trace_set, count)
+        elif section.traffic is not None:
+            traces = traffic_traces(section.traffic, self.graph, npus, force=self.force)
+        else:
+            traces = self.config.generated_traces(count)
+        trace_of_npu = np.full(count, IDLE, np.int32)
+        trace_of_npu[: traces.npus] = traces.trace_of_npu
+        if own_npus is not None:
+            trace_of_npu[~own_npus] = ELSEWHERE
+        return replace(traces, trace_of_npu=trace_of_npu)
+
+    def settings(self, *, record_nodes: bool = True, record_flows: bool = True) -> pdes.Settings:
+        """Return the engine's settings of the network, whatever the NPUs do; refuse contradictory values."""
+        config = self.config
+        records = {"record_nodes": record_nodes, "record_flows": record_flows}
+        return network_settings(config.network, config.system, seed=config.engine.seed, **records)
+
+    def fitted_settings(self, *, records: bool = True) -> pdes.Settings:
+        """Return `settings`, with or without rows of nodes and messages; refuse what does not suit the fabric."""
+        return fabric.fitted(self.graph, self.settings(record_nodes=records, record_flows=records))
+
+    def collective_settings(self) -> CollectiveSettings:
+        """Return the settings of collectives on the fabric."""
+        system = self.config.system
+        return CollectiveSettings(
+            defaults_on(self.graph) | system.collectives,
+            self.config.workload.all_gather_size,
+            splits=system.splits,
+            dataset_splits=system.dataset_splits,
+            chains=system.phases_per_dimension or 1,
+            dimension_order=system.dimension_order,
+            most_bytes=affordable.schedule_bytes(force=self.force),
+        )
+
+    def compute_model(self, *, serves: bool) -> ComputeModel:
+        """Return the model of durations; serves: the traces serve requests, which sets operators' default pace."""
+        if self.config.workload.traffic is not None:
+            return ComputeModel(host_flops=OPS_PER_S)
+        compute, memory, remote = self.config.compute, self.config.memory, None
+        if memory.remote is not None:
+            remote = RemoteMemory(
+                latency_ps=memory.remote_latency,
+                bandwidth_Bps=_bytes_per_s(memory.remote_bandwidth),
+                is_there=memory.remote != "none",
+            )
+        return ComputeModel(
+            model=compute.model,
+            peak_flops=compute.peak_flops,
+            memory_bandwidth_Bps=_bytes_per_s(memory.bandwidth),
+            memory_latency_ps=memory.latency,
+            times=self._compute_times(serves=serves),
+            remote=remote,
+            unit_ps=self.config.network.own_keys.unit_ps,
+        )
+
+    def _compute_times(self, *, serves: bool) -> ComputeTimes | None:
+        """Return the times of operators on the run file's GPU; None without GPU. serves: as for `compute_model`."""
+        section = self.config.compute
+        if section.gpu is None:
+            beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
+            if beside is not None:
+                raise ConfigError(f'[compute] {beside} is set without gpu; expected gpu = "h100", or no {beside}')
+            return None
+        if section.scale_from is not None and not section.tables:
+            raise ConfigError("[compute] scale_from is set without tables; expected tables that have rows of it")
+        return ComputeTimes(
+            find_gpu(section.gpu),
+            read_tables(section.tables),
+            vendor_tables=section.vendor_tables,
+            scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
+            efficiencies=Efficiencies(**section.efficiency),
+            pace=_PACES[section.pace or ("serving" if serves else "step")],
+        )
+
+    def interference(self, work: LoadedWorkload) -> tuple[float | None, tuple[float, ...]]:
+        """Return compute_slowdown, None if jobs differ, and then that of each job, else ().
+
+        It is 1 without a GPU or without a known framework.
+        """
+        config = self.config
+        if config.system.compute_slowdown is not None:
+            return config.system.compute_slowdown, ()
+        singles = list(zip(work.frameworks, config.single_jobs(), strict=True))
+        computing = {framework for framework, single in singles if single.workload.traffic is None} or {""}
+        slowdown_of = {framework: self._slowdown(framework, work.memories) for framework in sorted(computing)}
+        if len(set(slowdown_of.values())) == 1:
+            return min(slowdown_of.values()), ()
+        of_entry = [1.0 if single.workload.traffic else slowdown_of[framework] for framework, single in singles]
+        entries = zip(of_entry, config.jobs, strict=True)
+        return None, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))
+
+    def _slowdown(self, framework: str, memories: Sequence[int]) -> float:
+        """Return the default of compute_slowdown for traces of a framework, "" = not known."""
+        compute = self.config.compute
+        if not framework or compute.gpu is None:
+            return 1.0
+        from nadi.workload.generators.training.interference import channels_on, compute_slowdown
+
+        in_a_row = compute.pace in {None, "step"}  # the default pace of training steps
+        gpu, channels = find_gpu(compute.gpu), channels_on(self.graph, memories)
+        return compute_slowdown(cast("Framework", framework), gpu, channels, in_a_row=in_a_row)
 
 
 def _operator_sources(works: Sequence[WorkOfRanks], exchange: Exchange) -> OperatorSources:
@@ -194,20 +326,6 @@ def _operator_sources(works: Sequence[WorkOfRanks], exchange: Exchange) -> Opera
     return OperatorSources(dict(Counter(sources.values())), known[0].vendor_tables)
 
 
-def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:
-    """Return the settings of collectives on a fabric; force: allow plans that need more memory than is free."""
-    system = config.system
-    return CollectiveSettings(
-        defaults_on(graph) | system.collectives,
-        config.workload.all_gather_size,
-        splits=system.splits,
-        dataset_splits=system.dataset_splits,
-        chains=system.phases_per_dimension or 1,
-        dimension_order=system.dimension_order,
-        most_bytes=schedule_bytes(force=force),
-    )
-
-
 def _with_idle(traces: TraceSet, count: int, is_own_npu: NDArray[np.bool_] | None) -> TraceSet:
     """Return traces with `count` more NPUs, which are idle; is_own_npu: bool[npus], with these, None = all."""
     is_own = np.ones(count, bool) if is_own_npu is None else is_own_npu[len(is_own_npu) - count :]
@@ -215,31 +333,8 @@ def _with_idle(traces: TraceSet, count: int, is_own_npu: NDArray[np.bool_] | Non
     return replace(traces, trace_of_npu=np.concatenate([traces.trace_of_npu, rest])) if count else traces
 
 
-def _trace_set(
-    config: RunConfig,
-    graph: Graph,
-    npus: Int32,
-    own_npus: NDArray[np.bool_] | None,
-    exchange: Exchange,
-    *,
-    force: bool,
-) -> TraceSet:
-    """Return traces of files, of messages without a model, or of the run file's model.
-
-    npus: int32[ranks], NPU of each rank; own_npus: bool[ranks], whether it belongs to this rank of MPI, None = all do.
-    """
-    section, count = config.workload, len(npus)
-    if section.trace_set is not None:
-        return _given(section.trace_set, count, own_npus)
-    if section.traffic is not None:
-        return on_npus(traffic_traces(section.traffic, graph, npus, force=force), count, own_npus)
-    if section.traces is None:
-        return trace_set(config, count, own_npus)
-    return workload.load_set(section.traces, count, strict=section.strict, own=own_npus, exchange=exchange)
-
-
-def _given(traces: TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> TraceSet:
-    """Return traces that Python gave, for a fabric with `num_npus` NPUs, of which this rank's are marked.
+def _given(traces: TraceSet | str, num_npus: int) -> TraceSet:
+    """Return traces that Python gave; refuse those of more NPUs than the fabric has.
 
     A text stands for the traces in a process that did not get them, as one that reads the run's results.
     """
@@ -249,103 +344,9 @@ def _given(traces: TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] 
         raise ConfigError(
             f"[workload] trace_set: traces of {traces.npus} NPUs; expected at most {num_npus}, as the fabric has"
         )
-    return on_npus(traces, num_npus, is_own_npu)
-
-
-def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
-    """Return the model of durations; serves: the traces serve requests, which sets the default pace of operators."""
-    if config.workload.traffic is not None:
-        return ComputeModel(host_flops=OPS_PER_S)
-    memory, remote = config.memory, None
-    if memory.remote is not None:
-        remote = RemoteMemory(
-            latency_ps=memory.remote_latency,
-            bandwidth_Bps=_bytes_per_s(memory.remote_bandwidth),
-            is_there=memory.remote != "none",
-        )
-    return ComputeModel(
-        model=config.compute.model,
-        peak_flops=config.compute.peak_flops,
-        memory_bandwidth_Bps=_bytes_per_s(memory.bandwidth),
-        memory_latency_ps=memory.latency,
-        times=_compute_times(config.compute, serves=serves),
-        remote=remote,
-        unit_ps=config.network.own_keys.unit_ps,
-    )
+    return traces
 
 
 def _bytes_per_s(bandwidth_bps: int | None) -> float | None:
     """Return a bandwidth in bytes per second, or None."""
     return None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE
-
-
-def _compute_times(section: ComputeSection, *, serves: bool) -> ComputeTimes | None:
-    """Return the times of operators on the run file's GPU; None without GPU. serves: the traces serve requests."""
-    if section.gpu is None:
-        beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
-        if beside is not None:
-            raise ConfigError(f'[compute] {beside} is set without gpu; expected gpu = "h100", or no {beside}')
-        return None
-    if section.scale_from is not None and not section.tables:
-        raise ConfigError("[compute] scale_from is set without tables; expected tables that have rows of it")
-    return ComputeTimes(
-        find_gpu(section.gpu),
-        read_tables(section.tables),
-        vendor_tables=section.vendor_tables,
-        scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
-        efficiencies=Efficiencies(**section.efficiency),
-        pace=_PACES[section.pace or ("serving" if serves else "step")],
-    )
-
-
-def interference(config: RunConfig, graph: Graph, work: LoadedWorkload) -> tuple[float | None, tuple[float, ...]]:
-    """Return compute_slowdown, None if jobs differ, and then that of each job, else ().
-
-    It is 1 without a GPU or without a known framework.
-    """
-    if config.system.compute_slowdown is not None:
-        return config.system.compute_slowdown, ()
-    compute = config.compute
-    in_a_row = compute.pace in {None, "step"}  # the default pace of training steps
-    gpu = None if compute.gpu is None else find_gpu(compute.gpu)
-    singles = list(zip(work.frameworks, config.single_jobs(), strict=True))
-    computing = {framework for framework, single in singles if single.workload.traffic is None} or {""}
-    slowdown_of = {
-        framework: _compute_slowdown(graph, work.memories, framework, gpu, in_a_row=in_a_row)
-        for framework in sorted(computing)
-    }
-    if len(set(slowdown_of.values())) == 1:
-        return min(slowdown_of.values()), ()
-    of_entry = [1.0 if single.workload.traffic else slowdown_of[framework] for framework, single in singles]
-    entries = zip(of_entry, config.jobs, strict=True)
-    return None, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))
-
-
-def _compute_slowdown(
-    graph: Graph, memories: Sequence[int], framework: str, gpu: Gpu | None, *, in_a_row: bool
-) -> float:
-    """Return the default of compute_slowdown for traces of a framework, "" = not known; gpu: None = not known."""
-    if not framework or gpu is None:
-        return 1.0
-    from nadi.workload.generators.training.interference import channels_on, compute_slowdown
-
-    return compute_slowdown(cast("Framework", framework), gpu, channels_on(graph, memories), in_a_row=in_a_row)
-
-
-def built_fabric(config: RunConfig) -> Graph:
-    """Return the fabric of a run file; with `remote = "node"` the last endpoints are the memories of its hosts."""
-    given = config.topology.graph
-    graph = given if isinstance(given, Graph) else topologies.build(config.topology.source())
-    if config.memory.remote != "node":
-        return graph
-    try:
-        return with_host_memories(graph)
-    except TopologyError as error:
-        raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
-
-
-def memory_nodes(config: RunConfig, graph: Graph) -> tuple[int, ...]:
-    """Return the endpoints of `built_fabric` that are remote memories: those of a pool, or the memories of hosts."""
-    if config.memory.remote != "node":
-        return config.memory.remote_npus
-    return tuple(range(graph.npus - len(np.unique(graph.host)), graph.npus))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.configuration.effects import DurationSources
+from nadi.configuration.conditions import DurationSources
 from nadi.simulation.wiring.reading import LoadedWorkload
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 

@@ -9,7 +9,7 @@ from typing import Any
 from nadi import pdes
 from nadi.configuration.run_file import load_config
 from nadi.launching.progress import Progress
-from nadi.simulation.resolving import resolve
+from nadi.simulation.resolving import Resolver
 from nadi.simulation.run import execute
 
 NAME = "reuse"
@@ -22,7 +22,7 @@ def run_reuse_bench(
     """Run a training step with `reuse` "exact", the fastest of `runs`, then once with "off"; return figures for JSON.
 
     `packet_hops` are those of the step, `episode_hops` those that were simulated in worlds of their own, and
-    `replayed_hops` those that were not simulated in the fabric. Errors: those of `resolve` and `execute`.
+    `replayed_hops` those that were not simulated in the fabric. Errors: those of `Resolver.plan` and `execute`.
 
     Args:
         progress: The display of the runs.
@@ -40,7 +40,7 @@ def run_reuse_bench(
             "engine": {"reuse": reuse, "seed": seed},
             "output": {"flows": "none"},
         }
-        return execute(resolve(load_config(None, sections=sections)), progress).results
+        return execute(Resolver(load_config(None, sections=sections)).plan(), progress).results
 
     exact = min((measured("exact") for _ in range(runs)), key=lambda results: results.wall_s)
     off = measured("off")

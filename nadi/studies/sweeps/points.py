@@ -16,10 +16,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from nadi import __version__
-from nadi.configuration.from_model import vendor_tables
 from nadi.configuration.input_files import Known, files_read
+from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
-from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
@@ -198,7 +197,7 @@ def _name(config: RunConfig, known_files: Known) -> str:
     """Return a hash of everything that determines the run; known_files: files whose hashes are cached."""
     files = [entry.document() for entry in files_read(config, known_files)]
     determinants = {"version": __version__, "config": config.settled(), "files": files}
-    if tables := vendor_tables(config):
+    if tables := config.vendor_tables():
         determinants["tables"] = tables
     text = json.dumps(determinants, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_FOLDER_NAME_LENGTH]

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.configuration.from_model import training_plan
 from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
@@ -138,7 +137,7 @@ def npu_groups(run: Run) -> NpuGroups:
 
 def _stages(run: Run) -> int:
     """Return the number of pipeline stages, whose NPUs are consecutive because pp varies slowest; 1 without a plan."""
-    plan = training_plan(run.config)
+    plan = run.config.training_plan()
     if plan is None:
         return 1
     return plan.pp if plan.gpus == run.summary.get("npus") else 1
