@@ -49,12 +49,14 @@ class Kind(NamedTuple):
     renamed: Mapping[str, str] = {}  # Nadi's own whose name is not that of their file
     built_in: tuple[str, ...] = ()  # names that no file has
     suffix: str = ".py"  # end of the names of files
+    beside: tuple[str, ...] = ()  # kinds that users name in the same place, so that no name may be of both
 
 
 KINDS: Mapping[str, Kind] = {
-    "topology": Kind("nadi.topologies.builders", ("Arguments", "build")),
-    "machine": Kind("nadi.topologies.machines", suffix=".toml"),
-    "cluster": Kind("nadi.topologies.clusters", suffix=".toml"),
+    "topology": Kind("nadi.topologies.builders", ("Arguments", "build"), beside=("machine", "cluster")),
+    # a machine and the cluster of it may share a name, because their parameters differ
+    "machine": Kind("nadi.topologies.machines", suffix=".toml", beside=("topology",)),
+    "cluster": Kind("nadi.topologies.clusters", suffix=".toml", beside=("topology",)),
     "GPU": Kind("nadi.workload.compute.gpus", suffix=".toml"),
     "model": Kind("nadi.workload.generators.models", suffix=".toml"),
     "pipeline schedule": Kind(
@@ -79,7 +81,7 @@ KINDS: Mapping[str, Kind] = {
 @functools.cache
 def own_files(kind: str) -> Mapping[str, Path]:
     """Return the files of Nadi's own plug-ins of a kind by name, sorted; none of them is imported."""
-    package, needs, renamed, _, suffix = KINDS[kind]
+    package, needs, renamed, _, suffix, _ = KINDS[kind]
     paths = [path for path in (ROOT / package.replace(".", "/")).glob(f"*{suffix}") if path.stem[0] != "_"]
     own = [path for path in paths if not needs or needs[0] in _DEFINED.findall(path.read_text("utf-8"))]
     named = {path.stem if suffix == ".toml" else path.stem.replace("_", "-"): path for path in own}
@@ -171,6 +173,16 @@ def module(kind: str, name: str, error: type[Exception] = PlugInError) -> Any:  
         return _module(kind, name)
 
 
+def own_module(kind: str, name: str) -> Any:  # noqa: ANN401 - a module
+    """Return the module of a plug-in of Nadi's own, whatever packages call theirs.
+
+    Args:
+        kind: The kind of plug-in, a key of KINDS.
+        name: The name of the plug-in, a key of `own_files`.
+    """
+    return importlib.import_module(f"{KINDS[kind].package}.{own_files(kind)[name].stem}")
+
+
 @contextmanager
 def _raising(error: type[Exception]) -> Iterator[None]:
     """Raise each PlugInError as an `error`."""
@@ -187,7 +199,7 @@ def _module(kind: str, name: str) -> Any:  # noqa: ANN401 - what an entry point 
     else:
         entry = _entry(kind, name)
         if entry is None:
-            return importlib.import_module(f"{KINDS[kind].package}.{own_files(kind)[name].stem}")
+            return own_module(kind, name)
         label = _label(kind, entry)
         try:
             found = entry.load()
@@ -202,16 +214,23 @@ def _module(kind: str, name: str) -> Any:  # noqa: ANN401 - what an entry point 
 
 def _entry(kind: str, name: str) -> metadata.EntryPoint | None:
     """Return the entry point of a name, None for Nadi's own; PlugInError if the name is unknown, or several have it."""
-    entries, is_own = _installed(kind).get(name, []), name in own_files(kind) or name in KINDS[kind].built_in
-    if not entries and not is_own:
+    owners = {each: list(_owners(each, name)) for each in (kind, *KINDS[kind].beside)}
+    if not owners[kind]:
         near = difflib.get_close_matches(name, names(kind), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         known = f"{', '.join(names(kind))}, or the path of a file NAME{KINDS[kind].suffix}"
         raise PlugInError(f"unknown {kind} {name!r}; {hint}known: {known}")
-    if len(entries) + is_own > 1:
-        owners = ["Nadi"] * is_own + [_package(entry) for entry in entries]
-        raise PlugInError(f"{kind} {name!r}: found in {' and '.join(owners)}; expected one of this name")
-    return entries[0] if entries else None
+    found = [text + f" ({each})" * (each != kind) for each, texts in owners.items() for text in texts]
+    if len(found) > 1:
+        raise PlugInError(f"{kind} {name!r}: found in {' and '.join(found)}; expected one of this name")
+    return next(iter(_installed(kind).get(name, [])), None)
+
+
+def _owners(kind: str, name: str) -> Iterator[str]:
+    """Yield who has a plug-in of a kind and name, as texts: "Nadi", and packages."""
+    if name in own_files(kind) or name in KINDS[kind].built_in:
+        yield "Nadi"
+    yield from map(_package, _installed(kind).get(name, []))
 
 
 def _package(entry: metadata.EntryPoint) -> str:

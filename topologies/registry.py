@@ -154,7 +154,7 @@ def path_parameters() -> frozenset[str]:
     return frozenset(
         key
         for name in plug_ins.own_files("topology")
-        for key, field in topology_of(name).arguments.model_fields.items()
+        for key, field in plug_ins.own_module("topology", name).Arguments.model_fields.items()
         if _form(field.metadata, field.annotation).is_path
     )
 

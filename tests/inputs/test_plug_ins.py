@@ -1,5 +1,6 @@
 """The registry of plug-ins: names, files of users, packages, and what is wrong with them in one line."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from nadi import topologies
 from nadi.inputs import plug_ins
+from nadi.topologies import clusters
 from nadi.workload.collectives import choose, default_algorithm
 from nadi.workload.errors import WorkloadError
 from tests.nonempty import nonempty
@@ -120,6 +122,33 @@ def test_a_name_that_two_have_is_refused(install):
     ):
         plug_ins.module("partition method", "metis")
     assert plug_ins.module("partition method", "blocks")
+
+
+@pytest.mark.parametrize(
+    ("group", "spec", "complaint"),
+    [
+        ("topology", "dgx-h100:npus=8", "machine 'dgx-h100': found in Nadi and package mine 1.0 (topology)"),
+        ("topology", "selene:gpus=8", "cluster 'selene': found in Nadi and package mine 1.0 (topology)"),
+        ("machine", "ring:npus=8", "machine 'ring': found in package mine 1.0 and Nadi (topology)"),
+        ("cluster", "ring:gpus=8", "cluster 'ring': found in package mine 1.0 and Nadi (topology)"),
+    ],
+)
+def test_no_topology_has_the_name_of_a_machine_or_cluster(install, group, spec, complaint):
+    value = "mine" if group == "topology" else "mine:own.toml"
+    install("mine", [(f"nadi.{group}", f"{spec.partition(':')[0]} = {value}")], **{"own.toml": ""})
+    clusters._named.cache_clear()  # other tests may have read it
+    with pytest.raises(topologies.TopologyError, match=f"^{re.escape(complaint)}; expected one of this name$"):
+        topologies.build(spec)
+    assert topologies.build("switch:npus=4").npus == 4
+    topologies.path_parameters.cache_clear()
+    assert "path" in topologies.path_parameters(), "whatever packages call their plug-ins"
+
+
+def test_a_machine_and_its_cluster_share_a_name(install):
+    kinds = ("machine", "cluster")
+    files = {f"{kind}.toml": plug_ins.own_files(kind)["gb200-nvl72"].read_text() for kind in kinds}
+    install("mine", [(f"nadi.{kind}", f"mine = mine:{kind}.toml") for kind in kinds], **files)
+    assert topologies.build("mine:npus=8").npus == topologies.build("mine:gpus=8").npus == 8
 
 
 def test_what_a_package_does_wrong_names_the_package(install):
