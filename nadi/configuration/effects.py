@@ -4,9 +4,9 @@ A key without effect is not an error: users reuse run files with another fidelit
 controls. `Effects` lists all such keys, so that nobody attributes a result to one of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel
@@ -28,27 +28,16 @@ from nadi.configuration.sections import (
 from nadi.configuration.traffic import TrafficSection
 from nadi.configuration.workload import ServingSection, WorkloadSection
 from nadi.inputs.units import format_rate, format_time
-from nadi.pdes import NetworkModel, fidelity
 from nadi.topologies import DimensionRouting, Graph
 
 
-def _of_models(key: str) -> tuple[Condition, ...]:
-    """Return the conditions that models of the network declare for a key, each for runs with that model."""
-
-    def condition(model: NetworkModel) -> Condition:
-        needs, holds = model.conditions[key]
-        return Condition(needs, lambda run: run.network.model is not model or holds(run.network))
-
-    return tuple(condition(model) for model in fidelity.networks().values() if key in model.conditions)
-
-
 def _conditions(section: type[BaseModel]) -> dict[str, tuple[Condition, ...]]:
-    """Return the conditions of each key of a section, as its field declares them; those of [network] also by model."""
+    """Return the conditions of each key of a section that its field declares, not those that a model declares."""
     found = {}
     for key, field in section.model_fields.items():
         declared = next((each for each in field.metadata if isinstance(each, Needs)), needs())
         taken = takes(key) if section is NetworkSection and not declared.whatever_model else ()
-        found[key] = (*taken, *declared.conditions, *(_of_models(key) if section is NetworkSection else ()))
+        found[key] = (*taken, *declared.conditions)
     return found
 
 
@@ -97,6 +86,19 @@ class WithoutEffect(NamedTuple):
         return f"without effect here: {', '.join(texts)}" if texts else ""
 
 
+def _conditions_of(section: str, network: NetworkSection) -> Mapping[str, tuple[Condition, ...]]:
+    """Return the conditions of a section's keys in runs of a network, whose model may declare more for [network]."""
+    declared = CONDITIONS[section]
+    if section != "network":
+        return declared
+
+    def condition(needs: str, holds: Callable[[Any], bool]) -> Condition:
+        return Condition(needs, lambda _: holds(network))
+
+    of_model = network.model.conditions.items()
+    return {**declared, **{key: (*declared.get(key, ()), condition(*each)) for key, each in of_model}}
+
+
 @dataclass(frozen=True)
 class Effects(EffectContext):
     """A run, as far as it is known, and which keys and faults of its configuration have no effect on it."""
@@ -115,7 +117,7 @@ class Effects(EffectContext):
         """Return the user's keys without effect, "[network] flowlet_gap", each with its missing requirement."""
         needs_by_key = {}
         for name, run, section in self._sections():
-            for key, conditions in CONDITIONS[section].items():
+            for key, conditions in _conditions_of(section, run.network).items():
                 missing = next((condition for condition in conditions if not condition.holds(run)), None)
                 if missing is not None and f"{name}.{key}" in self.config.named:
                     needs_by_key[f"[{name}] {key}"] = missing.needs

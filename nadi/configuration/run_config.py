@@ -3,12 +3,13 @@
 Methods import the trace generators on use, because a run of traces does not need them and starts faster without.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from pydantic import BaseModel, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, create_model, model_validator
 
 from nadi.configuration import bounds, named_files
 from nadi.configuration.faults import FaultSection
@@ -22,11 +23,14 @@ from nadi.configuration.sections import (
     OutputSection,
     SystemSection,
     TopologySection,
+    known_model,
+    network_section,
 )
 from nadi.configuration.values import Section
 from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
+from nadi.inputs.documents import checked
 from nadi.topologies.clusters import find as find_cluster
 from nadi.workload import TraceSet
 from nadi.workload.compute import find_gpu, gpu_names, nvidia
@@ -331,3 +335,30 @@ class RunConfig(Section):
         from nadi.workload.generators.inference import generate as serve
 
         return serve(*served)
+
+
+def validated(
+    tree: Mapping[str, Any], source: object, place_of: Callable[[Sequence[str]], str] = ".".join
+) -> RunConfig:
+    """Return the configuration of a run file's sections, in which [network] has the keys of the model that it names.
+
+    Args:
+        tree: The values of keys by section, without relative paths of plug-ins.
+        source: What errors name as the origin of the values.
+        place_of: A function from the keys that lead to a wrong value to the text of its place.
+    """
+    network = tree.get("network")
+    try:
+        model = known_model(network.get("fidelity")) if isinstance(network, Mapping) else None
+        kind = _class_with(NetworkSection if model is None else network_section(model))
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {place_of(('network', 'fidelity'))}: {error}") from error
+    return checked(kind, tree, source, ConfigError, place_of)
+
+
+@functools.cache
+def _class_with(network: type[NetworkSection]) -> type[RunConfig]:
+    """Return the class of configurations with this class of [network]."""
+    if network is NetworkSection:
+        return RunConfig
+    return create_model("RunConfig", __base__=RunConfig, network=(network, network()))

@@ -12,10 +12,10 @@ from pydantic import BaseModel
 
 from nadi import inputs
 from nadi.configuration.named_files import NamesFiles, naming_keys
-from nadi.configuration.run_config import RunConfig
+from nadi.configuration.run_config import RunConfig, validated
 from nadi.configuration.sections import ECN_KEYS, FABRIC_KEYS, PFC_KEYS, given_default, known_model
 from nadi.errors import ConfigError
-from nadi.inputs.documents import checked, read_toml, refuse_other_kinds
+from nadi.inputs.documents import read_toml, refuse_other_kinds
 from nadi.inputs.toml import MAX_KEY_PARTS
 from nadi.inputs.units import parse_bytes
 from nadi.pdes import RunError, balancing, fidelity
@@ -56,8 +56,7 @@ def _validated(sections: dict[str, Any], source: str, folder: Path) -> RunConfig
     if where := _find_nul(sections):
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
     tree = _with_cluster(_with_plug_ins_from(folder, sections))
-    config = checked(RunConfig, tree, source, ConfigError, _place)
-    return config.with_named(_named(sections))
+    return validated(tree, source, _place).with_named(_named(sections))
 
 
 def _named(sections: Mapping[str, Any]) -> Iterator[str]:

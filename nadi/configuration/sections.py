@@ -3,6 +3,7 @@
 Each section is a model, and its fields are the keys. Values carry units as people write them.
 """
 
+import functools
 from typing import Annotated, Any, Literal, Optional, Self
 
 from pydantic import (
@@ -10,6 +11,7 @@ from pydantic import (
     Field,
     FiniteFloat,
     ModelWrapValidatorHandler,
+    PydanticUserError,
     SerializerFunctionWrapHandler,
     StrictBool,
     create_model,
@@ -108,7 +110,10 @@ _SHARED_BUFFER = {setting.key: setting for setting in settings_of(SharedBuffer)}
 
 def given_default(key: str) -> Any:  # noqa: ANN401 - of any type
     """Return the engine's default as users would write it: a word, a formatted number, or the name of an object."""
-    setting = SETTINGS[key]
+    return _default_of(SETTINGS[key])
+
+
+def _default_of(setting: Setting) -> Any:  # noqa: ANN401 - of any type
     if setting.unset and not setting.default:
         return setting.unset
     show = {"_ps": format_time, "_bytes": format_bytes}.get(setting.unit)
@@ -244,7 +249,7 @@ class _NetworkModelSection(Section):
 def _of_model(setting: Setting) -> tuple[Any, Any]:
     """Return type and field of a key that one model of the network declares; its value is None with other models."""
     kind = TimeAboveZero if setting.unit == "_ps" else StrictBool if setting.type is bool else setting.type
-    return Optional[kind], _engine_if(setting.key)  # noqa: UP045 - the type is a value
+    return Optional[kind], Field(None, description=setting.doc)  # noqa: UP045 - the type is a value
 
 
 _OF_MODELS: Any = {setting.key: _of_model(setting) for owner in _KEYS_OF_MODELS for setting in settings_of(owner)}
@@ -257,7 +262,8 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     Validation settles `switch`. Keys without effect get their defaults, whatever the user set: those of another model
     of the network, those of shared buffers with output queues and vice versa, and those of PFC and ECN without PFC and
     ECN. Keys of shared buffers and those that one model declares (`_KeysOfModels`) are None in that case. Results omit
-    keys of another model of the network.
+    keys of another model of the network. Keys that a model in a user's file declares are in a class of their own
+    (`network_section`).
     """
 
     endpoint_delay: Time = _engine("endpoint_delay")
@@ -325,7 +331,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         values = {key: value for key, value in given.items() if value is not None}
         model = known_model(values.get("fidelity", fidelity.REFERENCE))
         if model is not None:
-            values = {each.key: given_default(each.key) for each in settings_of(model.own)} | values
+            values = {each.key: _default_of(each) for each in settings_of(model.own)} | values
         if model is None or not fidelity.accepts(model, "switch"):
             if values.get("switch") == "auto":
                 del values["switch"]
@@ -396,6 +402,22 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share a run."""
         return self.model.several_workers and not self.flows
+
+
+@functools.cache
+def network_section(model: NetworkModel) -> type[NetworkSection]:
+    """Return the section [network] of runs with a model: with the keys that only a model in a user's file declares.
+
+    Raises ConfigError: the section has another key of this name, or the type of a key is unknown.
+    """
+    keys = {each.key: each for each in settings_of(model.own) if SETTINGS.get(each.key) != each}
+    for key in keys.keys() & NetworkSection.model_fields.keys():
+        raise ConfigError(f"key {key} of model {model.name}: [network] has another of this name; expected a new name")
+    try:
+        declared: Any = {key: _of_model(setting) for key, setting in keys.items()}
+        return create_model("NetworkSection", __base__=NetworkSection, **declared) if keys else NetworkSection
+    except (NameError, TypeError, PydanticUserError) as error:
+        raise ConfigError(f"a type of keys of model {model.name} is none of TOML; expected int, str, ...") from error
 
 
 def known_model(name: object) -> NetworkModel | None:

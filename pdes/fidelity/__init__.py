@@ -34,12 +34,7 @@ def networks() -> Mapping[str, NetworkModel]:
 
 def network(name: str) -> NetworkModel | None:
     """Return the model of a name or file, None if the name is unknown; RunError if a file holds no model."""
-    if not plug_ins.is_file(KIND, name):
-        return networks().get(name)
-    model = _checked(name)
-    if settings_of(model.own):
-        raise RunError(f"{name}: keys of its own, as {settings_of(model.own)[0].key}; expected none, or a package")
-    return model
+    return _checked(name) if plug_ins.is_file(KIND, name) else networks().get(name)
 
 
 def _checked(name: str) -> NetworkModel:

@@ -86,14 +86,9 @@ def test_what_it_lacks_is_refused(command, tmp_path):
 
 
 @pytest.mark.slow
-def test_keys_of_its_own_need_a_package(command, tmp_path):
-    """Run files know the keys of models when Nadi begins, so a file that a run file names may have none."""
+def test_a_package_has_keys_of_its_own(tmp_path):
+    """Its name and keys are known to all run files."""
     (tmp_path / "mine.py").write_text(OWN)
-    code, _, err = command(
-        "collective", "all-reduce", "-t", "ring:npus=8", "--set", f"network.fidelity={tmp_path}/mine.py"
-    )
-    assert code == 2
-    assert "mine.py: keys of its own, as pause; expected none, or a package" in err
     info = tmp_path / "mine-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nadi.configuration.run_config import RunConfig
+from nadi.configuration.run_config import RunConfig, validated
 from nadi.errors import ConfigError
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.files import shown
@@ -173,12 +173,9 @@ class Run:
 
         Fabric and traces that were Python objects are text in it, unless `nadi.simulate` returned this Run.
         """
-        from nadi.inputs.documents import checked
-
         if self._simulated is not None:
             return self._simulated
-        label = self.folder / "summary.json"
-        config = checked(RunConfig, self.summary.get("config", {}), label, ConfigError)
+        config = validated(self.summary.get("config", {}), self.folder / "summary.json")
         return config.with_paths_from(Path(self.summary.get("working_folder", ".")))
 
     @cached_property
