@@ -75,6 +75,7 @@ KINDS: Mapping[str, Kind] = {
     "load balancing": Kind("nadi.pdes.network.balancing", ("pick",), built_in=("ecmp",)),
     "switch discipline": Kind("nadi.pdes.network.disciplines", ("pick",), built_in=("strict",)),
     "command": Kind("nadi.cli.commands"),
+    "importer": Kind("nadi.cli.importers", ("read",)),
 }
 
 

@@ -1,6 +1,7 @@
 """What one file of another simulator contributes to a run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 Sections = Mapping[str, Any]  # sections of a run file by name, each a mapping of keys to values
@@ -10,7 +11,11 @@ class TranslatedRun(NamedTuple):
     """A run of another simulator's files as a run of Nadi."""
 
     sections: dict[str, Any]  # sections of a run file
-    remarks: tuple[str, ...]  # sentences about differences
+    remarks: tuple[str, ...] = ()  # sentences about differences
+    overrides: tuple[str, ...] = ()  # keys that options name, "section.key=value", as --set has them
+    before_report: Callable[..., None] | None = None  # prints lines, of a FinishedRun; `err`: on standard error
+    run_file: Path | None = None  # run file to write, in place of a run
+    origin: str = ""  # sentence about the files, for the run file
 
 
 class FileSections(NamedTuple):

@@ -254,7 +254,81 @@ def test_a_command(nadi, tmp_path):
     assert nadi(tmp_path / "tell.py", tmp_path / "mine.toml").out == "12 layers\n"
     (tmp_path / "other.py").write_text(COMMAND)
     refused = nadi(tmp_path / "other.py", "gpt3-125m")
-    assert (refused.code, "no function of its name; expected one, or register" in refused.err) == (2, True)
+    assert (refused.code, "no function of its name; expected one, register, or read" in refused.err) == (2, True)
+
+
+IMPORTER = '''
+import typer
+from nadi.importers.file_sections import TranslatedRun
+from nadi.terminal.printing import say
+
+def read(
+    npus: int = typer.Option(4, "-n", help="number of nodes"),
+    queue: int = typer.Option(8, "-q", help="packets of a queue"),
+) -> TranslatedRun:
+    """Run files of a peer."""
+    sections = {
+        "workload": {"model": "gpt3-125m", "plan": f"dp{npus},gb{npus}"},
+        "topology": {"spec": f"ring:npus={npus}"},
+        "compute": {"gpu": "h100"},
+        "network": {"flowlet_gap": "1us"},
+    }
+    return TranslatedRun(
+        sections,
+        ("queues differ",),
+        overrides=(f"network.queue_limit={queue}MiB",),
+        before_report=lambda run, err: say(f"{run.graph.npus} nodes", err=err),
+    )
+'''
+RUN_OF_IMPORTER = """
+[workload]
+model = "gpt3-125m"
+plan = "dp4,gb4"
+[topology]
+spec = "ring:npus=4"
+[compute]
+gpu = "h100"
+[network]
+queue_limit = "9MiB"
+mtu = "60kB"
+"""
+
+
+def test_an_importer(nadi, tmp_path):
+    """It simulates as `nadi run` does, with the options of all importers; its own -q is not --quiet."""
+    (tmp_path / "peer.py").write_text(IMPORTER)
+    (tmp_path / "run.toml").write_text(RUN_OF_IMPORTER)
+    mtu = ("--set", "network.mtu=60kB")
+    done = nadi(tmp_path / "peer.py", "-q", 9, *mtu, "--out", tmp_path / "out", "--json", "--quiet")
+    assert done.code == 0, done.err
+    assert "nadi: queues differ" in done.err.splitlines()
+    assert "4 nodes" in done.err.splitlines()
+    assert "without effect" not in done.err, "flowlet_gap is a key of the peer's files"
+    assert done.document["digest"] == run(nadi, tmp_path / "run.toml")
+    report = nadi(tmp_path / "peer.py", *mtu, "--set", "network.cnp_interval=1us", "--quiet")
+    assert "4 nodes" in report.out.splitlines()
+    assert "without effect here: [network] cnp_interval" in report.err
+    usage = nadi(tmp_path / "peer.py", "--help").out
+    assert ("packets of a queue" in usage, "-q, --quiet" in usage) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        (
+            "    return TranslatedRun(",
+            "    return ''\n    TranslatedRun(",
+            "peer.py: read returned str; expected a TranslatedRun",
+        ),
+        ('"1us"', '"soon"', "peer.py: [network] flowlet_gap: 'soon' is not a time; expected "),
+        ("def read", "def reed", "no function of its name; expected one, register, or read of an importer"),
+    ],
+)
+def test_a_wrong_importer_is_one_line(nadi, tmp_path, old, new, complaint):
+    (tmp_path / "peer.py").write_text(IMPORTER.replace(old, new))
+    refused = nadi(tmp_path / "peer.py", "--quiet")
+    (line,) = refused.err.splitlines()
+    assert (refused.code, complaint in line) == (2, True), line
 
 
 @pytest.mark.slow
@@ -281,7 +355,8 @@ def test_ranks_that_read_different_contents_refuse_to_run(tmp_path, copies):
 PACKAGE = {
     "nadi.congestion_control": ("copied", "dctcp.py", ("congestion control", "dctcp")),
     "nadi.gpu": ("h300", "h300.toml", ("GPU", "h100")),
-    "nadi.command": ("tell", "tell.py", None),
+    "nadi.command": ("tell", "tell.py", COMMAND),
+    "nadi.importer": ("peer", "peer.py", IMPORTER),
 }
 
 
@@ -293,7 +368,7 @@ def test_an_installed_package(tmp_path):
     (package / "__init__.py").write_text("")
     entries = ""
     for group, (name, file, own) in PACKAGE.items():
-        text = plug_ins.own_files(own[0])[own[1]].read_text() if own else COMMAND
+        text = own if isinstance(own, str) else plug_ins.own_files(own[0])[own[1]].read_text()
         (package / file).write_text(text)
         value = f"mine:{file}" if file.endswith(".toml") else f"mine.{Path(file).stem}"
         entries += f"[{group}]\n{name} = {value}\n"
@@ -309,7 +384,10 @@ def test_an_installed_package(tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert " tell " in nadi("--help")
+    help_text = nadi("--help")
+    assert " tell " in help_text
+    assert "Run files of a peer." in help_text
+    assert json.loads(nadi("peer", "-n", 4, "--json", "--quiet"))["npus"] == 4
     assert nadi("tell", "gpt3-125m") == "12 layers\n"
     assert "copied" in [control["name"] for control in json.loads(nadi("net", "controls", "--json"))]
     assert "sustained" in nadi("workload", "gpus", "h300")

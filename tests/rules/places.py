@@ -108,12 +108,7 @@ def beside_models(sources):
 
     Importers and their commands write run files, as users do, of the model that another simulator has.
     """
-    importers = {source.path.split("/")[2] for source in sources if source.path.startswith("nadi/importers/")}
-    spared = (
-        "pdes/fidelity/",
-        "nadi/importers/",
-        *(f"nadi/cli/commands/{name.removesuffix('.py')}.py" for name in importers),
-    )
+    spared = ("pdes/fidelity/", "nadi/importers/", "nadi/cli/importers/")
     return [
         source
         for source in sources

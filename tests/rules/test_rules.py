@@ -75,7 +75,7 @@ def test_a_model_that_is_named_is_found(line):
     assert [finding.line for finding in places.named_models(places.beside_models([source]))] == [2]
 
 
-@pytest.mark.parametrize("path", ["pdes/fidelity/new.py", "nadi/importers/simai/a.py", "nadi/cli/commands/simai.py"])
+@pytest.mark.parametrize("path", ["pdes/fidelity/new.py", "nadi/importers/simai/a.py", "nadi/cli/importers/simai.py"])
 def test_models_and_importers_name_models(path):
     importer, other = Source("nadi/importers/simai/a.py", ""), Source("nadi/cli/commands/run.py", "")
     assert places.beside_models([importer, other, Source(path, "")]) == [other]

@@ -14,13 +14,25 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from nadi.cli import importers
 from nadi.inputs import plug_ins
 
 _KIND = "command"
+_KINDS = (_KIND, importers.KIND)  # what a first word may name
 
 
 class AllCommands(TyperGroup):
-    """The commands of Nadi and of installed packages; FILE.py in place of a name is the command in that file."""
+    """Commands and importers, of Nadi and of installed packages; FILE.py in place of a name is the one in that file."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - of typer
+        """Add the importers of Nadi to the commands of its modules.
+
+        Args:
+            settings: The arguments of typer.
+        """
+        super().__init__(**settings)
+        for name in plug_ins.own_files(importers.KIND):
+            self.add_command(importers.importer_command(name, plug_ins.own_module(importers.KIND, name)), name)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer has its own click
         """Return the names of all commands.
@@ -28,7 +40,9 @@ class AllCommands(TyperGroup):
         Args:
             ctx: The context of click.
         """
-        return sorted({*super().list_commands(ctx), *plug_ins.installed_names(_KIND)})
+        return sorted(
+            {*super().list_commands(ctx), *(name for kind in _KINDS for name in plug_ins.installed_names(kind))}
+        )
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer has its own click
         """Return a command; None if there is none, PlugInError if several have the name or a file holds none.
@@ -38,12 +52,13 @@ class AllCommands(TyperGroup):
             cmd_name: The first word of the command line.
         """
         own = super().get_command(ctx, cmd_name)
-        is_installed = cmd_name in plug_ins.installed_names(_KIND)
-        if own is not None and is_installed:
-            raise plug_ins.PlugInError(
-                f"command {cmd_name!r}: found in Nadi and in a package; expected one of this name"
-            )
-        return outside_command(cmd_name) if is_installed or plug_ins.is_file(_KIND, cmd_name) else own
+        kinds = [kind for kind in _KINDS if cmd_name in plug_ins.installed_names(kind)]
+        if (own is not None) + len(kinds) > 1:
+            others = "Nadi and in a package" if own is not None else "packages, as command and importer"
+            raise plug_ins.PlugInError(f"command {cmd_name!r}: found in {others}; expected one of this name")
+        if kinds == [importers.KIND]:
+            return importers.importer_command(cmd_name, plug_ins.module(importers.KIND, cmd_name))
+        return outside_command(cmd_name) if kinds or plug_ins.is_file(_KIND, cmd_name) else own
 
 
 def outside_command(name: str) -> Any:  # noqa: ANN401 - typer has its own click
@@ -56,7 +71,10 @@ def outside_command(name: str) -> Any:  # noqa: ANN401 - typer has its own click
     try:
         _add(group, Path(name).stem.replace("-", "_"), module)
     except AttributeError:
-        raise plug_ins.PlugInError(f"command {name}: no function of its name; expected one, or register") from None
+        if hasattr(module, "read"):
+            return importers.importer_command(name, module)
+        expected = "one, register, or read of an importer"
+        raise plug_ins.PlugInError(f"command {name}: no function of its name; expected {expected}") from None
     return get_command(group)
 
 

@@ -42,11 +42,17 @@ class _Times(NamedTuple):
         return int(np.maximum(until - begin, 0).sum())
 
 
-def print_lines(run: FinishedRun, log_folder: Path | None) -> None:
-    """Print the lines of a finished run, and write them to log.log in a folder if there is one."""
+def print_lines(run: FinishedRun, log_folder: Path | None, *, err: bool) -> None:
+    """Print the lines of a finished run, and write them to log.log in a folder if there is one.
+
+    Args:
+        run: The finished run.
+        log_folder: The folder of log.log, made if it is missing; None writes no file.
+        err: Whether the lines go to standard error.
+    """
     printed = []
     for line in lines(run):
-        say(line)
+        say(line, err=err)
         printed.append(line)
     if log_folder is not None:
         try:

@@ -1,16 +1,13 @@
 """`nadi astra-sim`: run the files of ASTRA-sim 2 unchanged, with its options."""
 
-import os
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import typer
 
-from nadi.cli.options import Force, Overrides, Quiet, named_path
-from nadi.cli.simulating import run_and_report
-from nadi.terminal.printing import say
+from nadi.cli.options import named_path
+from nadi.importers.file_sections import TranslatedRun
 
 _WORKLOAD = "Prefix of the traces, PREFIX.<npu>.et, or layers of ASTRA-sim 1.0."
 _SYSTEM = "System file (JSON)."
@@ -26,8 +23,8 @@ _AWARE = "Analytical back end. Default: aware with one dimension, else unaware."
 _HTSIM = "Protocol of htsim: tcp; its other options follow --htsim_opts, the last option: -topo FILE."
 _HTSIM_OPTIONS = "--htsim_opts"
 _NO_EFFECT = "Accepted; ASTRA-sim does not use it either."
-_OUT = "Folder for summary.json and the tables."
 _WRITE = "Write the equivalent run file, and do not run it."
+SETTINGS = {"ignore_unknown_options": True, "allow_extra_args": True}  # for what follows --htsim_opts
 
 
 def _boolean(text: str) -> bool:
@@ -37,16 +34,6 @@ def _boolean(text: str) -> bool:
     return text.lower() in {"true", "1"}
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command, whose name has a hyphen.
-
-    Args:
-        group: The group that gets the command.
-    """
-    settings = {"ignore_unknown_options": True, "allow_extra_args": True}  # for what follows --htsim_opts
-    group.command("astra-sim", context_settings=settings)(astra_sim)
-
-
 def _htsim_options(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return --htsim_opts and the words behind it, which are htsim's; refuse other unknown options."""
     if arguments and arguments[0] != _HTSIM_OPTIONS:
@@ -54,7 +41,7 @@ def _htsim_options(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def astra_sim(
+def read(
     context: typer.Context,
     workload_configuration: str = typer.Option(..., metavar="PREFIX", show_default=False, help=_WORKLOAD),
     system_configuration: Path = typer.Option(..., metavar="FILE", parser=named_path, help=_SYSTEM),
@@ -74,20 +61,10 @@ def astra_sim(
         None, "--congestion-aware/--congestion-unaware", show_default=False, help=_AWARE
     ),
     write: Path | None = typer.Option(None, metavar="RUN.toml", parser=named_path, help=_WRITE),
-    out: Path | None = typer.Option(None, metavar="DIR", parser=named_path, help=_OUT),
-    overrides: Overrides = [],
-    force: Force = False,
-    quiet: Quiet = False,
-) -> None:
+) -> TranslatedRun:
     """Run files of ASTRA-sim 2 unchanged, and print its lines beside Nadi's report."""
-    begin_s = time.monotonic()
-    from nadi.api.running import RunRequest
-    from nadi.configuration.run_file import load_config
     from nadi.importers.astra_sim.lines import print_lines
     from nadi.importers.astra_sim.translation import Options, translated
-    from nadi.importers.run_files import write_run_file
-    from nadi.launching.launcher import connected_ranks
-    from nadi.launching.world import together
 
     given = {
         "--compute-scale": compute_scale != 1,
@@ -108,19 +85,11 @@ def astra_sim(
         htsim=_htsim_options(context.args) or ((_HTSIM_OPTIONS,) if htsim_proto else ()),
         unused=tuple(option for option, is_given in given.items() if is_given),
     )
-    ranks = connected_ranks(os.environ)
-    with together(ranks):
-        sections, warning = translated(options)
-        # Only keys of --set count as named by the user: those of the files have names of ASTRA-sim in the warning.
-        named = [override.partition("=")[0].strip() for override in overrides]
-        config = load_config(None, overrides, sections, source="nadi astra-sim").with_named(named)
-    if warning and ranks.rank == 0:
-        say(f"nadi: warning: {warning}", err=True)
-    if write is not None:
-        if ranks.rank == 0:
-            header = f"From files of ASTRA-sim: {system_configuration}, {network_configuration}"
-            write_run_file(write, config, sections, header)
-            say(f"run file: {write}")
-        return
-    end = partial(print_lines, log_folder=logging_folder) if ranks.size == 1 else None
-    run_and_report(RunRequest(config, out), ranks, begin_s, force=force, quiet=quiet, before_report=end)
+    sections, warning = translated(options)
+    return TranslatedRun(
+        sections,
+        (f"warning: {warning}",) * bool(warning),
+        before_report=partial(print_lines, log_folder=logging_folder),
+        run_file=write,
+        origin=f"From files of ASTRA-sim: {system_configuration}, {network_configuration}",
+    )

@@ -1,16 +1,12 @@
 """`nadi htsim`: run htsim's and ATLAHS's files unchanged, with the options of htsim_uec."""
 
-import os
-import time
-from functools import partial
 from pathlib import Path
 
 import typer
 
-from nadi.cli.options import Force, Overrides, named_path
-from nadi.cli.simulating import run_and_report
+from nadi.cli.options import named_path
 from nadi.configuration.bounds import MAX_SEED
-from nadi.terminal.printing import say
+from nadi.importers.file_sections import TranslatedRun
 
 _TRAFFIC = "Connection matrix (.cm)."
 _GOAL = "GOAL schedule, text or binary, in place of a matrix."
@@ -20,11 +16,10 @@ _CONTROL = "nscc, dctcp or constant."
 _STRATEGY = "Routing: ecmp_host, ecmp_ar, ecmp_host_ar or ecmp_rr."
 _BALANCING = "Choice of paths by senders: mixed, bitmap, reps, oblivious, ecmp, ..."
 _END = "Accepted; the run ends when all flows are done."
-_OUT = "Folder for summary.json and the tables."
 _MAX = 1 << 22  # maximum of numbers of packets and nodes
 
 
-def htsim(
+def read(
     traffic: Path | None = typer.Option(None, "-tm", metavar="FILE", parser=named_path, help=_TRAFFIC),
     goal: Path | None = typer.Option(None, "-goal", metavar="FILE", parser=named_path, help=_GOAL),
     topology: str = typer.Option("", "-topo", metavar="FILE", show_default=False, help=_TOPOLOGY),
@@ -46,32 +41,14 @@ def htsim(
     random_seed: int = typer.Option(13, "-seed", min=0, max=MAX_SEED, metavar="N", help="Seed of random choices."),
     end: float | None = typer.Option(None, "-end", metavar="US", show_default=False, help=_END),
     sender_only: bool = typer.Option(False, "-sender_cc_only", help="Accepted; senders always control."),
-    out: Path | None = typer.Option(None, "--out", metavar="DIR", parser=named_path, help=_OUT),
-    overrides: Overrides = [],
-    force: Force = False,
-    as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of the report."),
-    quiet: bool = typer.Option(False, "--quiet", help="No progress."),
-) -> None:
+) -> TranslatedRun:
     """Run files of htsim and ATLAHS unchanged: a connection matrix or GOAL schedule on a tree, packet by packet."""
     del end, sender_only
-    begin_s = time.monotonic()
-    from nadi.api.running import RunRequest
-    from nadi.configuration.run_file import load_config
     from nadi.importers.htsim.lines import print_spread
     from nadi.importers.htsim.translation import HtsimOptions, translated
-    from nadi.launching.launcher import connected_ranks
-    from nadi.launching.world import together
 
-    ranks = connected_ranks(os.environ)
-    with together(ranks):
-        options = HtsimOptions(
-            *(traffic, goal, topology, nodes or 0, tiers, linkspeed, hop_latency, switch_latency, mtu, queue or 0, ecn),
-            *(cwnd or 0, paths, control, strategy, balancing, target, not no_trimming, random_seed),
-        )
-        translation = translated(options)
-        config = load_config(None, overrides, translation.sections)
-    for remark in translation.remarks if ranks.rank == 0 else ():
-        say(f"nadi: {remark}", err=True)
-    spread = partial(print_spread, err=as_json) if traffic is not None and ranks.size == 1 else None
-    request = RunRequest(config, out)
-    run_and_report(request, ranks, begin_s, force=force, as_json=as_json, quiet=quiet, before_report=spread)
+    options = HtsimOptions(
+        *(traffic, goal, topology, nodes or 0, tiers, linkspeed, hop_latency, switch_latency, mtu, queue or 0, ecn),
+        *(cwnd or 0, paths, control, strategy, balancing, target, not no_trimming, random_seed),
+    )
+    return translated(options)._replace(before_report=None if traffic is None else print_spread)
