@@ -100,7 +100,7 @@ WEIGHT_SOURCES = ("traces", "fabric")  # words that [engine] weights accepts bes
 _KEYS_OF_MODELS = tuple(model.own for model in fidelity.networks().values())
 SETTINGS: dict[str, Setting] = {
     setting.key: setting
-    for owner in (Settings, SharedBuffer, Fidelity, *_KEYS_OF_MODELS, Faults, Workers)
+    for owner in (*_KEYS_OF_MODELS, Settings, SharedBuffer, Fidelity, Faults, Workers)
     for setting in settings_of(owner)
     if setting.is_given
 }
@@ -410,12 +410,13 @@ def network_section(model: NetworkModel) -> type[NetworkSection]:
 
     Raises ConfigError: the section has another key of this name, or the type of a key is unknown.
     """
-    keys = {each.key: each for each in settings_of(model.own) if SETTINGS.get(each.key) != each}
-    for key in keys.keys() & NetworkSection.model_fields.keys():
+    keys = {setting.key: setting for setting in settings_of(model.own)}
+    for key in keys.keys() & NetworkSection.__annotations__.keys():
         raise ConfigError(f"key {key} of model {model.name}: [network] has another of this name; expected a new name")
+    new = {key: setting for key, setting in keys.items() if SETTINGS.get(key) != setting}
     try:
-        declared: Any = {key: _of_model(setting) for key, setting in keys.items()}
-        return create_model("NetworkSection", __base__=NetworkSection, **declared) if keys else NetworkSection
+        fields: Any = {key: _of_model(setting) for key, setting in new.items()}
+        return create_model("NetworkSection", __base__=NetworkSection, **fields) if new else NetworkSection
     except (NameError, TypeError, PydanticUserError) as error:
         raise ConfigError(f"a type of keys of model {model.name} is none of TOML; expected int, str, ...") from error
 

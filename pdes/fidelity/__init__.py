@@ -4,6 +4,7 @@ The name of a model, a value of `[network] fidelity`, is that of its file (`inpu
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -25,23 +26,27 @@ FLUID = flow.NETWORK.name  # model whose solver of rates `nadi bench flow` measu
 
 @cache
 def networks() -> Mapping[str, NetworkModel]:
-    """Return all models by name, those with more detail first, without those in files of the user's."""
-    models = [(name, _checked(name)) for name in plug_ins.names(KIND)]
+    """Return all models by name, those with more detail first, without those in files of the user's and wrong ones."""
+    models = {name: plug_ins.own_module(KIND, name).NETWORK for name in plug_ins.own_files(KIND)}
+    for name in plug_ins.installed_names(KIND):
+        with suppress(RunError):  # who names it is told what is wrong
+            models |= {name: _checked(name)}
     return dict(
-        sorted(models, key=lambda each: (not each[1].has_packets, not each[1].has_links, not each[1].has_headers))
+        sorted(
+            models.items(), key=lambda each: (not each[1].has_packets, not each[1].has_links, not each[1].has_headers)
+        )
     )
 
 
 def network(name: str) -> NetworkModel | None:
-    """Return the model of a name or file, None if the name is unknown; RunError if a file holds no model."""
-    return _checked(name) if plug_ins.is_file(KIND, name) else networks().get(name)
+    """Return the model of a name or file, None if the name is unknown; RunError if a file or package holds no model."""
+    is_outside = plug_ins.is_file(KIND, name) or name in plug_ins.installed_names(KIND)
+    return _checked(name) if is_outside else networks().get(name)
 
 
 def _checked(name: str) -> NetworkModel:
     """Return the model of a name or file; RunError if it is wrong."""
     model: NetworkModel = plug_ins.module(KIND, name, RunError).NETWORK
-    if name in plug_ins.own_files(KIND):
-        return model
     if not isinstance(model, NetworkModel):
         raise RunError(f"{name}: NETWORK is {type(model).__name__}; expected a NetworkModel")
     for hook in (hook for hooks in model.hooks for hook in (hooks.act, hooks.settle) if hook is not None):

@@ -226,6 +226,14 @@ def test_a_trace_format_and_a_trace_check(nadi, write_run, step, tmp_path):
     for npu in range(4):
         name = f"trace.{npu}.json"
         assert (tmp_path / "own" / name).read_bytes() == (tmp_path / "json" / name).read_bytes()
+    goal = tmp_path / "goal.py"
+    goal.write_text(plug_ins.own_files("trace format")["goal"].read_text())
+    schedule = tmp_path / "two.goal"
+    schedule.write_text("num_ranks 2\nrank 0 {\nl1: send 9b to 1\n}\nrank 1 {\nl1: recv 9b from 0\n}\n")
+    for name, options in {"recognised": (), "from": ("--from", goal)}.items():
+        assert nadi("trace", "convert", schedule, *options, "-o", tmp_path / name).code == 0
+    (first, *_), (second, *_) = (sorted((tmp_path / name).glob("*.et")) for name in ("recognised", "from"))
+    assert first.read_bytes() == second.read_bytes()
     (tmp_path / "all.py").write_text(CHECK)
     (finding,) = nadi("trace", "check", given[0], "--check", tmp_path / "all.py", "--json").document["findings"]
     assert (finding["check"], finding["count"]) == ("all", 1)

@@ -85,14 +85,24 @@ def test_what_it_lacks_is_refused(command, tmp_path):
     assert err.startswith("nadi: error: [[faults]]: found with a [network] fidelity without faults; expected")
 
 
+ENTRIES = """
+[nadi.network_model]
+mine = mine
+bad = nothing_here
+flow = mine
+[nadi.command]
+worse = nothing_here
+"""
+
+
 @pytest.mark.slow
 def test_a_package_has_keys_of_its_own(tmp_path):
-    """Its name and keys are known to all run files."""
+    """Its name and keys are known to all run files; what is wrong in another is told to who names that."""
     (tmp_path / "mine.py").write_text(OWN)
     info = tmp_path / "mine-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[nadi.network_model]\nmine = mine\n")
+    (info / "entry_points.txt").write_text(ENTRIES)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
 
     def installed(*arguments):
@@ -107,3 +117,10 @@ def test_a_package_has_keys_of_its_own(tmp_path):
     on_it = ("collective", "all-reduce", "-t", "ring:npus=8", "--sizes", "1MiB", "--algorithm", "ring", "--json", "-q")
     done = installed(*on_it, "--set", "network.fidelity=mine", "--set", "network.pause=3us")
     assert json.loads(done.stdout)["rows"][0]["time_ps"] == 14 * 10**6, done.stderr
+    for name, complaint in {"bad": "ModuleNotFoundError: No module", "flow": "found in Nadi and package mine"}.items():
+        refused = installed(*on_it, "--set", f"network.fidelity={name}")
+        (line,) = refused.stderr.splitlines()
+        assert (refused.returncode, f"network model {name!r}" in line, complaint in line) == (2, True, True), line
+    usage = installed("--help")
+    assert (usage.returncode, " worse " in usage.stdout, " doctor " in usage.stdout) == (0, False, True)
+    assert "ModuleNotFoundError: No module named 'nothing_here'" in installed("worse").stderr

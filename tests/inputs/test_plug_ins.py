@@ -47,6 +47,15 @@ def test_every_kind_has_plug_ins_of_nadi():
         assert {*declared.renamed.values()} <= files.keys(), kind
 
 
+def test_the_guide_lists_all_kinds_with_what_a_file_needs():
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "plug-in.md").read_text()
+    rows = re.findall(r"^\| ([\w ]+) \| (.*?) \| .* \| `nadi\.(\w+)` \|$", page, re.MULTILINE)
+    assert {kind: group for kind, _, group in rows} == {kind: kind.lower().replace(" ", "_") for kind in plug_ins.KINDS}
+    for kind, defines, _ in rows:
+        missing = [name for name in plug_ins.KINDS[kind].needs if f"`{name}" not in defines]
+        assert missing == [] or "(congestion-control.md)" in defines, kind
+
+
 @pytest.mark.parametrize("kind", [kind for kind, declared in plug_ins.KINDS.items() if declared.needs])
 def test_each_file_of_nadi_has_what_its_kind_needs(kind):
     for name in nonempty(plug_ins.own_files(kind)):

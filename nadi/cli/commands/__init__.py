@@ -6,6 +6,7 @@ the command runs, because `nadi --help` must start neither Numba nor MPI.
 
 import importlib
 import pkgutil
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,14 +36,18 @@ class AllCommands(TyperGroup):
             self.add_command(importers.importer_command(name, plug_ins.own_module(importers.KIND, name)), name)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer has its own click
-        """Return the names of all commands.
+        """Return the names of all commands but those that `get_command` refuses, so that the others have a help.
 
         Args:
             ctx: The context of click.
         """
-        return sorted(
-            {*super().list_commands(ctx), *(name for kind in _KINDS for name in plug_ins.installed_names(kind))}
-        )
+        names = {*super().list_commands(ctx), *(name for kind in _KINDS for name in plug_ins.installed_names(kind))}
+        return sorted(name for name in names if self._is_usable(ctx, name))
+
+    def _is_usable(self, ctx: Any, name: str) -> bool:  # noqa: ANN401 - typer has its own click
+        with suppress(plug_ins.PlugInError):
+            return self.get_command(ctx, name) is not None
+        return False
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer has its own click
         """Return a command; None if there is none, PlugInError if several have the name or a file holds none.
