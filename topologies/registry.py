@@ -8,6 +8,7 @@ cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and
 
 import functools
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -22,15 +23,6 @@ from nadi.topologies.clusters import find, is_cluster
 from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.machines import is_machine, machine
 from nadi.topologies.parameters import Form, Parameters, parse_pairs, suggest
-
-_BUILDERS_OF_KINDS = {
-    "htsim-topology": "htsim",
-    "infragraph": "infragraph",
-    "nccl-topology": "nccl",
-    "nvidia-smi": "nvidia-smi",
-}
-"""Builder of the files of a kind that a path alone may name."""
-_BUILDERS_OF_ENDINGS = {".topo": "htsim"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +111,7 @@ def format_spec(values: Mapping[str, object]) -> str:
         values: The values of a topology by key, with its "name".
     """
     others = {key: value for key, value in values.items() if key != "name"}
-    if values.get("name") in {"file", "simai", *_BUILDERS_OF_KINDS.values()} and set(others) == {"path"}:
+    if others.keys() == {"path"} and values.get("name") in {"file", "simai", *_readers().values()}:
         return str(others["path"])
     pairs = ",".join(f"{key}={_format_value(value)}" for key, value in others.items())
     return f"{values.get('name')}:{pairs}" if pairs else str(values.get("name"))
@@ -218,7 +210,7 @@ def _parse_path(path_text: str) -> dict[str, object]:
     kind = inputs.kind_of(path)
     if path.endswith(".toml") or (kind is not None and kind.key in {"fabric", "toml", "run-file"}):
         return {"name": "file", "path": path}
-    builder = _BUILDERS_OF_ENDINGS.get(Path(path).suffix, kind and _BUILDERS_OF_KINDS.get(kind.key))
+    builder = _readers().get(Path(path).suffix, kind and _readers().get(kind.key))
     if builder and Path(path).is_file():
         return {"name": builder, "path": path}
     if Path(path).is_file() or (kind is not None and kind.key == "fifo"):
@@ -230,6 +222,16 @@ def _parse_path(path_text: str) -> dict[str, object]:
     raise TopologyError(
         f"unknown topology {name!r}, and no such file; {suggest(name, {*_names(), *plug_ins.names('cluster')})}"
     )
+
+
+@functools.cache
+def _readers() -> Mapping[str, str]:
+    """Return the topology by the ending or kind (`inputs.kinds`) of the files that it reads, its FILES."""
+    found: dict[str, str] = {}
+    for name in (*plug_ins.own_files("topology"), *plug_ins.installed_names("topology")):
+        with suppress(plug_ins.PlugInError):  # what is wrong in a package is told to who names it
+            found = dict.fromkeys(getattr(plug_ins.module("topology", name), "FILES", ()), name) | found
+    return found
 
 
 def _format_value(value: object) -> str:

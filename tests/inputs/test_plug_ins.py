@@ -153,6 +153,33 @@ def test_no_topology_has_the_name_of_a_machine_or_cluster(install, group, spec, 
     assert "path" in topologies.path_parameters(), "whatever packages call their plug-ins"
 
 
+READER = """
+from pathlib import Path
+from nadi.topologies.builders import ring
+from nadi.topologies.parameters import FilePath, Parameters
+FILES = (".nodes", ".topo")
+class Arguments(Parameters):
+    path: FilePath
+def build(arguments, name):
+    return ring.build(ring.Arguments(npus=int(Path(arguments.path).read_text())), name)
+"""
+
+
+def test_a_topology_of_a_package_reads_files_of_another_program(install, tmp_path):
+    (tmp_path / "six.nodes").write_text("6")
+    (tmp_path / "six.topo").write_text("6")
+    topologies.registry._readers.cache_clear()
+    points = [("nadi.topology", "mine = mine.reader"), ("nadi.topology", "bad = mine.none")]
+    install("mine", points, **{"reader.py": READER})
+    try:
+        graph = topologies.build(tmp_path / "six.nodes")
+        assert (graph.npus, graph.name) == (6, str(tmp_path / "six.nodes"))
+        with pytest.raises(topologies.TopologyError, match="expected one of nodes, tiers, podsize"):
+            topologies.build(tmp_path / "six.topo")
+    finally:
+        topologies.registry._readers.cache_clear()
+
+
 def test_a_machine_and_its_cluster_share_a_name(install):
     kinds = ("machine", "cluster")
     files = {f"{kind}.toml": plug_ins.own_files(kind)["gb200-nvl72"].read_text() for kind in kinds}

@@ -22,6 +22,7 @@ from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.graph_builder import GraphBuilder
 from nadi.topologies.parameters import FilePath, Parameters, Sizes
 
+FILES = ("htsim-topology", ".topo")
 NAME = "htsim"
 _EXPECTED = "a topology of htsim (Nodes, Tiers, Podsize, then the tiers)"
 _HEADER = ("nodes", "tiers", "podsize")

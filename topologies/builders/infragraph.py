@@ -21,6 +21,7 @@ from nadi.topologies.hosts import Cable, DelayArguments, HostPlan, graph_of, wit
 from nadi.topologies.infragraph import InfraDevice, InfraFile, Part, read_infragraph
 from nadi.topologies.parameters import FilePath, Rate
 
+FILES = ("infragraph",)
 _MAX_LISTED = 20
 _SCALE_UP = ("nvlink", "xgmi", "ualink", "ici", "xpu_fabric")
 _BITS_OF = {"bits": 1.0, "bytes": 8.0, "transfers": 12.0}  # Gb/s of 1 G; a transfer is 16 lanes of PCIe, as in NCCL

@@ -38,6 +38,7 @@ from nadi.topologies.hosts import (
 )
 from nadi.topologies.parameters import FilePath, Name, Rate
 
+FILES = ("nccl-topology",)
 _EXPECTED = "NCCL's topology (XML with system)"
 _MBPS = 10**6
 _DEEPEST = 64  # elements within each other

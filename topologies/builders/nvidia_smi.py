@@ -22,6 +22,7 @@ from nadi.topologies.graph import Graph, TopologyError
 from nadi.topologies.hosts import GENERATIONS, Cable, GpuGeneration, HostArguments, HostPlan, generation_of, graph_of
 from nadi.topologies.parameters import FilePath, Name, Rate
 
+FILES = ("nvidia-smi",)
 _EXPECTED = "the matrix of `nvidia-smi topo -m`"
 _ESCAPES = re.compile(r"\x1b?+\[[\d;]*+m")  # of a terminal; pasted text may lack the first character
 _DEVICE = re.compile(r"(?:GPU|NIC)\d{1,6}|mlx\d{1,3}_\w{1,20}")
