@@ -247,6 +247,7 @@ class _Memory:
                     f"{self.gpu.label}: scratch chunks {begin} .. {end - 1} in one stretch, expected at most "
                     f"{self.chunks} (nchunksperloop)"
                 )
+            # A message must lie within one region: a stretch that would cross its end begins in the next one
             if free % self.chunks + end - begin > self.chunks:
                 free += -free % self.chunks
             self.homes.append(free)
@@ -254,7 +255,12 @@ class _Memory:
         self.regions = self.first_scratch + -(-free // self.chunks)
 
     def chunk(self, place: tuple[str, int], step: MscclStep) -> int:
-        """Return the number of the first chunk that a step uses; place: (letter of a buffer, offset in it)."""
+        """Return the number of the first chunk that a step uses.
+
+        Args:
+            place: The letter of a buffer ("i", "o" or "s"), and the first chunk in it.
+            step: The step of the file.
+        """
         letter, offset = place
         longest = self.gpu.chunks["s"] if letter == "s" else self.spans[letter][1]
         if offset + step.length > longest:
@@ -263,12 +269,18 @@ class _Memory:
             )
         if letter != "s":
             return self.spans[letter][0] + offset
+        # The stretch that holds the offset is the last one that begins at or before it
         stretch = bisect_right(self.begins, offset) - 1
         return self.first_scratch * self.chunks + self.homes[stretch] + offset - self.begins[stretch]
 
 
 def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
-    """Return a file's plans for a kind, and each step's name by member, lane and number; WorkloadError if invalid."""
+    """Return a file's plans, and each step's name by member, lane and number. WorkloadError if invalid.
+
+    Args:
+        path: The path of MSCCL's XML.
+        kind: The kind of collective, one of workload.KINDS.
+    """
     algorithm = _parse(path, kind)
     memories = [_Memory(algorithm, number) for number in range(len(algorithm.gpus))]
     shared = max(memory.regions for memory in memories)

@@ -34,7 +34,7 @@ Channel = tuple[str, int, int]
 
 
 class Span(NamedTuple):
-    """Parts of a buffer of a GPU."""
+    """Consecutive parts of a buffer of a GPU; `letter` is "i" for input, "o" for output or "s" for scratch space."""
 
     gpu: int
     letter: str
@@ -43,12 +43,17 @@ class Span(NamedTuple):
 
 
 def overlap(a: Span, b: Span) -> bool:
-    """Return whether two spans of a GPU have parts in common."""
+    """Return whether two spans have parts in common.
+
+    Args:
+        a: A span of a GPU.
+        b: Another span of the same GPU.
+    """
     return a.letter == b.letter and a.begin < b.begin + b.length and b.begin < a.begin + a.length
 
 
 class PlanOperation(NamedTuple):
-    """An operation."""
+    """An operation of a thread block: what it reads and writes, and what it signals or waits for."""
 
     label: str  # name for messages
     name: str
@@ -60,7 +65,7 @@ class PlanOperation(NamedTuple):
 
 
 class PlanGpu(NamedTuple):
-    """A GPU."""
+    """The buffers, thread blocks and semaphores of a GPU."""
 
     label: str
     chunks: dict[str, int]  # length of each buffer in parts, by letter
@@ -69,7 +74,7 @@ class PlanGpu(NamedTuple):
 
 
 class PlanDocument(NamedTuple):
-    """A file."""
+    """The contents of a file."""
 
     kind: str
     in_place: bool
@@ -79,7 +84,12 @@ class PlanDocument(NamedTuple):
 
 
 def read_document(path: Path, kind: str) -> PlanDocument:
-    """Return the contents of a file for a kind of collective; WorkloadError if a value is wrong."""
+    """Return the contents of a file for a kind of collective. Raises WorkloadError: a value is wrong.
+
+    Args:
+        path: The path of an execution plan of MSCCL++ in JSON.
+        kind: The kind of collective, one of workload.KINDS.
+    """
     try:
         content = json.loads(inputs.read_bytes(path))
     except OSError as error:
@@ -269,12 +279,18 @@ class Turn(NamedTuple):
 
 
 def turns_of(gpu: PlanGpu) -> list[Turn]:
-    """Return all operations of a GPU; WorkloadError if its barriers or semaphores hold some up for ever."""
+    """Return all operations of a GPU in an order in which they can run.
+
+    Raises WorkloadError: barriers or semaphores that hold some up for ever.
+
+    Args:
+        gpu: The GPU with its thread blocks.
+    """
     return _Order(gpu).found
 
 
 class _Order:
-    """Thread blocks that take turns, each going on until it must wait for another."""
+    """The order in which thread blocks can run; each runs until it must wait for another one."""
 
     def __init__(self, gpu: PlanGpu) -> None:
         self.gpu = gpu
