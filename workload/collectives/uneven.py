@@ -383,7 +383,7 @@ def _split_sizes(uses: Sequence[_Use]) -> _SplitSizes:
 def _assemble(sizes_of_ranks: Sequence[_SplitSizes], group_table: GroupTable) -> dict[tuple[int, int], Int64]:
     """Return the matrix of bytes by (group, number of the all-to-all in it), int64[n, n], from all ranks' sizes."""
     lists, sizes = _numbered(sizes_of_ranks)
-    group, seq, member = (np.concatenate(column) for column in zip(*(said[:3] for said in sizes_of_ranks), strict=True))
+    group, seq, member = (np.concatenate(column) for column in zip(*(part[:3] for part in sizes_of_ranks), strict=True))
     # Uses of the same collective follow each other, in the order of its members: each makes a row of the matrix
     order = np.lexsort((member, seq, group))
     group, seq, sizes = group[order], seq[order], sizes[order]
@@ -405,13 +405,13 @@ def _numbered(sizes_of_ranks: Sequence[_SplitSizes]) -> tuple[list[Int64], Int64
     number: dict[bytes, int] = {}
     lists: list[Int64] = []
     sizes = []
-    for said in sizes_of_ranks:
-        own = np.empty(len(said.lists), np.int64)
-        for i, sizes_to_members in enumerate(said.lists):
+    for part in sizes_of_ranks:
+        own = np.empty(len(part.lists), np.int64)
+        for i, sizes_to_members in enumerate(part.lists):
             own[i] = number.setdefault(sizes_to_members.tobytes(), len(lists))
             if own[i] == len(lists):
                 lists.append(sizes_to_members)
-        sizes.append(own[said.sizes])
+        sizes.append(own[part.sizes])
     return lists, np.concatenate(sizes)
 
 

@@ -41,7 +41,11 @@ _COLUMNS = tuple(name for name in TraceRows._fields if name not in {"dep_ptr", "
 
 
 def empty_rows(n: int) -> TraceRows:
-    """Return rows of n nodes without work, bytes or parents, for the caller to fill."""
+    """Return rows of n nodes without work, bytes or parents, for the caller to fill.
+
+    Args:
+        n: The number of nodes.
+    """
     int8, int32, int64 = np.zeros(n, np.int8), np.zeros(n, np.int32), np.zeros(n, np.int64)
     return TraceRows(
         kind=int8,
@@ -65,7 +69,14 @@ def empty_rows(n: int) -> TraceRows:
 def assemble(
     trace_of_npu: Int32, distinct: Sequence[TraceRows], group_table: GroupTable, schedules: Schedules
 ) -> Program:
-    """Return a program of distinct traces, each run by an NPU; trace_of_npu: int32[npus], -1 = another rank's NPU."""
+    """Return a program of distinct traces.
+
+    Args:
+        trace_of_npu: The distinct trace of each NPU, int32[npus]; -1 = another rank's NPU.
+        distinct: The rows of each distinct trace.
+        group_table: The groups of all NPUs, with the members of those that this rank's NPUs use.
+        schedules: The schedules of collectives as arrays.
+    """
     trace_ptr = pointers([len(rows.kind) for rows in distinct])
     none = empty_rows(0)  # a rank may have no NPUs
     columns: dict[str, Any] = {
@@ -105,7 +116,14 @@ def assemble(
 
 
 def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArray[np.integer]) -> Int64:
-    """Return int64[]: keys that match a message with its receive; they wrap as int64 for peers from 0 on."""
+    """Return int64[]: keys that match messages with their receives; they wrap as int64 for peers from 0 on.
+
+    Args:
+        peer: The ranks of the peers minus the own rank, int[].
+        tag: The tags of the messages, int[].
+        seq: The number of earlier messages with the same peer and tag, int[].
+    """
+    # The bias makes negative peers positive; tag and number have fixed places below the peer
     biased = (peer.astype(np.int64) + PEER_BIAS) << 44
     return biased | (tag.astype(np.int64) << 20) | seq.astype(np.int64)
 
@@ -116,6 +134,7 @@ def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int3
     # node by node; `trace_ptr` int64[T+1], pointers to the nodes of each trace.
     row = np.repeat(np.arange(len(deps)), deps)
     start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))
+    # Edges come sorted by child; a stable sort by parent leaves each parent's children in ascending order
     by_parent = np.argsort(parent, kind="stable")
     child = (row - start[row])[by_parent] if len(row) else row
     return pointers(np.bincount(parent, minlength=len(deps))), child.astype(np.int32)
@@ -134,6 +153,7 @@ def _collective_lists(
     rows = np.flatnonzero(columns["kind"] == COLLECTIVE)
     trace = _trace_of_row(trace_ptr)[rows]
     entry = trace_slot_ptr[trace] + columns["group"][rows]
+    # Slot by slot, in the order in which the NPU issues them
     order = np.lexsort((columns["seq"][rows], entry))
     counts = np.bincount(entry, minlength=int(trace_slot_ptr[-1]))
     return trace_slot_ptr, pointers(counts), (rows - trace_ptr[trace])[order].astype(np.int32)

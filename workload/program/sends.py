@@ -33,7 +33,11 @@ Ways = dict[tuple[int, float, bool], int]  # Number of each row of `Channels`
 
 
 def channels_of(ways: Ways) -> Channels:
-    """Return connection, shares of the line rate and whether between hosts, of each kind of send."""
+    """Return connection, shares of the line rate and whether between hosts, of each kind of send.
+
+    Args:
+        ways: The row of each kind of send in the result, by these three.
+    """
     if not ways:
         return NO_CHANNELS
     connection, shares, between_hosts = zip(*ways, strict=True)
@@ -56,9 +60,18 @@ class SendColumns:
         placement: Int32 | None = None,
         ways: "Ways | None" = None,
     ) -> None:
-        """Prepare the columns; communicator_npus: int64[], NPUs in the communicator of all: all but memory nodes."""
-        # placement: int32[ranks], NPU of each rank of a job; then all numbers, also communicator_npus, are ranks. ways:
-        # those of other jobs, which get more rows.
+        """Prepare the columns of sends.
+
+        Args:
+            settings: The settings of collectives: algorithms and the meaning of sizes.
+            fabric: The fabric as a graph of nodes and links; None = unknown.
+            communicator_npus: The NPUs in the communicator of all, int64[]: all except memory nodes.
+            named_groups: The members of each named group.
+            families: The groups of each family by name.
+            placement: The NPU of each rank of a job, int32[ranks]; then all numbers, also communicator_npus, are ranks.
+                None = NPUs.
+            ways: The kinds of sends of other jobs, to which this job's are added; None = no others.
+        """
         self._choice = _choice(settings)
         self._placement = placement
         self._host = np.zeros(0, np.int32) if fabric is None else fabric.host
@@ -83,12 +96,19 @@ class SendColumns:
         return channels_of(self._ways)
 
     def places(self, view: TraceView, npus: Int64) -> tuple[Int64, Int64]:
-        """Return places and communicators of a trace's sends, for k NPUs that run it."""
-        # The results are int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of
-        # each send; and int64[k], the pattern of each NPU.
+        """Return the places and communicators of a trace's sends, for the NPUs that run it.
+
+        The results are int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of each
+        send; and int64[k], the pattern of each NPU.
+
+        Args:
+            view: The view of the trace: its rows by kind, in topological order.
+            npus: The k NPUs that run the trace, int64[k].
+        """
         host = self._host
         is_send = _is_send(view)
         columns = view.p2p_peer[is_send].astype(np.int64), view.table.group[view.p2p_rows[is_send]].astype(np.int64)
+        # Sends with equal peer and group have equal places: look each kind up once per NPU
         kinds, of_send = np.unique(np.stack(columns), axis=1, return_inverse=True)
         shift = np.zeros(len(npus), np.int64) if view.example == AS_WRITTEN else npus - view.example
         peers, own = kinds[0][None, :] + shift[:, None], npus[:, None]
@@ -140,7 +160,13 @@ class SendColumns:
         return shape, make(shape, **dict(chosen.parameters))
 
     def alone(self, src: int, dst: int, size_bytes: int) -> tuple[int, int, float]:
-        """Return bytes on the wire, delay in ps and `shares` of a message by the communicator of all NPUs."""
+        """Return bytes on the wire, delay in ps and `shares` of a message by the communicator of all NPUs.
+
+        Args:
+            src: The number of the sending NPU.
+            dst: The number of the receiving NPU.
+            size_bytes: The size of the message in bytes.
+        """
         if self.are_plain:
             return size_bytes, 0, 1.0
         host = self._host
@@ -149,7 +175,13 @@ class SendColumns:
         return wire_bytes, wait_ps, float(self.channels().shares[channel]) if channel >= 0 else 1.0
 
     def fill(self, rows: TraceRows, view: TraceView, places: Int64) -> TraceRows:
-        """Return the rows of a trace with the columns of its sends; places: int64[sends], a pattern of `places`."""
+        """Return the rows of a trace with the columns of its sends.
+
+        Args:
+            rows: The rows of the trace.
+            view: The view of the trace: its rows by kind, in topological order.
+            places: The place and communicator of each send, int64[sends]: one of the patterns of `places`.
+        """
         is_nccls = places % _PLACES != PLAIN
         at = view.p2p_rows[_is_send(view)][is_nccls]
         rows = rows._replace(bytes=rows.bytes.copy(), duration_ps=rows.duration_ps.copy(), channel=rows.channel.copy())

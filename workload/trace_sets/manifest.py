@@ -74,7 +74,11 @@ class ManifestFile(_Part):
 
 
 def written(manifest: Manifest) -> str:
-    """Return the text of a manifest: JSON with one line per trace and family."""
+    """Return the text of a manifest: JSON with one line per trace and family.
+
+    Args:
+        manifest: The content of the manifest.
+    """
     traces = [
         {
             "file": file,
@@ -102,6 +106,9 @@ def read_manifest(path: Path) -> Manifest:
 
     Raises WorkloadError: the file is unreadable, is no JSON or has another version; a key is unknown, missing or
     invalid; or an NPU is in no trace, in two traces, or in two groups of a family.
+
+    Args:
+        path: The path of the manifest.
     """
     data = checked(ManifestFile, _json(path), path, WorkloadError)
     npus, traces = data.npus, data.traces
