@@ -63,7 +63,7 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape
     """Return the shape of a group of NPUs.
 
     Args:
-        graph: The network.
+        graph: The fabric as a graph of nodes and links.
         members: The NPU of each member, int[n].
         trees: The names of the aggregation trees that the shape includes for two or more members (collectives.trees);
             "" = none.
@@ -90,7 +90,7 @@ def stripes_of(graph: Graph, members: ArrayLike) -> int:
     The links are those of the first member (`parallel_links`).
 
     Args:
-        graph: The network.
+        graph: The fabric as a graph of nodes and links.
         members: The NPU of each member, int[n].
     """
     return sum(_smallest(graph.port_shares[parallel_links(graph, members)]))
@@ -102,7 +102,7 @@ def parallel_links(graph: Graph, members: ArrayLike) -> list[int]:
     Fabrics that are routed by dimensions have no such links: the result is one.
 
     Args:
-        graph: The network.
+        graph: The fabric as a graph of nodes and links.
         members: The NPU of each member, int[n].
     """
     npu = np.asarray(members, np.int64)

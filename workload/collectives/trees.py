@@ -90,7 +90,7 @@ def trees_of(graph: Graph, members: ArrayLike, name: str) -> tuple[tuple[Aggrega
     sizes; for rails: only one host.
 
     Args:
-        graph: The network.
+        graph: The fabric as a graph of nodes and links.
         members: The NPU of each member, int[n] with n >= 2.
         name: The name of the trees, "all", "hosts" or "hosts and rails", with or without the prefix IF_ANY.
     """
@@ -132,7 +132,7 @@ def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int
     """Return the tree of a group and the switch of each aggregator; WorkloadError if no switch reaches all members.
 
     Args:
-        graph: The network.
+        graph: The fabric as a graph of nodes and links.
         members: The NPU of each member, int[n] with n >= 2.
     """
     npu = np.asarray(members, np.int64)

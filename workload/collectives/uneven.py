@@ -278,7 +278,7 @@ class _Use(NamedTuple):
 
 
 def split_bytes(view: TraceView, collective_number: int, numbers: Sequence[int]) -> Int64:
-    """Return int64[n]: the bytes of split sizes, in the unit in which in_split_size adds up to comm_size.
+    """Return int64[n]: the bytes of split sizes, in the unit that makes in_split_size add up to comm_size.
 
     Args:
         view: The view of the trace.

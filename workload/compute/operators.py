@@ -151,7 +151,7 @@ def format_operators(operators: Sequence[Operator]) -> str:
     """Return the text of an `operators` attribute.
 
     Args:
-        operators: The operators that a compute node runs, one after another.
+        operators: The operators that a compute node runs, in order.
     """
     return "; ".join(map(str, operators))
 

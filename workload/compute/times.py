@@ -46,7 +46,7 @@ class ComputeTimes:
             tables: Rows of measured times on any GPUs.
             vendor_tables: Whether NVIDIA's tables (workload.compute.nvidia) are used where `tables` has no time; they
                 need the package that has these tables.
-            scale_from: The GPU whose measurements are scaled where this GPU has none; None = the roofline is used
+            scale_from: The GPU whose measurements are scaled where this GPU lacks them; None = the roofline is used
                 there.
             efficiencies: The efficiencies of the roofline; None = the defaults.
             pace: The share of the rates of operators alone that is sustained in a workload.

@@ -50,7 +50,7 @@ def build_program(
     Each rank builds the part of its own NPUs. Checks, group numbers and errors cover all ranks: all raise the same.
 
     Args:
-        traces: Distinct traces.
+        traces: The distinct traces of all NPUs.
         trace_of_npu: int[npus], trace of each NPU, IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU.
         npus: Number of NPUs of the fabric.
         groups: Members of each named group; METADATA nodes of traces may define others.

@@ -163,10 +163,10 @@ def with_times_on(gpu: str | None) -> Callable[[TraceTable], TraceTable]:
 
 
 def with_recorded_times(table: TraceTable, times: ComputeTimes) -> TraceTable:
-    """Return a trace in which the accelerator's compute nodes have durations instead of operators or work.
+    """Return a trace whose accelerator's compute nodes have durations instead of operators or work.
 
     Args:
-        table: The trace.
+        table: The trace as a table of columns.
         times: The times of operators on a GPU.
     """
     # Nodes with a duration keep it. Traces have integer microseconds, so the rounding error of a node carries over to

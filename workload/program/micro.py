@@ -121,7 +121,7 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
 
 
 def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
-    """Return a program in which every NPU sends one message immediately and receives the messages for it.
+    """Return a program whose NPUs each send one message immediately and receive the messages for them.
 
     The traces hold the send, if any, and then the receives by sender; NPUs with equal distances share them.
 

@@ -21,7 +21,7 @@ class InNetworkGroup(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """The k ways in which NCCL sends messages between two NPUs (workload.program.sends)."""
+    """The k kinds of connections of NCCL's messages between two NPUs (workload.program.sends)."""
 
     connection: Int8  # int8[k], number of the connection between the two NPUs, unique per way
     shares: NDArray[np.float64]  # float64[k], in how many shares the line rate is cut; the connection uses one

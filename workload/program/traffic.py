@@ -115,7 +115,7 @@ def merge(parts: Sequence[Traffic | _Part]) -> Traffic:
     """Return the sum of several traffics.
 
     Args:
-        parts: The traffics, in which pairs may occur more than once.
+        parts: The traffics; pairs may occur more than once.
     """
     if not parts:
         empty = np.zeros(0, np.int64)
@@ -338,7 +338,12 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
 
 
 def _sent_by_members(schedules: Schedules, calls: _Calls) -> _Sent:
-    """Return the messages between members of a schedule with one plan per member, for one call; calls: its calls."""
+    """Return the messages between members of a schedule with one plan per member, for one call.
+
+    Args:
+        schedules: The schedules of collectives as arrays.
+        calls: The calls of the schedule.
+    """
     members = int(schedules.members[calls.schedule])
     first_entry = int(schedules.plan_of_ptr[calls.schedule])
     plan = schedules.plan_of[first_entry : first_entry + members]

@@ -52,7 +52,7 @@ def staged_traces(
 
     Args:
         folder: The target folder.
-        names: The names of the files, in the order in which they move.
+        names: The names of the files, in the order of their moves.
         expected: A description of the folder's allowed content, for errors.
         bytes_each: The estimated size of a file in bytes; 0 = unknown.
         accepts: A function that returns whether the folder may hold another trace with a given name.
@@ -204,7 +204,7 @@ def is_set(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a folder with a manifest.
 
     Args:
-        path: The path.
+        path: The path of a file or folder.
     """
     return (Path(path) / manifest.NAME).exists()
 

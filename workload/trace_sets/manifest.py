@@ -166,7 +166,15 @@ def _npus(path: Path, label: str, entries: object, npus: int) -> Int64:
 def _trace_of_npu(
     path: Path, files: Sequence[str], npus_of_traces: Sequence[Int64], idle_npus: Int64, npus: int
 ) -> Int32:
-    """Return the trace of each NPU, after checking that each NPU occurs once; path: of the manifest, for errors."""
+    """Return the trace of each NPU, after checking that each NPU occurs once.
+
+    Args:
+        path: The path of the manifest, for errors.
+        files: The file of each trace.
+        npus_of_traces: The NPUs of each trace, int64[].
+        idle_npus: The NPUs without a trace, int64[].
+        npus: The number of NPUs.
+    """
     every = np.concatenate([*npus_of_traces, idle_npus])
     counts = np.bincount(every, minlength=npus)
     if np.any(counts > 1):

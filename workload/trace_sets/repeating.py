@@ -27,7 +27,7 @@ def shortened(numbers: Sequence[int]) -> list[object]:
     """Return a list of numbers as JSON: numbers and {"first", "repeat"} for arithmetic progressions.
 
     Args:
-        numbers: The numbers.
+        numbers: The numbers to shorten, such as those of NPUs.
     """
     values = np.asarray(numbers, np.int64)
     steps = _steps(values)
@@ -151,7 +151,7 @@ def repeated(traces: TraceSet, times: int) -> TraceSet:
 
 
 def _repeated(table: TraceTable, times: int) -> TraceTable:
-    """Return a trace that does the same so many times."""
+    """Return a trace that repeats a trace a number of times."""
     n = len(table)
     if times == 1 or n == 0:
         return table

@@ -119,7 +119,7 @@ class TraceView:
         """Compute the columns of the view.
 
         Args:
-            table: The trace.
+            table: The trace as a table of columns.
             dims: The sizes of the fabric's dimensions, fastest first; None = involved_dim is ignored.
             example: The NPU whose peers the trace has; AS_WRITTEN (-1) = they are the same for all NPUs.
         """
@@ -262,7 +262,7 @@ def own_traces(
     """Return the traces that NPUs of this rank run; the error of a wrong trace is that of the smallest NPU.
 
     Args:
-        traces: Distinct traces.
+        traces: The distinct traces of all NPUs.
         trace_of_npu: The index of each NPU's trace in `traces`, int32[npus]; negative = no trace here.
         dims: The sizes of the fabric's dimensions, fastest first; None = involved_dim is ignored.
         example_npu: The NPU whose peers each trace has, int32[traces]; None = AS_WRITTEN for all traces.

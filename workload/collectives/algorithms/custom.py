@@ -40,7 +40,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, pl
         shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
         file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
-        size: The buffer size for which the file is made, as a text with a unit ("1MiB"); "" = the buffer's own size.
+        size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
         plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
     """
     read_plans = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
@@ -60,7 +60,7 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, 
         shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
         file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
-        size: The buffer size for which the file is made, as a text with a unit ("1MiB"); "" = the buffer's own size.
+        size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
         plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
     """
     if plans:
@@ -78,7 +78,7 @@ def check_size(kind: str, size_bytes: int, file: str, size: str, plans: str) -> 
         kind: The kind of collective, one of KINDS.
         size_bytes: The size of the whole buffer S in bytes.
         file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
-        size: The buffer size for which the file is made, as a text with a unit ("1MiB"); "" = the buffer's own size.
+        size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
         plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
     """
     if not plans:
@@ -93,7 +93,7 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: s
         shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
         file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
-        size: The buffer size for which the file is made, as a text with a unit ("1MiB"); "" = the buffer's own size.
+        size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
         plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
     """
     return 0 if plans or size or is_msccl(_path(file)) else size_bytes
@@ -125,7 +125,7 @@ def _path(file_path: str) -> Path:
 
 
 def _made_for(size_bytes: int, size_text: str) -> int:
-    """Return the buffer size for which a file is made: that of a text like "1MiB", or size_bytes if it is ""."""
+    """Return the buffer size that a file fits: that of a text like "1MiB", or size_bytes if it is ""."""
     if not size_text:
         return size_bytes
     try:

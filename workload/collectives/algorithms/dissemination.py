@@ -14,7 +14,7 @@ def plan(_kind: str, members: int) -> Plans:
     """Return each member's steps: a lane per round, as the peers differ, which begins after the one before.
 
     Args:
-        _kind: "barrier".
+        _kind: The kind of collective, always "barrier".
         members: The number of members of the group, n.
     """
     lanes = []
@@ -30,7 +30,7 @@ def extent(_kind: str, members: int) -> PlanExtent:
     """Return the number of steps and lanes of `plan`.
 
     Args:
-        _kind: "barrier".
+        _kind: The kind of collective, always "barrier".
         members: The number of members of the group, n.
     """
     return PlanExtent(_rounds(members), _rounds(members))
@@ -40,7 +40,7 @@ def closed_form(_kind: str, members: int, _size_bytes: int, latency_ps: float, _
     """Return the ps ceil(log2 n) a of n members and a latency a.
 
     Args:
-        _kind: "barrier".
+        _kind: The kind of collective, always "barrier".
         members: The number of members of the group, n.
         _size_bytes: Not used: messages of a barrier carry no bytes.
         latency_ps: The time of an empty message on an idle network in picoseconds.

@@ -100,7 +100,7 @@ class _Tree(NamedTuple):
 
         Args:
             members: The number of members of the group, n.
-            mirrored: Whether this is the second tree, in which the leaves of the first one are inner nodes.
+            mirrored: Whether this is the second tree, whose inner nodes are the leaves of the first one.
         """
         inner = members - 1
         place = list(range(1, members))
@@ -120,7 +120,7 @@ class _Tree(NamedTuple):
 
         Args:
             latency_ps: The time of an empty message on an idle network in picoseconds.
-            chunk_ps: The time in picoseconds for which the sender is busy with a chunk.
+            chunk_ps: The time that a chunk keeps its sender busy, in picoseconds.
         """
         has_ps = {0: 0.0}
         waiting = [0]

@@ -44,8 +44,8 @@ def plan(
         shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
         algorithms: The algorithms of the dimensions, one name or one for each, separated by "/" (grid.phases.chosen).
-        splits: The number of equal parts of the buffer, each of which is a chain of phases.
-        order: The order in which a split visits the dimensions, one of grid.ORDERS.
+        splits: The number of equal parts of the buffer, each a chain of phases.
+        order: The rule for the order of a split's dimensions, one of grid.ORDERS.
         ring_below: The number of members below which a group is one ring in member order; 0 = never.
     """
     return grid.plans(*_layout(kind, shape, size_bytes, algorithms, splits, order, ring_below))
@@ -61,8 +61,8 @@ def extent(
         shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
         algorithms: The algorithms of the dimensions, one name or one for each, separated by "/" (grid.phases.chosen).
-        splits: The number of equal parts of the buffer, each of which is a chain of phases.
-        order: The order in which a split visits the dimensions, one of grid.ORDERS.
+        splits: The number of equal parts of the buffer, each a chain of phases.
+        order: The rule for the order of a split's dimensions, one of grid.ORDERS.
         ring_below: The number of members below which a group is one ring in member order; 0 = never.
     """
     return grid.extent(*_layout(kind, shape, size_bytes, algorithms, splits, order, ring_below))
@@ -78,8 +78,8 @@ def closed_form(
         shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
         algorithms: The algorithms of the dimensions, one name or one for each, separated by "/" (grid.phases.chosen).
-        splits: The number of equal parts of the buffer, each of which is a chain of phases.
-        order: The order in which a split visits the dimensions, one of grid.ORDERS.
+        splits: The number of equal parts of the buffer, each a chain of phases.
+        order: The rule for the order of a split's dimensions, one of grid.ORDERS.
         ring_below: The number of members below which a group is one ring in member order; 0 = never.
     """
     # Several splits end when the last is done, if a dimension runs one phase at a time, first come first served: for
@@ -94,7 +94,7 @@ def size_class(_kind: str, _shape: GroupShape, size_bytes: int, *, order: str, *
         _kind: The kind of collective, one of KINDS.
         _shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
-        order: The order in which a split visits the dimensions, one of grid.ORDERS.
+        order: The rule for the order of a split's dimensions, one of grid.ORDERS.
         **_others: Parameters on which the class does not depend.
     """
     return _typical(size_bytes, order)

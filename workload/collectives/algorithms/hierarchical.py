@@ -22,7 +22,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits:
         shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
         algorithms: The algorithm inside hosts and the algorithm among hosts, separated by "/", or one name for both.
-        splits: The number of equal parts of the buffer, each of which is a chain of phases.
+        splits: The number of equal parts of the buffer, each a chain of phases.
     """
     levels = grid.by_hosts(shape)
     return grid.plans(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)
@@ -36,7 +36,7 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, split
         shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
         algorithms: The algorithm inside hosts and the algorithm among hosts, separated by "/", or one name for both.
-        splits: The number of equal parts of the buffer, each of which is a chain of phases.
+        splits: The number of equal parts of the buffer, each a chain of phases.
     """
     levels = grid.by_hosts(shape)
     return grid.extent(levels, kind, grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes), algorithms)
@@ -50,7 +50,7 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, 
         shape: The positions of the group's members on the fabric.
         size_bytes: The size of the whole buffer S in bytes.
         algorithms: The algorithm inside hosts and the algorithm among hosts, separated by "/", or one name for both.
-        splits: The number of equal parts of the buffer, each of which is a chain of phases.
+        splits: The number of equal parts of the buffer, each a chain of phases.
     """
     levels = grid.by_hosts(shape)
     streams = grid.orders(levels, kind, "baseline", algorithms, splits, size_bytes)

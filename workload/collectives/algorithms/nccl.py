@@ -181,7 +181,7 @@ def launch_ps(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) 
 
 
 def plan_uneven(cut: Units, shape: GroupShape, **parameters: Any) -> Plans:  # noqa: ANN401
-    """Return the lanes of an all-to-all in which each pair exchanges its own number of bytes.
+    """Return the lanes of an all-to-all with a number of bytes for each pair.
 
     Args:
         cut: The bytes of each pair of members as whole numbers of a common unit.

@@ -36,7 +36,7 @@ def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False
     Args:
         kind: The kind of collective, one of KINDS.
         members: The number of members of the group, n.
-        channels: The number of parallel rings or chains, each of which moves an equal share of every chunk.
+        channels: The number of parallel rings or chains, each with an equal share of every chunk.
         bidirectional: Whether as many rings run in the other direction; chains cannot.
     """
     if kind in {"broadcast", "reduce"}:
@@ -54,7 +54,7 @@ def extent(kind: str, members: int, channels: int = 1, bidirectional: bool = Fal
     Args:
         kind: The kind of collective, one of KINDS.
         members: The number of members of the group, n.
-        channels: The number of parallel rings or chains, each of which moves an equal share of every chunk.
+        channels: The number of parallel rings or chains, each with an equal share of every chunk.
         bidirectional: Whether as many rings run in the other direction; chains cannot.
     """
     if kind in {"broadcast", "reduce"}:
@@ -80,7 +80,7 @@ def closed_form(
         size_bytes: The size of the whole buffer S in bytes.
         latency_ps: The time of an empty message on an idle network in picoseconds.
         bytes_per_s: The rate at which every member sends and receives, in bytes per second.
-        channels: The number of parallel rings or chains, each of which moves an equal share of every chunk.
+        channels: The number of parallel rings or chains, each with an equal share of every chunk.
         bidirectional: Whether as many rings run in the other direction; chains cannot.
     """
     # All-to-all takes n(n-1)/2 (a + S/nB). A chain's chunks do not wait for the latency, which therefore counts only

@@ -22,7 +22,7 @@ _KEPT = 64
 
 
 class _MscclFile(NamedTuple):
-    """The checked plans of a file, and the range of buffers for which it is made."""
+    """The checked plans of a file, and the range of buffers that it fits."""
 
     plans: Plans
     sizes_bytes: tuple[int, int] | None  # smallest and largest buffer; None = any

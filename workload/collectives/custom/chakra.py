@@ -218,7 +218,13 @@ def _lane(message: ChakraMessage, size_bytes: int) -> Lane:
 def _check_equal_ends(
     flow: StepGraph, members: list[list[ChakraMessage]], message_of_step: list[list[list[int]]]
 ) -> None:
-    """Check that messages have as many bytes at both ends; message_of_step: by member, lane and step."""
+    """Check that messages have as many bytes at both ends.
+
+    Args:
+        flow: The graph of the steps of all members.
+        members: The messages of each member.
+        message_of_step: The number of the message that each step is, or waits for, by member, lane and step.
+    """
     messages = [members[p.member][message_of_step[p.member][p.lane][p.number]] for p in flow.places]
     for k, step in enumerate(flow.steps):
         if step.recv_peer < 0 or messages[k].bytes < 0:
@@ -250,7 +256,14 @@ def _check_reach(flow: StepGraph, kind: str, prefix: Path) -> None:
 
 
 def _check_bytes(prefix: Path, members: list[list[ChakraMessage]], kind: str, size_bytes: int) -> None:
-    """Check that each member sends and receives the minimum bytes of a kind; prefix: of the files, for errors."""
+    """Check that each member sends and receives the minimum bytes of a kind.
+
+    Args:
+        prefix: The beginning of the files' names, for errors.
+        members: The messages of each member.
+        kind: The kind of collective.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     n = len(members)
     sent = [sum(m.bytes for m in own if m.sends) for own in members]
     received = [0] * n

@@ -54,8 +54,8 @@ def flow_of(plans: Plans, name_of: Name, turn: Turn | None = None) -> StepGraph:
     Args:
         plans: The plans, one for each member, with absolute peers and chunks.
         name_of: A function of member, lane and step that returns the user's name of the step, for errors.
-        turn: A function of member, lane and step by which a member's sends to one lane are sorted; None = they are in
-            one lane.
+        turn: A function of member, lane and step that returns the sort key of a member's sends to one lane; None = they
+            are in one lane.
     """
     places = [
         StepPlace(member, lane, number)

@@ -146,7 +146,7 @@ def _gpu(element: ET.Element, gpu_number: int, gpus: int, file_name: str) -> Msc
 
 
 def _block(element: ET.Element, label: str, gpu_number: int, gpus: int) -> ThreadBlock:
-    """Return a thread block of a GPU of `gpus`, from its XML element; label: its name in errors."""
+    """Return a thread block of a GPU of `gpus`, from its XML element; label: name of the element in errors."""
     send, recv = (_int(element, key, label, default=-1) for key in ("send", "recv"))
     for key, peer in (("send", send), ("recv", recv)):
         if not -1 <= peer < gpus or peer == gpu_number:
@@ -182,7 +182,13 @@ def _step(element: ET.Element, number: int, block_label: str) -> MscclStep:
 
 
 def _children(element: ET.Element, tag: str, label: str) -> list[ET.Element]:
-    """Return the elements within an XML element, which all have one tag; label: name of the outer one in errors."""
+    """Return the elements within an XML element, which all must have one tag. Raises WorkloadError: another tag.
+
+    Args:
+        element: The outer element.
+        tag: The tag.
+        label: The name of the outer element in errors.
+    """
     other = next((child.tag for child in element if child.tag != tag), None)
     if other is not None:
         raise WorkloadError(f"{label}: <{other[:40]}>, expected <{tag}>")
@@ -192,8 +198,16 @@ def _children(element: ET.Element, tag: str, label: str) -> list[ET.Element]:
 def _int(
     element: ET.Element, key: str, label: str, default: int | None = None, least: int = -1, most: int = _LARGEST_NUMBER
 ) -> int:
-    """Return a whole number, minimum to maximum, from an attribute of an XML element; label: its name in errors."""
-    # default: value without the attribute, None = it is required.
+    """Return a whole number from an attribute of an XML element. Raises WorkloadError: it is none, or out of range.
+
+    Args:
+        element: The XML element.
+        key: The name of the attribute.
+        label: The name of the element in errors.
+        default: The value if the attribute is missing; None = it is required.
+        least: The minimum.
+        most: The maximum.
+    """
     text = element.get(key)
     if text is None and default is not None:
         return default

@@ -151,7 +151,9 @@ class GridPhase(NamedTuple):
 
 
 def phases(kind: str, dimensions: Sequence[int]) -> list[GridPhase]:
-    """Return the phases of a split by its order of dimensions; all-reduce goes there and back, all-gather back.
+    """Return the phases of a split by its order of dimensions.
+
+    An all-reduce passes the dimensions forwards and backwards, a reduce-scatter forwards, an all-gather backwards.
 
     Args:
         kind: The kind of collective, or WHOLE.
@@ -174,7 +176,7 @@ def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice
 
     Args:
         levels: The members as places of a grid.
-        phase: The phase.
+        phase: The phase whose algorithm runs.
         algorithms: One algorithm for all dimensions, or one per dimension separated by "/", with "+" in place of ","
             between parameters. "default" is the default of the phase's kind. Algorithms of dimensions that the levels
             lack are ignored.
@@ -200,7 +202,7 @@ def phase_ps(levels: Levels, phase: GridPhase, algorithms: str, split_bytes: flo
 
     Args:
         levels: The members as places of a grid.
-        phase: The phase.
+        phase: The phase whose algorithm runs.
         algorithms: The algorithms of the phases, one name or one per dimension, separated by "/" (`phases.chosen`).
         split_bytes: The size of the split in bytes.
     """

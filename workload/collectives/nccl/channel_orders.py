@@ -54,7 +54,7 @@ def ring(shape: GroupShape, channel: int) -> tuple[int, ...]:
     """Return the members of a group in the order of a channel's ring.
 
     If hosts share fewer than two rails, or fewer than three for an odd number of hosts, some hop changes its rail: the
-    ring must leave a host by another NPU than the one by which it enters.
+    ring must leave a host by another NPU than where it enters.
 
     Args:
         shape: The positions of the group's members on the fabric.

@@ -86,8 +86,8 @@ class MessageTransport(NamedTuple):
     def lane(self, shape: GroupShape, wait_ps: int, *, between_hosts: bool, is_paced: bool) -> Lane:
         """Return a lane for sends: at the channels' rate on a connection of its own, or at the port's rate.
 
-        Over several NICs all sends have the ports' rates: messages are cut into stripes (plans.extent), for which no
-        numbers of connections at rates of their own are left.
+        Over several NICs all sends have the ports' rates: messages are cut into stripes (plans.extent), and no numbers
+        of connections are left for rates of their own.
 
         Args:
             shape: The positions of the group's members on the fabric.

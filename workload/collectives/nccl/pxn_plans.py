@@ -132,7 +132,7 @@ def plan(group: SendGroup, size_bytes: int) -> Plans:
 
 
 def plan_uneven(group: SendGroup, cut: Units) -> Plans:
-    """Return plans of an all-to-all in which each pair exchanges its own number of bytes.
+    """Return plans of an all-to-all with a number of bytes for each pair.
 
     Args:
         group: The group whose members send to each other.

@@ -154,7 +154,7 @@ def round_plans(
     slices: int = 1,
     launch_ps: int = 0,
 ) -> Plans:
-    """Return plans of a kind that goes round rings, in which each channel moves its share of every chunk.
+    """Return plans of a kind that runs along rings; each channel moves its share of every chunk.
 
     Args:
         kind: The kind of collective.

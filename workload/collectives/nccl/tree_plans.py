@@ -91,7 +91,14 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDec
 def _deepest_ps(
     shape: GroupShape, decision: NcclDecision, channel_tree: ChannelTree, link_ps: dict[bool, float]
 ) -> float:
-    """Return the time in ps from the farthest leaf to the root; link_ps: of a chunk, by whether it leaves the host."""
+    """Return the time in ps from the farthest leaf to the root.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        decision: NCCL's decisions for this kind and size.
+        channel_tree: The tree of a channel.
+        link_ps: The time of a chunk on a link, by whether it leaves the host.
+    """
     deepest_ps = 0.0
     for leaf in range(shape.members):
         total_ps = 0.0

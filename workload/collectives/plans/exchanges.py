@@ -269,7 +269,14 @@ def _gather(
 
 
 def _reduce(member: int, members: int, rounds: Sequence[SpreadingRound], places: list[int]) -> list[Lane]:
-    """Return a member's lanes of a reduce-scatter, one per round in reverse; places: as in `_gather`."""
+    """Return a member's lanes of a reduce-scatter, one per round in reverse.
+
+    Args:
+        member: The number of the member.
+        members: The number of members of the group, n.
+        rounds: The rounds of every member, in order.
+        places: For each entry of the member's list, how far before the member the block's owner is (`order`).
+    """
     lanes: list[Lane] = []
     for a_round in reversed(rounds):
         lane = Lane()

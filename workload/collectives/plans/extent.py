@@ -90,7 +90,7 @@ OWNED = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
 
 
 def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
-    """Return the plans of a collective in parts, each of which is a collective of its own.
+    """Return the plans of a collective in parts; each part is a collective of its own.
 
     Args:
         plans: The plans of one part.

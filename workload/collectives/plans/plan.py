@@ -392,7 +392,7 @@ def everyone_alike(
         chunks: The number of chunks of the buffer.
         lanes: The lanes of every member.
         views: The orders of the members that lanes name by row.
-        regions: The number of buffers of a member over which chunk numbers run.
+        regions: The number of buffers of a member that chunk numbers run over.
         launch_ps: The time in picoseconds before the first step.
         arrangements: The orders of the pieces of a region that lanes name by row, int32[pieces] each.
     """
@@ -414,7 +414,7 @@ def each_its_own(
     Args:
         chunks: The number of chunks of the buffer.
         lanes_of_members: The lanes of each member; the last members may be aggregators.
-        regions: The number of buffers of a member over which chunk numbers run.
+        regions: The number of buffers of a member that chunk numbers run over.
         launch_ps: The time in picoseconds before the first step.
         arrangements: The orders of the pieces of a region that lanes name by row, int32[pieces] each.
         aggregators: The number of members, the last ones, that are aggregators in switches.

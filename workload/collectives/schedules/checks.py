@@ -73,7 +73,7 @@ def checked(plans: Plans, label: str, kind: str = "", earlier_shares: SharesOf |
 
 
 def _check_attributes(plans: Plans, lane: Attributes, label: str) -> None:
-    """Check the attributes of a lane by themselves and against those of the plans; label: for errors."""
+    """Check the attributes of a lane by themselves and against those of the plans; label: beginning of errors."""
     has_view = -1 <= lane.view < len(plans.views) and (lane.view < 0 or plans.relative)
     has_part = 0 <= lane.part < lane.parts and (lane.chunks is None or lane.chunks >= 1)
     has_times = min(lane.wire) >= 1 and lane.latency_ps >= 0 and min(lane.phase, lane.gate) >= -1
@@ -113,7 +113,7 @@ def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], label:
 
 
 def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[Attributes, ...]], label: str) -> None:
-    """Check the peers, chunks and connections of the steps of some plans; label: for errors."""
+    """Check the peers, chunks and connections of the steps of some plans; label: beginning of errors."""
     lanes = [lane for i in plan_numbers for lane in plans.plans[i]]
     lengths = [len(lane) for lane in lanes]
     steps = dict(zip(Step._fields, step_table(lanes).T, strict=True))

@@ -52,7 +52,7 @@ def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
         kind: The kind of collective, one of workload.KINDS.
         schedules: The schedules as arrays.
         index: The number of the schedule.
-        seed: The seed of the random order in which members and messages proceed.
+        seed: The seed of the random order of members and messages.
     """
     play(Game, kind, schedules, index, seed)
 
@@ -65,7 +65,7 @@ def play(game_of: Callable[..., "Game"], kind: str, schedules: Schedules, index:
         kind: The kind of collective, one of workload.KINDS.
         schedules: The schedules as arrays.
         index: The number of the schedule.
-        seed: The seed of the random order in which members and messages proceed.
+        seed: The seed of the random order of members and messages.
     """
     lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
     pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
@@ -246,7 +246,7 @@ class Game:
         return [itself, *((NONE, member, other) for other in self.followers[member][lane_number])]
 
     def _read(self, member: int, buffer: Buffer, step: Step, verb: str) -> tuple[Content, ...]:
-        """Return the contents of the chunks that a step sends or copies; verb: for errors."""
+        """Return the contents of the chunks that a step sends or copies; verb: word for errors."""
         atoms = self.grid.span(buffer, step.send_chunk, step.send_count)
         empty = [atom for atom in atoms if atom not in self.memory[member]]
         if empty:

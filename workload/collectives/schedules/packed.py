@@ -100,7 +100,7 @@ class Schedules(NamedTuple):
         return named
 
     def lists(self, index: int) -> tuple[Int32, Int32]:
-        """Return the lists of a schedule: the first entry of each member's list, and all lists one after another.
+        """Return the lists of a schedule: the first entry of each member's list, and all lists in a row.
 
         Args:
             index: The number of the schedule.

@@ -212,7 +212,7 @@ def pairs(schedules: Schedules, index: int, max_pairs: int) -> set[tuple[int, in
     Args:
         schedules: The schedules as arrays.
         index: The number of the schedule.
-        max_pairs: The number of pairs above which the result is None.
+        max_pairs: The maximum number of pairs; the result is None for more.
     """
     members = int(schedules.members[index])
     if schedules.relative[index]:
@@ -241,7 +241,7 @@ def offsets(schedules: Schedules, index: int) -> list[tuple[int, int]]:
 
     Args:
         schedules: The schedules as arrays.
-        index: The number of the schedule, in which all members share one plan.
+        index: The number of the schedule, which has one plan for all members.
     """
     pairs: set[tuple[int, int]] = set()
     plan = _plans(schedules, index)[0]

@@ -57,7 +57,7 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = 
     base = Shard(model, plan)
 
     def time_ps(items: Items) -> float:
-        """Return the ps of `items` that run one after another: operators and collectives."""
+        """Return the ps of `items` that run sequentially: operators and collectives."""
         operators: list[Operator] = [each for item in items if isinstance(item, Compute) for each in item.operators]
         return sum(times.time_ps(operator) for operator in operators) + sum(
             network.collective_ps(item) for item in items if isinstance(item, GroupCollective)

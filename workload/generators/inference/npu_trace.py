@@ -42,7 +42,7 @@ def no_transfers(_request: Request) -> Sequence[Transfer]:
     """Return no transfers, for an engine that keeps its cache.
 
     Args:
-        _request: Not used.
+        _request: A request, which is not used.
     """
     return ()
 

@@ -249,7 +249,7 @@ def say_nothing(_text: str) -> None:
     """Report no progress.
 
     Args:
-        _text: Not used.
+        _text: A text about the progress, which is not used.
     """
 
 
@@ -301,6 +301,11 @@ def schedule(
 
 
 def _begin(lane_of_replicas: list[_Lane], free_us: float) -> float | None:
-    """Return the microsecond when a lane of all replicas can begin its next iteration, or None; free_us: earliest."""
+    """Return the microsecond when a lane of all replicas can begin its next iteration; None = all requests are done.
+
+    Args:
+        lane_of_replicas: The lane of each replica.
+        free_us: The time at which the lane's last iteration ends, in microseconds.
+    """
     begins = [begin for begin in (each.begins_at() for each in lane_of_replicas) if begin is not None]
     return max(free_us, min(begins)) if begins else None

@@ -33,7 +33,7 @@ class LayerActivations(NamedTuple):
         """Return the bytes that the layer keeps from the forward to the backward pass.
 
         Args:
-            recompute: What the backward pass recomputes: "none", "selective" or "full", as in plans.
+            recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
         """
         if recompute == "full":
             return self.input
@@ -43,7 +43,7 @@ class LayerActivations(NamedTuple):
         """Return the bytes of the tensors that the layer's backward pass recomputes.
 
         Args:
-            recompute: What the backward pass recomputes: "none", "selective" or "full", as in plans.
+            recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
         """
         return self.kept("none") - self.kept(recompute)
 

@@ -80,7 +80,7 @@ def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework:
 
 
 def peak_bytes(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
-    """Return the peak memory in bytes of the GPU that needs the most.
+    """Return the maximum over all GPUs of the peak memory in bytes.
 
     Args:
         model: The architecture of the model.

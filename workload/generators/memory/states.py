@@ -74,7 +74,7 @@ def states_of(parameters: int, replicas: int, plan: ParallelPlan) -> States:
 
     Args:
         parameters: The number of parameters.
-        replicas: The number of GPUs that hold these parameters, over which ZeRO divides states.
+        replicas: The number of GPUs that hold these parameters and share their states under ZeRO.
         plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
     """
     share = -(-parameters // replicas)

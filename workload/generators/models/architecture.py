@@ -414,7 +414,7 @@ def training_flops(
         model: The architecture of the model.
         batch: The number of sequences of the step.
         sequence: The number of tokens per sequence; 0 = the model's own.
-        recompute: What the backward pass recomputes: "none", "selective" or "full", as in plans.
+        recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
         causal: Whether only those pairs of query and key count that a causal mask leaves.
         lora: The rank of adapters beside attention's frozen matrices; 0 = all parameters are trained.
     """

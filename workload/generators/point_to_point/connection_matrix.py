@@ -194,7 +194,7 @@ def _whole(place: str, word: str, values: Sequence[str], maximum: int) -> int:
 
 
 class _Signal(NamedTuple):
-    """A message of one byte by which a trigger reaches another NPU."""
+    """A message of one byte that carries a trigger to another NPU."""
 
     src: int
     dst: int

@@ -64,7 +64,7 @@ class Arrivals(NamedTuple):
 
 
 def arrivals(text: str) -> Arrivals:
-    """Return the arrival process of a text. Raises WorkloadError: it is none.
+    """Return the arrival process of a text. Raises WorkloadError: it is invalid.
 
     Args:
         text: "poisson", or "lognormal:sigma=NUMBER".
@@ -138,7 +138,7 @@ class Sizes(NamedTuple):
 
 
 def message_sizes(text: str) -> Sizes:
-    """Return the distribution of a text. Raises WorkloadError: it is none.
+    """Return the distribution of a text. Raises WorkloadError: it is invalid.
 
     Args:
         text: A size, a range, the name of a measured distribution, or the path of a file, as in the table above.

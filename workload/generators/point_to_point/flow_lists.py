@@ -117,7 +117,7 @@ def _numbered(path: Path, lines: Sequence[str]) -> tuple[int, list[tuple[int, st
 
 
 def _of_ns3(path: Path, lines: Sequence[str], rank_of: Mapping[int, int] | None) -> list[_Flow]:
-    """Return the flows of the lines of an ns-3 file, whose earliest one starts at 0; rank_of: as of `flow_list`."""
+    """Return the flows of the lines of an ns-3 file, whose earliest one starts at 0; rank_of: see `flow_list`."""
     found = []
     count, numbered = _numbered(path, lines)
     for number, line in numbered[:count]:

@@ -142,7 +142,7 @@ def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receive
     Args:
         npus: The number of NPUs that take part.
         fan_in: The number of senders.
-        rounds: The number of messages that each sender sends to each of its receivers, one after another.
+        rounds: The number of consecutive messages from each sender to each of its receivers.
         sizes: The distribution of message sizes.
         seed: The seed of the random numbers.
         receiver: The number of the NPU that receives all messages.
@@ -162,7 +162,7 @@ def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSeque
 
     Args:
         npus: The number of NPUs that take part.
-        rounds: The number of messages that each sender sends to each of its receivers, one after another.
+        rounds: The number of consecutive messages from each sender to each of its receivers.
         sizes: The distribution of message sizes.
         seed: The seed of the random numbers.
     """
@@ -179,7 +179,7 @@ def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> Messa
     Args:
         npus: The number of NPUs that take part.
         stride: The difference of the numbers of a pair.
-        rounds: The number of messages that each sender sends to each of its receivers, one after another.
+        rounds: The number of consecutive messages from each sender to each of its receivers.
         sizes: The distribution of message sizes.
         seed: The seed of the random numbers.
     """
@@ -197,7 +197,7 @@ def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequen
 
     Args:
         npus: The number of NPUs that take part.
-        rounds: The number of messages that each sender sends to each of its receivers, one after another.
+        rounds: The number of consecutive messages from each sender to each of its receivers.
         sizes: The distribution of message sizes.
         seed: The seed of the random numbers.
     """

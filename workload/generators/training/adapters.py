@@ -108,7 +108,7 @@ def _dropout(shard: Shard, adapter: Adapter) -> Operator:
 
 
 def _exchange(shard: Shard, kind: CollectiveCommType, values: int) -> Items:
-    """Return a collective of the tensor-parallel group; values: of one member."""
+    """Return a collective of the tensor-parallel group; values: number of values of one member."""
     if shard.plan.tp == 1:
         return []
     name = f"attention/tp:{kind.name.lower().replace('_', '-')}"

@@ -120,7 +120,7 @@ def _hop(size: int, tag: int, key: str, needs: tuple[str, ...], *, is_early: boo
 
 
 def _gathered(shard: Shard, *, backward: bool) -> Items:
-    """Return attention after an all-gather of keys and values; backward: with the reduce-scatter of gradients."""
+    """Return attention after an all-gather of keys and values; backward: adds the reduce-scatter of gradients."""
     half, size = shard.sequence // shard.plan.cp // 2, key_value_values(shard) * shard.value_bytes
     gather = GroupCollective("attention/cp:all-gather", CollectiveCommType.ALL_GATHER, size, "cp")
     if shard.plan.attention == "unfused":

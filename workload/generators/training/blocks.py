@@ -143,7 +143,7 @@ class BlockBuilder:
 
         Args:
             attribute_name: The name of the attribute.
-            text: The text.
+            text: The value of the attribute.
         """
         self._open_attributes.append(attribute(attribute_name, "string_list", [text]))
 
@@ -174,7 +174,10 @@ class BlockBuilder:
             self._flush()
 
     def _flush(self) -> None:
-        """Add one row for the consecutive computations so far, named after the one with the most operations."""
+        """Add one row for the consecutive computations so far.
+
+        Its name is that of the computation with the largest number of operations.
+        """
         if not self._open:
             return
         total = _total(tuple(operator for item in self._open for operator in item.operators))

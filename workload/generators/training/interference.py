@@ -35,7 +35,7 @@ _HOSTS = 2  # Number of hosts for which channels are planned: NCCL uses as many 
 
 
 def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row: bool) -> float:
-    """Return the factor by which computation takes longer while a collective runs, rounded to a thousandth.
+    """Return the factor on the time of computation while a collective runs, rounded to a thousandth.
 
     On GPUs without a factor `in_a_row` (A100), the clock is assumed not to rise. Megatron-Core leaves SMs free for NCCL
     (SM margins of Transformer Engine's kernels, NVTE_FWD_LAYERNORM_SM_MARGIN and the like, as NVIDIA's recipes set
@@ -44,7 +44,7 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
     Args:
         framework: The framework that runs the computation: "megatron", "deepspeed", "fsdp" or "inference".
         gpu: The GPU that runs the work.
-        channels: The number of NCCL's channels, each of which occupies one SM.
+        channels: The number of NCCL's channels, which occupy one SM each.
         in_a_row: Whether times of products include the power limit of consecutive products (compute.SustainedShare).
     """
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold

@@ -125,7 +125,7 @@ def gather(tensor: ListedTensor, value_bytes: int, key: str, needs: tuple[str, .
     """Return the creation of a tensor's list of views, and its all-gather.
 
     Args:
-        tensor: The tensor.
+        tensor: The tensor that is gathered or reduced.
         value_bytes: The bytes per value.
         key: The key that later items need to wait for the all-gather.
         needs: The keys of items that the list and the all-gather wait for.
@@ -142,7 +142,7 @@ def unpacked(tensor: ListedTensor, dtype: str, gather_key: str) -> Compute:
     """Return the zero fill of a flat tensor, and the copies into it after its all-gather.
 
     Args:
-        tensor: The tensor.
+        tensor: The tensor that is gathered or reduced.
         dtype: The data type of the values.
         gather_key: The key of the tensor's all-gather.
     """

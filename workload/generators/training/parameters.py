@@ -168,7 +168,7 @@ class ParameterBucket(NamedTuple):
 
 
 def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -> list[ParameterBucket]:
-    """Return a chunk's parameters in buckets, in the order in which the backward pass completes them.
+    """Return a chunk's parameters in buckets, in the order of their completion in the backward pass.
 
     Args:
         units: The parameter tensors of each unit, in the order of the forward pass.

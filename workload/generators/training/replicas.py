@@ -202,7 +202,7 @@ class Replicas:
         return f"parameters {self.chunk} {bucket.number}"
 
     def _reduce(self, bucket: ParameterBucket, *, is_overlapped: bool) -> Items:
-        """Return the reduction of a bucket's gradients; is_overlapped: with a key, for which only some items wait."""
+        """Return the reduction of a bucket's gradients; is_overlapped: whether only items with its key wait."""
         members = self.count(is_expert=bucket.is_expert)
         if members == 1:
             return []

@@ -47,7 +47,7 @@ class _State:
         """Record that a block was stamped into the trace.
 
         Args:
-            block: The block.
+            block: The block that was stamped.
             first_row: The row of the trace that the block's first row became.
         """
         if block.ends:
@@ -62,7 +62,7 @@ class _State:
         The other pass does not wait for this pass's collectives, so these go into `pass_rows`.
 
         Args:
-            block: The block.
+            block: The block that was stamped.
             first_row: The row of the trace that the block's first row became.
             pass_rows: The rows of this pass by port, to which the block's are added.
         """

@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
 
 
 def slots(plan: ParallelPlan) -> int:
-    """Return the number of slots over which the layers are distributed.
+    """Return the number of slots that share the layers.
 
     Args:
         plan: The settled parallel plan.

@@ -93,7 +93,7 @@ def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas]
     Args:
         shard: A GPU's share of the model under the parallel plan.
         replicas: The collectives between replicas of each chunk of the stage.
-        losses: Those of `replicas` whose chunk has a loss, at most one.
+        losses: The entries of `replicas` whose chunk has a loss, at most one.
         is_at_an_end: Whether the stage has the embedding or the output layer.
     """
     own = sum(_own_parameters(each) for each in replicas)

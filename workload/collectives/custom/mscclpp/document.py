@@ -279,7 +279,7 @@ class Turn(NamedTuple):
 
 
 def turns_of(gpu: PlanGpu) -> list[Turn]:
-    """Return all operations of a GPU in an order in which they can run.
+    """Return all operations of a GPU in an order that lets all of them run.
 
     Raises WorkloadError: barriers or semaphores that hold some up for ever.
 
@@ -290,7 +290,7 @@ def turns_of(gpu: PlanGpu) -> list[Turn]:
 
 
 class _Order:
-    """The order in which thread blocks can run; each runs until it must wait for another one."""
+    """A possible order of operations: each thread block runs until it must wait for another one."""
 
     def __init__(self, gpu: PlanGpu) -> None:
         self.gpu = gpu

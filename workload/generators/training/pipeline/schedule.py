@@ -44,7 +44,7 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def in_flight(self, stage: int) -> tuple[int, ...]:
-        """Return how many micro-batches' activations a stage holds per chunk at the moment when it holds the most.
+        """Return how many micro-batches' activations a stage holds per chunk at their maximum.
 
         A micro-batch counts from the start of its forward pass to the end of its backward pass, including the gradients
         of weights.

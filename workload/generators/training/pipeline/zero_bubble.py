@@ -29,7 +29,7 @@ class Pipeline(PipelineSchedule):
         return passes + [Work("weights", micro_batch) for micro_batch in range(first_left, self.micro_batches)]
 
     def in_flight(self, stage: int) -> tuple[int, ...]:
-        """Return the number of micro-batches that a stage holds: as many as there are stages, if the step has so many.
+        """Return the number of micro-batches that a stage holds: as many as there are stages, or all of the step.
 
         Args:
             stage: The number of the pipeline stage, from 0.
