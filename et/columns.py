@@ -56,7 +56,12 @@ class Columns:
         self._cached_bytes = 0
 
     def add(self, offset: int, message: bytes) -> None:
-        """Append the node in a message; `offset` is the message's position in the file, for errors."""
+        """Append the node in a message.
+
+        Args:
+            offset: The position of the message in the file in bytes, for errors.
+            message: The bytes of the message.
+        """
         try:
             node = RawNode.FromString(message)
             self._add_fields(node)
@@ -70,6 +75,12 @@ class Columns:
         """Check everything but cycles, and return the table, with or without control dependencies.
 
         `version` is the file's schema version. If `strict`, a dependency on a missing node raises TraceError.
+
+        Args:
+            version: The version of the schema.
+            strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else
+                they are dropped.
+            with_control: Whether control dependencies count.
         """
         data, control = self._parents("data"), self._parents("control")
         ids, types = self._ids_and_types()
@@ -195,6 +206,7 @@ class Columns:
 
     def _micros(self, name: str) -> Int64:
         """Return start_time_micros or duration_micros of all nodes; raise TraceError if one is 2^63 or more."""
+        # The file has unsigned times; the table has signed ones
         column = np.array(self._starts if name == "start_time_micros" else self._durations, np.uint64)
         if len(column) and column.max() >= 2**63:
             row = int(column.argmax())

@@ -48,20 +48,28 @@ class DecodedColumns(Columns):
             self.places.reshape(-1, kernel.LIST_WORDS)[kernel.OTHER_BYTES] = 0, _NO_END
 
     def count(self, num_rows: int, num_items: Int64) -> None:
-        """Record how many rows are decoded, and how many items each list has (int64[lists])."""
+        """Record how many rows are decoded, and how many items each list has.
+
+        Args:
+            num_rows: The number of rows.
+            num_items: The number of items of each list, int64[lists].
+        """
         self._count = num_rows
         self._used = dict(zip(_LISTS, num_items.tolist(), strict=True))
 
     def make_room(self, wanted_items: int, expected_growth: float) -> None:
-        """Make room for at least one more row, and for `wanted_items` more items in each list.
+        """Make room for at least one more row, and for more items in each list.
 
-        `expected_growth` is the expected size of the whole file, as a multiple of what is decoded.
+        Args:
+            wanted_items: The number of items of each list.
+            expected_growth: The expected size of the whole file, as a multiple of what is decoded.
         """
         if self._count >= self._room:
             self._grow(max(_ROWS_AT_ONCE, int(max(_GROWTH, expected_growth) * self._count)))
         if self._count >= self.ready_rows:
             begin, self.ready_rows = self._count, min(self._room, self._count + _ROWS_AT_ONCE)
             for name in SLOTS:
+                # The kernel writes only attributes that nodes have
                 self._arrays[name][begin : self.ready_rows] = absent(name)
         for i, name in enumerate(_LISTS):
             used, items = self._used[name], self._lists.get(name)
@@ -83,6 +91,7 @@ class DecodedColumns(Columns):
         at = 0
         for i, (name, width) in enumerate(widths.items()):
             grown = block[at : at + room * width].view(self._arrays[name].dtype)
+            # The kernel writes whole words; the mask keeps the cells behind a narrower cell
             neighbour_mask = 0 if width == np.dtype(np.int64).itemsize else -1 << (8 * width)
             self.columns.reshape(len(widths), -1)[i] = block.ctypes.data + at, width, neighbour_mask
             grown[: self._count] = self._arrays[name][: self._count] if width else 0
@@ -91,11 +100,20 @@ class DecodedColumns(Columns):
         self._room, self.ready_rows = room, self._count
 
     def add_groups(self, groups: dict[str, tuple[int, ...]]) -> None:
-        """Add the groups of a METADATA node."""
+        """Add the groups of a METADATA node.
+
+        Args:
+            groups: The members of each group by name.
+        """
         self._metadata_groups.update(groups)
 
     def cell(self, attribute: Message, slot_of_others: int) -> tuple[int, int]:
-        """Return slot and value of an attribute; slot `slot_of_others` and 0 if no column takes it."""
+        """Return slot and value of an attribute; slot `slot_of_others` and 0 if no column takes it.
+
+        Args:
+            attribute: The attribute, an AttributeProto.
+            slot_of_others: The slot of attributes that no column takes.
+        """
         name = attribute.name
         if name not in SLOTS:
             return slot_of_others, 0
@@ -174,12 +192,20 @@ class DecodedColumns(Columns):
 
 
 def absent(name: str) -> int:
-    """Return the value of a column for nodes that lack the attribute."""
+    """Return the value of a column for nodes that lack the attribute.
+
+    Args:
+        name: The name of the column.
+    """
     return _ABSENT.get(name, attributes.INTEGERS[name].absent if name in attributes.INTEGERS else 0)
 
 
 def maximum(name: str) -> int:
-    """Return the largest number that the column of an attribute of INTEGERS holds."""
+    """Return the largest number that the column of an attribute of INTEGERS holds.
+
+    Args:
+        name: The name of the attribute.
+    """
     return 1 if _dtype(name) is np.bool_ else attributes.INTEGERS[name].maximum
 
 

@@ -28,7 +28,11 @@ class StrictTraceError(TraceError):
 
 @contextmanager
 def advising(option: str) -> Iterator[None]:
-    """Name a command's own option, such as "--from chakra:strict=false", in errors of strict reading."""
+    """Name a command's own option in errors of strict reading.
+
+    Args:
+        option: The option, such as "--from chakra:strict=false".
+    """
     try:
         yield
     except StrictTraceError as error:

@@ -29,6 +29,9 @@ def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
 
     Offsets in a gzipped file count its uncompressed bytes. The first message is the GlobalMetadata, the rest are Nodes.
     Inflated data have at most inputs.LARGEST_INFLATED_BYTES.
+
+    Args:
+        path: The path of the file.
     """
     blocks = blocks_of(path)
     data, following, before = next(blocks, b""), next(blocks, None), 0
@@ -57,7 +60,11 @@ def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def split_frames(frames: bytes) -> Iterator[bytes]:
-    """Yield the messages in complete frames, as `frame` makes them."""
+    """Yield the messages in complete frames, as `frame` makes them.
+
+    Args:
+        frames: The frames as bytes.
+    """
     at = 0
     while at < len(frames):
         length, at = read_length("<memory>", frames, at, 0)
@@ -66,7 +73,11 @@ def split_frames(frames: bytes) -> Iterator[bytes]:
 
 
 def frame(message: bytes) -> bytes:
-    """Return the message preceded by its length, a varint."""
+    """Return the message preceded by its length, a varint.
+
+    Args:
+        message: The bytes of the message.
+    """
     remaining, length = len(message), bytearray()
     while remaining > 0x7F:
         length.append(remaining & 0x7F | 0x80)
@@ -76,7 +87,14 @@ def frame(message: bytes) -> bytes:
 
 
 def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, int]:
-    """Return the message length at `start`, and the offset after it; `before` is the file's bytes before `data`."""
+    """Return the length of a message, and the offset after it.
+
+    Args:
+        path: The path of the file, for errors.
+        data: The bytes to read from.
+        start: The offset in `data` at which the length begins.
+        before: The number of the file's bytes before `data`, for errors.
+    """
     length = 0
     for i, byte in enumerate(data[start : start + MAX_LENGTH_BYTES]):
         length |= (byte & 0x7F) << (7 * i)
@@ -91,7 +109,12 @@ def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, 
 
 
 def refuse_others(path: Path, data: bytes) -> None:
-    """Refuse a file of another kind by its kind, before its first bytes (inflated) are taken for a length."""
+    """Raise TraceError for a file of another kind, before its first bytes are taken for a length.
+
+    Args:
+        path: The path of the file.
+        data: The first bytes of the file, inflated.
+    """
     if not data:
         raise TraceError(f"{path}: byte 0: the file is empty, expected a GlobalMetadata message")
     kind = inputs.kind_of_bytes(data[:HEAD_BYTES])
@@ -102,13 +125,22 @@ def refuse_others(path: Path, data: bytes) -> None:
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
-    """Yield the inflated file in blocks, which are not messages."""
+    """Yield the inflated file in blocks, which are not messages.
+
+    Args:
+        path: The path of the file.
+    """
     with _as_trace_error(path):
         yield from inputs.blocks(path)
 
 
 def fills_of(path: Path, room: Callable[[], memoryview]) -> Iterator[int]:
-    """Read the inflated file into the buffers that `room` returns; yield the number of bytes of each read."""
+    """Read the inflated file into buffers; yield the number of bytes of each read.
+
+    Args:
+        path: The path of the file.
+        room: A function that returns the buffer for the next bytes.
+    """
     with _as_trace_error(path):
         yield from inputs.fills(path, room)
 
@@ -131,12 +163,22 @@ def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable
     """Write a trace file, gzipped if its name ends in .gz; the file appears only when it is complete.
 
     The same messages give the same bytes, gzipped or not.
+
+    Args:
+        path: The path of the file.
+        metadata: The first message, a GlobalMetadata.
+        nodes: The nodes.
     """
     write_frames(path, (frame(message.SerializeToString(deterministic=True)) for message in (metadata, *nodes)))
 
 
 def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
-    """Write a file of messages that have their lengths already; each item of `frames` may hold several."""
+    """Write a file of messages that have their lengths already.
+
+    Args:
+        path: The path of the file.
+        frames: The frames as bytes; each item may hold several.
+    """
     path = pathlib.Path(path)
     refusing = inputs.refusing(path, "a place to write a trace to", TraceError)
     with refusing, inputs.whole_file(path) as file, _compressed(file, path) as out:

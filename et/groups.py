@@ -18,6 +18,9 @@ def read_groups(path: str | os.PathLike[str]) -> Groups:
     """Read a group file, JSON `{"<id>": [npu, ...], ...}`; return the NPUs of each group in member order, by its name.
 
     Members are distinct integers from 0, at least one per group; "" and "0" (all NPUs) are no names of groups.
+
+    Args:
+        path: The path of the file.
     """
     try:
         data = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)
@@ -40,6 +43,9 @@ def groups_of_metadata_node(node: Message) -> Groups:
     Two forms are known: attributes pg_name and ranks; and PyTorch's "process_group:init", whose inputs hold
     `[{"pg_name": "1", "ranks": [0, 1], ...}, ...]` within brackets and quotes. No ranks means all NPUs. The default
     group ("" or "0") is left out.
+
+    Args:
+        node: The METADATA node, a RawNode.
     """
     attributes = {a.name: a for a in map(AttributeProto.FromString, node.attr)}
     if "pg_name" in attributes and "ranks" in attributes:

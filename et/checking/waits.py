@@ -66,7 +66,13 @@ class _Graph(NamedTuple):
 
 
 def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) -> Waits:
-    """Return what nodes of a trace, which `users` (NPUs) run, wait for: parents, collectives and messages."""
+    """Return the dependencies of a trace: on parents, collectives and messages.
+
+    Args:
+        checked: The trace to check.
+        communicators: The groups so far, to which those of the trace are added.
+        users: The NPUs that run the trace, int64[], ascending.
+    """
     table, colls = checked.table, checked.collectives
     numbers = [communicators.of(table, group, users) for group in range(len(table.group_names))]
     known = np.array([bool(np.any(of_users != UNKNOWN)) for of_users in numbers], bool)
@@ -85,7 +91,11 @@ def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) 
 
 
 def unknown_waits(users: Int64) -> Waits:
-    """Return the dependencies of a trace that cannot be read: none. `users` are the NPUs that run it."""
+    """Return the dependencies of a trace that cannot be read: no dependencies.
+
+    Args:
+        users: The NPUs that run the trace, int64[], ascending.
+    """
     nothing = np.zeros(0, np.int64)
     row = nothing.astype(np.int32)
     messages = MessageNodes(row, nothing > 0, nothing, nothing, row, nothing)
@@ -95,7 +105,12 @@ def unknown_waits(users: Int64) -> Waits:
 def deadlocks(sources: Sources, waits: Sequence[Waits], max_edges: int) -> list[list[WaitingNode]] | None:
     """Return a shortest cycle for each set of nodes that wait for each other; each node of a cycle waits for the next.
 
-    `waits` are those of each trace. `max_edges` limits the graph with nodes of each NPU; None if that would be larger.
+    The result is None if the graph with the nodes of each NPU would be too large.
+
+    Args:
+        sources: The traces to check, the NPUs that run them, and their groups.
+        waits: The dependencies of each trace.
+        max_edges: The maximum number of edges of the graph with the nodes of each NPU.
     """
     component = _on_cycles(_graph_of_traces(sources, waits))
     if np.all(component == _NONE):
@@ -122,6 +137,7 @@ def _graph_of_traces(sources: Sources, waits: Sequence[Waits]) -> _Graph:
     before, after = [], []
     for begin, own, own_hub in zip(base.tolist(), waits, hub, strict=False):
         out = begin + np.arange(own.nodes)
+        # What follows a collective's node follows the collective of all members
         out[own.row] = nodes + own_hub
         before += [out[own.parent], begin + own.row]
         after += [begin + own.child, nodes + own_hub]
@@ -143,6 +159,7 @@ def _hubs_of_traces(waits: Sequence[Waits]) -> list[Int64]:
     of_trace, place = np.unique(rows * width + groups, return_inverse=True)
     known = numbers != UNKNOWN
     size = len(of_trace) + int(numbers.max(initial=0)) + 1
+    # A bipartite graph of (trace, group) and communicators: its components are the merged groups
     joins = csr_matrix((np.ones(known.sum(), np.int8), (place[known], len(of_trace) + numbers[known])), (size, size))
     label = connected_components(joins, directed=False)[1]
     keys = [
@@ -174,6 +191,7 @@ def _pairs(waits: Sequence[Waits], trace: int, peer: int, other_trace: int, othe
     for number, end, is_send in ((trace, peer, True), (other_trace, other_peer, False)):
         messages = waits[number].messages
         at = np.flatnonzero((messages.peer == end) & (messages.is_send == is_send))
+        # A message and its receive have the same tag and number
         keys.append(messages.tag[at] << 32 | messages.seq[at])
         rows.append(messages.row[at].astype(np.int64))
     _, sent, received = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
@@ -247,7 +265,13 @@ class _NpuGraph:
         return trace_waits.communicator[trace_waits.group[which], user] << 32 | trace_waits.seq[which]
 
     def places(self, cycle_vertices: Sequence[int]) -> list[WaitingNode]:
-        """Return nodes that each wait for the next, the first NPU's first, with each member's node of a collective."""
+        """Return the nodes of a cycle, each of which waits for the next, from the first NPU on.
+
+        A collective is the node of each member that takes part in the cycle.
+
+        Args:
+            cycle_vertices: The vertices of the cycle.
+        """
         nodes = int(self._first[-1])
         found: list[WaitingNode] = []
         for at, vertex in enumerate(cycle_vertices):

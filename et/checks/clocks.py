@@ -40,7 +40,11 @@ class TraceCheck(Check):
         self._untimed = 0
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Collect the times of a trace, to compare at the end; traces without start times are skipped."""
+        """Collect the times of a trace, to compare at the end; traces without start times are skipped.
+
+        Args:
+            checked: The trace to check.
+        """
         if not self.sources.is_complete:
             return ()
         has_times = bool(np.any(checked.table.start_time_micros > 0))
@@ -90,6 +94,7 @@ class TraceCheck(Check):
         found: list[tuple[int, int, int]] = []
         count = 0
         for number, last in self._last_begin.items():
+            # Positive: a member has ended before the last one began, which no collective that waits for all can do
             gap = last[0] - self._first_end[number][0] - _RESOLUTION_MICROS
             wrong = np.flatnonzero((gap > 0) & (last[0] >= 0))
             count += len(wrong)
@@ -127,6 +132,7 @@ class TraceCheck(Check):
         if not self._messages:
             return
         rows = np.concatenate(self._messages)
+        # By sender, receiver, tag, number and direction: a receive comes directly before its send
         rows = rows[np.lexsort(rows[:, 4::-1].T)]
         is_pair = np.all(rows[1:, :4] == rows[:-1, :4], axis=1) & (rows[1:, 4] == 1) & (rows[:-1, 4] == 0)
         receive, send = rows[:-1][is_pair], rows[1:][is_pair]

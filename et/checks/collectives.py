@@ -31,7 +31,11 @@ class TraceCheck(Check):
         self._rows: list[Int64] = []
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Store a digest of the trace's collectives in each group, for each of its users."""
+        """Store a digest of the trace's collectives in each group, for each of its users.
+
+        Args:
+            checked: The trace to check.
+        """
         if not self.sources.is_complete:
             return
         colls, users = checked.collectives, self.sources.users[checked.trace]
@@ -134,7 +138,12 @@ class TraceCheck(Check):
 
 
 def collective(kind: int, size_bytes: int) -> str:
-    """Return kind (a CollectiveCommType) and size in words; sizes below 0 are unknown, or UNEVEN."""
+    """Return kind and size of a collective in words.
+
+    Args:
+        kind: A CollectiveCommType.
+        size_bytes: The size in bytes; below 0 = unknown, or UNEVEN.
+    """
     name = collective_name(kind)
     if kind == CollectiveCommType.BARRIER:
         return name

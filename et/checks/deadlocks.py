@@ -25,7 +25,11 @@ class TraceCheck(Check):
         self._edges = 0
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Store the dependencies of a trace, to search for cycles at the end."""
+        """Store the dependencies of a trace, to search for cycles at the end.
+
+        Args:
+            checked: The trace to check.
+        """
         if not self.sources.is_complete or self.sources.npus < 2:
             return ()
         self._edges += len(checked.table) + len(checked.table.dep)

@@ -24,7 +24,11 @@ class TraceCheck(Check):
         self._reported: set[int] = set()
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Return unknown groups, NPUs that are no members, and problems of the members."""
+        """Return unknown groups, NPUs that are no members, and problems of the members.
+
+        Args:
+            checked: The trace to check.
+        """
         users = self.sources.users[checked.trace]
         for group in np.unique(checked.collectives.group).tolist():
             numbers = self.context.communicators.of(checked.table, group, users)

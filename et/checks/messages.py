@@ -29,7 +29,11 @@ class TraceCheck(Check):
         self._sums: list[UInt64] = []
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Add up the messages of a trace by peer and direction, and store the sums for each of its users."""
+        """Add up the messages of a trace by peer and direction, and store the sums for each of its users.
+
+        Args:
+            checked: The trace to check.
+        """
         if not self.sources.is_complete or len(checked.messages.row) == 0:
             return ()
         m = checked.messages

@@ -30,7 +30,11 @@ class TraceCheck(Check):
         self._incomparable: set[tuple[int, int]] = set()
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Return problems within a node, and collect what members send and expect."""
+        """Return problems within a node, and collect what members send and expect.
+
+        Args:
+            checked: The trace to check.
+        """
         table, colls = checked.table, checked.collectives
         uneven = np.flatnonzero(colls.size == UNEVEN)
         if len(uneven) == 0:
