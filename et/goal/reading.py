@@ -36,7 +36,7 @@ _EXPECTED = "calc, send, recv, requires or irequires of GOAL"
 
 
 class GoalFile:
-    """A file, and where the text of each rank is in it."""
+    """A GOAL file as text, and the position of each rank's text in the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,7 +56,11 @@ class GoalFile:
             self._places[rank] = begin, end
 
     def table(self, rank: int) -> TraceTable:
-        """Return the trace of a rank."""
+        """Return the trace of a rank.
+
+        Args:
+            rank: A rank of the schedule, from 0; one without a part in the file has an empty trace.
+        """
         if rank not in self._places:
             return TraceColumns(rank, f"{self.path}").table()
         begin, end = self._places[rank]

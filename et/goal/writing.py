@@ -19,7 +19,7 @@ _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
 class RankWriter:
-    """Writer of the lines of one of several ranks; only nodes without duration need the rates, 0 = unknown."""
+    """Writer of the lines of one rank, from the trace of an NPU. The rates matter only for nodes without a duration."""
 
     def __init__(
         self,

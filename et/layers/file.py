@@ -75,7 +75,11 @@ class LayerFile(NamedTuple):
 
 
 def read_layers(path: Path) -> LayerFile:
-    """Read a file; raise TraceError if the file cannot be read, or a line has another form."""
+    """Read a file; raise TraceError if the file cannot be read, or a line has another form.
+
+    Args:
+        path: The file, which may be gzipped.
+    """
     with inputs.refusing(path, "a workload of layers", TraceError, UnicodeDecodeError):
         text = b"".join(inputs.blocks(path)).decode("utf-8")
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

@@ -44,9 +44,14 @@ class Dialect:
 def table_of_layers(
     file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int], stage: PipelineStage = _ALONE
 ) -> TraceTable:
-    """Return the trace of every NPU of a pipeline stage.
+    """Return the trace of the first NPU of a pipeline stage; the other NPUs of the stage do the same work.
 
-    Groups are "TP", "DP", "EP", "DP_EP" of `members` NPUs, and "" for all.
+    Args:
+        file: The layers and the numbers of the first line.
+        dialect: The rules of the program that the file is written for.
+        passes: The number of training steps.
+        members: The number of NPUs in a group of each kind: "TP", "DP", "EP", "DP_EP", and "" for all NPUs.
+        stage: The place of the NPU in the pipeline; NPU 0 of a pipeline of one stage by default.
     """
     if passes * len(file.layers) * 8 > _MAX_NODES:
         raise TraceError(f"{file.path}: {len(file.layers)} layers in {passes} passes, expected fewer")
@@ -75,7 +80,11 @@ class _Steps:
         self._step = ""
 
     def table(self, passes: int) -> TraceTable:
-        """Return the trace of `passes` training steps."""
+        """Return the trace of `passes` training steps.
+
+        Args:
+            passes: The number of training steps.
+        """
         policy = self._file.policy
         for number in range(passes):
             self._step = f"step{number}"
@@ -98,6 +107,7 @@ class _Steps:
         columns = TraceColumns(self._stage.first_npu, str(self._file.path))
         columns.stamp(self._block)
         table = columns.table()
+        # Block has no argument for dimensions, so the column is replaced at the end
         dims = np.full(len(table), _ALL_DIMS, np.int32)
         for row, bits in self._dims.items():
             dims[row] = bits

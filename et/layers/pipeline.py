@@ -36,7 +36,13 @@ class PipelineStage(NamedTuple):
     stride: int  # difference between the NPUs of equal place in two consecutive stages
 
     def next_of(self, chunk: int, chunks: int, *, backward: bool) -> tuple[int, int] | None:
-        """Return the NPU and the chunk to which a micro-batch goes after a chunk of this stage; None at the end."""
+        """Return the NPU and the chunk to which a micro-batch goes after a chunk of this stage; None at the end.
+
+        Args:
+            chunk: The chunk of this stage that the micro-batch has just passed.
+            chunks: The number of chunks in every stage.
+            backward: Whether the micro-batch passes the stages from the last to the first.
+        """
         last, step = (0, -1) if backward else (self.stages - 1, 1)
         if self.number != last:
             return self.first_npu + step * self.stride, chunk
@@ -49,6 +55,10 @@ def slots_of(file: LayerFile, stages: int) -> list[Slot]:
     """Return the layers of a file as slots in the order of the forward pass; one slot for a pipeline of one stage.
 
     A file whose blocks are not those of AICB is one micro-batch of one chunk.
+
+    Args:
+        file: The layers of all micro-batches in one list.
+        stages: The number of stages of the pipeline.
     """
     whole = range(len(file.layers))
     if stages == 1:

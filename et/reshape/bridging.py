@@ -25,7 +25,12 @@ class BridgedDependencies(NamedTuple):
 
 
 def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
-    """Return the dependencies of the rows to keep (bool[n]), so that they keep their order without the others."""
+    """Return the dependencies among the nodes to keep, which preserve their order without the removed nodes.
+
+    Args:
+        table: The whole trace.
+        keep: bool[n], whether each node stays.
+    """
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     child_counts = np.diff(children(table)[0]).tolist()
     stays = keep.tolist()

@@ -25,10 +25,14 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: Sequence[Path] = ()) -> Index:
-    """Write the nodes of all files (of distinct names) into `out`, with ids of their own and the attribute `npu`.
+    """Merge traces into one master trace, where each node has an id of its own and the attribute `npu`.
 
-    Each file is read twice, and one file is in memory at a time. `out` is gzipped if its name ends in .gz, and appears
-    only when it is complete. The master trace keeps `companions`, further files: a manifest, group files.
+    Each file is read twice, and one file is in memory at a time. The master trace appears only when it is complete.
+
+    Args:
+        out: The master trace to write; it is gzipped if its name ends in .gz.
+        files: The traces to merge, of distinct names.
+        companions: Further files that the master trace keeps: a manifest, group files.
     """
     names = [file.path.name for file in files]
     if len(set(names)) < len(names):
@@ -86,6 +90,7 @@ def _frames(master_metadata_bytes: bytes, index: Index, files: Sequence[TraceFil
             raise TraceError(f"{file.path}: changed while it was read, expected it to stay the same")
         numbering = member.numbering
         for message, node in trace.nodes():
+            # Protobuf can write the same node in other bytes: then keep the original ones for `split`
             is_plain = node.SerializeToString(deterministic=True) == message
             try:
                 node.id = numbering.to_master([node.id])[0]
@@ -107,7 +112,11 @@ def _content(file: Path) -> bytes:
 
 
 def read_index(path: str | os.PathLike[str]) -> Index:
-    """Return the files of a master trace without reading its nodes."""
+    """Return the files of a master trace without reading its nodes.
+
+    Args:
+        path: The master trace.
+    """
     return index_of(path, GlobalMetadata.FromString(WireTrace(Path(path)).metadata))
 
 
@@ -115,12 +124,17 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
     """Write the files of a master trace into an existing folder; the caller publishes them when all are complete.
 
     Gzipped files have the same inflated bytes as before; they are compressed again.
+
+    Args:
+        path: The master trace.
+        folder: An existing folder for the files.
     """
     trace = WireTrace(Path(path))
     index = index_of(path, GlobalMetadata.FromString(trace.metadata))
     nodes = trace.nodes()
     for member in index.members:
         file = folder / member.name
+        # The name decides about compression, but a file may be gzipped without .gz in its name
         staged = file.with_name(f"{member.name}.gz") if member.gzipped else file.with_name(f"{member.name}.plain")
         write_frames(staged, _frames_of_member(path, nodes, member))
         staged.replace(file)

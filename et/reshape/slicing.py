@@ -77,11 +77,15 @@ def slice_traces(
     partners: Partners = "keep",
     progress: Callable[[TraceFile], None] = lambda _: None,
 ) -> list[SliceResult]:
-    """Write the selected nodes of each file under its own name into an existing folder.
+    """Write the selected nodes of each file under the file's own name into a folder.
 
-    A communication may be selected in part. `partners` says whether to "keep" all of it, which fails if a partner's
-    trace is not selected, to "drop" it, or to "refuse", which fails. `files` include those of unselected NPUs, to find
-    partners. `progress` is called with each file before it is read.
+    Args:
+        files: The traces, those of unselected NPUs included, among which partners are sought.
+        folder: An existing folder for the results.
+        selection: The conditions that selected nodes meet.
+        partners: What happens to communications with both selected and unselected nodes: "keep" all nodes, which fails
+            if the trace of one is not selected; "drop" all; "refuse", which fails.
+        progress: A function that is called with each file before the file is read.
     """
     parts = []
     for file in files:
@@ -157,7 +161,13 @@ def _selected(table: TraceTable, selection: Selection) -> Mask:
 
 
 def matching(table: TraceTable, ids: Sequence[tuple[int, int]] | None, names: Sequence[str] | None) -> Mask:
-    """Return bool[n], nodes in one of the ranges (first, last) of ids whose names match a shell pattern; None = all."""
+    """Return bool[n], whether each node has an id in one of the ranges, and a name that matches one of the patterns.
+
+    Args:
+        table: The trace of one NPU.
+        ids: Ranges (first, last) of node ids; None = any id.
+        names: Shell patterns for names, where * also matches slashes; None = any name.
+    """
     matches = np.ones(len(table), np.bool_)
     if ids is not None:
         inside = [(table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last)) for first, last in ids]
@@ -172,6 +182,9 @@ def steps_of(table: TraceTable) -> Int64:
     """Return int64[n], the training step of each node, -1 = none.
 
     The step is in the node's name, step0/..., or that of the node ProfilerStep#0 of PyTorch during which it starts.
+
+    Args:
+        table: The trace of one NPU.
     """
     found = np.full(len(table), -1, np.int64)
     spans = []
@@ -183,6 +196,7 @@ def steps_of(table: TraceTable) -> Int64:
             spans.append((min(int(match[1]), 2**62), row))
     for step, row in spans:
         start = table.start_time_micros[row]
+        # The nodes that start during the step; the first step that has a node keeps it
         inside = (table.start_time_micros >= start) & (table.start_time_micros < start + table.duration_micros[row])
         found[inside & (found < 0)] = step
         found[row] = step
@@ -190,9 +204,15 @@ def steps_of(table: TraceTable) -> Int64:
 
 
 def add_ancestors(table: TraceTable, keep: Mask) -> None:
-    """Add all direct and indirect parents of the kept rows to `keep` (bool[n])."""
+    """Add all direct and indirect parents of the kept rows to `keep` (bool[n]).
+
+    Args:
+        table: The trace of one NPU.
+        keep: bool[n], the rows that stay, which is extended in place.
+    """
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     stays = keep.tolist()
+    # Children come before parents, so that one pass reaches all ancestors
     for row in reversed(topological_order(table).tolist()):
         if stays[row]:
             for parent in dep[dep_ptr[row] : dep_ptr[row + 1]]:
@@ -201,7 +221,11 @@ def add_ancestors(table: TraceTable, keep: Mask) -> None:
 
 
 def defines_groups(table: TraceTable) -> Mask:
-    """Return bool[n], METADATA nodes that define groups."""
+    """Return bool[n], whether each node is a METADATA node that defines groups of NPUs.
+
+    Args:
+        table: A trace whose file still exists; the file is read again if the table has groups.
+    """
     found = np.zeros(len(table), np.bool_)
     if table.metadata_groups:
         is_metadata = (table.type == NodeType.METADATA_NODE).tolist()
