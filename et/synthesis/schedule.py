@@ -48,7 +48,14 @@ Plan = list[list[PlannedPass]]  # the passes of each role; the last one of each 
 
 
 def spans_of(stream: Stream, role: int) -> list[tuple[Pass, int, int]]:
-    """Return the passes of a role, with begin and end of the events of each, without the message that ends it."""
+    """Return the passes of a role, with the begin and end of each pass's events.
+
+    The message that ends a pass is not among its events.
+
+    Args:
+        stream: The events of each role in order.
+        role: A role, from 0.
+    """
     operations = [event.operation for event in stream.roles[role]]
     remaining = Counter(filter(is_message, operations))
     before: Operation | None = None
@@ -63,7 +70,11 @@ def spans_of(stream: Stream, role: int) -> list[tuple[Pass, int, int]]:
 
 
 def messages_of(stream: Stream) -> Counter[tuple[int, int]]:
-    """Return the number of messages from role to role."""
+    """Return the number of messages from each role to each other role.
+
+    Args:
+        stream: The events of each role in order.
+    """
     return Counter(
         (role, (role + event.operation.roles_away) % stream.layout.roles)
         for role, events in enumerate(stream.roles)
@@ -86,10 +97,17 @@ class Schedule:
     def plan(
         self, num_roles: int, message_counts: Messages, passes: Mapping[Pass, Sequence[Parts]], num_events: int
     ) -> Plan:
-        """Return the passes of `num_roles` roles with so many messages and events, the messages in a possible order.
+        """Return the passes of each role of a new stream, with the messages in an order that can happen.
 
-        `passes` has the contents of the passes of each kind; other kinds take those of the closest kind. If a kind has
-        more or fewer passes than given here, their sequence is stretched, and so are passes to the number of events.
+        Kinds of passes without given contents take those of the most similar kind. If a kind has more or fewer passes
+        than given, their sequence is stretched.
+
+        Args:
+            num_roles: The number of roles.
+            message_counts: The number of messages by sender and receiver.
+            passes: The contents of the passes of each kind, in order.
+            num_events: The approximate number of events of all roles, messages included; passes are stretched to reach
+                it.
         """
         of_role = _messages_by_role(num_roles, message_counts)
         kinds: list[list[Pass]] = [[] for _ in range(num_roles)]
@@ -181,7 +199,11 @@ class _RoleMessages:
         return sorted(operation for operation, count in self.remaining.items() if count > 0)
 
     def contexts(self, reach: int) -> Iterator[Context]:
-        """Yield what the next message may depend on: with up to `reach` earlier messages, most specific first."""
+        """Yield what the next message may depend on: with up to `reach` earlier messages, most specific first.
+
+        Args:
+            reach: The maximum number of earlier messages that a context holds.
+        """
         ahead = tuple(
             sorted((other, min(max(count, -_MAXIMUM_AHEAD), _MAXIMUM_AHEAD)) for other, count in self._ahead.items())
         )
@@ -201,12 +223,20 @@ class _RoleMessages:
         yield place
 
     def can_happen(self, operation: Operation) -> bool:
-        """Return whether an operation is a send, or the receive of a message that has been sent."""
+        """Return whether an operation is a send, or the receive of a message that has been sent.
+
+        Args:
+            operation: A send or receive of this role.
+        """
         other = (self.role + operation.roles_away) % self._roles
         return operation.kind == SEND or self._in_flight[other, self.role] > 0
 
     def push(self, operation: Operation) -> None:
-        """Record that the next message, an operation of this role, has happened."""
+        """Record that the next message, an operation of this role, has happened.
+
+        Args:
+            operation: A send or receive of this role.
+        """
         is_send = operation.kind == SEND
         other = (self.role + operation.roles_away) % self._roles
         self._in_flight[(self.role, other) if is_send else (other, self.role)] += 1 if is_send else -1

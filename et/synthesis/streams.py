@@ -58,18 +58,31 @@ class Stream(NamedTuple):
 
 
 def is_message(operation: Operation) -> bool:
-    """Return whether an operation is a send or a receive."""
+    """Return whether an operation is a send or a receive.
+
+    Args:
+        operation: Any operation.
+    """
     return operation.kind in {SEND, RECEIVE}
 
 
 def signed_distance(num_roles: int, distance: int) -> int:
-    """Return a distance between roles as the shorter way round: 2 of 3 roles is -1."""
+    """Return a distance between roles as the shorter way round: 2 of 3 roles is -1.
+
+    Args:
+        num_roles: The number of roles, which form a ring.
+        distance: The number of roles from one role to another, of any sign.
+    """
     distance %= num_roles
     return distance - num_roles if distance > num_roles // 2 else distance
 
 
 def stream_of(traces: TraceSetFields) -> Stream:
-    """Return the stream of a trace set."""
+    """Return the stream of a trace set.
+
+    Args:
+        traces: A trace set whose messages and collectives are complete.
+    """
     named = layout_of(traces)
     return Stream(named.layout, _Walk(traces, named).events())
 
@@ -222,7 +235,11 @@ class _Walk:
 
 
 def traces_of(stream: Stream) -> list[TraceTable]:
-    """Return the trace of each role, as its first NPU runs it; a receive is as large as its send."""
+    """Return the trace of each role, as its first NPU runs it; a receive is as large as its send.
+
+    Args:
+        stream: The events of each role in order.
+    """
     layout = stream.layout
     names = layout.family_names()
     sent: dict[tuple[int, int], deque[int]] = defaultdict(deque)

@@ -53,7 +53,7 @@ _Signature = tuple[tuple[Operation, int], ...]  # operations and their counts, a
 
 
 class Templates:
-    """All parts of learned streams."""
+    """All parts of learned streams, each with the order and the parents of its events."""
 
     def __init__(self, streams: Sequence[Stream], classes: Sequence[Sequence[Sequence[int]]]) -> None:
         """Learn from streams and the class of each event of each role of each stream."""
@@ -86,7 +86,15 @@ class Templates:
     def place_events(
         self, bag: Bag, place: Place, closing: Operation | None, class_means: ClassTable
     ) -> list[PlacedEvent]:
-        """Return the events of the part at a place in order, and the message `closing` that ends the pass, if any."""
+        """Return the events of a part in order, followed by the message that ends the pass.
+
+        Args:
+            bag: The operations of the part, with their classes and counts.
+            place: The place of the part in its stream.
+            closing: The message that ends the pass; None if the part is not the last one of its pass, or no message
+                follows.
+            class_means: The mean value of each class.
+        """
         key = bag, place, closing
         if key not in self._found:
             self._found[key] = self._nearest(bag, place, closing, class_means)
@@ -119,7 +127,15 @@ class Templates:
 
 
 def place_of(kind: Pass, earlier: Operation | None, part: int, num_parts: int, num_roles: int) -> Place:
-    """Return the place of part `part` of `num_parts` in a pass; `earlier` is the message before the one it follows."""
+    """Return the place of a part in its stream.
+
+    Args:
+        kind: The kind of the pass that has the part.
+        earlier: The message before the one that the pass follows; None if there is none.
+        part: The part's number in its pass, from 0.
+        num_parts: The number of parts of the pass.
+        num_roles: The number of roles of the stream.
+    """
     from_start, from_end = min(part, _PLACES), min(num_parts - 1 - part, _PLACES)
     return Place(kind.before, earlier, kind.is_last, from_start, from_end, kind.role == 0, kind.role == num_roles - 1)
 

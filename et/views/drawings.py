@@ -21,7 +21,12 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def drawn(picture: Picture, form: str) -> Iterator[str]:
-    """Yield the text of a picture in a form, "svg", "dot" or "graphml", by a template."""
+    """Yield the text of a picture in a file format.
+
+    Args:
+        picture: The nodes and arrows to draw.
+        form: The format: "svg", "dot" or "graphml".
+    """
     environment = jinja2.Environment(  # noqa: S701 - the templates escape names themselves
         loader=jinja2.PackageLoader("nadi.et.views"),
         undefined=jinja2.StrictUndefined,
@@ -55,7 +60,11 @@ def _curve(parent: tuple[int, int], child: tuple[int, int]) -> str:
 
 
 def places(picture: Picture) -> list[tuple[int, int]]:
-    """Return the upper left corner of each node in pixels."""
+    """Return the upper left corner of each node in pixels.
+
+    Args:
+        picture: The nodes and arrows to draw.
+    """
     layers = _ordered(picture)
     widest = max(len(layer) for layer in layers)
     found = [(0, 0)] * len(picture.nodes)
@@ -78,6 +87,7 @@ def _ordered(picture: Picture) -> list[list[int]]:
         below[edge.parent].append(edge.child)
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
+        # Places relative to the width of the layer, so that layers of different widths compare
         at = {node: i / len(layer) for layer in layers for i, node in enumerate(layer)}
         for layer in layers if down else layers[::-1]:
             layer.sort(key=lambda node: _mean(above[node] if down else below[node], at, at[node]))
