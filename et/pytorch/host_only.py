@@ -26,12 +26,21 @@ class HostNodes:
     begin_ns: int = 0
 
     def order_of(self, place: int) -> tuple[int, int]:
-        """Return the sort key of a call."""
+        """Return the sort key of a call: the order in the trace, because there are no times.
+
+        Args:
+            place: The place of the call in `comms.calls`.
+        """
         return (place, 0)
 
 
 def host_nodes(rank: int, host: HostTrace) -> HostNodes:
-    """Make the nodes of a rank from its host trace: one for each operator, and a further one for each call."""
+    """Make the nodes of a rank from its host trace: one for each operator, and another one for each call.
+
+    Args:
+        rank: The number of the rank.
+        host: The host trace of the rank.
+    """
     step = HostNodes(rank, host.path, [], Comms(), ops=len(host.ops))
     waits: dict[int, int] = {}  # node of the last call that used each storage
     place_of: dict[int, int] = {}  # place of a call, by op_id of its operator and those within
@@ -42,6 +51,7 @@ def host_nodes(rank: int, host: HostTrace) -> HostNodes:
         node.after = [last] if last >= 0 else []
         inside = place_of.get(op.parent)
         if inside is None:
+            # Only the first operator that uses a tensor needs to wait: later ones follow that operator
             parents = {waits.pop(storage) for storage in comm_calls.storages(op.inputs) & waits.keys()}
             node.after.extend(parents)
         last = len(step.nodes)

@@ -55,7 +55,11 @@ class HostTrace:
 
 
 def host_trace(document: Document) -> HostTrace:
-    """Read a host trace; raise TraceError if a node lacks its id or name, or a field has the wrong kind."""
+    """Read a host trace; raise TraceError if a node lacks its id or name, or a field has the wrong kind.
+
+    Args:
+        document: A file of kind HOST.
+    """
     ops, groups, sizes = [], {}, {}
     for number, node in enumerate(document.data["nodes"]):
         try:

@@ -158,14 +158,22 @@ class KinetoTrace:
     is_merged: bool = False  # whether the trace is a part of a file of chakra_trace_link, without waits between streams
 
     def enclosing(self, number: int) -> Iterator[int]:
-        """Yield an operator and the operators around it, the innermost first; nothing for -1."""
+        """Yield the number of an operator and of the operators around it, the innermost first; nothing for -1.
+
+        Args:
+            number: The number of an operator, or -1.
+        """
         while number >= 0:
             yield number
             number = self.ops[number].parent
 
 
 def kineto_trace(document: Document) -> KinetoTrace:
-    """Read a Kineto trace."""
+    """Read a Kineto trace; raise TraceError if an event that is read lacks a field, or has a field of the wrong kind.
+
+    Args:
+        document: A file of kind KINETO.
+    """
     data = document.data
     distributed = data.get("distributedInfo")
     info: Mapping[str, Any] = distributed if isinstance(distributed, dict) else {}

@@ -23,15 +23,22 @@ _USER_SCOPE = 7  # value of RecordScope::USER_SCOPE, which PyTorch gives annotat
 
 
 def is_merged(document: Document) -> bool:
-    """Return whether nodes of a host trace have what Kineto has measured."""
+    """Return whether a host trace has nodes of the device, which only merged files have.
+
+    Args:
+        document: A file of kind HOST.
+    """
     return any(isinstance(node, dict) and node.get("cat") in DEVICE for node in document.data["nodes"])
 
 
 def separated(document: Document) -> tuple[Document, Document]:
-    """Return the host trace and the Kineto trace of a merged one.
+    """Return the host trace and the Kineto trace that a file was merged from.
 
     The host trace is without nodes of the device and has a record function id for each operator; the Kineto trace has
     an event for each operator that has a time, each launch and each node of the device.
+
+    Args:
+        document: A merged file.
     """
     nodes = document.data["nodes"]
     for number, node in enumerate(nodes):

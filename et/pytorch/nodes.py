@@ -17,7 +17,7 @@ _COLUMNS = ("is_cpu_op", "comm_type", "comm_size", "comm_src", "comm_dst", "comm
 
 @dataclass(slots=True)
 class Node:
-    """A node; `after` are numbers of its parents, which may come later in the list."""
+    """A node of a future table; `after` has the numbers of its parents, which may come later in the list."""
 
     name: str
     type: NodeType
@@ -38,7 +38,15 @@ class Node:
 
 
 def table(nodes: Sequence[Node], rank: int, path: str, version: str, begin_ns: int) -> TraceTable:
-    """Return a rank's nodes from `begin_ns` on, parents first, as a table with this `path` and schema `version`."""
+    """Return the nodes of a rank as a table, parents before children.
+
+    Args:
+        nodes: The nodes of the rank; dependencies that close cycles are removed from them.
+        rank: The rank, which becomes the NPU of the trace.
+        path: The file for the table's path and for errors.
+        version: The version of the host trace's schema; "Kineto" if there is no host trace.
+        begin_ns: The time that becomes 0.
+    """
     order = _parents_first(nodes)
     row = {number: place for place, number in enumerate(order)}
     block = Block()
@@ -51,6 +59,7 @@ def table(nodes: Sequence[Node], rank: int, path: str, version: str, begin_ns: i
         block.add(name, node.type, values, {"after": [row[parent] for parent in node.after], "attrs": attributes})
     columns = TraceColumns(rank, path)
     columns.stamp(block)
+    # Blocks have no start times
     starts = [max(nodes[number].start_ns - begin_ns, 0) // 1000 for number in order]
     return replace(columns.table(), version=version, start_time_micros=np.array(starts, np.int64))
 

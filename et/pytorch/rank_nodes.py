@@ -50,19 +50,35 @@ class RankNodes:
     thread_ns: int = 0  # time that threads of the host that execute calls take beside the calls, in nodes of their own
 
     def order_of(self, call_place: int) -> tuple[int, int]:
-        """Return the sort key of a call: when a device executes it, otherwise when it was issued."""
+        """Return the sort key of a call: when a device executes it, otherwise when it was issued.
+
+        Args:
+            call_place: The place of the call in `comms.calls`.
+        """
         comm = self.comms.calls[call_place]
         if comm.on_host >= 0:
             return (self.kineto.ops[comm.issuer].start_ns, call_place)
         return (self.nodes[self.node_of_comm[call_place]].start_ns, call_place)
 
     def linked_above(self, number: int) -> HostOp | None:
-        """Return the host operator of an operator of Kineto, or of the nearest linked operator around it."""
+        """Return the host operator of an operator of Kineto, or of the nearest linked operator around it.
+
+        Args:
+            number: The number of an operator of Kineto; -1 = none.
+        """
         return next((self.links.host[n] for n in self.kineto.enclosing(number) if n in self.links.host), None)
 
 
 def rank_nodes(rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> RankNodes:
-    """Make the nodes of what the host calls from begin_ns to end_ns, and of everything that it launches."""
+    """Make the nodes of what a rank's host calls in a period, and of everything that this launches.
+
+    Args:
+        rank: The number of the rank.
+        kineto: The Kineto trace of the rank.
+        links: The links from the operators of Kineto to those of the host trace.
+        begin_ns: The begin of the period on the rank's own clock.
+        end_ns: The end of the period on the rank's own clock.
+    """
     return _Builder(rank, kineto, links, begin_ns, end_ns).build()
 
 

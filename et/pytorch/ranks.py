@@ -38,9 +38,12 @@ class RankFiles:
 
 
 def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
-    """Read all files or folders, and return the traces of each rank.
+    """Read the traces of a run, and return them by rank.
 
     A Kineto trace has its rank, a host trace is of the Kineto trace with its process id. Otherwise file names decide.
+
+    Args:
+        paths: The files of all ranks, or folders with the files.
     """
     files = files_of(paths)
     documents: list[Document] = []
@@ -58,6 +61,7 @@ def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
             raise TraceError(f"{kineto.path}: {belongs}; expected one Kineto trace per rank")
         ranks[rank] = RankFiles(rank, kineto=kineto)
     pids = [kineto.pid for kineto in kinetos]
+    # Process ids of several hosts may be equal: then they do not identify a rank
     by_pid = {files.kineto.pid: files for files in ranks.values() if files.kineto and pids.count(files.kineto.pid) == 1}
     by_path = {files.path: files for files in ranks.values()}  # for the two parts of a merged file
     for place, (host, named) in enumerate(zip(hosts, ranks_by_name([host.path for host in hosts]), strict=True)):
@@ -83,7 +87,13 @@ class Groups:
     _order: dict[tuple[int, tuple[int, ...]], list[str]] = field(default_factory=dict)
 
     def name(self, rank: int, members: tuple[int, ...], own_name: str) -> str:
-        """Return the name in the resulting traces of the group of these members, which a rank knows by its own name."""
+        """Return the name of a group in the resulting traces; "" for all ranks.
+
+        Args:
+            rank: A rank that uses the group.
+            members: The ranks of the group.
+            own_name: The name by which the rank knows the group.
+        """
         label = own_name
         if len(own_name) > _MAX_COUNTER_DIGITS or (own_name and not own_name.isdigit()):
             used = self._order.setdefault((rank, members), [])
@@ -102,7 +112,14 @@ class Groups:
 def ranks_of(
     rank: int, call: CommCall, listed_groups: Mapping[str, tuple[int, ...]], world: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Return the members of a call's group by the rank's traces or, if it is the `world`, all; None if unknown."""
+    """Return the members of the group of a call; None if they are unknown.
+
+    Args:
+        rank: The rank that makes the call.
+        call: The call, which may have the members or their number.
+        listed_groups: The members of each group that the rank's traces list, by name; () = not listed.
+        world: The numbers of all ranks.
+    """
     if call.ranks and rank in call.ranks:
         return call.ranks
     listed = listed_groups.get(call.group)

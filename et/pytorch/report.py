@@ -20,7 +20,11 @@ _Ranks = list[dict[str, Any]]
 
 
 def report_of(conversion: Conversion) -> dict[str, Any]:
-    """Return the report as values that JSON can hold; times are in microseconds."""
+    """Return the report as values that JSON can hold; times are in microseconds.
+
+    Args:
+        conversion: The conversion after all ranks are converted.
+    """
     return {
         "step": conversion.step_number,
         "ranks": [_rank(conversion, rank) for rank in sorted(conversion.steps)],
@@ -105,7 +109,11 @@ def _why(rank_nodes: RankNodes, device_op: int, has_host: bool, span_ns: tuple[i
 
 
 def notes_of(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return what a user should know about a report of `report_of`, as sentences."""
+    """Return what a user should know about a report of `report_of`, as sentences.
+
+    Args:
+        report: A report of `report_of`.
+    """
     timed = [rank for rank in report["ranks"] if "linked_by" in rank]
     yield from _file_notes(report["ranks"], timed)
     yield from _link_notes(report["ranks"], timed)
