@@ -28,8 +28,8 @@ _VARINT, _LENGTH = 0, 2
 class _Field(NamedTuple):
     """One field of m rows: the bytes of all rows, concatenated, and the number of bytes of each."""
 
-    data: UInt8
-    sizes: Int64
+    data: UInt8  # uint8[], bytes of all rows
+    sizes: Int64  # int64[m], number of bytes of each row
 
 
 def write_table(path: str | os.PathLike[str], table: TraceTable) -> None:

@@ -50,9 +50,9 @@ class Waits:
 class WaitingNode(NamedTuple):
     """A node of an NPU."""
 
-    npu: int
-    trace: int
-    row: int
+    npu: int  # number of the NPU
+    trace: int  # trace of the NPU
+    row: int  # row of the node in the trace
 
 
 class _Graph(NamedTuple):

@@ -15,8 +15,8 @@ Splits = tuple[Sequence[int], Sequence[int]]  # bytes to each member, and from e
 class ExpansionRound(NamedTuple):
     """Simultaneous sends and receives of a member, as (member, bytes)."""
 
-    sends: list[tuple[int, int]]
-    receives: list[tuple[int, int]]
+    sends: list[tuple[int, int]]  # (receiver, bytes) of each message that the member sends
+    receives: list[tuple[int, int]]  # (sender, bytes) of each message that the member receives
 
 
 def rounds(

@@ -23,11 +23,11 @@ class GoalOperation(NamedTuple):
 
     what: str  # "calc", "send" or "recv"
     size: int  # nanoseconds or bytes
-    peer: int = -1
-    tag: int = 0
-    cpu: int = 0
-    nic: int = 0
-    label: str = ""
+    peer: int = -1  # rank at the other end of a message; -1 = any rank, which no trace can have
+    tag: int = 0  # tag of a message
+    cpu: int = 0  # number of the processor that executes the operation
+    nic: int = 0  # number of the network interface
+    label: str = ""  # name in the file; "" = none
 
 
 def checked(source: str, operation: GoalOperation, rank: int, ranks: int) -> GoalOperation:

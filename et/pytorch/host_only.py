@@ -17,13 +17,13 @@ from nadi.et.schema import NodeType
 class HostNodes:
     """The nodes of a rank as in RankNodes, without times."""
 
-    rank: int
-    path: Path
-    nodes: list[Node]
-    comms: Comms
-    node_of_comm: dict[int, int] = field(default_factory=dict)
-    ops: int = 0
-    begin_ns: int = 0
+    rank: int  # number of the rank
+    path: Path  # path of the host trace
+    nodes: list[Node]  # all nodes of the rank
+    comms: Comms  # collectives and messages
+    node_of_comm: dict[int, int] = field(default_factory=dict)  # node of each call, by the call's place in comms.calls
+    ops: int = 0  # number of operators of the host
+    begin_ns: int = 0  # always 0, as there are no times
 
     def order_of(self, place: int) -> tuple[int, int]:
         """Return the sort key of a call: the order in the trace, because there are no times.

@@ -19,20 +19,20 @@ _COLUMNS = ("is_cpu_op", "comm_type", "comm_size", "comm_src", "comm_dst", "comm
 class Node:
     """A node of a future table; `after` has the numbers of its parents, which may come later in the list."""
 
-    name: str
-    type: NodeType
+    name: str  # name of the node
+    type: NodeType  # type of the node in Chakra's schema
     start_ns: int  # start time; on the common clock once the ranks' clocks are known
     micros: int = 0  # duration in microseconds
-    is_cpu_op: bool = False
-    after: list[int] = field(default_factory=list)
-    comm_type: int = _ABSENT
-    comm_size: int = _ABSENT
-    comm_src: int = _ABSENT
-    comm_dst: int = _ABSENT
-    comm_tag: int = _ABSENT
-    group: str = ""
-    in_split: tuple[int, ...] = ()
-    out_split: tuple[int, ...] = ()
+    is_cpu_op: bool = False  # whether the host executes the node
+    after: list[int] = field(default_factory=list)  # numbers of the parents
+    comm_type: int = _ABSENT  # kind of a collective, a CollectiveCommType; -1 for other nodes
+    comm_size: int = _ABSENT  # size of a collective or message in bytes, -1 = none
+    comm_src: int = _ABSENT  # sender of a message, -1 = unknown
+    comm_dst: int = _ABSENT  # receiver of a message, -1 = unknown
+    comm_tag: int = _ABSENT  # tag of a message
+    group: str = ""  # name of a collective's group; "" = all ranks
+    in_split: tuple[int, ...] = ()  # elements sent to each member of an uneven all-to-all; () = even
+    out_split: tuple[int, ...] = ()  # elements received from each member; () = even
     # name, kind and value of further attributes, as et.attribute takes them
     attributes: list[tuple[str, str, Any]] = field(default_factory=list)
 

@@ -24,9 +24,9 @@ _DEFAULT = ("", "0")
 class RankFiles:
     """Traces of a rank."""
 
-    rank: int
-    host: HostTrace | None = None
-    kineto: KinetoTrace | None = None
+    rank: int  # number of the rank
+    host: HostTrace | None = None  # host trace, if there is one
+    kineto: KinetoTrace | None = None  # Kineto trace, if there is one
 
     @property
     def path(self) -> Path:
@@ -83,7 +83,9 @@ class Groups:
     world: tuple[int, ...]  # numbers of all ranks
     # ranks of each group, by its name in the resulting traces, a number as text; all ranks ("") are not listed
     members: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    # name of each group, by its members and its label
     _names: dict[tuple[tuple[int, ...], str], str] = field(default_factory=dict)
+    # names of the groups with equal members, by rank and members, in order of use
     _order: dict[tuple[int, tuple[int, ...]], list[str]] = field(default_factory=dict)
 
     def name(self, rank: int, members: tuple[int, ...], own_name: str) -> str:

@@ -23,8 +23,8 @@ class Rank:
 class CommunicationMember(NamedTuple):
     """A node that takes part in a communication: place of its rank, and row of the rank's table."""
 
-    rank: int
-    row: int
+    rank: int  # place of the rank in the sequence of ranks
+    row: int  # row of the node in the rank's table
 
 
 def communications_of(ranks: Sequence[Rank]) -> dict[Key, list[CommunicationMember]]:

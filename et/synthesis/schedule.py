@@ -35,8 +35,8 @@ class Pass(NamedTuple):
 class PlannedPass(NamedTuple):
     """A pass of a plan: its kind, and the contents of its parts."""
 
-    kind: Pass
-    parts: Parts
+    kind: Pass  # kind of the pass
+    parts: Parts  # contents of the pass, part by part
 
     @property
     def events(self) -> int:
@@ -155,10 +155,10 @@ class Schedule:
 class _MessageOrder(NamedTuple):
     """The messages of a stream, those of each role in order, and its shares of kinds of passes."""
 
-    roles: int
-    messages: Messages
-    order: list[list[Operation]]
-    shares: _Shares
+    roles: int  # number of roles
+    messages: Messages  # number of messages by sender and receiver
+    order: list[list[Operation]]  # sends and receives of each role, in order
+    shares: _Shares  # share of each kind of pass among those between two messages
 
 
 def _message_order(stream: Stream) -> _MessageOrder:

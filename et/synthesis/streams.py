@@ -53,8 +53,8 @@ class StreamEvent(NamedTuple):
 class Stream(NamedTuple):
     """A layout, and the events of each role in order."""
 
-    layout: SetLayout
-    roles: list[list[StreamEvent]]
+    layout: SetLayout  # roles and groups
+    roles: list[list[StreamEvent]]  # events of each role, in an order that can happen
 
 
 def is_message(operation: Operation) -> bool:

@@ -35,9 +35,9 @@ class Place(NamedTuple):
 class PlacedEvent(NamedTuple):
     """An event of a new stream: its operation, class, and parents."""
 
-    operation: Operation
-    value_class: int
-    parents: tuple[Parent, ...]
+    operation: Operation  # operation of the event
+    value_class: int  # class of its size or time; NO_VALUE = -1
+    parents: tuple[Parent, ...]  # parents, the nearest first
 
 
 class _Template(NamedTuple):

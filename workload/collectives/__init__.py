@@ -89,7 +89,7 @@ Value = int | bool | str
 class Algorithm(Protocol):
     """The interface of an algorithm module; without NEEDS_SHAPE, `members` takes the place of the shape."""
 
-    KINDS: tuple[str, ...]
+    KINDS: tuple[str, ...]  # kinds of collectives that the algorithm can execute
 
     @staticmethod
     def plan(kind: str, *arguments: object, **parameters: Value) -> Plans:

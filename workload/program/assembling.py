@@ -20,21 +20,21 @@ NO_CHANNEL = -1  # Channel of a SEND that uses its port's line rate
 class TraceRows(NamedTuple):
     """The rows of one distinct trace of n nodes: columns of Program, and its parents as CSR."""
 
-    kind: Int8
-    lane: Int8
-    duration_ps: Int64
-    bytes: Int64
-    peer: Int32
-    tag: Int32
-    seq: Int32
-    group: Int32
-    schedule: Int32
-    collective: Int8
-    uneven: Mask
-    channel: Int32
-    priority: Int32
-    dep_ptr: Int64
-    dep: Int32
+    kind: Int8  # int8[n], kinds of nodes
+    lane: Int8  # int8[n], lanes
+    duration_ps: Int64  # int64[n], durations in ps
+    bytes: Int64  # int64[n], bytes of messages and collectives
+    peer: Int32  # int32[n], rank of the other end minus the own rank
+    tag: Int32  # int32[n], tags of messages
+    seq: Int32  # int32[n], number of earlier messages with the same peer and tag, or collectives of the group
+    group: Int32  # int32[n], slot of a collective's group
+    schedule: Int32  # int32[n], schedule of a collective
+    collective: Int8  # int8[n], kind of a collective
+    uneven: Mask  # bool[n], whether an all-to-all has split sizes
+    channel: Int32  # int32[n], channel of a send
+    priority: Int32  # int32[n], priority of a collective
+    dep_ptr: Int64  # int64[n+1], pointers to the parents of each node
+    dep: Int32  # int32[], rows of the parents
 
 
 _COLUMNS = tuple(name for name in TraceRows._fields if name not in {"dep_ptr", "dep"})

@@ -76,14 +76,14 @@ def build_program(
 class WorkOfRanks(NamedTuple):
     """The traces of n ranks and all that their work depends on; see `build_program`."""
 
-    traces: Sequence[TraceTable]
-    trace_of_rank: ArrayLike
-    ranks: int
-    groups: Mapping[str, tuple[int, ...]]
-    compute: ComputeModel | None
-    settings: CollectiveSettings
-    example_rank: ArrayLike | None = None
-    families: Families | None = None
+    traces: Sequence[TraceTable]  # Distinct traces of all ranks
+    trace_of_rank: ArrayLike  # int[n], trace of each rank
+    ranks: int  # Number of ranks n
+    groups: Mapping[str, tuple[int, ...]]  # Members of each named group
+    compute: ComputeModel | None  # Model of durations; None = durations as in the traces
+    settings: CollectiveSettings  # Settings of collectives
+    example_rank: ArrayLike | None = None  # int[traces], rank whose peers a trace has
+    families: Families | None = None  # Families of groups by name
 
 
 class RankWork(NamedTuple):
@@ -91,7 +91,7 @@ class RankWork(NamedTuple):
 
     trace_of_rank: Int32  # int32[n], distinct trace of each rank, NOT_HERE (-1) = another rank of MPI has it
     groups: GroupTable  # Groups of ranks
-    chooser: ScheduleChooser
+    chooser: ScheduleChooser  # Choice of a schedule for each collective
 
 
 class SharedParts:

@@ -133,7 +133,7 @@ def _groups(
 class FabricJob(NamedTuple):
     """A job: the work of its ranks, and where and when they run."""
 
-    name: str
+    name: str  # Name of the job
     work: WorkOfRanks  # The ranks of this process have traces, those of others ELSEWHERE (-2)
     placement: Int32  # int32[ranks], NPU of each rank
     begin_ps: int  # Time at which all its ranks start

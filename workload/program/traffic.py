@@ -38,10 +38,10 @@ class Traffic(NamedTuple):
 class _Part(NamedTuple):
     """Columns of Traffic in any order, with repeated pairs; int64 or int32 NPUs."""
 
-    src: NDArray[np.integer]
-    dst: NDArray[np.integer]
-    bytes: Int64
-    messages: Int64
+    src: NDArray[np.integer]  # Senders
+    dst: NDArray[np.integer]  # Receivers
+    bytes: Int64  # Bytes that each sender sends to the receiver
+    messages: Int64  # Number of messages
 
 
 def traffic(program: Program) -> Traffic:
@@ -209,12 +209,12 @@ def _sampled(calls: "_Calls", pair_count: int, max_pairs: int | None) -> tuple["
 class _Calls(NamedTuple):
     """Calls of one schedule and size: NPU, member number, start of its group, and number of calls: int64[calls]."""
 
-    npu: Int64
-    member: Int64
-    group_begin: Int64
-    times: Int64
-    schedule: int
-    size_bytes: int
+    npu: Int64  # NPU of each call
+    member: Int64  # Number of the NPU in its group
+    group_begin: Int64  # Place of the group's first member in Program.group_member
+    times: Int64  # Number of equal calls
+    schedule: int  # Number of the schedule
+    size_bytes: int  # Size of the whole buffer
 
 
 class _Sent(NamedTuple):

@@ -48,9 +48,10 @@ class _Part(BaseModel):
 class TraceEntry(_Part):
     """An entry of a manifest's traces, as the file has it."""
 
-    file: Annotated[str, AfterValidator(_beside)]
+    file: Annotated[str, AfterValidator(_beside)]  # Name of the trace's file
+    # NPU whose peers the trace has, AS_WRITTEN (-1) = all NPUs have the same
     example: Annotated[int, Field(ge=AS_WRITTEN, strict=True)]
-    nodes: Annotated[int, Field(ge=0, strict=True)]
+    nodes: Annotated[int, Field(ge=0, strict=True)]  # Number of nodes
     npus: list[Any]  # NPUs that run it, in the form of workload.trace_sets.repeating
 
 
@@ -64,13 +65,13 @@ class RegularFamily(_Part):
 class ManifestFile(_Part):
     """A manifest as its file has it."""
 
-    version: Literal[1]
-    npus: Annotated[int, Field(ge=1, le=MAX_NPUS, strict=True)]
-    traces: Annotated[tuple[TraceEntry, ...], Field(min_length=1)]
+    version: Literal[1]  # Version of the format
+    npus: Annotated[int, Field(ge=1, le=MAX_NPUS, strict=True)]  # Number of NPUs
+    traces: Annotated[tuple[TraceEntry, ...], Field(min_length=1)]  # Distinct traces
     idle: list[Any] = []  # NPUs without a trace, in the form of progressions
     families: dict[str, Any]  # A RegularFamily or a list of groups, which are lists in the form of progressions
-    framework: Literal["", "megatron", "deepspeed", "fsdp"] = ""
-    copied: frozenset[str] = frozenset()
+    framework: Literal["", "megatron", "deepspeed", "fsdp"] = ""  # Framework of the training steps
+    copied: frozenset[str] = frozenset()  # Families that copy engines serve
 
 
 def written(manifest: Manifest) -> str:

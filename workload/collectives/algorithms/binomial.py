@@ -20,8 +20,8 @@ ONE_WAY = True
 class BinomialBranch(NamedTuple):
     """A child of a member and the subtree below it, which consists of members child .. child + size - 1."""
 
-    child: int
-    size: int
+    child: int  # number of the child
+    size: int  # number of members of the subtree
 
 
 def parent(member: int) -> int:

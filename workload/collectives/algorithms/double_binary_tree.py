@@ -91,8 +91,8 @@ def closed_form(
 class _Tree(NamedTuple):
     """Parent of each member, -1 for member 0, and its children, two at most."""
 
-    parent: tuple[int, ...]
-    children: tuple[tuple[int, ...], ...]
+    parent: tuple[int, ...]  # parent of each member, -1 for member 0
+    children: tuple[tuple[int, ...], ...]  # children of each member, two at most
 
     @classmethod
     def of(cls, members: int, *, mirrored: bool) -> "_Tree":

@@ -31,9 +31,9 @@ _MAX_REASON = 160  # maximum number of characters of the oracle's reason in a me
 class StepPlace(NamedTuple):
     """Member, lane and number of a step."""
 
-    member: int
-    lane: int
-    number: int
+    member: int  # member whose plan has the step
+    lane: int  # lane of the plan
+    number: int  # number of the step in its lane
 
 
 class StepGraph(NamedTuple):

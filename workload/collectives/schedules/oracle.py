@@ -38,8 +38,8 @@ class OracleError(AssertionError):
 class PostedAtoms(NamedTuple):
     """Contents of atoms at the time when their send was posted."""
 
-    sender: int
-    contents: tuple[Content, ...]
+    sender: int  # member that sends
+    contents: tuple[Content, ...]  # contents of each atom
 
 
 def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
@@ -85,8 +85,8 @@ def play(game_of: Callable[..., "Game"], kind: str, schedules: Schedules, index:
 class _Grid(NamedTuple):
     """Number of atoms of the buffer, and number of buffers (regions) of a member."""
 
-    atoms: int
-    regions: int
+    atoms: int  # number of atoms of the buffer
+    regions: int  # number of buffers of a member
 
     def span(self, buffer: Buffer, chunk: int, count: int) -> Sequence[int]:
         """Return the atoms of consecutive chunks in the lane's order; OracleError for chunks that are not there.

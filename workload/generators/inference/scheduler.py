@@ -80,17 +80,17 @@ class BatchLimits(NamedTuple):
 class Role(NamedTuple):
     """The phases of requests that a replica runs: `prefills` = prompts, `decodes` = tokens after the first one."""
 
-    prefills: bool = True
-    decodes: bool = True
+    prefills: bool = True  # Whether it processes prompts
+    decodes: bool = True  # Whether it generates the tokens after the first one
 
 
 @dataclass
 class _Running:
     """A sequence that runs, with the numbers of its tokens in the cache and of those generated so far."""
 
-    request: Request
-    cached: int = 0
-    generated: int = 0
+    request: Request  # Request that the sequence answers
+    cached: int = 0  # Number of its tokens in the KV cache
+    generated: int = 0  # Number of tokens generated so far
 
 
 @dataclass
@@ -100,11 +100,11 @@ class _Lane:
     `reserved` is the number of cached tokens that the running requests can reach.
     """
 
-    limits: BatchLimits
-    role: Role
-    waiting: deque[Request]
-    running: list[_Running] = field(default_factory=list)
-    reserved: int = 0
+    limits: BatchLimits  # Limits of the batch
+    role: Role  # Phases that the replica runs
+    waiting: deque[Request]  # Requests that have not started, in order of arrival
+    running: list[_Running] = field(default_factory=list)  # Sequences that run
+    reserved: int = 0  # Number of cached tokens that the running requests can reach
 
     def begins_at(self) -> float | None:
         """Return the earliest microsecond of the next iteration; None = all requests are done."""

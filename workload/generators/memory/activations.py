@@ -109,9 +109,9 @@ def _core(shard: Shard) -> tuple[int, int]:
 class _Mlp(NamedTuple):
     """Bytes of an MLP: outputs of its first matrix (or matrices), input of its last one, gradients of both."""
 
-    inner: int
-    outer: int
-    working: int
+    inner: int  # outputs of the first matrix or matrices
+    outer: int  # input of the last matrix
+    working: int  # gradients of both
 
 
 def _mlp(shard: Shard, ffn_width: int) -> _Mlp:

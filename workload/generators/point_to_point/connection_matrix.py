@@ -196,9 +196,9 @@ def _whole(place: str, word: str, values: Sequence[str], maximum: int) -> int:
 class _Signal(NamedTuple):
     """A message of one byte that carries a trigger to another NPU."""
 
-    src: int
-    dst: int
-    trigger: int
+    src: int  # NPU that sends the message
+    dst: int  # NPU that receives the message
+    trigger: int  # number of the trigger
 
 
 class FlowTraces(NamedTuple):

@@ -42,10 +42,10 @@ _NS3 = "SRC DST PRIORITY PORT BYTES SECONDS behind a line with the number of flo
 class _Flow(NamedTuple):
     """A flow of a list."""
 
-    src: int
-    dst: int
-    bytes: int
-    start_us: float
+    src: int  # rank that sends
+    dst: int  # rank that receives
+    bytes: int  # size in bytes
+    start_us: float  # start time in microseconds
 
 
 def flow_list(path: Path, rank_of: Mapping[int, int] | None = None) -> TraceSet:

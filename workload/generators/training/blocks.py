@@ -29,8 +29,8 @@ _ON_HOST = 1  # tensor_loc of a tensor in the host's memory
 class Ring(NamedTuple):
     """Numbers of the NPUs after and before the trace's example NPU in the ring of context parallelism."""
 
-    after: int
-    before: int
+    after: int  # NPU that comes next in the ring
+    before: int  # NPU that comes before
 
 
 NO_RING = Ring(-1, -1)
@@ -268,9 +268,9 @@ def _bounded(name: str, quantity: str, value: int, maximum: int) -> int:
 class _Total(NamedTuple):
     """Totals of a node's operators: floating-point operations, bytes, and attribute text."""
 
-    flops: int
-    bytes: int
-    text: str
+    flops: int  # floating-point operations
+    bytes: int  # bytes of memory traffic
+    text: str  # text of the attribute that lists the operators
 
 
 @lru_cache(maxsize=1 << 14)

@@ -44,11 +44,11 @@ class _Sums(NamedTuple):
 class _Message(NamedTuple):
     """One end of a message; ends sort in the order of error messages."""
 
-    tag: int
-    seq: int
-    is_receive: bool
-    size: int
-    node: str
+    tag: int  # tag of the message
+    seq: int  # number of earlier messages with the same ends and tag
+    is_receive: bool  # whether this is the receiver's end
+    size: int  # size in bytes
+    node: str  # place of the node, for errors
 
 
 def check_messages(rank_traces: OwnTraces, exchange: Exchange = alone) -> None:

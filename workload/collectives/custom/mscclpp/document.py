@@ -36,10 +36,10 @@ Channel = tuple[str, int, int]
 class Span(NamedTuple):
     """Consecutive parts of a buffer of a GPU; `letter` is "i" for input, "o" for output or "s" for scratch space."""
 
-    gpu: int
-    letter: str
-    begin: int
-    length: int
+    gpu: int  # GPU that has the buffer
+    letter: str  # kind of the buffer
+    begin: int  # number of the first part
+    length: int  # number of parts
 
 
 def overlap(a: Span, b: Span) -> bool:
@@ -56,20 +56,20 @@ class PlanOperation(NamedTuple):
     """An operation of a thread block: what it reads and writes, and what it signals or waits for."""
 
     label: str  # name for messages
-    name: str
-    sources: list[Span]
-    targets: list[Span]
-    channels: list[Channel]
+    name: str  # name of the operation in the file, such as "put"
+    sources: list[Span]  # spans that it reads
+    targets: list[Span]  # spans that it writes
+    channels: list[Channel]  # channels that it uses
     barrier: tuple[int, int]  # number, thread blocks
-    semaphores: list[int]
+    semaphores: list[int]  # numbers of the semaphores that it acquires or releases
 
 
 class PlanGpu(NamedTuple):
     """The buffers, thread blocks and semaphores of a GPU."""
 
-    label: str
+    label: str  # name for messages
     chunks: dict[str, int]  # length of each buffer in parts, by letter
-    blocks: list[list[PlanOperation]]
+    blocks: list[list[PlanOperation]]  # operations of each thread block, in order
     semaphores: list[int]  # initial values
 
 
@@ -80,7 +80,7 @@ class PlanDocument(NamedTuple):
     in_place: bool
     wire: tuple[int, int]
     sizes_bytes: tuple[int, int]  # smallest and largest buffer that MSCCL++ takes it for
-    gpus: list[PlanGpu]
+    gpus: list[PlanGpu]  # plan of each GPU
 
 
 def read_document(path: Path, kind: str) -> PlanDocument:
@@ -273,8 +273,8 @@ Place = tuple[int, int]
 class Turn(NamedTuple):
     """An operation in the order."""
 
-    place: Place
-    operation: PlanOperation
+    place: Place  # place of the operation
+    operation: PlanOperation  # the operation itself
     after: list[Place]  # operations of other thread blocks that must be done before
 
 

@@ -50,9 +50,9 @@ class Put(NamedTuple):
     """The parts of a GPU's buffer that a message from another GPU fills."""
 
     gpu: int  # that sends
-    block: int
+    block: int  # thread block of the sender
     number: int  # among the messages of that thread block to this GPU
-    span: Span
+    span: Span  # parts that the message fills
 
 
 def read_mscclpp(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]], tuple[int, int]]:
