@@ -136,7 +136,7 @@ def split_sizes(attribute: Message) -> tuple[int, ...]:
 
 
 def integer_list(attribute: Message) -> tuple[int, ...]:
-    """Return the integers of a list attribute, such as `ranks` of a METADATA node. Raises ValueError: it is none.
+    """Return the integers of a list attribute, such as `ranks` of a METADATA node. Raises ValueError: another kind.
 
     Args:
         attribute: The attribute, an AttributeProto.
@@ -148,7 +148,7 @@ def integer_list(attribute: Message) -> tuple[int, ...]:
 
 
 def _value(attribute: Message) -> tuple[str, Any]:
-    """Return the kind of an attribute's value, such as "int64_val", and the value; raise ValueError if it has none."""
+    """Return the kind of an attribute's value, such as "int64_val", and the value; raise ValueError without one."""
     kind = attribute.WhichOneof("value")
     if kind is None:
         raise ValueError(f"attribute {attribute.name} has no value, expected one")

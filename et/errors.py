@@ -10,7 +10,7 @@ NOT_STRICT = "[workload] strict = false in the run file, or --set workload.stric
 
 
 class TraceError(InputError):
-    """A trace or group file is wrong; one line says file, byte offset or node id, what was found, what was expected."""
+    """A trace or group file is wrong; one line has file, byte or node id, the value found, and the expected one."""
 
 
 class StrictTraceError(TraceError):

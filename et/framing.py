@@ -167,7 +167,7 @@ def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable
     Args:
         path: The path of the file.
         metadata: The first message, a GlobalMetadata.
-        nodes: The nodes.
+        nodes: The Node messages of the trace.
     """
     write_frames(path, (frame(message.SerializeToString(deterministic=True)) for message in (metadata, *nodes)))
 

@@ -1,4 +1,4 @@
-"""Names of the nodes of a trace: as one text, or composed of heads and tails, many of which repeat."""
+"""Names of the nodes of a trace: as one text, or composed of heads and tails, which often repeat."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator

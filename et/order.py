@@ -156,7 +156,7 @@ def cycle_text(node_ids: list[str], last_id: str) -> str:
     """Return a cycle as text with arrows; long cycles are shortened.
 
     Args:
-        node_ids: The ids of the nodes of the cycle, each of which waits for the next.
+        node_ids: The ids of the nodes of the cycle, where each node waits for the next.
         last_id: The id that the text ends with, that of the first node.
     """
     if len(node_ids) > _MAX_NODES_SHOWN:

@@ -79,7 +79,7 @@ class CheckReport:
 
         Args:
             check_name: The name of the check.
-            findings: The findings.
+            findings: The findings of all checks in a file.
         """
         for finding in findings:
             key = check_name, finding.severity, finding.what

@@ -265,7 +265,7 @@ class _NpuGraph:
         return trace_waits.communicator[trace_waits.group[which], user] << 32 | trace_waits.seq[which]
 
     def places(self, cycle_vertices: Sequence[int]) -> list[WaitingNode]:
-        """Return the nodes of a cycle, each of which waits for the next, from the first NPU on.
+        """Return the nodes of a cycle from the first NPU on; each node waits for the next.
 
         A collective is the node of each member that takes part in the cycle.
 

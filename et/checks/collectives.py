@@ -141,7 +141,7 @@ def collective(kind: int, size_bytes: int) -> str:
     """Return kind and size of a collective in words.
 
     Args:
-        kind: A CollectiveCommType.
+        kind: The kind of a collective, a CollectiveCommType.
         size_bytes: The size in bytes; below 0 = unknown, or UNEVEN.
     """
     name = collective_name(kind)

@@ -55,7 +55,7 @@ class TraceCheck(Check):
             yield Finding(ERROR, "NPUs wait for each other for ever", len(found), examples)
 
     def _example(self, cycle_nodes: list[WaitingNode]) -> Example:
-        """Return the example of a cycle of nodes, each of which waits for the next."""
+        """Return the example of a cycle of nodes, where each node waits for the next."""
         texts = [self._place_text(place) for place in cycle_nodes]
         first = cycle_nodes[0]
         checked = self.context.reopened(first.trace)

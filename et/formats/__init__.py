@@ -19,7 +19,7 @@ If the format can be written:
 - `write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None`: writes into an existing,
   empty folder, trace by trace, so that many traces need no more memory than one.
 
-Both raise TraceError, one line: file, what was found, what was expected.
+Both raise TraceError, one line: file, the value found, and the expected one.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def chosen(text: str, verb: Literal["read", "write"], option: str) -> tuple[str,
 
     Args:
         text: The format as users write it, NAME:option=value,...; NAME may be the path of a file.
-        verb: What the format must be able to do.
+        verb: The ability that the format must have.
         option: The command's option, --from or --to, for errors.
     """
     name, _, rest = text.partition(":")

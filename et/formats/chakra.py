@@ -53,7 +53,7 @@ def groups_in(folders: Iterable[Path]) -> Groups:
     """Return the groups in the group files of some folders.
 
     Args:
-        folders: The folders.
+        folders: The folders in which files are sought.
     """
     files = [folder / GROUPS_NAME for folder in folders if (folder / GROUPS_NAME).is_file()]
     return {name: members for file in files for name, members in read_groups(file).items()}

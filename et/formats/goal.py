@@ -83,7 +83,7 @@ def _kind(path: Path) -> str:
 
 
 def _rate(option: str, text: str) -> float:
-    """Return the value of an option as a number from 0; raise TraceError if it is none."""
+    """Return the value of an option as a number from 0; raise TraceError if it is not."""
     try:
         found = float(text)
     except ValueError:

@@ -90,7 +90,7 @@ def _gather(me: int, n: int, size: int) -> list[ExpansionRound]:
 
 
 def _scatter(member: int, group_size: int, size_bytes: int) -> list[ExpansionRound]:
-    """Return the round in which member 0 sends every other member its share of the bytes."""
+    """Return one round, where member 0 sends every other member its share of the bytes."""
     if member:
         return [ExpansionRound([], [(0, _share(size_bytes, group_size, member))])]
     return [ExpansionRound([(j, _share(size_bytes, group_size, j)) for j in range(1, group_size)], [])]

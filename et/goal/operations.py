@@ -114,5 +114,5 @@ def _built(
 
 
 def _places(operation: GoalOperation) -> list[Message]:
-    """Return the attributes for the cpu and nic of an operation; none for 0, which GOAL takes where a line has none."""
+    """Return the attributes for the cpu and nic of an operation; none for 0, GOAL's default."""
     return [attribute(key, "uint64", n) for key, n in ((CPU, operation.cpu), (NIC, operation.nic)) if n]

@@ -87,7 +87,7 @@ class RankWriter:
     def _collective(self, row: int, collective_index: int, parents: list[str]) -> Iterator[str]:
         """Yield the lines of a collective: rounds of messages, and a computation of no time that waits for all of them.
 
-        `collective_index` counts the group's collectives; `parents` are the labels for which its first messages wait.
+        `collective_index` counts the group's collectives; its first messages wait for the labels `parents`.
         """
         table = self._table
         name = table.group_names[table.group[row]]

@@ -159,7 +159,7 @@ def _collective(
 
 
 def _integer(path: Path, line_number: int, field: str, word: str, maximum: int) -> int:
-    """Return a word as an integer from 0 to `maximum`; raise TraceError if it is none."""
+    """Return a word as an integer from 0 to `maximum`; raise TraceError if it is not."""
     if not (word.isascii() and word.isdecimal() and len(word) < 20 and int(word) <= maximum):
         raise TraceError(
             f"{path}: line {line_number}: {field} is {word[:60]!r}, expected an integer from 0 to {maximum}"

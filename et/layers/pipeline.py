@@ -1,7 +1,7 @@
 """The micro-batches of a file of layers, and the place of one NPU in a pipeline that runs them.
 
-AICB writes the layers of one pipeline stage for each micro-batch of a step: `ga` blocks, each of which begins with the
-embedding. Every stage runs all lines of the file. Two stages are neighbours, and the last stage is followed by the
+AICB writes the layers of one pipeline stage for each micro-batch of a step: `ga` blocks, where each block begins with
+the embedding. Every stage runs all lines of the file. Two stages are neighbours, and the last stage is followed by the
 first: with `vpp` above 1 a stage holds that many parts of the model (chunks), and a micro-batch passes all stages once
 per chunk. As in Megatron's interleaved schedule, a stage runs a chunk for as many micro-batches as there are stages
 before the next chunk.
@@ -36,7 +36,7 @@ class PipelineStage(NamedTuple):
     stride: int  # difference between the NPUs of equal place in two consecutive stages
 
     def next_of(self, chunk: int, chunks: int, *, backward: bool) -> tuple[int, int] | None:
-        """Return the NPU and the chunk to which a micro-batch goes after a chunk of this stage; None at the end.
+        """Return the next NPU and chunk of a micro-batch after a chunk of this stage; None at the end.
 
         Args:
             chunk: The chunk of this stage that the micro-batch has just passed.

@@ -76,7 +76,7 @@ def hidden(level: Level, secret: SecretKey, column: str, unit: str, values: Int6
     """Return the replacements of numbers: equal numbers stay equal, positive ones stay positive; 0 and less are kept.
 
     Args:
-        level: How strongly numbers are changed.
+        level: The level of fidelity, which determines the change.
         secret: The key that the changes depend on.
         column: A name for numbers with the same meaning, such as "comm_size"; equal numbers of two columns change
             differently.

@@ -49,7 +49,7 @@ def estimate(ranks: Sequence[int], collectives: Sequence[Mapping[int, Comm]]) ->
 
     Args:
         ranks: The ranks; offsets convert to the clock of the first one.
-        collectives: For each collective of a kind in TOGETHER, the call of each member with its times.
+        collectives: The collectives of kinds in TOGETHER, each as the call of every member with its times.
     """
     clocks = ClockOffsets({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
     left = [rank for rank in ranks if rank != ranks[0]]
@@ -108,7 +108,7 @@ def waited_and_early_ns(
 def _needed_ns(
     kind: int, call_of_rank: Mapping[int, Comm], offset_ns: Mapping[int, int], root_rank: int | None
 ) -> dict[int, int]:
-    """Return, by rank, when all ranks that it needs had begun the call; offset_ns: what to add to a rank's clock."""
+    """Return, by rank, when all ranks that it needs had begun the call; `offset_ns` is added to each rank's times."""
     arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in call_of_rank.items()}
     if kind in TOGETHER:
         return dict.fromkeys(arrived_ns, max(arrived_ns.values()))

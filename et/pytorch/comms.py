@@ -121,7 +121,7 @@ def complete(comm: Comm, name: str, inner: CommCall | None) -> None:
     Args:
         comm: The call, which is changed.
         name: The name of the annotation.
-        inner: The annotation's own call; None if it has none of a known kind.
+        inner: The annotation's own call; None if its kind is unknown.
     """
     comm.name = name if ":" in name else comm.name
     if inner is not None:

@@ -30,7 +30,7 @@ def kind_of(path: Path) -> str:
     """Return whether a file is of HOST or KINETO; "" for any other file.
 
     Args:
-        path: Any file.
+        path: The file, which may be of any kind.
     """
     kind = inputs.kind_of(path)
     key = kind.key.removeprefix("gzip:") if kind is not None else ""

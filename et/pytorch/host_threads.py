@@ -37,7 +37,7 @@ def add_beginnings(rank_nodes: RankNodes, handover_ns: Mapping[int, int]) -> Non
 
     Args:
         rank_nodes: The nodes of a rank, which are extended.
-        handover_ns: When the host handed each call to the thread, by the call's place in `comms.calls`.
+        handover_ns: The time at which the host handed over each call, by the call's place in `comms.calls`.
     """
     if rank_nodes.work.ops:
         return
@@ -72,7 +72,7 @@ def add_ends(
     The collective's node then takes the time of the transfer, and begins when the last member has arrived.
 
     Args:
-        members_of_collective: By rank, the rank's nodes, which are extended, and the call's place in `comms.calls`.
+        members_of_collective: The nodes of each rank, which are extended, and the call's place in `comms.calls`.
         fastest_transfer_ns: The shortest transfer among equal calls, from `fastest_ns`.
     """
     taken = {rank: step.comms.calls[place] for rank, (step, place) in members_of_collective.items()}

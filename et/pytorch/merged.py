@@ -3,7 +3,7 @@
 In a merged file (ET+) operators have `ts`, `inclusive_dur` and `exclusive_dur` of Kineto. Each kernel, copy and memset
 is a node with `cat` and `stream` below the operator that launched it. The launches themselves are lost, and the time
 of a device node is that of its launch: a node begins when it has been launched and its stream has finished what was
-launched on it before. The files do not show which stream waits for which.
+launched on it before. The files do not show which streams wait for others.
 
 Source: mlcommons/chakra, src/trace_link/trace_linker.py.
 """

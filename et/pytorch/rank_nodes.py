@@ -4,7 +4,7 @@
   until the next one begins; what an operator does after it has called another is a node "NAME (continued)". Times are
   cut at whole microseconds of the step, so that they add up.
 - A kernel, copy or memset is a node of the device. It comes after its launch, after the earlier work of its stream, and
-  after the work for which its stream waits.
+  after the work that its stream awaits.
 - A blocking call comes after the work that it awaits, and takes only the time that remained after that work.
 - A collective has its size. Its duration_micros is the time that it was under way, less the waiting for other ranks.
 """

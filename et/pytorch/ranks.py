@@ -2,7 +2,7 @@
 
 PyTorch names groups by a counter that is the same on all ranks, or (in old traces) by a number that means something
 to one process only. A group is identified by its members, and by its name where that is a counter. Several groups of
-the same members without such a name are identified by the order in which a rank uses them.
+the same members without such a name are identified by the order of their use on a rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -94,7 +94,7 @@ class Groups:
         Args:
             rank: A rank that uses the group.
             members: The ranks of the group.
-            own_name: The name by which the rank knows the group.
+            own_name: The rank's own name of the group.
         """
         label = own_name
         if len(own_name) > _MAX_COUNTER_DIGITS or (own_name and not own_name.isdigit()):

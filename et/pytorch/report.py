@@ -93,7 +93,7 @@ def _kind(placed: PlacedCall) -> str:
 
 
 def _why(rank_nodes: RankNodes, device_op: int, has_host: bool, span_ns: tuple[int, int] | None) -> str:
-    """Return why a device operation has no operator of the host, "" if it has; span_ns: of the host trace, if known."""
+    """Return why a device operation has no operator of the host, "" if it has; `span_ns` are the host trace's times."""
     if device_op in rank_nodes.work.lost:
         return rank_nodes.work.lost[device_op]
     if not has_host:

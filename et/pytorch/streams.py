@@ -97,7 +97,7 @@ def _add_recorded(order: StreamOrder, work: DeviceWork, kineto: KinetoTrace) -> 
 
 
 def _add_inferred(order: StreamOrder, work: DeviceWork, kineto: KinetoTrace, stream_of_call: Mapping[int, int]) -> None:
-    """Add waits between streams that calls suggest; stream_of_call: of calls within a collective's operator."""
+    """Add the waits between streams that calls suggest; `stream_of_call` has the stream of a collective's own calls."""
     by_stream = _launched(work)
     waits = [(call.start_ns, stream_of_call.get(i)) for i, call in enumerate(kineto.calls) if call.name in _WAITS]
     times = [at_ns for at_ns, _ in waits]

@@ -178,7 +178,7 @@ def _restored(node: Message, member: MasterTraceFile) -> bytes:
 
 
 def _pop(node: Message) -> Message:
-    """Remove the last attribute of a node and return it; raise ValueError if there is none."""
+    """Remove the last attribute of a node and return it; raise ValueError if the node has no attribute."""
     if not node.attr:
         raise ValueError(f"no attribute {NPU}, expected one")
     try:

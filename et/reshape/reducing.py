@@ -5,7 +5,7 @@ Three things are removed, each only where the engine's answer stays the same to 
 - dependencies that others imply;
 - nodes that take no time (METADATA nodes that define no groups, operators of no duration and no work), if everything
   that becomes ready through them is before or after every other row of its lane: rows that become ready at the same
-  moment start in the order in which they became ready, and a node in between would change that order;
+  moment start in the order of becoming ready, and a node in between would change that order;
 - consecutive host operators, which become one with the sum of their durations, where the host never has a choice.
 """
 

@@ -83,7 +83,7 @@ def slice_traces(
         files: The traces, those of unselected NPUs included, among which partners are sought.
         folder: An existing folder for the results.
         selection: The conditions that selected nodes meet.
-        partners: What happens to communications with both selected and unselected nodes: "keep" all nodes, which fails
+        partners: The treatment of communications with both selected and unselected nodes: "keep" all nodes, which fails
             if the trace of one is not selected; "drop" all; "refuse", which fails.
         progress: A function that is called with each file before the file is read.
     """

@@ -62,7 +62,7 @@ def rewrite(
     Args:
         out: The file to write; it is gzipped if its name ends in .gz.
         table: The trace, whose file is read again.
-        parents: The rows that stay, each with the rows for which it waits.
+        parents: The rows that stay, each with its parents among them.
         joints: bool[n], rows that become METADATA nodes, which do nothing.
         order: The rows in the order of the new file; None = the order of the old file.
         durations: New durations in microseconds, by row.

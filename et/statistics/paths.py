@@ -36,7 +36,7 @@ class EarliestTimes:
 
 
 class _Walk:
-    """Traversal of the rows of all ranks in an order in which they can run; `rank` is an index, times are in us."""
+    """Traversal of the rows of all ranks in an order that lets all run; `rank` is an index, times are in us."""
 
     def __init__(self, ranks: Sequence[Rank], found: Communications, unit_micros: int) -> None:
         self._ranks = ranks

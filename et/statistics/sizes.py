@@ -115,7 +115,7 @@ def _deviation(values: Float64) -> Float64:
 
 
 def _largest_deviation(deviation: Float64, kinds: Sequence[str], ranks: Sequence[Rank]) -> dict[str, Any] | None:
-    """Return NPU, kind and value of the largest deviation (float64[ranks, kinds]); None if there is none."""
+    """Return NPU, kind and value of the largest deviation (float64[ranks, kinds]); None if all are missing."""
     if not deviation.size or np.all(np.isnan(deviation)):
         return None
     # A place in the flattened array

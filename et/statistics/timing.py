@@ -95,11 +95,11 @@ def arrivals(
 
 
 def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
-    """Return the time in which each rank computes, communicates, does both and neither, from first start to last end.
+    """Return how long each rank computes, communicates, does both and does neither, from first start to last end.
 
     Compute is that of the accelerator with its memory. The span covers all nodes, including the host's and the waiting
     that a converter has removed (WAIT_MICROS): the same as measured spans of `nadi compare --measured`, if the run has
-    all nodes. Without recorded starts the result is None.
+    all nodes. The result is None if no start is recorded.
 
     Args:
         ranks: The traces of some NPUs.

@@ -38,7 +38,7 @@ class Originals:
         """Return a description of the first name or sequence that other traces repeat of the originals; "" for none.
 
         Args:
-            tables: New traces.
+            tables: The new traces, one for each role.
         """
         for number, table in enumerate(tables):
             for trait in _traits(table):
@@ -94,7 +94,7 @@ def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generate
 
     Args:
         learned: The result of `learn`.
-        request: What the new trace set contains, such as one of `learned.requests`, changed or not.
+        request: The contents of the new trace set, such as one of `learned.requests`, changed or not.
         seed: The seed of all random numbers.
     """
     generator = np.random.default_rng(seed)
@@ -117,7 +117,7 @@ def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[Pla
 
     Args:
         learned: The result of `learn`.
-        request: What the new trace set contains.
+        request: The contents of the new trace set.
     """
     layout = request.layout
     plan = learned.schedule.plan(layout.roles, request.messages, request.passes, request.events)
@@ -145,7 +145,7 @@ def in_possible_order(layout: SetLayout, planned_events: Sequence[deque[PlacedEv
 
     Args:
         layout: The roles, and the families of their groups.
-        planned_events: For each role its events in the planned order; the queues are emptied.
+        planned_events: The events of each role in the planned order; the queues are emptied.
     """
     done: list[list[PlacedEvent]] = [[] for _ in planned_events]
     in_flight: Counter[tuple[int, int]] = Counter()

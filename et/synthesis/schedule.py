@@ -247,7 +247,7 @@ class _RoleMessages:
 
 
 def _messages_by_role(num_roles: int, message_counts: Messages) -> list[_RoleMessages]:
-    """Return the messages of each role, of which all remain."""
+    """Return the messages of each role, before the first one has happened."""
     in_flight: Counter[tuple[int, int]] = Counter()
     found = [_RoleMessages(num_roles, len(message_counts), role, in_flight) for role in range(num_roles)]
     for (sender, receiver), count in message_counts.items():

@@ -61,7 +61,7 @@ def is_message(operation: Operation) -> bool:
     """Return whether an operation is a send or a receive.
 
     Args:
-        operation: Any operation.
+        operation: The operation of an event.
     """
     return operation.kind in {SEND, RECEIVE}
 

@@ -131,7 +131,7 @@ def place_of(kind: Pass, earlier: Operation | None, part: int, num_parts: int, n
 
     Args:
         kind: The kind of the pass that has the part.
-        earlier: The message before the one that the pass follows; None if there is none.
+        earlier: The message before the one that the pass follows; None if it does not exist.
         part: The part's number in its pass, from 0.
         num_parts: The number of parts of the pass.
         num_roles: The number of roles of the stream.

@@ -23,8 +23,8 @@ class _Watcher:
 
         Args:
             module_name: The name of the module that is about to be imported.
-            path: As in importlib.abc.MetaPathFinder; not used.
-            target: As in importlib.abc.MetaPathFinder; not used.
+            path: The path of the package that has the module; not used.
+            target: The module that is being reloaded; not used.
         """
         if module_name != _WATCHED:
             return None

@@ -28,7 +28,7 @@ LIMITS = {"splits": (1, 1024), "order": grid.ORDERS, "ring_below": (0, 1 << 20)}
 class _Layout(NamedTuple):
     """Dimensions of a group, and what runs in them."""
 
-    levels: grid.Levels  # dimensions, the innermost first
+    levels: grid.Levels  # places of the members in the dimensions
     kind: str  # kind of the phases (workload.collectives.grid.phases.ordered_kind)
     orders: list[tuple[int, ...]]  # order of the dimensions of each split
     algorithms: str  # algorithms of the dimensions (grid.phases.chosen)
