@@ -37,8 +37,11 @@ class Columns:
     def __init__(self, path: str | os.PathLike[str], *, keep_others: bool = False) -> None:
         self._path = path
         self._keep_others = keep_others
+        # Row in `other_attributes` of each node
         self._other: list[int] = []
+        # Lists of attributes that no column takes, each with its row
         self._other_row: dict[tuple[bytes, ...], int] = {(): 0}
+        # An array grows like a list, with eight bytes per value
         self._ids = array.array("Q")
         self._names: list[bytes] = []
         self._types = array.array("q")
@@ -46,12 +49,15 @@ class Columns:
         self._durations = array.array("Q")
         self._parent_ids = {kind: array.array("Q") for kind in ("data", "control")}
         self._parent_counts = {kind: array.array("q") for kind in ("data", "control")}
+        # Each distinct group, list of split sizes and list of operators has a row; row 0 is the default
         self._group_row = {attributes.ALL_NPUS: 0}
         self._split_row: dict[tuple[int, ...], int] = {(): 0}
         self._operator_row = {"": 0}
         self._metadata_groups: Groups = {}
         names = (*attributes.INTEGERS, "pg_name", "involved_dim", *_SPLITS, "operators")
+        # Most nodes lack most attributes: rows and values of those that have one
         self._cells: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in names}
+        # The cell of each attribute by its bytes, because traces repeat attributes
         self._decoded: dict[bytes, _Cell | None] = {}
         self._cached_bytes = 0
 
@@ -73,8 +79,6 @@ class Columns:
 
     def table(self, version: str, *, strict: bool, with_control: bool = True) -> TraceTable:
         """Check everything but cycles, and return the table, with or without control dependencies.
-
-        `version` is the file's schema version. If `strict`, a dependency on a missing node raises TraceError.
 
         Args:
             version: The version of the schema.

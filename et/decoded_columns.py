@@ -36,6 +36,7 @@ class DecodedColumns(Columns):
     def __init__(self, path: Any, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a path, a module
         super().__init__(path, keep_others=keep_others)
         self._kernel = kernel
+        # Decoded rows, rows of the arrays, and rows that the kernel may fill
         self._count = self._room = self.ready_rows = 0
         self._arrays = {name: np.empty(0, _dtype(name)) for name in (*_FIELDS, *SLOTS)}
         self._lists = {name: np.empty(0, dtype) for name, dtype in _LISTS.items()}
@@ -66,6 +67,7 @@ class DecodedColumns(Columns):
         """
         if self._count >= self._room:
             self._grow(max(_ROWS_AT_ONCE, int(max(_GROWTH, expected_growth) * self._count)))
+        # Rows get their absent values in portions, ahead of the kernel
         if self._count >= self.ready_rows:
             begin, self.ready_rows = self._count, min(self._room, self._count + _ROWS_AT_ONCE)
             for name in SLOTS:
@@ -83,6 +85,7 @@ class DecodedColumns(Columns):
 
     def _grow(self, min_rows: int) -> None:
         """Move all columns to one larger array, in large pages of the system, with at least `min_rows` rows each."""
+        # Each array takes whole cache lines
         room = -(-min_rows // _LINE_BYTES) * _LINE_BYTES
         widths = {name: array.itemsize for name, array in self._arrays.items()}
         if not self._keep_others:
@@ -126,6 +129,7 @@ class DecodedColumns(Columns):
             return None, ((),)
         lengths = self._taken("other")
         has_others = lengths > 0
+        # List 0 is empty; nodes with other attributes have a list each
         offsets = np.concatenate([np.zeros(2, np.int64), np.cumsum(lengths[has_others])])
         fields = self._items("other")
         for array in (offsets, fields):
@@ -144,6 +148,7 @@ class DecodedColumns(Columns):
         for array in (blob, offsets):
             array.setflags(write=False)
         names = NameTable(blob, offsets)
+        # ASCII is UTF-8; other names are decoded once, to find wrong ones
         if len(blob) and blob.max() > _LAST_ASCII:
             for _ in names:
                 pass
@@ -165,6 +170,7 @@ class DecodedColumns(Columns):
             return super()._resolved(ids, parents, strict=strict)
         parent_ids, counts = named[0]
         dep_ptr, dep = np.empty(len(ids) + 1, np.int64), np.empty(len(parent_ids) + SLACK_BYTES, np.int32)
+        # The kernel takes signed numbers
         signed = (array.view(np.int64) for array in (ids, parent_ids))
         if not self._kernel.link_in_order(*signed, counts, dep_ptr, dep.ctypes.data):
             return super()._resolved(ids, parents, strict=strict)

@@ -38,9 +38,11 @@ def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
     refuse_others(path, data)
     while data:
         at, frame_bytes = 0, 0
+        # A length at the end of a block may be incomplete
         while at < len(data) and (following is None or at + MAX_LENGTH_BYTES <= len(data)):
             length, body = read_length(path, data, at, before)
             frame_bytes = body + length - at
+            # The rest of the message is in later blocks
             if at + frame_bytes > len(data):
                 break
             yield before + at, data[body : body + length]
@@ -52,6 +54,7 @@ def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
                     f"expected at most the {len(data) - body} that follow"
                 )
             return
+        # Join blocks until the message is complete, once, so that long messages take linear time
         parts, available = [data[at:], following], len(data) - at + len(following)
         while available < frame_bytes and (block := next(blocks, None)):
             parts.append(block)
@@ -96,6 +99,7 @@ def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, 
         before: The number of the file's bytes before `data`, for errors.
     """
     length = 0
+    # A varint: seven bits per byte, the lowest first; the eighth bit marks further bytes
     for i, byte in enumerate(data[start : start + MAX_LENGTH_BYTES]):
         length |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
@@ -190,4 +194,5 @@ def _compressed(file: IO[bytes], path: pathlib.Path) -> contextlib.AbstractConte
     """Return a file open for writing, or a gzip stream into it if the name of `path` ends in .gz."""
     if path.suffix != ".gz":
         return contextlib.nullcontext(file)
+    # Without name and time, equal traces give equal files
     return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)

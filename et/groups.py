@@ -48,6 +48,7 @@ def groups_of_metadata_node(node: Message) -> Groups:
         node: The METADATA node, a RawNode.
     """
     attributes = {a.name: a for a in map(AttributeProto.FromString, node.attr)}
+    # Chakra's form; otherwise PyTorch's
     if "pg_name" in attributes and "ranks" in attributes:
         groups = {group_name(attributes["pg_name"]): integer_list(attributes["ranks"])}
     else:
@@ -58,6 +59,7 @@ def groups_of_metadata_node(node: Message) -> Groups:
 def _process_groups(values: str) -> Groups:
     """Return the groups in the inputs of a node; empty if they are no such JSON (PyTorch truncates long strings)."""
     try:
+        # The JSON is within brackets and quotes
         items = json.loads(values[values.find("[{") : values.rfind("}]") + 2])
     except ValueError:
         return {}

@@ -84,6 +84,7 @@ def other_numbers(table: TraceTable, name: str, rows: NDArray[np.integer]) -> di
     # Nodes share lists of attributes: decode each distinct list once
     for i in np.unique(table.other[rows]).tolist():
         for message in table.other_attributes[i]:
+            # Search the bytes first: most attributes have another name, and decoding is slow
             if name.encode() in message:
                 attribute = AttributeProto.FromString(message)
                 if attribute.name == name and attribute.WhichOneof("value") in {"int64_val", "uint64_val"}:

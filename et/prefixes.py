@@ -27,6 +27,7 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
         path: The prefix of the files' names, or a folder that holds the traces of one prefix.
     """
     given = Path(path)
+    # First as a prefix, then as a folder
     of_prefix = _by_prefix(file for file in _listed(given.parent) if prefix_of(file) == given.name)
     folder = given.parent if of_prefix else given
     of_prefix = of_prefix or _by_prefix(_listed(folder))

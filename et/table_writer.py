@@ -56,6 +56,7 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
     for begin in range(0, len(table), _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, len(table))
         rows = slice(begin, end)
+        # Encode the parents of all rows at once, then cut them at the rows
         ptr = table.dep_ptr[begin : end + 1]
         ids = _varints(table.node_id[table.dep[ptr[0] : ptr[-1]]])
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids.sizes)])
@@ -73,6 +74,7 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
                 others.of(other_row[rows]),
             ]
         )
+        # Each node behind its length
         yield _interleaved([_varints(body.sizes.astype(np.uint64)), body]).data.tobytes()
 
 
@@ -117,6 +119,7 @@ def _attribute_lists(table: TraceTable) -> tuple[list[list[bytes]], Int64]:
             value = np.unique(column, return_inverse=True)[1].astype(np.int64)
             # Each column refines the numbers of distinct rows; unique keeps them small
             key = np.unique(key * (int(value.max()) + 1) + value, return_inverse=True)[1].astype(np.int64)
+    # A row with each distinct list
     first = np.unique(key, return_index=True)[1]
     known: dict[tuple[str, int], bytes | None] = {}
     lists = []

@@ -115,6 +115,7 @@ def deadlocks(sources: Sources, waits: Sequence[Waits], max_edges: int) -> list[
     component = _on_cycles(_graph_of_traces(sources, waits))
     if np.all(component == _NONE):
         return []
+    # A cycle of NPUs is one of traces, too: only its nodes need a copy per NPU
     second = _NpuGraph(sources, waits, component)
     if second.size > max_edges:
         return None
@@ -141,6 +142,7 @@ def _graph_of_traces(sources: Sources, waits: Sequence[Waits]) -> _Graph:
         out[own.row] = nodes + own_hub
         before += [out[own.parent], begin + own.row]
         after += [begin + own.child, nodes + own_hub]
+    # Users of a trace repeat the same pairs of traces
     talks = {(trace, peer, other, back) for _, trace, peer, other, back in _talks(sources, waits)}
     for trace, peer, other, back in sorted(talks):
         sent, received = _pairs(waits, trace, peer, other, back)
@@ -155,6 +157,7 @@ def _hubs_of_traces(waits: Sequence[Waits]) -> list[Int64]:
     rows = _joined([np.full(numbers.size, trace) for trace, numbers in enumerate(communicators)])
     groups = _joined([np.repeat(np.arange(len(numbers)), numbers.shape[1]) for numbers in communicators])
     numbers = _joined([numbers.ravel() for numbers in communicators])
+    # A trace and its group as one number
     width = int(groups.max(initial=0)) + 1
     of_trace, place = np.unique(rows * width + groups, return_inverse=True)
     known = numbers != UNKNOWN
@@ -180,6 +183,7 @@ def _talks(sources: Sources, waits: Sequence[Waits]) -> Iterator[tuple[tuple[int
         messages = own.messages
         for peer in np.unique(messages.peer[messages.is_send & (messages.peer >= 0)]).tolist():
             for npu in sources.users[trace].tolist():
+                # Peers in a trace are those of its example NPU; each user shifts them
                 target = peer + int(shift_of[npu])
                 if 0 <= target < sources.npus and trace_of[target] != _NONE:
                     yield (npu, target), trace, peer, int(trace_of[target]), npu - int(shift_of[target])
@@ -222,11 +226,13 @@ class _NpuGraph:
         nodes = int(self._first[-1])
         before, after, keys, places = [], [], [], []
         for trace, trace_waits in enumerate(self._waits):
+            # The collective of each node
             which = np.full(trace_waits.nodes, _NONE)
             which[trace_waits.row] = np.arange(len(trace_waits.row))
             parent, child = trace_waits.parent[self._deps[trace]], trace_waits.child[self._deps[trace]]
             for user in range(len(self._sources.users[trace])):
                 is_coll = which[parent] != _NONE
+                # The vertices of collectives are known only when all keys are: they are filled in below
                 before.append(np.where(is_coll, _NONE, self._vertex(trace, user, parent)))
                 after.append(self._vertex(trace, user, child))
                 keys.append(self._key(trace_waits, user, which[parent[is_coll]]))
@@ -236,6 +242,7 @@ class _NpuGraph:
                 after.append(np.full(len(member), _NONE))
                 keys.append(self._key(trace_waits, user, member))
                 places.append((len(before) - 1, np.arange(len(member)), False))
+        # Equal keys of different NPUs are one collective, which has one vertex
         hubs, place = np.unique(_joined(keys), return_inverse=True)
         at = 0
         for number, rows, is_before in places:
@@ -255,6 +262,7 @@ class _NpuGraph:
     def _vertex(self, trace: int, user: int, rows: Int64) -> Int64:
         """Return the vertices of a user's rows; -1 for rows on no cycle."""
         own = self._rows[trace]
+        # Only rows on cycles of traces have vertices, in ascending order
         place = np.searchsorted(own, rows).clip(max=max(len(own) - 1, 0))
         there = own[place] == rows if len(own) else np.zeros(len(rows), bool)
         return np.where(there, self._first[trace] + user * len(own) + place, _NONE)
@@ -280,6 +288,7 @@ class _NpuGraph:
                 continue
             waiting = self._place(cycle_vertices[at - 1])
             member = self._place(cycle_vertices[(at + 1) % len(cycle_vertices)])
+            # The cycle enters a collective at one member and leaves it at another: both belong to the text
             own = self._parent_in(waiting, member)
             if own != member:
                 found.append(own)
@@ -318,6 +327,7 @@ def _matrix(graph: _Graph, keep: Mask | slice = slice(None)) -> csr_matrix:
 def _on_cycles(graph: _Graph) -> Int64:
     """Return int64[vertices], the number of each vertex's set of mutually waiting vertices, -1 = on no cycle."""
     label = connected_components(_matrix(graph), directed=True, connection="strong")[1].astype(np.int64)
+    # A component of one vertex is no cycle, unless the vertex waits for itself
     alone = np.bincount(label, minlength=1)[label] == 1
     itself = np.zeros(graph.vertices, bool)
     itself[graph.before[graph.before == graph.after]] = True
@@ -330,6 +340,7 @@ def _cycle(graph: _Graph, set_of_vertex: Int64, start: int) -> list[int]:
         set_of_vertex[graph.after] == set_of_vertex[start]
     )
     order, waiting = breadth_first_order(_matrix(graph, inside), start, directed=True, return_predecessors=True)
+    # The vertices that wait for `start`: the nearest one closes the shortest cycle
     last_ones = graph.after[inside & (graph.before == start)]
     place = np.full(graph.vertices, len(order))
     place[order] = np.arange(len(order))

@@ -72,6 +72,7 @@ class TraceCheck(Check):
             at = np.flatnonzero((colls.group == group) & (colls.dims == WHOLE))
             row = colls.row[at]
             counts = np.isin(colls.kind[at], _ALL_WAIT_FOR_ALL) & (table.duration_micros[row] > 0)
+            # Values that change neither the last begin nor the first end
             begin = np.where(counts, table.start_time_micros[row], -1)
             end = np.where(counts, table.start_time_micros[row] + table.duration_micros[row], np.iinfo(np.int64).max)
             numbers = self.context.communicators.of(table, group, users)
@@ -83,6 +84,7 @@ class TraceCheck(Check):
         last = np.stack([begin_micros, np.full(len(begin_micros), npu)])
         first = np.stack([end_micros, np.full(len(end_micros), npu)])
         if group_number in self._last_begin:
+            # Members may have unequal numbers of collectives, which another check reports
             n = min(len(begin_micros), self._last_begin[group_number].shape[1])
             old_last, old_first = self._last_begin[group_number][:, :n], self._first_end[group_number][:, :n]
             last = np.where(last[0, :n] > old_last[0], last[:, :n], old_last)
@@ -136,6 +138,7 @@ class TraceCheck(Check):
         rows = rows[np.lexsort(rows[:, 4::-1].T)]
         is_pair = np.all(rows[1:, :4] == rows[:-1, :4], axis=1) & (rows[1:, 4] == 1) & (rows[:-1, 4] == 0)
         receive, send = rows[:-1][is_pair], rows[1:][is_pair]
+        # Begin of the send, and end of the receive
         early = send[:, 5] - receive[:, 6]
         wrong = np.flatnonzero(early > _RESOLUTION_MICROS)
         examples = tuple(

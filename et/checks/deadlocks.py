@@ -34,6 +34,7 @@ class TraceCheck(Check):
             return ()
         self._edges += len(checked.table) + len(checked.table.dep)
         if self._edges > _MAX_EDGES:
+            # Too large to search: a part of the traces would show no cycle through the others
             self._waits.clear()
         else:
             users = self.sources.users[checked.trace]
@@ -45,6 +46,7 @@ class TraceCheck(Check):
         found = None
         if self._edges <= _MAX_EDGES:
             users = enumerate(self.sources.users)
+            # A trace that cannot be read waits for nothing, as far as is known
             waits = [self._waits.get(trace) or unknown_waits(own) for trace, own in users]
             found = deadlocks(self.sources, waits, _MAX_EDGES)
         if found is None:
@@ -78,4 +80,5 @@ class TraceCheck(Check):
 
     def _peer(self, checked: CheckedTrace, place: WaitingNode, written: int) -> int:
         users, shifts = self.sources.users[checked.trace], self.sources.shifts(checked.trace)
+        # Peers in a trace are those of its example NPU
         return written + int(shifts[users == place.npu][0])

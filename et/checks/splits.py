@@ -50,6 +50,7 @@ class TraceCheck(Check):
             splits = _SplitSizes(checked, row)
             text = splits.complaint()
             of_users = numbers[int(colls.group[at])]
+            # The sizes of the users' groups: a list of split sizes can fit only one
             counts = {len(self.context.communicators.members[n]) for n in set(of_users.tolist()) - {UNKNOWN}}
             if text:
                 yield self._finding("split sizes do not divide comm_size into whole bytes", checked, row, text)
@@ -76,8 +77,10 @@ class TraceCheck(Check):
             members = self.context.communicators.members[number]
             me = np.full(len(members), npu)
             if not splits.has_outward:
+                # Without out_split_size, a member does not say how much it expects
                 self._incomparable.add(key)
                 continue
+            # Modulo 2^64, the sum over all members is 0 if each receives what the others send
             sends = mixed(me, members, splits.sent_bytes).sum(dtype=np.uint64)
             takes = mixed(members, me, splits.taken_bytes).sum(dtype=np.uint64)
             self._excess[key] = self._excess.get(key, 0) + int(sends) - int(takes)

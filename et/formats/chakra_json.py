@@ -184,6 +184,7 @@ def _messages(path: Path) -> Iterator[Message]:
         except (json_format.ParseError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, TraceError):
                 raise
+            # Messages of protobuf have several lines
             text = " ".join(str(error).split())[:200]
             raise TraceError(f"{place}: {text}, expected a Chakra {'node' if number else 'GlobalMetadata'}") from error
         yield node
@@ -195,6 +196,7 @@ def _objects(path: Path) -> Iterator[object]:
     decoder = json.JSONDecoder()
     at = _skip_space(text, 0)
     in_list = text.startswith("[", at)
+    # Behind the bracket of a list
     at += in_list
     while True:
         at = _skip_space(text, at)

@@ -47,6 +47,7 @@ class GoalFile:
             raise TraceError(f"{path}: no num_ranks from 1 to {MAX_NPUS}, expected it first")
         self.ranks = int(head[1])
         self._places: dict[int, tuple[int, int]] = {}  # of each rank's text, from its bracket to the next rank
+        # One pass finds the ranks; their text is parsed only on demand
         found = [(int(match[1]), *match.span()) for match in _RANK.finditer(self._content)]
         ends = [*(start for _, start, _ in found[1:]), len(self._content)]
         for (rank, _, begin), end in zip(found, ends, strict=False):
@@ -95,6 +96,7 @@ def _operation(source: str, rank: int, num_ranks: int, statement: str) -> GoalOp
     if found is None:
         raise TraceError(f"{source}: found {statement[:60]!r}, expected {_EXPECTED}")
     what = found["what"]
+    # "send ... from" would match the pattern, too
     if (found["way"] or "") != {"calc": "", "send": "to", "recv": "from"}[what]:
         raise TraceError(f"{source}: found {statement[:60]!r}, expected send ... to, recv ... from, or calc")
     words = found["rest"].split()

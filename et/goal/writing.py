@@ -41,6 +41,7 @@ class RankWriter:
         table = self._table
         order = topological_order(table)
         is_collective = (table.type[order] == NodeType.COMM_COLL_NODE) & (table.comm_type[order] >= 0)
+        # Members of a group issue its collectives in the same order, so that equal numbers meet
         seq = dict(zip(order.tolist(), occurrence(table.group[order], is_collective).tolist(), strict=True))
         ptr, dep = table.dep_ptr, table.dep
         yield f"rank {self._rank} {{\n"
@@ -78,6 +79,7 @@ class RankWriter:
         if table.duration_micros[row] or table.type[row] == NodeType.METADATA_NODE:
             return int(table.duration_micros[row]) * 1000
         num_ops, size = int(table.num_ops[row]), int(table.tensor_size[row])
+        # Work without a duration takes time only at a known rate
         if (num_ops > 0 and not self._tflops) or (num_ops <= 0 < size and not self._memory_gbps):
             option = "tflops" if num_ops > 0 else "memory_gbps"
             raise self._error(row, f"no duration, expected one, or --to goal:{option}=N")
@@ -96,6 +98,7 @@ class RankWriter:
         if size < 0 and kind != CollectiveCommType.BARRIER:
             raise self._error(row, "no comm_size, expected one")
         splits = self._splits(row, len(members)) if kind == CollectiveCommType.ALL_TO_ALL else None
+        # The same for all members, and likely another one for each collective
         tag = _FIRST_TAG + zlib.crc32(f"{name} {members} {collective_index}".encode()) % (TAGS - _FIRST_TAG)
         before, labels = parents, list(parents)
         for k, round_ in enumerate(rounds(kind, members.index(self._rank), len(members), max(size, 0), splits)):
@@ -108,6 +111,7 @@ class RankWriter:
                     yield from (f"{label} requires {parent}\n" for parent in before)
                     labels.append(label)
                     received += [label] * (way == "recv")
+            # A round without a receive does not delay the next one's sends
             before = received or before
         yield f"l{row}: calc 0\n"
         yield from (f"l{row} requires {label}\n" for label in labels)

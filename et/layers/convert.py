@@ -109,6 +109,7 @@ def stage_tables(
         ranks: The numbering of the NPUs, which has the stages of the pipeline.
     """
     stages = ranks.stages
+    # The first and the last stage lack a neighbour; all stages between them are alike
     distinct = sorted({0, min(1, len(stages) - 1), len(stages) - 1}) if file.numbers.get("pp_comm") else [0]
     tables = [table_of_layers(file, dialect, passes, ranks.members, stages[number]) for number in distinct]
     return tables, [max(i for i, first in enumerate(distinct) if first <= stage.number) for stage in stages]

@@ -149,6 +149,7 @@ class _Steps:
             for i in slot.layers:
                 self._forward_layer("forward", i)
             self._send(slot, backward=False)
+        # Inference has no backward pass
         for slot in reversed(self._slots) if policy != "DISTRIBUTED_INFERENCE" else ():
             self._receive(slot, backward=True)
             for i in reversed(slot.layers):
@@ -167,6 +168,7 @@ class _Steps:
                 self._forward_layer("forward-again", layer)
         phase = layers[i].input_gradient
         self._compute("backward", i, phase)
+        # The collective of the input gradients, which layer 0 has only in transformers
         mine = None
         if phase.kind is not None and (blocking or i > 0):
             mine = self._collective("backward", i, phase, blocking=blocking)
@@ -177,6 +179,7 @@ class _Steps:
 
     def _receive(self, slot: Slot, *, backward: bool) -> None:
         """Let a slot wait for its micro-batch from the neighbouring stage, if it has one."""
+        # The stage before, seen in the direction of the pass
         source = self._stage.next_of(slot.chunk, self._chunks, backward=not backward)
         if slot.micro_batch >= 0 and source and self._message_bytes:
             name, tag = self._message("recv", slot, slot.chunk, backward=backward)
@@ -193,6 +196,7 @@ class _Steps:
         """Return name and tag of the message of a slot's micro-batch to a chunk of the receiver."""
         phase = "backward" if backward else "forward"
         name = f"{self._step}/{phase}/microbatch{slot.micro_batch}-chunk{chunk}/{what}"
+        # One tag per micro-batch, chunk and direction
         return name, 2 * (slot.micro_batch * self._chunks + chunk) + backward
 
     def _compute(self, name: str, i: int, phase: LayerPass) -> None:

@@ -75,6 +75,7 @@ def _device_events(
             events.append(_complete("(launch)", "cuda_runtime", caller["tid"], at, 0, args))
         stream = node.get("stream")
         begin = max(node["ts"], free_at.get(stream, node["ts"]))
+        # A stream executes one operation at a time
         free_at[stream] = begin + node["inclusive_dur"]
         args = {"correlation": correlation, "stream": stream if isinstance(stream, int) else 0}
         events.append(_complete(node["name"], node["cat"], args["stream"], begin, node["inclusive_dur"], args))

@@ -141,6 +141,7 @@ class _Builder:
         begin_ns, end_ns = self._begin_ns, self._end_ns
         awaited, copies = streams.AwaitedOps(work, kineto.waits), streams.waited_copies(work)
         launching = {call.correlation for call in work.launches.values()}
+        # Threads that only execute calls (gloo's) are not the host's sequence
         busy = {op.thread for i, op in enumerate(kineto.ops) if i not in self._step.comms.carriers}
         spans: list[HostSpan] = []
         entries = [(op.start_ns, 0, -op.end_ns, i) for i, op in enumerate(kineto.ops)]
@@ -192,6 +193,7 @@ class _Builder:
                 node.after.append(self._ends[-1][1])
             if waits:
                 node.after.extend(number for number, _ in waits)
+                # A waiting node keeps only the time after what it awaits
                 over = (max(over_ns for _, over_ns in waits) - self._begin_ns) // 1000
                 node.micros = min(node.micros, max(until - over, 0))
             if piece.is_first and piece.owner != NO_OWNER:
@@ -298,6 +300,7 @@ class _Builder:
         call = self._step.work.launches.get(number)
         launch = self._node_of_launch.get(call.correlation) if call is not None else None
         at_ns = self._step.work.ops[number].start_ns
+        # Without a launch in the trace, it comes after what the host did before
         found = [launch] if launch is not None else self._last_host_before(at_ns)
         return found + [node for other in self._step.order.after[number] for node, _ in self._nodes_and_end(other)]
 

@@ -52,6 +52,7 @@ def _rank(conversion: Conversion, rank: int) -> dict[str, Any]:
     }
     if not isinstance(step, RankNodes):
         return report
+    # Copies and memsets are device operations, too
     kernels = [number for number, op in enumerate(step.work.ops) if not op.name.startswith(("Memcpy", "Memset"))]
     span_ns = step.links.span_ns(step.kineto) if files.host is not None and step.links.host else None
     unlinked = {number: _why(step, number, files.host is not None, span_ns) for number in range(len(step.work.ops))}
@@ -157,6 +158,7 @@ def _file_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
 
 def _link_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
     """Yield sentences about links between operators and lost calls; `timed` are the reports on ranks with times."""
+    # Not the same as no host trace, which has its own note
     failed = [r["rank"] for r in timed if r["host_trace"] is not None and r["linked_by"] == NOT_AT_ALL]
     if failed:
         yield f"{_ranks(failed)}: the host trace fits no part of the Kineto trace and is not used"

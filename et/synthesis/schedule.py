@@ -113,6 +113,7 @@ class Schedule:
         kinds: list[list[Pass]] = [[] for _ in range(num_roles)]
         before: list[Operation | None] = [None] * num_roles
         shares = _shares(Counter({kind: len(own) for kind, own in passes.items()}))
+        # Streams with the same roles and channels, those with the most similar shares of passes first
         by_distance = sorted(
             (sum(abs(shares[key] - each.shares[key]) for key in {*shares, *each.shares}), number)
             for number, each in enumerate(self._streams)
@@ -132,11 +133,13 @@ class Schedule:
         plan: Plan = [[] for _ in range(num_roles)]
         for role, own in enumerate(kinds):
             for kind in own:
+                # Lists of bools compare like numbers: the first field that differs decides
                 similar = max(passes, key=lambda other: [a == b for a, b in zip(other, kind, strict=True)])
                 contents = passes[similar]
                 plan[role].append(PlannedPass(kind, contents[so_far[kind] * len(contents) // totals[kind]]))
                 so_far[kind] += 1
         planned = sum(each.events for own in plan for each in own)
+        # Each message has two events, a send and a receive, outside the passes
         stretch = (num_events - 2 * sum(message_counts.values())) / max(planned, 1)
         return [[each._replace(parts=stretched(each.parts, stretch)) for each in own] for own in plan]
 
@@ -242,6 +245,7 @@ class _RoleMessages:
         self._in_flight[(self.role, other) if is_send else (other, self.role)] += 1 if is_send else -1
         self.remaining[operation] -= 1
         self._done[operation] += 1
+        # Distance and direction as one number
         self._before = (*self._before, 2 * operation.roles_away + is_send)[-_REACH:]
         self._ahead[operation.roles_away] += 1 if is_send else -1
 

@@ -111,6 +111,7 @@ class _Walk:
         for role, waits in enumerate(self._waits):
             self._ready[role] = [row for row, parents in enumerate(waits) if parents == 0]
         role = idle = 0
+        # Stop when no role has had a ready node in a whole round
         while idle < roles:
             idle = 0 if self._ready[role] else idle + 1
             while self._ready[role]:
@@ -181,6 +182,7 @@ class _Walk:
                 slot = self._named.slots[role, table.group_names[table.group[row]]]
                 operations.append(Operation(COLLECTIVE, comm_type=int(table.comm_type[row]), slot=slot))
             elif node_type in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
+                # Distances repeat among roles, as all stages but the last send to the next one
                 distance = signed_distance(len(self._tables), self._peer(role, row) - role)
                 operations.append(Operation(_KIND_OF_TYPE[NodeType(node_type)], distance))
             else:
@@ -246,6 +248,7 @@ def traces_of(stream: Stream) -> list[TraceTable]:
     for role, events in enumerate(stream.roles):
         for operation, value, _ in events:
             if operation.kind == SEND:
+                # A receive takes the size of the send that it meets
                 sent[role, (role + operation.roles_away) % layout.roles].append(value)
     tables = []
     for role, events in enumerate(stream.roles):
@@ -255,6 +258,7 @@ def traces_of(stream: Stream) -> list[TraceTable]:
             other = (role + operation.roles_away) % layout.roles
             size = sent[other, role].popleft() if operation.kind == RECEIVE else value
             after = [places[kind][-1 - back] for kind, back in parents if back < len(places[kind])]
+            # None of the parents has happened so far: keep the order by the node before
             if parents and not after:
                 after = [len(block) - 1] if len(block) else []
             places[operation].append(len(block))

@@ -163,6 +163,7 @@ def _distance(
         own = sorted(value for event, value in pairs if event.operation == operation)
         if len(own) != len(targets):
             continue
+        # Only ratios count: other sizes or faster devices shift all logarithms alike
         shift = (sum(own) - sum(value for value, _ in targets)) / len(own)
         octaves += sum(abs(value - other + shift) for (value, _), other in zip(targets, own, strict=True))
     mismatches = sum(own_property != other for own_property, other in zip(template.place, place, strict=True))
@@ -177,6 +178,7 @@ def _filled(bag: Bag, template: _Template, class_means: ClassTable) -> list[Plac
     placed: list[tuple[int, int, PlacedEvent]] = []
     for operation, values in _sorted_values(bag, class_means).items():
         own, count = at_of[operation], len(values)
+        # If the counts differ, events share places or leave some free
         places = [own[i * len(own) // count] for i in range(count)] if own else [len(template.events)] * count
         by_value = sorted(range(count), key=lambda i: template.values[places[i]] if own else 0.0)
         for i, (_, number) in zip(by_value, values, strict=True):

@@ -55,6 +55,7 @@ def drawn(picture: Picture, form: str) -> Iterator[str]:
 def _curve(parent: tuple[int, int], child: tuple[int, int]) -> str:
     """Return the path in SVG from below the middle of the parent's box to above that of the child's."""
     x, y, to_x, to_y = parent[0] + _WIDTH // 2, parent[1] + _HEIGHT, child[0] + _WIDTH // 2, child[1]
+    # The longer an arrow, the wider its bend
     bend = max(_DOWN // 2, (to_y - y) // 3)
     return f"M{x} {y} C{x} {y + bend} {to_x} {to_y - bend} {to_x} {to_y}"
 
@@ -69,6 +70,7 @@ def places(picture: Picture) -> list[tuple[int, int]]:
     widest = max(len(layer) for layer in layers)
     found = [(0, 0)] * len(picture.nodes)
     for depth, layer in enumerate(layers):
+        # Layers are centred
         left = _MARGIN + (widest - len(layer)) * (_WIDTH + _ACROSS) // 2
         for i, node in enumerate(layer):
             found[node] = (left + i * (_WIDTH + _ACROSS), _MARGIN + depth * (_HEIGHT + _DOWN))
