@@ -33,11 +33,11 @@ class TraceCheck(Check):
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._last_begin: dict[int, Int64] = {}
-        self._first_end: dict[int, Int64] = {}
-        self._messages: list[Int64] = []
-        self._timed = 0
-        self._untimed = 0
+        self._last_begin: dict[int, Int64] = {}  # int64[2, collectives] by group: time, and NPU
+        self._first_end: dict[int, Int64] = {}  # the same
+        self._messages: list[Int64] = []  # rows as _add_messages describes them
+        self._timed = 0  # number of traces with start times
+        self._untimed = 0  # number of traces without them
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
         """Collect the times of a trace, to compare at the end; traces without start times are skipped.

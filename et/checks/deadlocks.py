@@ -21,8 +21,8 @@ class TraceCheck(Check):
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._waits: dict[int, Waits] = {}
-        self._edges = 0
+        self._waits: dict[int, Waits] = {}  # dependencies of each trace
+        self._edges = 0  # number of nodes and dependencies so far
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
         """Store the dependencies of a trace, to search for cycles at the end.

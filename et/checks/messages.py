@@ -25,8 +25,8 @@ class TraceCheck(Check):
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._pairs: list[Int64] = []
-        self._sums: list[UInt64] = []
+        self._pairs: list[Int64] = []  # sender * NPUs + receiver of each row
+        self._sums: list[UInt64] = []  # uint64[rows, 3]: messages, bytes and hash, modulo 2^64
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
         """Add up the messages of a trace by peer and direction, and store the sums for each of its users.

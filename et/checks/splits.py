@@ -25,9 +25,9 @@ class TraceCheck(Check):
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._excess: dict[tuple[int, int], int] = {}
-        self._example: dict[tuple[int, int], Example] = {}
-        self._incomparable: set[tuple[int, int]] = set()
+        self._excess: dict[tuple[int, int], int] = {}  # hashes of sent minus expected bytes, by group and number
+        self._example: dict[tuple[int, int], Example] = {}  # the first member's node
+        self._incomparable: set[tuple[int, int]] = set()  # collectives with a member that lacks out_split_size
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
         """Return problems within a node, and collect what members send and expect.

@@ -57,9 +57,11 @@ class BinaryGoalFile:
         """
         source = f"{self.path}: rank {rank}"
         begin, end = (8 + int(place) for place in self._places[rank])
+        # A part has at least its two numbers of 4 bytes
         if not 14 + 16 * self.ranks <= begin <= end - 8 < len(self._content) - 7:
             raise TraceError(f"{source}: bytes {begin} to {end}, expected a part of the file's {len(self._content)}")
         count, roots = self._numbers("<u4", begin, 2).tolist()
+        # Roots are the operations without parents, which the table finds itself
         begin += 8 + 4 * roots
         successors_at = begin + _OPERATION.itemsize * count
         if successors_at > end:

@@ -34,6 +34,7 @@ def rounds(
     if group_size == 1:
         return []
     if kind == Kind.ALL_TO_ALL:
+        # Without split sizes, each share is as equal as whole bytes allow
         out, into = split_bytes or (
             [_share(size_bytes, group_size, j) for j in range(group_size)],
             [_share(size_bytes, group_size, member)] * group_size,

@@ -32,6 +32,7 @@ class RankWriter:
     ) -> None:
         self._table, self._rank, self._ranks, self._groups = table, rank, ranks, groups
         self._tflops, self._memory_gbps = tflops, memory_gbps
+        # Attributes of traces that were read from GOAL, by row
         self._nanos, self._cpus, self._nics = (
             other_numbers(table, key, np.arange(len(table))) for key in (NANOS, CPU, NIC)
         )

@@ -68,16 +68,16 @@ class _Steps:
     def __init__(self, file: LayerFile, dialect: Dialect, members: dict[str, int], stage: PipelineStage) -> None:
         self._file, self._dialect, self._members, self._stage = file, dialect, members, stage
         self._slots = slots_of(file, stage.stages)
-        self._message_bytes = file.numbers.get("pp_comm", 0)
-        self._chunks = 1 + max(slot.chunk for slot in self._slots)
+        self._message_bytes = file.numbers.get("pp_comm", 0)  # 0 = stages send no messages
+        self._chunks = 1 + max(slot.chunk for slot in self._slots)  # number of chunks of a stage
         self._block = Block()
-        self._dims: dict[int, int] = {}
-        self._last: list[int] = []
-        self._nanos = 0
-        self._weights: dict[int, int] = {}
-        self._inputs: dict[int, int] = {}
-        self._forward: dict[int, int] = {}
-        self._step = ""
+        self._dims: dict[int, int] = {}  # dimensions of each collective that does not use all, as bits
+        self._last: list[int] = []  # rows that the next node of the chain waits for
+        self._nanos = 0  # computation time that is left over from whole microseconds
+        self._weights: dict[int, int] = {}  # row that ends the update of each layer, until the forward pass awaits it
+        self._inputs: dict[int, int] = {}  # collective of each layer's input gradients that is not awaited yet
+        self._forward: dict[int, int] = {}  # collective of each layer's forward pass that is not awaited yet
+        self._step = ""  # beginning of the names of the step's nodes
 
     def table(self, passes: int) -> TraceTable:
         """Return the trace of `passes` training steps.

@@ -141,11 +141,12 @@ class Obfuscation:
         self.groups = {name: str(number) for name, number in secret.numbered("group", vocabulary.groups, 1).items()}
         self.groups[ALL_NPUS] = ALL_NPUS
         self.first_start_micros = vocabulary.first_start_micros
-        self._ids = vocabulary.ids
+        self._ids = vocabulary.ids  # old ids, ascending
         number = secret.numbered("id", vocabulary.ids.tolist())
+        # in the order of the old ones
         self._new_ids = np.array([number[value] for value in vocabulary.ids.tolist()], np.uint64)
         self._tags = secret.numbered("tag", vocabulary.tags)
-        self._names: dict[str, bytes] = {}
+        self._names: dict[str, bytes] = {}  # pseudonyms so far: many nodes share a name
 
     def ids(self, node_id: UInt64) -> UInt64:
         """Return uint64[n], the replacements of ids: 0 .. number of ids - 1 in a secret order.

@@ -128,6 +128,7 @@ def call_of_host(op: HostOp) -> CommCall | None:
     group = rest[at - 2] if at >= 2 else ""
     named = group[0] if isinstance(group, list) and group else group
     size = _size(kind, in_bytes, out_bytes)
+    # New schemas have the number of elements; old ones need the tensors
     if not tensors_in and "in_msg_nelems" in attributes:
         width = _width(str(attributes.get("dtype", "")))
         size = _size(kind, int(attributes["in_msg_nelems"]) * width, int(attributes.get("out_msg_nelems", 0)) * width)
@@ -173,6 +174,7 @@ def call_of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
             group_size=group_size,
             peer=int(end) if end is not None else -1,
         )
+    # Annotations have the shapes and types of tensors only
     dtype = str(next(iter(args.get("Input type", ())), ""))
     return _annotated(name, _dims_bytes(args.get("Input Dims", ()), args.get("Input type", ())), 0, dtype)
 

@@ -68,6 +68,7 @@ def find(
             continue
         if found is not None and found[1] is None and "coalesced" not in op.name:
             comms.lost.append(f"{op.name}: no known collective has this name")
+        # An annotation within a record describes the same call
         above = next((n for n in kineto.enclosing(op.parent) if n in place_of), None)
         if above is not None:
             host = linked.get(number)
@@ -189,6 +190,7 @@ def _give_kernels(kineto: KinetoTrace, device_work: DeviceWork, comms: Comms, pl
                     issuer = kineto.ops[comm.issuer]
                     is_before = issuer.thread == launch.thread and issuer.start_ns <= launch.start_ns
                     grouped += [place] * (is_before and place not in taken and comm.on_host < 0)
+            # Only a coalescing operator launches one kernel for several calls
             names = [kineto.ops[n].name.lower() for n in kineto.enclosing(caller)]
             if grouped and any("coalesced" in name or "batch" in name for name in names):
                 places = grouped

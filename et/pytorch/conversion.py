@@ -156,6 +156,7 @@ def _best_step(
         kineto_of_rank[rank],
         sorted(kineto_of_rank[rank].ops[i].start_ns for i in links_of_rank[rank].host),
     )
+    # Links of each step: the host trace may cover only some steps
     linked = {
         number: bisect.bisect_left(starts, end_ns) - bisect.bisect_left(starts, begin_ns)
         for number in shared_steps
@@ -189,6 +190,7 @@ def _place(conversion: Conversion) -> None:
 def _set_clocks(conversion: Conversion) -> None:
     """Match the collectives of all ranks, find the ranks' clocks and the waiting, and put all nodes on one clock."""
     matched = _matched(conversion)
+    # Only these show clocks: their members end together
     instances = [
         {rank: placed.comm for rank, placed in by_rank.items()}
         for by_rank in matched
@@ -264,6 +266,7 @@ def _finish(conversion: Conversion) -> None:
     for rank, rank_step in conversion.steps.items():
         for placed in conversion.placed[rank]:
             _set_call(rank, placed)
+        # All ranks begin at time 0 of a run: a node delays those that began later
         late = (begin_ns[rank] - first_ns) // 1000
         if late and isinstance(rank_step, RankNodes):
             number = len(rank_step.nodes)

@@ -91,6 +91,7 @@ def add_ends(
             continue
         number = step.node_of_comm[place]
         call, own = step.nodes[number], len(step.nodes)
+        # The call's node keeps the transfer; a new node takes the rest
         call.micros = transfer_ns // 1000
         for node in step.nodes:
             if number in node.after:

@@ -176,6 +176,7 @@ def kineto_trace(document: Document) -> KinetoTrace:
     """
     data = document.data
     distributed = data.get("distributedInfo")
+    # A run of one process lacks it
     info: Mapping[str, Any] = distributed if isinstance(distributed, dict) else {}
     rank, size = (_rank(info.get(key)) for key in ("rank", "world_size"))
     trace = KinetoTrace(document.path, rank, size or 0, pid=-1)
@@ -259,6 +260,7 @@ def _order(trace: KinetoTrace) -> None:
         while call < len(trace.calls) and trace.calls[call].start_ns < op.start_ns:
             _enclose(trace, trace.calls[call], open_ops)
             call += 1
+        # The operators that are open on the thread, the innermost last
         stack = open_ops.setdefault(op.thread, [])
         while stack and trace.ops[stack[-1]].end_ns < op.end_ns:  # over, or not around it because clocks are imprecise
             stack.pop()

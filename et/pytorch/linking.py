@@ -113,6 +113,7 @@ def _link_thread(host_ops: Sequence[HostOp], kineto_numbers: Sequence[int], kine
     # A character per name: text search finds the whole sequence of calls fast
     character = {name: chr(number) for number, name in enumerate({*names_left, *names_right})}
     text, part = ("".join(character[name] for name in sequence) for sequence in (names_right, names_left))
+    # The host trace may be one of several equal steps: find all its places
     places, at = [], text.find(part) if part else -1
     while at >= 0:
         places.append(at)
@@ -123,6 +124,7 @@ def _link_thread(host_ops: Sequence[HostOp], kineto_numbers: Sequence[int], kine
         links.host.update(zip(right[begins[0] :], left, strict=False))
         return
     host_parent = {op.op_id: op.parent for op in host_ops}
+    # No place has the whole sequence: compare calls caller by caller
     kept = {op.op_id for op in left}
     tops = _forest(left, lambda op: op.op_id, lambda op: _nearest(op.parent, kept, host_parent))
     kept_right = set(right)
@@ -169,5 +171,6 @@ def _matches(items: Sequence[Hashable], others: Sequence[Hashable]) -> list[tupl
     """Return pairs of places that hold equal items, in order."""
     if items == others:
         return [(i, i) for i in range(len(items))]
+    # The longest common runs, in order
     blocks = SequenceMatcher(None, items, others, autojunk=False).get_matching_blocks()
     return [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]

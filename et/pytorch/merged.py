@@ -101,6 +101,7 @@ def _with_record_ids(nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for node in nodes:
         attributes = {"tid": 0} | _attributes(node)
+        # Links by id need one id per operator
         if not isinstance(attributes.get("rf_id"), int) or attributes["rf_id"] < 1 or attributes["rf_id"] in used:
             attributes["rf_id"], free = free, free + 1
         used.add(attributes["rf_id"])

@@ -54,6 +54,7 @@ def table(nodes: Sequence[Node], rank: int, path: str, version: str, begin_ns: i
         values = {column: getattr(node, column) for column in _COLUMNS}
         values |= {"duration_micros": max(node.micros, 0)}
         values |= {"in_split_size": node.in_split, "out_split_size": node.out_split}
+        # JSON can hold half a surrogate pair, protobuf cannot
         name = node.name.encode("utf-8", "replace").decode()
         attributes = [attribute(*fields) for fields in node.attributes]
         block.add(name, node.type, values, {"after": [row[parent] for parent in node.after], "attrs": attributes})

@@ -101,6 +101,7 @@ class Groups:
             used = self._order.setdefault((rank, members), [])
             if own_name not in used:
                 used.append(own_name)
+            # A name without meaning elsewhere: use its place in the order of use
             label = f"#{used.index(own_name)}"
         if members == self.world and label in {*_DEFAULT, "#0"}:
             return ""

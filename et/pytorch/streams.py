@@ -103,6 +103,7 @@ def _add_inferred(order: StreamOrder, work: DeviceWork, kineto: KinetoTrace, str
     times = [at_ns for at_ns, _ in waits]
     for stream, (launched, numbers) in by_stream.items():
         for place, number in enumerate(numbers):
+            # Waits between the launches of two consecutive operations of the stream
             since = launched[place - 1] if place else -1
             between = waits[bisect.bisect_right(times, since) : bisect.bisect_left(times, launched[place])]
             # The waits between two launches on the stream that may be the stream's own
@@ -192,7 +193,7 @@ class AwaitedOps:
             for wait in waits
             if wait.name in {"Stream Sync", "Event Sync", "Stream Synchronize", "Event Synchronize"}
         }
-        self._by_stream = _launched(work)
+        self._by_stream = _launched(work)  # launch times and numbers of ops
 
     def by(self, call: Call) -> list[int]:
         """Return the last device operation before a call, on the stream that the call awaits.

@@ -106,6 +106,7 @@ def master_metadata(index: Index, schema_version: str) -> Message:
         schema_version: The version of Chakra's schema of the merged traces; "" if they have different versions.
     """
     members = index.members
+    # One attribute per column, which has an entry per file
     rows = [(os.fsencode(name), *own, *numbering[:3]) for name, *own, numbering in members]
     columns = zip(*rows, strict=True) if rows else [()] * len(_COLUMNS)
     attrs = [attribute(_MASTER, "int32", VERSION)]

@@ -69,6 +69,7 @@ def _member(file: TraceFile, first_id: int) -> MasterTraceFile:
     min_id = min(mentioned, default=0)
     extent = max(mentioned, default=-1) - min_id + 1
     dense: tuple[int, ...] = ()
+    # Ids that are hashes would use up the master trace's range
     if extent > _MAX_SHIFTED_EXTENT:
         dense = tuple(sorted(mentioned))
         extent = len(dense)
@@ -86,6 +87,7 @@ def _frames(master_metadata_bytes: bytes, index: Index, files: Sequence[TraceFil
     for file, member in zip(files, index.members, strict=True):
         npu = attribute(NPU, "int32", file.npu).SerializeToString(deterministic=True)
         trace = WireTrace(file.path)
+        # The second pass must see the same file as the first
         if trace.metadata != member.metadata:
             raise TraceError(f"{file.path}: changed while it was read, expected it to stay the same")
         numbering = member.numbering
@@ -138,6 +140,7 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
         staged = file.with_name(f"{member.name}.gz") if member.gzipped else file.with_name(f"{member.name}.plain")
         write_frames(staged, _frames_of_member(path, nodes, member))
         staged.replace(file)
+    # All files are complete: nothing may be left
     extra = next(nodes, None)
     if extra is not None:
         expected = f"an id of one of {len(index.members)} files"
@@ -165,6 +168,7 @@ def _frames_of_member(
 def _restored(node: Message, member: MasterTraceFile) -> bytes:
     """Return the bytes of a node of a file from the node in the master trace."""
     ids = member.numbering.to_file([node.id])
+    # The last attribute is the NPU, or the original bytes with the NPU before
     last = _pop(node)
     if last.name == VERBATIM:
         _refuse_other(_pop(node))

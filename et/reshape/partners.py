@@ -52,6 +52,7 @@ def lanes_of(table: TraceTable) -> Int8:
     Args:
         table: The trace of one NPU.
     """
+    # A table by type, so that one look-up serves all rows
     lane_of_type = np.full(max(NodeType) + 1, NO_LANE, np.int8)
     lane_of_type[NodeType.COMP_NODE] = COMPUTE_LANE
     lane_of_type[[NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE]] = MEMORY_LANE
@@ -70,6 +71,7 @@ def _key(table: TraceTable, npu: int, row: int) -> Key | None:
     if node_type == NodeType.COMM_COLL_NODE and table.comm_type[row] >= 0:
         name = table.group_names[table.group[row]]
         return "collective", name, table.metadata_groups.get(name), int(table.involved_dim[row])
+    # A message without a tag has tag 0
     tag = max(int(table.comm_tag[row]), 0)
     if node_type == NodeType.COMM_SEND_NODE:
         return "message", npu if npu >= 0 else int(table.comm_src[row]), int(table.comm_dst[row]), tag

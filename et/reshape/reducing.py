@@ -67,6 +67,7 @@ def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = F
     keep = ~_droppable(table, order, without_host=without_host)
     result = _write(table, keep, out, fuse=True)
     before = _sequence(table, npu)
+    # Without what orders them, communications may have changed places: then remove only dependencies
     if _sequence(read_trace(out), npu) != before:
         result = _write(table, np.ones(len(table), np.bool_), out, fuse=False)._replace(reordered=True)
     return result
@@ -148,6 +149,7 @@ def _fuse(table: TraceTable, parents_of_row: Parents) -> dict[int, int]:
 def _drop_implied(table: TraceTable, parents_of_row: Parents) -> int:
     """Remove dependencies that other parents imply; return how many."""
     rows = [row for row in topological_order(table).tolist() if row in parents_of_row]
+    # Otherwise only parents of parents count
     is_exact = len(rows) ** 2 <= _MAX_BITS
     number = {row: i for i, row in enumerate(rows)}
     before: dict[int, int] = {}

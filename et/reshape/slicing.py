@@ -60,9 +60,11 @@ class _Part:
     def __init__(self, file: TraceFile, selection: Selection) -> None:
         table = read_trace(file.path, strict=False)
         self.file = file
-        self.is_chosen = selection.npus is None or file.npu in selection.npus
+        self.is_chosen = selection.npus is None or file.npu in selection.npus  # whether the file is written
+        # Rows that meet the conditions, as bool[n]
         self.selected = _selected(table, selection) if self.is_chosen else np.zeros(len(table), np.bool_)
-        self.keep = self.selected.copy()
+        self.keep = self.selected.copy()  # rows to write, which partners extend or shorten
+        # row of each communication
         self.row_of: dict[Key, int] = {key: row for row, key in communications(table, file.npu)}
         if self.is_chosen:
             self.keep |= defines_groups(table)
@@ -104,6 +106,7 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
     for number, part in enumerate(parts):
         for key in part.row_of:
             sharers.setdefault(key, []).append(number)
+    # Kept partners may have ancestors, which may have partners in turn
     while True:
         grown: set[int] = set()
         for key, numbers in sharers.items():
@@ -140,6 +143,7 @@ def _write(part: _Part, folder: Path) -> SliceResult:
     table = read_trace(part.file.path, strict=False)
     bridged = bridge(table, part.keep)
     order = [row for row in topological_order(table).tolist() if row in bridged.parents]
+    # The file is then written without holding its nodes
     in_file_order = all(a < b for a, b in itertools.pairwise(order))
     rewrite(folder / part.file.path.name, table, bridged.parents, bridged.joints, None if in_file_order else order)
     masks = bridged.joints, part.keep & ~part.selected, part.selected & ~part.keep

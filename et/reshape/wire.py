@@ -25,7 +25,7 @@ class WireTrace:
         self._messages = iter_messages(path)
         offset, self.metadata = next(self._messages)
         metadata_of(path, iter([(offset, self.metadata)]))
-        self._at = offset + len(frame(self.metadata))
+        self._at = offset + len(frame(self.metadata))  # byte at which the next message must begin
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the bytes of each node."""

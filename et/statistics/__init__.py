@@ -28,6 +28,7 @@ def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, A
     nodes = sum(len(rank.table) for rank in ranks)
     looked_at = some_of(ranks, max_nodes)
     found = communications_of(looked_at)
+    # Each distinct trace once
     tables = {id(rank.table): rank.table for rank in ranks}
     has_durations = any(bool(np.any(table.duration_micros > 0)) for table in tables.values())
     return {

@@ -104,5 +104,6 @@ def _tables(ranks: Sequence[Rank]) -> list[tuple[Rank, int]]:
     """Return the first rank of each distinct trace, and the number of ranks that share it."""
     first: dict[int, list[Any]] = {}
     for rank in ranks:
+        # Ranks that share a trace share the object
         first.setdefault(id(rank.table), [rank, 0])[1] += 1
     return [(rank, times) for rank, times in first.values()]

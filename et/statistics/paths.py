@@ -41,19 +41,20 @@ class _Walk:
     def __init__(self, ranks: Sequence[Rank], found: Communications, unit_micros: int) -> None:
         self._ranks = ranks
         sizes = [len(rank.table) for rank in ranks]
-        self.start = [[-1] * n for n in sizes]
-        self.end = [[-1] * n for n in sizes]
-        self.took = [_durations(rank, unit_micros) for rank in ranks]
-        self.before = [[_NONE] * n for n in sizes]
-        self._ready = [[0] * n for n in sizes]
-        self._waits = [np.diff(rank.table.dep_ptr).tolist() for rank in ranks]
+        self.start = [[-1] * n for n in sizes]  # earliest start of each rank's rows
+        self.end = [[-1] * n for n in sizes]  # earliest end
+        self.took = [_durations(rank, unit_micros) for rank in ranks]  # duration
+        self.before = [[_NONE] * n for n in sizes]  # the row that determines the start
+        self._ready = [[0] * n for n in sizes]  # when the parents that have ended so far allow a start
+        self._waits = [np.diff(rank.table.dep_ptr).tolist() for rank in ranks]  # number of parents that have not ended
         of_table = {id(rank.table): rank.table for rank in ranks}
         children_of_table = {key: tuple(a.tolist() for a in children(table)) for key, table in of_table.items()}
         self._children = [children_of_table[id(rank.table)] for rank in ranks]
+        # members of the communication of (rank, row)
         self._members: dict[tuple[int, int], Sequence[CommunicationMember]] = {}
-        self._absent: dict[int, int] = {}
-        self._sends: dict[int, CommunicationMember] = {}
-        self._queue: deque[tuple[int, int]] = deque()
+        self._absent: dict[int, int] = {}  # number of members that are not ready, by id of the list of members
+        self._sends: dict[int, CommunicationMember] = {}  # sends that have begun, by id of the list of members
+        self._queue: deque[tuple[int, int]] = deque()  # rows that have ended and whose children have not been visited
         for members in found.values():
             self._absent[id(members)] = len(members)
             # The rest of longer durations is waiting for other members

@@ -118,6 +118,7 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
         both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
         computes, sends, busy = (int((union[1] - union[0]).sum()) for union in (compute, network, both))
         waited = waited_micros(table)
+        # Without the converter, nodes would have begun earlier by what they waited
         span = int(end[is_timed].max() - (begin - waited)[is_timed].min()) if is_timed.any() else 0
         rows.append(
             {

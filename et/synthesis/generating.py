@@ -99,6 +99,7 @@ def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generate
     """
     generator = np.random.default_rng(seed)
     events = ordered_events(learned, request)
+    # The order is fixed; only the values are drawn again
     for _ in range(_ATTEMPTS):
         layout = request.layout
         tables = traces_of(Stream(layout, with_values(events, request, generator)))
@@ -128,6 +129,7 @@ def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[Pla
         earlier: Operation | None = None
         for kind, parts in passes:
             for number, part in enumerate(parts or ((),)):
+                # Operations of groups that the role does not have are left out
                 bag = tuple(each for each in part if each[0].slot in slots)
                 place = place_of(kind, earlier, number, max(len(parts), 1), layout.roles)
                 closing = kind.after if number >= len(parts) - 1 else None
@@ -163,6 +165,7 @@ def in_possible_order(layout: SetLayout, planned_events: Sequence[deque[PlacedEv
                 value_class = queue[0].value_class
                 for member in layout.roles_of(role, operation.slot):
                     done[member].append(planned_events[member].popleft()._replace(value_class=value_class))
+        # All roles wait for each other: change the plan of one collective's members
         if not has_advanced:
             role = next(
                 role for role, queue in enumerate(planned_events) if queue and queue[0].operation.kind == COLLECTIVE

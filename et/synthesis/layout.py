@@ -144,6 +144,7 @@ def layout_of(traces: TraceSetFields) -> NamedLayout:
             name = table.group_names[row]
             member_roles, stride, size = _product(traces, name, places, role)
             shape = _shape(len(member_roles), roles, stride, size, width)
+            # Groups of one shape differ in the order of their first use
             names = names_of_shape.setdefault(shape, [])
             if name not in names:
                 names.append(name)

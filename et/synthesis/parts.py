@@ -76,6 +76,7 @@ def stretched(parts: Parts, factor: float) -> Parts:
     target = factor * events_in(parts)
     if len(parts) >= _MANY_PARTS:
         count = max(round(factor * len(parts)), 1)
+        # Repeat or omit parts evenly
         parts = tuple(parts[number * len(parts) // count] for number in range(count))
     remaining = target / max(events_in(parts), 1)
     return parts if abs(remaining - 1) <= _TOLERANCE else tuple(_scaled(bag, remaining) for bag in parts)
@@ -103,6 +104,7 @@ def _scaled(bag: Bag, factor: float) -> Bag:
     """Return a bag with `factor` times the count of each class; the sum is the nearest integer, at least 1."""
     exact = [factor * count for _, _, count in bag]
     counts = [int(count) for count in exact]
+    # The largest remainders are rounded up
     missing = max(round(sum(exact)), 1) - sum(counts)
     for at in sorted(range(len(bag)), key=lambda at: counts[at] - exact[at])[:missing]:
         counts[at] += 1

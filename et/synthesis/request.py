@@ -54,6 +54,7 @@ def classify(stream: Stream) -> ClassifiedStream:
     class_of: dict[tuple[Operation, int], int] = {}
     for key, own in values.items():
         bins = _bins(own)
+        # Classes are numbered by first appearance, bins by size
         numbers: dict[int, int] = {}
         members: list[list[int]] = []
         for value, repeated in own.items():

@@ -92,7 +92,7 @@ class Schedule:
 
     def __init__(self, streams: Sequence[Stream]) -> None:
         self._streams = list(map(_message_order, streams))
-        self._in_all = self._count(range(len(streams)), 0)
+        self._in_all = self._count(range(len(streams)), 0)  # what followed each context in all streams
 
     def plan(
         self, num_roles: int, message_counts: Messages, passes: Mapping[Pass, Sequence[Parts]], num_events: int
@@ -193,9 +193,9 @@ class _RoleMessages:
         self.role = role
         self.remaining: Counter[Operation] = Counter()
         self._roles, self._channels, self._in_flight = roles, channels, in_flight
-        self._before: tuple[int, ...] = ()
-        self._ahead: Counter[int] = Counter()
-        self._done: Counter[Operation] = Counter()
+        self._before: tuple[int, ...] = ()  # the last messages, each as a number
+        self._ahead: Counter[int] = Counter()  # messages sent minus those received, by distance of the other role
+        self._done: Counter[Operation] = Counter()  # messages so far, by operation
 
     def open(self) -> list[Operation]:
         """Return the operations that remain, receives first."""

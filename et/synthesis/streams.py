@@ -95,12 +95,13 @@ class _Walk:
         self._named = named
         self._tables = list(traces.traces)
         self._children = [tuple(part.tolist() for part in children(table)) for table in self._tables]
-        self._waits = [np.diff(table.dep_ptr).tolist() for table in self._tables]
-        self._ready: list[list[int]] = [[] for _ in self._tables]
-        self._receive_of: dict[tuple[int, int], tuple[int, int]] = {}
-        self._collective_of: dict[tuple[int, int], tuple[object, int]] = {}
+        self._waits = [np.diff(table.dep_ptr).tolist() for table in self._tables]  # parents that have not happened
+        self._ready: list[list[int]] = [[] for _ in self._tables]  # heap of rows that can happen, for each role
+        self._receive_of: dict[tuple[int, int], tuple[int, int]] = {}  # (role, row) of the receive of each send
+        self._collective_of: dict[tuple[int, int], tuple[object, int]] = {}  # key, and number of roles, of (role, row)
+        # (role, row) that wait for other roles, by key
         self._arrived: dict[object, list[tuple[int, int]]] = defaultdict(list)
-        self._order: list[list[int]] = [[] for _ in self._tables]
+        self._order: list[list[int]] = [[] for _ in self._tables]  # rows of each role in the order that is found
         self._operations = [self._operations_of(role) for role in range(len(self._tables))]
         self._match_messages()
         self._match_collectives()

@@ -57,9 +57,9 @@ class Templates:
 
     def __init__(self, streams: Sequence[Stream], classes: Sequence[Sequence[Sequence[int]]]) -> None:
         """Learn from streams and the class of each event of each role of each stream."""
-        self._by_landmark: dict[_Signature, list[_Template]] = defaultdict(list)
-        self._otherwise: dict[_Signature, list[_Template]] = defaultdict(list)
-        self._found: dict[tuple[Bag, Place, Operation | None], _Template] = {}
+        self._by_landmark: dict[_Signature, list[_Template]] = defaultdict(list)  # parts of the passes' best divisions
+        self._otherwise: dict[_Signature, list[_Template]] = defaultdict(list)  # parts of all other divisions
+        self._found: dict[tuple[Bag, Place, Operation | None], _Template] = {}  # templates that were looked up before
         for stream, of_stream in zip(streams, classes, strict=True):
             for role, of_role in enumerate(of_stream):
                 self._learn(stream, role, of_role)
