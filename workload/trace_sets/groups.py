@@ -87,7 +87,9 @@ def resolve(
     slot_ptr, local = _by_npu(rank_traces, slots, npus)
     owner = np.repeat(np.arange(npus), np.diff(slot_ptr))
     first_uses = _first_uses(slot_ptr, local, owner, book.keys)
-    number_of = _numbers(exchange(first_uses))
+    # Groups are numbered by the first use on any rank
+    keys = dict.fromkeys(key for _, _, key in sorted(chain.from_iterable(exchange(first_uses))))
+    number_of = {key: number for number, key in enumerate(keys, 1)}
     group_of = np.array([0, *(number_of[key] for key in book.keys[1:])], np.int32)
     slot_group = group_of[local]
     sizes = np.zeros(len(number_of) + 1, np.int64)
@@ -256,12 +258,6 @@ def _digest(name: str, members: tuple[int, ...]) -> bytes:
     digest = hashlib.blake2b(np.array([len(members), *members], np.int64).tobytes(), digest_size=16)
     digest.update(name.encode(errors="surrogatepass"))
     return digest.digest()
-
-
-def _numbers(first_uses_of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
-    """Return the number of each group by key, given the first uses on each rank."""
-    keys = dict.fromkeys(key for _, _, key in sorted(chain.from_iterable(first_uses_of_ranks)))
-    return {key: number for number, key in enumerate(keys, 1)}
 
 
 def _member_numbers(

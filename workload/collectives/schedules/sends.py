@@ -92,7 +92,9 @@ def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
 
 def _member_steps(schedules: Schedules, index: int, member: int) -> _MemberSteps:
     """Return the steps of a member of schedule number `index`."""
-    rows = _rows(schedules, index, member)
+    # All members share the plan of a relative schedule
+    plan = int(schedules.plan_of[schedules.plan_of_ptr[index] + (0 if schedules.relative[index] else member)])
+    rows = range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
     lanes = slice(rows.start, rows.stop)
     first = schedules.lane_ptr[rows.start : rows.stop + 1].astype(np.int64)
     steps = schedules.steps[first[0] : first[-1]].copy()
@@ -129,12 +131,6 @@ def _member_steps(schedules: Schedules, index: int, member: int) -> _MemberSteps
             column = steps[:, Step._fields.index(field)]
             column[:] = schedules.named(entry, column)
     return _MemberSteps(rows, first - first[0], steps, part, parts)
-
-
-def _rows(schedules: Schedules, index: int, member: int) -> range:
-    """Return the lanes of a member of schedule number `index` as rows of the columns `lane_*`."""
-    plan = int(schedules.plan_of[schedules.plan_of_ptr[index] + (0 if schedules.relative[index] else member)])
-    return range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
 
 
 # Senders, receivers and sizes of a schedule's messages, counted without going through the steps of each member.
