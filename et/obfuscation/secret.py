@@ -22,10 +22,10 @@ Value = TypeVar("Value", str, int)
 
 
 def read_secret(path: str | os.PathLike[str]) -> "SecretKey":
-    """Return the key in a file, which has 16 or more bytes of any kind.
+    """Return the key in a file.
 
     Args:
-        path: A file with the key in bytes of any kind.
+        path: A file of 16 bytes or more, whose content is the key.
     """
     with inputs.refusing(path, f"a file with a key; {_HOW}", TraceError):
         key = inputs.read_bytes(path, MAX_KEY_BYTES)

@@ -155,7 +155,8 @@ def read_set(
     Args:
         folder: The folder of the set.
         npus: The number of NPUs of the fabric, those beyond the set's are idle; None = the number of the set.
-        strict: Whether dangling dependencies and cycles are errors; else they are dropped.
+        strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else they
+            are dropped.
         own: Whether this rank runs each NPU, bool[npus]: the others are ELSEWHERE, and files that no own NPU needs are
             not opened. None = it runs all.
         keep_others: Whether attributes that no column takes are kept.

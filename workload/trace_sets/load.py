@@ -35,7 +35,8 @@ def load_set(
     Args:
         path: The value of `[workload] traces`: the folder of a trace set, or a folder, prefix or file of plain traces.
         npus: The number of NPUs of the fabric.
-        strict: Whether dangling dependencies and cycles are errors; else they are dropped.
+        strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else they
+            are dropped.
         own: Whether this rank runs each NPU, bool[npus]; None = it runs all.
         exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
         keep_others: Whether attributes that no column takes are kept.
@@ -65,7 +66,8 @@ def load_traces(
     Args:
         prefix: The folder and the beginning of the files' names, or one file, which is the trace of every NPU.
         npus: The number of NPUs of the fabric.
-        strict: Whether dangling dependencies and cycles are errors; else they are dropped.
+        strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else they
+            are dropped.
         own: Whether this rank runs each NPU, bool[npus]; None = it runs all.
         exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
         keep_others: Whether attributes that no column takes are kept.

@@ -45,7 +45,7 @@ def message_trace(
         receives: The number, sender and bytes of each message that the NPU receives, int64[] each.
         sends: The number, receiver, bytes and time of each message that the NPU sends, int64[] each, sorted by time.
         in_turn: Whether a send follows the end of the send before it.
-        exact: Whether times are numbers of operations instead of microseconds.
+        exact: Whether times are numbers of operations, one per picosecond, instead of microseconds.
     """
     number, _, _, at = sends
     gaps = np.diff(at, prepend=0)
@@ -244,7 +244,7 @@ def traces_of(messages: MessageSequence, first_npu: int = 0, *, exact: bool) -> 
     Args:
         messages: The messages in each sender's order.
         first_npu: The fabric's number of NPU 0 of the messages.
-        exact: Whether gaps are numbers of operations instead of microseconds.
+        exact: Whether gaps are numbers of operations, one per picosecond, instead of microseconds.
     """
     by_src, by_dst = (np.argsort(ends, kind="stable") for ends in (messages.src, messages.dst))
     npus = np.union1d(messages.src, messages.dst)
