@@ -5,7 +5,7 @@
 what is done per packet is inline; what is done per message or trace row is not, so that each caller does not carry a
 copy of it. State is passed as records (`reader`).
 
-Numba is imported when the first kernel runs, since commands that run none start faster without it: a decorator gives
+Numba is imported when the first kernel is compiled, since commands start faster without it: a decorator gives
 an object that stands for the function, and asks `compiling.compiler` for Numba's dispatcher when Numba asks for the
 object's type. Kernels that were compiled before are loaded from the cache (`compiling.machine_code`).
 
@@ -111,7 +111,7 @@ def jit_enabled() -> bool:
 
 
 def _module(name: str) -> Any:
-    """Return a module of `compiling` that imports Numba, once something has to be compiled or loaded."""
+    """Return a module of `compiling` that imports LLVM or Numba, once something has to be loaded or compiled."""
     return importlib.import_module(f"nadi.compiling.{name}")
 
 
