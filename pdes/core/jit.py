@@ -27,7 +27,7 @@ import numpy as np
 
 from nadi.compiling import ENTRY_WORDS, kernel_cache
 from nadi.pdes.core.errors import MemoryDamageError
-from nadi.pdes.core.guards import damage_of
+from nadi.pdes.core.guards import address_of, damage_of
 from nadi.pdes.core.rows.row import Row
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -78,7 +78,7 @@ class Directory:
             array = base.view(np.ndarray)  # attribute access is faster than on a recarray
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
-            self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = array.ctypes.data, len(array)
+            self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = address_of(array), len(array)
             self._known[i] = field
         self._record = record
         if not jit_enabled():
@@ -95,7 +95,7 @@ class Directory:
         if field is None:
             return
         base: Any = field.base if isinstance(field, np.record) else field
-        found = damage_of(base)
+        found = damage_of(base, int(self._entries[ENTRY_WORDS * field_number]))
         if found:
             raise MemoryDamageError(
                 f"{self._owner}: memory of array {name} was overwritten {found}; this is a defect of the engine"
