@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from nadi.et.errors import TraceError
 from nadi.et.framing import iter_messages
@@ -75,12 +73,14 @@ class RawTrace:
         Args:
             among: The dependencies that count, bool[m].
         """
+        from scipy.sparse import csgraph, csr_matrix  # noqa: PLC0415 - a tenth of each command's start
+
         deps = self.dependencies
         use = among & ~self.dangling
         n = len(self.node_id)
         # A dependency is on a cycle if both ends are in one strongly connected component
         graph = csr_matrix((np.ones(int(use.sum()), np.int8), (deps.row[use], deps.parent[use])), shape=(n, n))
-        loop = connected_components(graph, directed=True, connection="strong")[1].astype(np.int64)
+        loop = csgraph.connected_components(graph, directed=True, connection="strong")[1].astype(np.int64)
         return use & (loop[deps.row] == loop[deps.parent]), loop
 
     def cycles(self, among: Mask, max_paths: int) -> tuple[int, list[tuple[int, str]]]:
