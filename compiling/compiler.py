@@ -48,6 +48,16 @@ class _Library(JITCodeLibrary):
         behind = set(added)
         self._linking_libraries = [other for other in self._linking_libraries if other not in behind] + added
 
+    def _optimize_final_module(self):
+        """Optimize this library, whose linked functions nobody else calls.
+
+        So LLVM sees that they never raise, and drops the code that would report an exception and calls Numba's runtime.
+        """
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                function.linkage = "internal"
+        super()._optimize_final_module()
+
 
 class _InnerLibrary(_Library):
     """Code of a function that is only linked into others, so it is never compiled to machine code by itself."""
@@ -63,10 +73,15 @@ class _InnerLibrary(_Library):
         ll_module.data_layout = self._codegen._data_layout  # noqa: SLF001 - as Numba does
 
     def finalize(self):
-        """Make all functions linkonce_odr, because several callers may link them."""
+        """Make all functions linkonce_odr, because several callers may link them.
+
+        None but those of the decorator `inline` are inlined, although LLVM would do so with one that has a single call.
+        """
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.external:
                 function.linkage = "linkonce_odr"
+                if b"alwaysinline" not in list(function.attributes):
+                    function.add_function_attribute("noinline")
         self._finalized = True
 
     def _get_module_for_linking(self):

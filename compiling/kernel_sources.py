@@ -79,7 +79,7 @@ def have_changed() -> bool:
 def source_hash() -> str:
     """Return a hash of all kernel sources, of their location (code contains file names) and of compiler settings."""
     digest = _hash_of_files(ROOT).copy()
-    for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+    for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"):
         digest.update(f"{name}={os.environ.get(name, '')}".encode())
     return digest.hexdigest()[:16]
 

@@ -1,23 +1,24 @@
 """Object code of compiled kernels: stored in the cache folder, linked by LLVM, and called as C functions.
 
 Numba compiles a kernel to an ELF object with a C function for it. A cache file consists of the name of that function, a
-line feed, and the object. Unlike in Numba's own cache, nothing is pickled. Objects call functions of Numba's runtime,
-which Numba registers with LLVM when its target context is created, so this module imports Numba.
+line feed, and the object. Unlike in Numba's own cache, nothing is pickled. Numba itself, which takes 0.15 s to import,
+is imported only for objects that call functions of its runtime, as one with `math.ldexp` does.
 """
 
 import ctypes
 import functools
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import binding as llvm
-from numba.core.registry import cpu_target
 
 from nadi.compiling.kernel_cache import CODE_SUFFIX, KernelFolder, code_name
 
 _INT64 = np.dtype(np.int64)
+_NAME_OF_NUMBA = re.compile(rb"\0_?numba_")  # in the table of an object's names, each of which ends with a zero
 
 
 def keep(folder: KernelFolder, function: Callable[..., Any], parameters: str, symbol: str, code: bytes) -> None:
@@ -45,6 +46,8 @@ def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) ->
     if content is None:
         return None
     symbol, _, code = content.partition(b"\n")
+    if _NAME_OF_NUMBA.search(code):
+        _register_runtime()
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -83,13 +86,22 @@ def _file_name(function: Callable[..., Any], parameters: str) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """Return a hash of Numba's target processor."""
-    text = " ".join(cpu_target.target_context.codegen().magic_tuple())
+    """Return a hash of this processor, for which Numba compiles."""
+    text = f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _register_runtime() -> None:
+    """Have Numba tell LLVM the addresses of its runtime's functions."""
+    from numba.core.registry import cpu_target  # noqa: PLC0415 - see above
+
+    _ = cpu_target.target_context  # is made when it is first asked for, and registers them
 
 
 @functools.cache
 def _engine() -> Any:
     """Return LLVM's linker."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)

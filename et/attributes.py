@@ -59,7 +59,11 @@ COLUMNS: dict[str, tuple[DTypeLike, int]] = {
 
 
 def integer(attribute: Message) -> int:
-    """Return the value of an attribute of INTEGERS; raise ValueError if it is no integer or out of range."""
+    """Return the value of an attribute of INTEGERS. Raises ValueError: it is no integer, or out of range.
+
+    Args:
+        attribute: The attribute, an AttributeProto.
+    """
     kind, value = _value(attribute)
     if kind in _NOT_NUMBERS or kind.endswith("_list") or (kind in _FLOATS and not value.is_integer()):
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected an integer")
@@ -71,13 +75,21 @@ def integer(attribute: Message) -> int:
 
 
 def group_name(attribute: Message) -> str:
-    """Return the communicator name in a pg_name attribute; "0" becomes "" (all NPUs)."""
+    """Return the communicator name in a pg_name attribute; "0" becomes "" (all NPUs).
+
+    Args:
+        attribute: The attribute, an AttributeProto.
+    """
     value = text(attribute)
     return ALL_NPUS if value == "0" else value
 
 
 def text(attribute: Message) -> str:
-    """Return the value of a string attribute, such as `operators`; raise ValueError if the value is not a string."""
+    """Return the value of a string attribute, such as `operators`. Raises ValueError: the value is not a string.
+
+    Args:
+        attribute: The attribute, an AttributeProto.
+    """
     kind, value = _value(attribute)
     if kind != "string_val":
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a string")
@@ -85,12 +97,17 @@ def text(attribute: Message) -> str:
 
 
 def dimension_bits(attribute: Message) -> int:
-    """Return involved_dim, up to 31 booleans or integers, as a bit set; [] gives -1 (all), other values ValueError."""
+    """Return involved_dim, up to 31 booleans or integers, as a bit set; [] gives -1 (all). Raises ValueError: others.
+
+    Args:
+        attribute: The attribute, an AttributeProto.
+    """
     kind, value = _value(attribute)
     if not kind.endswith("_list") or kind in {"string_list", "bytes_list", "double_list", "float_list"}:
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a list of booleans")
     if len(value.values) > _MAX_DIMENSIONS:
         raise ValueError(f"attribute {attribute.name} has {len(value.values)} values, expected at most 31")
+    # An empty list means all dimensions, which -1 has all bits of
     return sum(1 << d for d, is_involved in enumerate(value.values) if is_involved) if value.values else -1
 
 
@@ -99,6 +116,9 @@ def split_sizes(attribute: Message) -> tuple[int, ...]:
 
     PyTorch writes them as text, "[3, 1]", and truncates long lists. Anything else, or a negative number, raises
     ValueError.
+
+    Args:
+        attribute: The attribute, an AttributeProto.
     """
     kind, value = _value(attribute)
     if kind == "string_val":
@@ -116,7 +136,11 @@ def split_sizes(attribute: Message) -> tuple[int, ...]:
 
 
 def integer_list(attribute: Message) -> tuple[int, ...]:
-    """Return the integers of a list attribute, such as `ranks` of a METADATA node; raise ValueError for others."""
+    """Return the integers of a list attribute, such as `ranks` of a METADATA node. Raises ValueError: another kind.
+
+    Args:
+        attribute: The attribute, an AttributeProto.
+    """
     kind, value = _value(attribute)
     if not kind.endswith("_list") or not all(isinstance(v, int) for v in value.values):
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a list of integers")
@@ -124,7 +148,7 @@ def integer_list(attribute: Message) -> tuple[int, ...]:
 
 
 def _value(attribute: Message) -> tuple[str, Any]:
-    """Return the kind of an attribute's value, such as "int64_val", and the value; raise ValueError if it has none."""
+    """Return the kind of an attribute's value, such as "int64_val", and the value; raise ValueError without one."""
     kind = attribute.WhichOneof("value")
     if kind is None:
         raise ValueError(f"attribute {attribute.name} has no value, expected one")

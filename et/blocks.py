@@ -69,7 +69,17 @@ class Block:
         is_cpu_op: bool = False,
         **links: Unpack[RowLinks],
     ) -> int:
-        """Add a computation of num_ops floating-point operations and tensor_size bytes (-1: unknown), or a duration."""
+        """Add a computation, given by its work or by its duration.
+
+        Args:
+            name: The name of the node.
+            num_ops: The number of floating-point operations; -1 = unknown.
+            tensor_size: The bytes that it reads and writes; -1 = unknown.
+            operators: The operators that it consists of, as text; "" = unknown.
+            duration_micros: The duration in microseconds.
+            is_cpu_op: Whether the host runs the node.
+            **links: The parents of the row and further attributes (RowLinks).
+        """
         values = {"num_ops": num_ops, "tensor_size": tensor_size, "operators": operators}
         values |= {"duration_micros": duration_micros, "is_cpu_op": is_cpu_op}
         return self.add(name, NodeType.COMP_NODE, values, links)
@@ -77,7 +87,15 @@ class Block:
     def mem(
         self, name: str, node_type: NodeType, tensor_size: int, *, tensor_loc: int = 0, **links: Unpack[RowLinks]
     ) -> int:
-        """Add a memory access; node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE."""
+        """Add a memory access.
+
+        Args:
+            name: The name of the node.
+            node_type: NodeType.MEM_LOAD_NODE or NodeType.MEM_STORE_NODE.
+            tensor_size: The size of the tensor in bytes.
+            tensor_loc: The place of the tensor: 0 = local memory, others = remote memory.
+            **links: The parents of the row and further attributes (RowLinks).
+        """
         return self.add(name, node_type, {"tensor_size": tensor_size, "tensor_loc": tensor_loc}, links)
 
     def coll(
@@ -92,7 +110,18 @@ class Block:
         out_split_size: Iterable[int] = (),
         **links: Unpack[RowLinks],
     ) -> int:
-        """Add a collective; `group` is a name in a group file or of a family, or "" for all NPUs."""
+        """Add a collective.
+
+        Args:
+            name: The name of the node.
+            comm_type: The kind of the collective.
+            comm_size: The bytes of each member, as comm_size of traces.
+            group: The name of a group in a group file or of a family; "" = all NPUs.
+            comm_priority: The priority of the collective.
+            in_split_size: The parts of comm_size for each receiver of an uneven all-to-all; () = even.
+            out_split_size: The parts from each sender, in the same unit; () = even, or not given.
+            **links: The parents of the row and further attributes (RowLinks).
+        """
         values = {"comm_type": comm_type, "comm_size": comm_size, "comm_priority": comm_priority}
         splits = {"in_split_size": tuple(in_split_size), "out_split_size": tuple(out_split_size)}
         values_of_row = {**values, **splits, "group": ALL_NPUS if group == "0" else group}
@@ -108,7 +137,16 @@ class Block:
         group: str = ALL_NPUS,
         **links: Unpack[RowLinks],
     ) -> int:
-        """Add a message to an NPU, else to the stamp's peer, by a communicator `group`; the stamp's tag is added."""
+        """Add a message to an NPU.
+
+        Args:
+            name: The name of the node.
+            comm_size: The bytes of the message.
+            peer: The NPU at the other end; None = the stamp gives it.
+            tag: The tag of the message, to which the stamp's tag is added.
+            group: The name of the communicator; "" = all NPUs.
+            **links: The parents of the row and further attributes (RowLinks).
+        """
         other_end = _PEER_OF_STAMP if peer is None else peer
         values = {"comm_size": comm_size, "comm_dst": other_end, "comm_tag": tag, "group": group}
         return self.add(name, NodeType.COMM_SEND_NODE, values, links)
@@ -123,13 +161,29 @@ class Block:
         group: str = ALL_NPUS,
         **links: Unpack[RowLinks],
     ) -> int:
-        """Add the receipt of a message from another NPU; the parameters are those of `send`."""
+        """Add the receipt of a message from another NPU.
+
+        Args:
+            name: The name of the node.
+            comm_size: The bytes of the message.
+            peer: The NPU at the other end; None = the stamp gives it.
+            tag: The tag of the message, to which the stamp's tag is added.
+            group: The name of the communicator; "" = all NPUs.
+            **links: The parents of the row and further attributes (RowLinks).
+        """
         other_end = _PEER_OF_STAMP if peer is None else peer
         values = {"comm_size": comm_size, "comm_src": other_end, "comm_tag": tag, "group": group}
         return self.add(name, NodeType.COMM_RECV_NODE, values, links)
 
     def add(self, name: str, node_type: NodeType, values: Mapping[str, Any], links: RowLinks) -> int:
-        """Add a row with these values by column, and the absent ones elsewhere; return its number in the block."""
+        """Add a row, and return its number in the block.
+
+        Args:
+            name: The name of the node.
+            node_type: The type of the node.
+            values: The values of columns by name; other columns get the value that means absent.
+            links: The parents of the row and further attributes (RowLinks).
+        """
         row = len(self)
         for parent in links.get("after", ()):
             if isinstance(parent, str):
@@ -168,11 +222,13 @@ class TraceColumns:
     def stamp(self, block: Block, prefix: str = "", *, after: Ports | None = None, tag: int = 0, peer: int = -1) -> int:
         """Add the rows of a block; return the row of its first one, to which callers add numbers within the block.
 
-        `block`: The rows; the block must not grow after its first stamp.
-        `prefix`: Text at the beginning of all node names of the stamp.
-        `after`: Parent row or rows for each port of the block; a port that is left out gets no parents.
-        `tag`: Number added to the tags of the block's sends and receives.
-        `peer`: NPU at the other end of sends and receives that the block gives no peer.
+        Args:
+            block: The rows; the block must not grow after its first stamp.
+            prefix: The text at the beginning of all node names of the stamp.
+            after: The parent row or rows for each port of the block; a port that is left out gets no parents. None = no
+                port has parents.
+            tag: The number added to the tags of the block's sends and receives.
+            peer: The NPU at the other end of sends and receives that the block gives no peer.
         """
         number = self._number.get(id(block), -1)
         if number < 0:
@@ -207,6 +263,7 @@ class TraceColumns:
         sizes = np.array(self._sizes, np.int64)
         first = _starts(sizes[block])
         stamp = np.repeat(np.arange(len(block)), sizes[block])
+        # The row of the concatenated blocks that each row of the trace copies
         at = np.arange(self._rows) + (_starts(sizes)[block] - first)[stamp]
         columns: dict[str, Any] = {}
         for name, (dtype, _) in COLUMNS.items():
@@ -272,6 +329,7 @@ class TraceColumns:
             for name in ("_children", "_parents")
         )
         stamp = np.repeat(np.arange(len(block_of_stamp)), counts[block_of_stamp])
+        # The same for the dependencies within blocks
         edges = np.arange(len(stamp)) + (_starts(counts)[block_of_stamp] - _starts(counts[block_of_stamp]))[stamp]
         children = np.concatenate([first_row_of_stamp[stamp] + child[edges], np.array(self._children, np.int64)])
         parents = np.concatenate([first_row_of_stamp[stamp] + parent[edges], np.array(self._parents, np.int64)])

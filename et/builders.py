@@ -23,9 +23,12 @@ class NodeLinks(TypedDict, total=False):
 
 
 def attribute(name: str, kind: str, value: object) -> Message:
-    """Return an AttributeProto; `kind` is a type ("int64") or a list of that type ("int64_list").
+    """Return an AttributeProto. Raises ValueError: an unknown kind, or a value out of range; TypeError: another type.
 
-    An unknown kind or a value out of its range raises ValueError, a value of another type TypeError.
+    Args:
+        name: The name of the attribute.
+        kind: A type ("int64"), or a list of that type ("int64_list").
+        value: The value of this type.
     """
     element = kind.removesuffix("_list")
     if element not in VALUE_TYPES:
@@ -41,7 +44,12 @@ def attribute(name: str, kind: str, value: object) -> Message:
 
 
 def metadata(version: str = SCHEMA_VERSION, attrs: Iterable[Message] = ()) -> Message:
-    """Return the GlobalMetadata message, the first one of a file."""
+    """Return the GlobalMetadata message, the first one of a file.
+
+    Args:
+        version: The version of the schema.
+        attrs: The attributes of the metadata.
+    """
     return GlobalMetadata(version=version, attr=attrs)
 
 
@@ -55,7 +63,17 @@ def comp_node(
     is_cpu_op: bool = False,
     **links: Unpack[NodeLinks],
 ) -> Message:
-    """Return a compute node with a duration, or with num_ops (floating-point operations) and tensor_size (bytes)."""
+    """Return a compute node with a duration or with work.
+
+    Args:
+        node_id: The id of the node.
+        name: The name of the node.
+        duration_micros: The duration in microseconds.
+        num_ops: The number of floating-point operations; None = absent.
+        tensor_size: The bytes that it reads and writes; None = absent.
+        is_cpu_op: Whether the host runs the node.
+        **links: Parents and further attributes of the node.
+    """
     numbers = {"is_cpu_op": is_cpu_op, "num_ops": num_ops, "tensor_size": tensor_size}
     node = _node(node_id, name, NodeType.COMP_NODE, numbers, links)
     node.duration_micros = duration_micros
@@ -65,7 +83,16 @@ def comp_node(
 def mem_node(
     node_id: int, name: str, node_type: NodeType, tensor_size: int, *, tensor_loc: int = 0, **links: Unpack[NodeLinks]
 ) -> Message:
-    """Return a memory node; node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE."""
+    """Return a memory node. Raises ValueError: another type of node.
+
+    Args:
+        node_id: The id of the node.
+        name: The name of the node.
+        node_type: NodeType.MEM_LOAD_NODE or NodeType.MEM_STORE_NODE.
+        tensor_size: The size of the tensor in bytes.
+        tensor_loc: The place of the tensor: 0 = local memory, others = remote memory.
+        **links: Parents and further attributes of the node.
+    """
     if node_type not in {NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE}:
         raise ValueError(f"node {node_id}: {node_type!r}, expected MEM_LOAD_NODE or MEM_STORE_NODE")
     return _node(node_id, name, node_type, {"tensor_size": tensor_size, "tensor_loc": tensor_loc}, links)
@@ -84,10 +111,20 @@ def coll_node(
     out_split_size: Iterable[int] | None = None,
     **links: Unpack[NodeLinks],
 ) -> Message:
-    """Return a collective of comm_size bytes per member in the group pg_name ("" means all NPUs).
+    """Return a collective.
 
-    in_split_size makes an all-to-all uneven. It has one number per member, in bytes or in any unit that makes their sum
-    comm_size; out_split_size gives the received parts in the same way.
+    Args:
+        node_id: The id of the node.
+        name: The name of the node.
+        comm_type: The kind of the collective.
+        comm_size: The bytes per member.
+        pg_name: The name of the group; "" = all NPUs.
+        comm_priority: The priority of the collective; None = absent.
+        involved_dim: Whether each dimension of the fabric takes part; None = absent, all do.
+        in_split_size: The parts that go to each member of an uneven all-to-all, in bytes or in any unit that makes
+            their sum comm_size; None = even.
+        out_split_size: The parts that come from each member, in the same unit; None = even, or not given.
+        **links: Parents and further attributes of the node.
     """
     values: dict[str, Any] = {"comm_type": comm_type, "comm_size": comm_size, "comm_priority": comm_priority}
     values |= {"pg_name": pg_name or None, "involved_dim": involved_dim}
@@ -98,7 +135,17 @@ def coll_node(
 def send_node(
     node_id: int, name: str, comm_src: int, comm_dst: int, comm_size: int, comm_tag: int = 0, **links: Unpack[NodeLinks]
 ) -> Message:
-    """Return a message of comm_size bytes from NPU comm_src, which runs this trace, to comm_dst."""
+    """Return a message from an NPU that runs this trace.
+
+    Args:
+        node_id: The id of the node.
+        name: The name of the node.
+        comm_src: The NPU that sends, which runs this trace.
+        comm_dst: The NPU that receives.
+        comm_size: The bytes of the message.
+        comm_tag: The tag of the message.
+        **links: Parents and further attributes of the node.
+    """
     values = {"comm_size": comm_size, "comm_src": comm_src, "comm_dst": comm_dst, "comm_tag": comm_tag}
     return _node(node_id, name, NodeType.COMM_SEND_NODE, values, links)
 
@@ -106,13 +153,30 @@ def send_node(
 def recv_node(
     node_id: int, name: str, comm_src: int, comm_dst: int, comm_size: int, comm_tag: int = 0, **links: Unpack[NodeLinks]
 ) -> Message:
-    """Return the receipt of a message of comm_size bytes from NPU comm_src at comm_dst, which runs this trace."""
+    """Return the receipt of a message at an NPU that runs this trace.
+
+    Args:
+        node_id: The id of the node.
+        name: The name of the node.
+        comm_src: The NPU that sends.
+        comm_dst: The NPU that receives, which runs this trace.
+        comm_size: The bytes of the message.
+        comm_tag: The tag of the message.
+        **links: Parents and further attributes of the node.
+    """
     values = {"comm_size": comm_size, "comm_src": comm_src, "comm_dst": comm_dst, "comm_tag": comm_tag}
     return _node(node_id, name, NodeType.COMM_RECV_NODE, values, links)
 
 
 def group_node(node_id: int, name: str, pg_name: str, ranks: Iterable[int]) -> Message:
-    """Return a METADATA node that defines the group pg_name as the NPUs of `ranks`."""
+    """Return a METADATA node that defines a group.
+
+    Args:
+        node_id: The id of the node.
+        name: The name of the node.
+        pg_name: The name of the group.
+        ranks: The NPUs of the group in member order.
+    """
     return _node(node_id, name, NodeType.METADATA_NODE, {"pg_name": pg_name, "ranks": ranks}, {})
 
 

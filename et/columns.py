@@ -37,8 +37,11 @@ class Columns:
     def __init__(self, path: str | os.PathLike[str], *, keep_others: bool = False) -> None:
         self._path = path
         self._keep_others = keep_others
+        # Row in `other_attributes` of each node
         self._other: list[int] = []
+        # Lists of attributes that no column takes, each with its row
         self._other_row: dict[tuple[bytes, ...], int] = {(): 0}
+        # An array grows like a list, with eight bytes per value
         self._ids = array.array("Q")
         self._names: list[bytes] = []
         self._types = array.array("q")
@@ -46,17 +49,25 @@ class Columns:
         self._durations = array.array("Q")
         self._parent_ids = {kind: array.array("Q") for kind in ("data", "control")}
         self._parent_counts = {kind: array.array("q") for kind in ("data", "control")}
+        # Each distinct group, list of split sizes and list of operators has a row; row 0 is the default
         self._group_row = {attributes.ALL_NPUS: 0}
         self._split_row: dict[tuple[int, ...], int] = {(): 0}
         self._operator_row = {"": 0}
         self._metadata_groups: Groups = {}
         names = (*attributes.INTEGERS, "pg_name", "involved_dim", *_SPLITS, "operators")
+        # Most nodes lack most attributes: rows and values of those that have one
         self._cells: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in names}
+        # The cell of each attribute by its bytes, because traces repeat attributes
         self._decoded: dict[bytes, _Cell | None] = {}
         self._cached_bytes = 0
 
     def add(self, offset: int, message: bytes) -> None:
-        """Append the node in a message; `offset` is the message's position in the file, for errors."""
+        """Append the node in a message.
+
+        Args:
+            offset: The position of the message in the file in bytes, for errors.
+            message: The bytes of the message.
+        """
         try:
             node = RawNode.FromString(message)
             self._add_fields(node)
@@ -69,7 +80,11 @@ class Columns:
     def table(self, version: str, *, strict: bool, with_control: bool = True) -> TraceTable:
         """Check everything but cycles, and return the table, with or without control dependencies.
 
-        `version` is the file's schema version. If `strict`, a dependency on a missing node raises TraceError.
+        Args:
+            version: The version of the schema.
+            strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else
+                they are dropped.
+            with_control: Whether control dependencies count.
         """
         data, control = self._parents("data"), self._parents("control")
         ids, types = self._ids_and_types()
@@ -195,6 +210,7 @@ class Columns:
 
     def _micros(self, name: str) -> Int64:
         """Return start_time_micros or duration_micros of all nodes; raise TraceError if one is 2^63 or more."""
+        # The file has unsigned times; the table has signed ones
         column = np.array(self._starts if name == "start_time_micros" else self._durations, np.uint64)
         if len(column) and column.max() >= 2**63:
             row = int(column.argmax())

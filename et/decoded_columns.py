@@ -36,6 +36,7 @@ class DecodedColumns(Columns):
     def __init__(self, path: Any, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a path, a module
         super().__init__(path, keep_others=keep_others)
         self._kernel = kernel
+        # Decoded rows, rows of the arrays, and rows that the kernel may fill
         self._count = self._room = self.ready_rows = 0
         self._arrays = {name: np.empty(0, _dtype(name)) for name in (*_FIELDS, *SLOTS)}
         self._lists = {name: np.empty(0, dtype) for name, dtype in _LISTS.items()}
@@ -48,20 +49,29 @@ class DecodedColumns(Columns):
             self.places.reshape(-1, kernel.LIST_WORDS)[kernel.OTHER_BYTES] = 0, _NO_END
 
     def count(self, num_rows: int, num_items: Int64) -> None:
-        """Record how many rows are decoded, and how many items each list has (int64[lists])."""
+        """Record how many rows are decoded, and how many items each list has.
+
+        Args:
+            num_rows: The number of rows.
+            num_items: The number of items of each list, int64[lists].
+        """
         self._count = num_rows
         self._used = dict(zip(_LISTS, num_items.tolist(), strict=True))
 
     def make_room(self, wanted_items: int, expected_growth: float) -> None:
-        """Make room for at least one more row, and for `wanted_items` more items in each list.
+        """Make room for at least one more row, and for more items in each list.
 
-        `expected_growth` is the expected size of the whole file, as a multiple of what is decoded.
+        Args:
+            wanted_items: The number of items of each list.
+            expected_growth: The expected size of the whole file, as a multiple of what is decoded.
         """
         if self._count >= self._room:
             self._grow(max(_ROWS_AT_ONCE, int(max(_GROWTH, expected_growth) * self._count)))
+        # Rows get their absent values in portions, ahead of the kernel
         if self._count >= self.ready_rows:
             begin, self.ready_rows = self._count, min(self._room, self._count + _ROWS_AT_ONCE)
             for name in SLOTS:
+                # The kernel writes only attributes that nodes have
                 self._arrays[name][begin : self.ready_rows] = absent(name)
         for i, name in enumerate(_LISTS):
             used, items = self._used[name], self._lists.get(name)
@@ -75,6 +85,7 @@ class DecodedColumns(Columns):
 
     def _grow(self, min_rows: int) -> None:
         """Move all columns to one larger array, in large pages of the system, with at least `min_rows` rows each."""
+        # Each array takes whole cache lines
         room = -(-min_rows // _LINE_BYTES) * _LINE_BYTES
         widths = {name: array.itemsize for name, array in self._arrays.items()}
         if not self._keep_others:
@@ -83,6 +94,7 @@ class DecodedColumns(Columns):
         at = 0
         for i, (name, width) in enumerate(widths.items()):
             grown = block[at : at + room * width].view(self._arrays[name].dtype)
+            # The kernel writes whole words; the mask keeps the cells behind a narrower cell
             neighbour_mask = 0 if width == np.dtype(np.int64).itemsize else -1 << (8 * width)
             self.columns.reshape(len(widths), -1)[i] = block.ctypes.data + at, width, neighbour_mask
             grown[: self._count] = self._arrays[name][: self._count] if width else 0
@@ -91,11 +103,20 @@ class DecodedColumns(Columns):
         self._room, self.ready_rows = room, self._count
 
     def add_groups(self, groups: dict[str, tuple[int, ...]]) -> None:
-        """Add the groups of a METADATA node."""
+        """Add the groups of a METADATA node.
+
+        Args:
+            groups: The members of each group by name.
+        """
         self._metadata_groups.update(groups)
 
     def cell(self, attribute: Message, slot_of_others: int) -> tuple[int, int]:
-        """Return slot and value of an attribute; slot `slot_of_others` and 0 if no column takes it."""
+        """Return slot and value of an attribute; slot `slot_of_others` and 0 if no column takes it.
+
+        Args:
+            attribute: The attribute, an AttributeProto.
+            slot_of_others: The slot of attributes that no column takes.
+        """
         name = attribute.name
         if name not in SLOTS:
             return slot_of_others, 0
@@ -108,6 +129,7 @@ class DecodedColumns(Columns):
             return None, ((),)
         lengths = self._taken("other")
         has_others = lengths > 0
+        # List 0 is empty; nodes with other attributes have a list each
         offsets = np.concatenate([np.zeros(2, np.int64), np.cumsum(lengths[has_others])])
         fields = self._items("other")
         for array in (offsets, fields):
@@ -126,6 +148,7 @@ class DecodedColumns(Columns):
         for array in (blob, offsets):
             array.setflags(write=False)
         names = NameTable(blob, offsets)
+        # ASCII is UTF-8; other names are decoded once, to find wrong ones
         if len(blob) and blob.max() > _LAST_ASCII:
             for _ in names:
                 pass
@@ -147,6 +170,7 @@ class DecodedColumns(Columns):
             return super()._resolved(ids, parents, strict=strict)
         parent_ids, counts = named[0]
         dep_ptr, dep = np.empty(len(ids) + 1, np.int64), np.empty(len(parent_ids) + SLACK_BYTES, np.int32)
+        # The kernel takes signed numbers
         signed = (array.view(np.int64) for array in (ids, parent_ids))
         if not self._kernel.link_in_order(*signed, counts, dep_ptr, dep.ctypes.data):
             return super()._resolved(ids, parents, strict=strict)
@@ -174,12 +198,20 @@ class DecodedColumns(Columns):
 
 
 def absent(name: str) -> int:
-    """Return the value of a column for nodes that lack the attribute."""
+    """Return the value of a column for nodes that lack the attribute.
+
+    Args:
+        name: The name of the column.
+    """
     return _ABSENT.get(name, attributes.INTEGERS[name].absent if name in attributes.INTEGERS else 0)
 
 
 def maximum(name: str) -> int:
-    """Return the largest number that the column of an attribute of INTEGERS holds."""
+    """Return the largest number that the column of an attribute of INTEGERS holds.
+
+    Args:
+        name: The name of the attribute.
+    """
     return 1 if _dtype(name) is np.bool_ else attributes.INTEGERS[name].maximum
 
 

@@ -71,7 +71,11 @@ class _Window:
 
 
 def provide(module: Callable[[], Any]) -> None:
-    """Set the function that returns the module with the kernels; it is called when the first large trace is read."""
+    """Set the source of the kernels.
+
+    Args:
+        module: A function that returns the module with the kernels, called when the first large trace is read.
+    """
     _providers[:] = [module]
 
 
@@ -89,7 +93,9 @@ def withdraw() -> None:
 def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] | None:
     """Return the message of the metadata and the columns of the nodes; None if the other reader must read the file.
 
-    `keep_others` also keeps attributes that no column takes.
+    Args:
+        path: The path of the file.
+        keep_others: Whether attributes that no column takes are kept, as bytes.
     """
     if not _providers or not os.path.isfile(path):  # noqa: PTH113 - the other reader cannot read a pipe again
         return None
@@ -143,7 +149,11 @@ class _Decoder:
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
 
     def take(self, window: _Window) -> DecodedColumns:
-        """Decode all nodes of a file; raise _NotSureError if the other reader must read it."""
+        """Decode all nodes of a file. Raises _NotSureError: the other reader must read it.
+
+        Args:
+            window: The moving window of the file's bytes.
+        """
         self._window = window
         while True:
             self._decode_window()

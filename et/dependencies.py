@@ -20,10 +20,15 @@ class Parents(NamedTuple):
 
 
 def resolve(path: Path, ids: UInt64, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
-    """Convert parents given by id to CSR rows; return dep_ptr int64[n+1], dep int32[], number of parents dropped.
+    """Return parents given by id as CSR rows: dep_ptr int64[n+1], dep int32[], and the number of parents dropped.
 
-    `ids` are those of the n nodes of the file. Rows are sorted and without repeats. A parent that is not in `ids` is an
-    error if `strict`, otherwise it is dropped.
+    Rows are sorted and without repeats.
+
+    Args:
+        path: The path of the file, for errors.
+        ids: The ids of the n nodes of the file, uint64[n].
+        parents: The parents that the nodes name, data and control.
+        strict: Whether a parent that the file lacks is an error; else it is dropped.
     """
     named = [kind for kind in parents if len(kind.ids)] or list(parents[:1])
     parent_ids = np.concatenate([kind.ids for kind in named])
@@ -53,6 +58,7 @@ def _rows_of(path: Path, ids: UInt64, parent_ids: UInt64) -> tuple[Int64, Mask]:
     is_repeat = sorted_ids[1:] == sorted_ids[:-1]
     if np.any(is_repeat):
         raise TraceError(f"{path}: node {sorted_ids[1:][is_repeat][0]}: the id occurs twice, expected each id once")
+    # Ids in any order: look each parent up among the sorted ids
     place = np.searchsorted(sorted_ids, parent_ids)
     is_there = place < len(ids)
     is_there[is_there] = sorted_ids[place[is_there]] == parent_ids[is_there]
@@ -60,7 +66,14 @@ def _rows_of(path: Path, ids: UInt64, parent_ids: UInt64) -> tuple[Int64, Mask]:
 
 
 def compress(num_rows: int, row: Int64, parent: Int64) -> tuple[Int64, Int32]:
-    """Return pairs of row and parent, sorted and each once, as CSR arrays: int64[num_rows+1] and int32[pairs]."""
+    """Return pairs of row and parent, sorted and each once, as CSR arrays: int64[num_rows+1] and int32[pairs].
+
+    Args:
+        num_rows: The number of rows.
+        row: The row of each pair, int64[].
+        parent: The parent's row of each pair, int64[].
+    """
+    # One number per pair: sorting and removing repeats are one sort each
     pairs = row * max(num_rows, 1) + parent
     if not np.all(pairs[1:] > pairs[:-1]):
         pairs = np.sort(pairs, kind="stable")  # stable: fast where most are in order already

@@ -10,7 +10,7 @@ NOT_STRICT = "[workload] strict = false in the run file, or --set workload.stric
 
 
 class TraceError(InputError):
-    """A trace or group file is wrong; one line says file, byte offset or node id, what was found, what was expected."""
+    """A trace or group file is wrong; one line has file, byte or node id, the value found, and the expected one."""
 
 
 class StrictTraceError(TraceError):
@@ -28,7 +28,11 @@ class StrictTraceError(TraceError):
 
 @contextmanager
 def advising(option: str) -> Iterator[None]:
-    """Name a command's own option, such as "--from chakra:strict=false", in errors of strict reading."""
+    """Name a command's own option in errors of strict reading.
+
+    Args:
+        option: The option, such as "--from chakra:strict=false".
+    """
     try:
         yield
     except StrictTraceError as error:

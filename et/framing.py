@@ -29,15 +29,20 @@ def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
 
     Offsets in a gzipped file count its uncompressed bytes. The first message is the GlobalMetadata, the rest are Nodes.
     Inflated data have at most inputs.LARGEST_INFLATED_BYTES.
+
+    Args:
+        path: The path of the file.
     """
     blocks = blocks_of(path)
     data, following, before = next(blocks, b""), next(blocks, None), 0
     refuse_others(path, data)
     while data:
         at, frame_bytes = 0, 0
+        # A length at the end of a block may be incomplete
         while at < len(data) and (following is None or at + MAX_LENGTH_BYTES <= len(data)):
             length, body = read_length(path, data, at, before)
             frame_bytes = body + length - at
+            # The rest of the message is in later blocks
             if at + frame_bytes > len(data):
                 break
             yield before + at, data[body : body + length]
@@ -49,6 +54,7 @@ def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
                     f"expected at most the {len(data) - body} that follow"
                 )
             return
+        # Join blocks until the message is complete, once, so that long messages take linear time
         parts, available = [data[at:], following], len(data) - at + len(following)
         while available < frame_bytes and (block := next(blocks, None)):
             parts.append(block)
@@ -57,7 +63,11 @@ def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def split_frames(frames: bytes) -> Iterator[bytes]:
-    """Yield the messages in complete frames, as `frame` makes them."""
+    """Yield the messages in complete frames, as `frame` makes them.
+
+    Args:
+        frames: The frames as bytes.
+    """
     at = 0
     while at < len(frames):
         length, at = read_length("<memory>", frames, at, 0)
@@ -66,7 +76,11 @@ def split_frames(frames: bytes) -> Iterator[bytes]:
 
 
 def frame(message: bytes) -> bytes:
-    """Return the message preceded by its length, a varint."""
+    """Return the message preceded by its length, a varint.
+
+    Args:
+        message: The bytes of the message.
+    """
     remaining, length = len(message), bytearray()
     while remaining > 0x7F:
         length.append(remaining & 0x7F | 0x80)
@@ -76,8 +90,16 @@ def frame(message: bytes) -> bytes:
 
 
 def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, int]:
-    """Return the message length at `start`, and the offset after it; `before` is the file's bytes before `data`."""
+    """Return the length of a message, and the offset after it.
+
+    Args:
+        path: The path of the file, for errors.
+        data: The bytes to read from.
+        start: The offset in `data` at which the length begins.
+        before: The number of the file's bytes before `data`, for errors.
+    """
     length = 0
+    # A varint: seven bits per byte, the lowest first; the eighth bit marks further bytes
     for i, byte in enumerate(data[start : start + MAX_LENGTH_BYTES]):
         length |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
@@ -91,7 +113,12 @@ def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, 
 
 
 def refuse_others(path: Path, data: bytes) -> None:
-    """Refuse a file of another kind by its kind, before its first bytes (inflated) are taken for a length."""
+    """Raise TraceError for a file of another kind, before its first bytes are taken for a length.
+
+    Args:
+        path: The path of the file.
+        data: The first bytes of the file, inflated.
+    """
     if not data:
         raise TraceError(f"{path}: byte 0: the file is empty, expected a GlobalMetadata message")
     kind = inputs.kind_of_bytes(data[:HEAD_BYTES])
@@ -102,13 +129,22 @@ def refuse_others(path: Path, data: bytes) -> None:
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
-    """Yield the inflated file in blocks, which are not messages."""
+    """Yield the inflated file in blocks, which are not messages.
+
+    Args:
+        path: The path of the file.
+    """
     with _as_trace_error(path):
         yield from inputs.blocks(path)
 
 
 def fills_of(path: Path, room: Callable[[], memoryview]) -> Iterator[int]:
-    """Read the inflated file into the buffers that `room` returns; yield the number of bytes of each read."""
+    """Read the inflated file into buffers; yield the number of bytes of each read.
+
+    Args:
+        path: The path of the file.
+        room: A function that returns the buffer for the next bytes.
+    """
     with _as_trace_error(path):
         yield from inputs.fills(path, room)
 
@@ -131,12 +167,22 @@ def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable
     """Write a trace file, gzipped if its name ends in .gz; the file appears only when it is complete.
 
     The same messages give the same bytes, gzipped or not.
+
+    Args:
+        path: The path of the file.
+        metadata: The first message, a GlobalMetadata.
+        nodes: The Node messages of the trace.
     """
     write_frames(path, (frame(message.SerializeToString(deterministic=True)) for message in (metadata, *nodes)))
 
 
 def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
-    """Write a file of messages that have their lengths already; each item of `frames` may hold several."""
+    """Write a file of messages that have their lengths already.
+
+    Args:
+        path: The path of the file.
+        frames: The frames as bytes; each item may hold several.
+    """
     path = pathlib.Path(path)
     refusing = inputs.refusing(path, "a place to write a trace to", TraceError)
     with refusing, inputs.whole_file(path) as file, _compressed(file, path) as out:
@@ -148,4 +194,5 @@ def _compressed(file: IO[bytes], path: pathlib.Path) -> contextlib.AbstractConte
     """Return a file open for writing, or a gzip stream into it if the name of `path` ends in .gz."""
     if path.suffix != ".gz":
         return contextlib.nullcontext(file)
+    # Without name and time, equal traces give equal files
     return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)

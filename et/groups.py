@@ -18,6 +18,9 @@ def read_groups(path: str | os.PathLike[str]) -> Groups:
     """Read a group file, JSON `{"<id>": [npu, ...], ...}`; return the NPUs of each group in member order, by its name.
 
     Members are distinct integers from 0, at least one per group; "" and "0" (all NPUs) are no names of groups.
+
+    Args:
+        path: The path of the file.
     """
     try:
         data = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)
@@ -40,8 +43,12 @@ def groups_of_metadata_node(node: Message) -> Groups:
     Two forms are known: attributes pg_name and ranks; and PyTorch's "process_group:init", whose inputs hold
     `[{"pg_name": "1", "ranks": [0, 1], ...}, ...]` within brackets and quotes. No ranks means all NPUs. The default
     group ("" or "0") is left out.
+
+    Args:
+        node: The METADATA node, a RawNode.
     """
     attributes = {a.name: a for a in map(AttributeProto.FromString, node.attr)}
+    # Chakra's form; otherwise PyTorch's
     if "pg_name" in attributes and "ranks" in attributes:
         groups = {group_name(attributes["pg_name"]): integer_list(attributes["ranks"])}
     else:
@@ -52,6 +59,7 @@ def groups_of_metadata_node(node: Message) -> Groups:
 def _process_groups(values: str) -> Groups:
     """Return the groups in the inputs of a node; empty if they are no such JSON (PyTorch truncates long strings)."""
     try:
+        # The JSON is within brackets and quotes
         items = json.loads(values[values.find("[{") : values.rfind("}]") + 2])
     except ValueError:
         return {}

@@ -1,4 +1,4 @@
-"""Names of the nodes of a trace: as one text, or composed of heads and tails, many of which repeat."""
+"""Names of the nodes of a trace: as one text, or composed of heads and tails, which often repeat."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,11 @@ class NameTable:
 
     @classmethod
     def of(cls, names: Iterable[bytes]) -> "NameTable":
-        """Return a table of names given in UTF-8; raise UnicodeDecodeError if a name is not UTF-8."""
+        """Return a table of names. Raises UnicodeDecodeError: a name is not UTF-8.
+
+        Args:
+            names: The names in UTF-8.
+        """
         parts = list(names)
         blob = b"".join(parts)
         if not blob.isascii():
@@ -42,7 +46,12 @@ class NameTable:
         return (blob[begin:end].decode() for begin, end in pairwise(self.offsets.tolist()))
 
     def pieces(self, begin: int, end: int) -> tuple[UInt8, Int64]:
-        """Return names begin .. end-1: their bytes, concatenated, uint8[bytes], and their lengths, int64[end-begin]."""
+        """Return consecutive names: their bytes, concatenated, uint8[bytes], and their lengths, int64[end-begin].
+
+        Args:
+            begin: The row of the first name.
+            end: The row after the last name.
+        """
         offsets = self.offsets[begin : end + 1]
         return self.blob[offsets[0] : offsets[-1]], np.diff(offsets)
 
@@ -67,7 +76,13 @@ class ComposedNames:
         return (heads[h] + tails[t] for h, t in zip(self.head.tolist(), self.tail.tolist(), strict=True))
 
     def pieces(self, begin: int, end: int) -> tuple[UInt8, Int64]:
-        """Return names begin .. end-1 in the form of NameTable.pieces."""
+        """Return consecutive names in the form of NameTable.pieces.
+
+        Args:
+            begin: The row of the first name.
+            end: The row after the last name.
+        """
+        # Head and tail of each name alternate
         row = np.arange(2 * (end - begin)) // 2 + begin
         is_tail = np.arange(2 * (end - begin)) % 2 == 1
         place = np.where(is_tail, self.tail[row] + len(self.heads), self.head[row])

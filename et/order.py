@@ -16,12 +16,20 @@ _MIN_KERNEL_DEPENDENCIES = 100_000  # fewer are not worth waiting for a compiler
 
 
 def parent_rows(table: TraceTable) -> Int64:
-    """Return int64[len(dep)], for each entry of `table.dep` the row that has this parent."""
+    """Return int64[len(dep)], for each entry of `table.dep` the row that has this parent.
+
+    Args:
+        table: The trace as a table of columns.
+    """
     return _rows(table.dep_ptr)
 
 
 def children(table: TraceTable) -> tuple[Int64, Int32]:
-    """Return child_ptr int64[n+1], child int32[]: child[child_ptr[i]:child_ptr[i+1]] are row i's children, in order."""
+    """Return child_ptr int64[n+1], child int32[]: child[child_ptr[i]:child_ptr[i+1]] are row i's children, in order.
+
+    Args:
+        table: The trace as a table of columns.
+    """
     return _children(table.dep_ptr, table.dep)
 
 
@@ -41,6 +49,9 @@ def topological_order(table: TraceTable) -> Int32:
     """Return int32[n], the rows, parents before children; among the rows that could come next, the smallest is first.
 
     A cycle raises TraceError, whose text holds it as node ids, `3 -> 5 -> 3`.
+
+    Args:
+        table: The trace as a table of columns.
     """
     order, waits_for = order_of(table.dep_ptr, table.dep)
     if len(order) < len(table):
@@ -49,7 +60,11 @@ def topological_order(table: TraceTable) -> Int32:
 
 
 def dependency_cycle(table: TraceTable) -> str:
-    """Return a cycle of the dependencies as node ids, `3 -> 5 -> 3`; "" if no cycle exists."""
+    """Return a cycle of the dependencies as node ids, `3 -> 5 -> 3`; "" if no cycle exists.
+
+    Args:
+        table: The trace as a table of columns.
+    """
     kernel = decoder.provided() if len(table.dep) >= _MIN_KERNEL_DEPENDENCIES else None
     if kernel is not None and _is_acyclic(table, kernel):
         return ""
@@ -69,7 +84,12 @@ def _is_acyclic(table: TraceTable, decoder_kernels: Any) -> bool:  # noqa: ANN40
 
 
 def order_of(dep_ptr: Int64, dep: Int32) -> tuple[Int32, list[int]]:
-    """Return rows in topological order, without those behind a cycle, and unfinished parents; dep_ptr, dep: CSR."""
+    """Return rows in topological order, without those behind a cycle, and the number of unfinished parents of each row.
+
+    Args:
+        dep_ptr: The pointers to the parents of each row, int64[n+1].
+        dep: The rows of parents, int32[].
+    """
     if np.all(dep < _rows(dep_ptr)):  # the file has this order already, like most files
         return np.arange(len(dep_ptr) - 1, dtype=np.int32), []
     waits_for = np.diff(dep_ptr).tolist()
@@ -87,18 +107,28 @@ def order_of(dep_ptr: Int64, dep: Int32) -> tuple[Int32, list[int]]:
 
 
 def occurrence(*keys: NDArray[np.integer]) -> Int32:
-    """Return int32[n], the number of earlier entries with equal keys, which are arrays of n entries each."""
+    """Return int32[n], the number of earlier entries with equal keys.
+
+    Args:
+        *keys: The arrays of keys, int[n] each.
+    """
     order = np.lexsort(keys)
     is_repeat = np.zeros(len(order), np.bool_)
+    # Sorted by the keys, equal entries follow each other in their original order
     is_repeat[1:] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
     place = np.arange(len(order))
     count = np.empty(len(order), np.int32)
+    # The distance to the first entry of each run of equal ones
     count[order] = place - np.maximum.accumulate(np.where(is_repeat, 0, place))
     return count
 
 
 def depth(table: TraceTable) -> int:
-    """Return the number of nodes on the longest path of dependencies, 0 for a trace without nodes."""
+    """Return the number of nodes on the longest path of dependencies, 0 for a trace without nodes.
+
+    Args:
+        table: The trace as a table of columns.
+    """
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     level = [0] * len(table)
     for row in topological_order(table).tolist():
@@ -123,7 +153,12 @@ def _cycle(table: TraceTable, parents_left: list[int]) -> str:
 
 
 def cycle_text(node_ids: list[str], last_id: str) -> str:
-    """Return the nodes of a cycle and then the last one, joined by arrows; long cycles are shortened."""
+    """Return a cycle as text with arrows; long cycles are shortened.
+
+    Args:
+        node_ids: The ids of the nodes of the cycle, where each node waits for the next.
+        last_id: The id that the text ends with, that of the first node.
+    """
     if len(node_ids) > _MAX_NODES_SHOWN:
         node_ids = [*node_ids[:_MAX_NODES_SHOWN], f"... ({len(node_ids) - _MAX_NODES_SHOWN} more)"]
     return " -> ".join([*node_ids, last_id])

@@ -59,7 +59,11 @@ def _messages(fields: bytes) -> Iterator[bytes]:
 
 
 def waited_micros(table: TraceTable) -> Int64:
-    """Return int64[n], the waiting of collectives, 0 without the attribute and in tables without `keep_others`."""
+    """Return int64[n], the waiting of collectives, 0 without the attribute and in tables without `keep_others`.
+
+    Args:
+        table: The trace as a table of columns.
+    """
     waited = np.zeros(len(table), np.int64)
     for row, micros in other_numbers(table, WAIT_MICROS, np.flatnonzero(table.comm_type >= 0)).items():
         waited[row] = max(micros, 0)
@@ -67,12 +71,20 @@ def waited_micros(table: TraceTable) -> Int64:
 
 
 def other_numbers(table: TraceTable, name: str, rows: NDArray[np.integer]) -> dict[int, int]:
-    """Return a 64-bit integer attribute `name` that no column takes, by row, of those `rows` that have it."""
+    """Return the values of a 64-bit integer attribute that no column takes, by row; rows without it are left out.
+
+    Args:
+        table: The trace as a table of columns.
+        name: The name of the attribute.
+        rows: The rows to search, int[].
+    """
     if table.other is None:
         return {}
     numbers: dict[int, int] = {}
+    # Nodes share lists of attributes: decode each distinct list once
     for i in np.unique(table.other[rows]).tolist():
         for message in table.other_attributes[i]:
+            # Search the bytes first: most attributes have another name, and decoding is slow
             if name.encode() in message:
                 attribute = AttributeProto.FromString(message)
                 if attribute.name == name and attribute.WhichOneof("value") in {"int64_val", "uint64_val"}:

@@ -21,8 +21,13 @@ class PlainTraces(NamedTuple):
 
 
 def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
-    """Return the traces `<prefix>.<npu>.et` or `.et.gz` of a prefix, or of a folder that holds those of one prefix."""
+    """Return the traces `<prefix>.<npu>.et` or `.et.gz` of a prefix, or of a folder that holds those of one prefix.
+
+    Args:
+        path: The prefix of the files' names, or a folder that holds the traces of one prefix.
+    """
     given = Path(path)
+    # First as a prefix, then as a folder
     of_prefix = _by_prefix(file for file in _listed(given.parent) if prefix_of(file) == given.name)
     folder = given.parent if of_prefix else given
     of_prefix = of_prefix or _by_prefix(_listed(folder))
@@ -45,7 +50,12 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def files_of_npus(paths: Sequence[Path], name_end: str = ".et") -> dict[int, Path]:
-    """Return the file of each NPU among files and folders, all of one prefix; without a number it is NPU 0's."""
+    """Return the file of each NPU among files and folders, all of one prefix.
+
+    Args:
+        paths: The files and folders; a file without a number is NPU 0's.
+        name_end: The end of the files' names.
+    """
     listed = [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else [given])]
     of_prefix = _by_prefix(listed, name_end, is_given=lambda file: file in paths)
     if not of_prefix:
@@ -58,13 +68,22 @@ def files_of_npus(paths: Sequence[Path], name_end: str = ".et") -> dict[int, Pat
 
 
 def prefix_of(file: Path, suffix: str = ".et") -> str | None:
-    """Return the text before the NPU's number in a file name; None if the name has another form."""
+    """Return the text before the NPU's number in a file name; None if the name has another form.
+
+    Args:
+        file: The path of the file.
+        suffix: The end of the file's name.
+    """
     match = _named(file, suffix)
     return match[1] if match else None
 
 
 def npu_of(file: Path) -> int | None:
-    """Return the NPU of a trace `<prefix>.<npu>.et` or `.et.gz`; None if its name has no number there."""
+    """Return the NPU of a trace `<prefix>.<npu>.et` or `.et.gz`; None if its name has no number there.
+
+    Args:
+        file: The path of the file.
+    """
     match = _named(file, ".et")
     return int(match[2]) if match else None
 

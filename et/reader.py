@@ -22,7 +22,11 @@ _VERSION_ATTRIBUTE = "schema"
 
 
 def read_messages(path: Path) -> tuple[Message, list[Message]]:
-    """Read a trace file as protobuf messages (GlobalMetadata, [Node, ...]) without checking the nodes."""
+    """Read a trace file as protobuf messages (GlobalMetadata, [Node, ...]) without checking the nodes.
+
+    Args:
+        path: The path of the file.
+    """
     messages = iter_messages(path)
     metadata = metadata_of(path, messages)
     return metadata, [_parse(path, offset, Node, message) for offset, message in messages]
@@ -31,12 +35,17 @@ def read_messages(path: Path) -> tuple[Message, list[Message]]:
 def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) -> TraceTable:
     """Read a trace file, gzipped or not, as a table.
 
-    `keep_others`: Keep attributes that no column takes, as bytes, for writing the table again.
-    `strict`: False is for traces of real PyTorch runs. Dependencies on nodes that the file lacks are dropped and
-    counted in TraceTable.dangling. Where control dependencies close a cycle and data dependencies do not, all control
+    Traces of real PyTorch runs need strict=False. Dependencies on nodes that the file lacks are then dropped and
+    counted in TraceTable.dangling. If control dependencies close a cycle and data dependencies do not, all control
     dependencies are dropped and counted in TraceTable.dropped_control: Chakra's converter puts the whole order into
     data_deps and leaves in ctrl_deps the parents of calls, with the ids from before it renumbered the nodes; Chakra's
     own feeder resolves data_deps only.
+
+    Args:
+        path: The path of the file.
+        strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else they
+            are dropped.
+        keep_others: Whether attributes that no column takes are kept, as bytes, for writing the table again.
     """
     found = decoded(path, keep_others=keep_others)
     if found is None:
@@ -53,7 +62,16 @@ def table_of(
     strict: bool = True,
     keep_others: bool = False,
 ) -> TraceTable:
-    """Return the table that read_trace would read from a file of these messages."""
+    """Return the table that read_trace would read from a file of these messages.
+
+    Args:
+        metadata: The first message, a GlobalMetadata.
+        nodes: The nodes in file order.
+        path: The name of the source, for errors.
+        strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else they
+            are dropped.
+        keep_others: Whether attributes that no column takes are kept, as bytes.
+    """
     messages = (message.SerializeToString() for message in (metadata, *nodes))
     return _table(path, enumerate(messages), strict=strict, keep_others=keep_others)
 
@@ -75,6 +93,7 @@ def _checked(path: Path, metadata: Message, columns: Columns, *, strict: bool) -
     cycle = dependency_cycle(table)
     if not cycle:
         return table
+    # Control dependencies may close the cycle: try without them
     without = columns.table(_version(metadata), strict=False, with_control=False)
     data_cycle = dependency_cycle(without)
     problem = f"{path}: dependency cycle {data_cycle if data_cycle and not strict else cycle}, expected no cycle"
@@ -93,7 +112,12 @@ def _version(global_metadata: Message) -> str:
 
 
 def metadata_of(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:
-    """Return the first message, and refuse one with a node type: that is a Node, as metadata has no such field."""
+    """Return the first message of a file. Raises TraceError: it is a Node, as metadata has no node type.
+
+    Args:
+        path: The path of the file.
+        messages: The offset and bytes of each message, from the first one on.
+    """
     offset, message = next(messages)
     metadata = _parse(path, offset, GlobalMetadata, message)
     if any(field.field_number == _NODE_TYPE_FIELD for field in UnknownFieldSet(metadata)):

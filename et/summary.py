@@ -20,11 +20,15 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     and control, and "dropped_control_dependencies" where they close "control_cycle" (otherwise ""). Sizes are in bytes;
     "missing_sizes" counts nodes without comm_size, which add nothing to "bytes". "depth" is the number of nodes on the
     longest path of dependencies.
+
+    Args:
+        path: The path of the file.
     """
     table = read_trace(path, strict=False)
     is_compute = table.type == NodeType.COMP_NODE
     types, counts = np.unique(table.type, return_counts=True)
     rows = np.flatnonzero(table.type == NodeType.COMM_COLL_NODE)
+    # The collectives by kind and group
     keys = np.unique(np.stack([table.comm_type[rows], table.group[rows]], axis=1), axis=0)
     found = []
     for kind, group in keys.tolist():
@@ -54,7 +58,11 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def collective_name(comm_type: int) -> str:
-    """Return the name of a CollectiveCommType on the command line, such as "all-reduce"; "unnamed" for -1."""
+    """Return the name of a CollectiveCommType on the command line, such as "all-reduce"; "unnamed" for -1.
+
+    Args:
+        comm_type: A CollectiveCommType, or -1 for a call of the host without one.
+    """
     return "unnamed" if comm_type < 0 else CollectiveCommType(comm_type).name.lower().replace("_", "-")
 
 

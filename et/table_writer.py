@@ -28,8 +28,8 @@ _VARINT, _LENGTH = 0, 2
 class _Field(NamedTuple):
     """One field of m rows: the bytes of all rows, concatenated, and the number of bytes of each."""
 
-    data: UInt8
-    sizes: Int64
+    data: UInt8  # uint8[], bytes of all rows
+    sizes: Int64  # int64[m], number of bytes of each row
 
 
 def write_table(path: str | os.PathLike[str], table: TraceTable) -> None:
@@ -37,6 +37,10 @@ def write_table(path: str | os.PathLike[str], table: TraceTable) -> None:
 
     All parents become data dependencies. Attributes that no column of the table takes are written if the table has
     kept them (`read_trace(..., keep_others=True)`).
+
+    Args:
+        path: The path of the file.
+        table: The trace as a table of columns.
     """
     write_frames(path, frames_of(table))
 
@@ -52,6 +56,7 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
     for begin in range(0, len(table), _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, len(table))
         rows = slice(begin, end)
+        # Encode the parents of all rows at once, then cut them at the rows
         ptr = table.dep_ptr[begin : end + 1]
         ids = _varints(table.node_id[table.dep[ptr[0] : ptr[-1]]])
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids.sizes)])
@@ -69,6 +74,7 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
                 others.of(other_row[rows]),
             ]
         )
+        # Each node behind its length
         yield _interleaved([_varints(body.sizes.astype(np.uint64)), body]).data.tobytes()
 
 
@@ -81,7 +87,11 @@ class _Texts:
         self._begin = np.cumsum(self._sizes) - self._sizes
 
     def of(self, rows: Int64) -> _Field:
-        """Return the strings of rows, one after the other."""
+        """Return the strings of rows, one after the other.
+
+        Args:
+            rows: The rows of the strings, int64[].
+        """
         sizes = self._sizes[rows]
         return _Field(self._data[spans(self._begin[rows], sizes)[1]], sizes)
 
@@ -107,7 +117,9 @@ def _attribute_lists(table: TraceTable) -> tuple[list[list[bytes]], Int64]:
         column = getattr(table, name)
         if len(column) and np.any(column != column[0]):
             value = np.unique(column, return_inverse=True)[1].astype(np.int64)
+            # Each column refines the numbers of distinct rows; unique keeps them small
             key = np.unique(key * (int(value.max()) + 1) + value, return_inverse=True)[1].astype(np.int64)
+    # A row with each distinct list
     first = np.unique(key, return_index=True)[1]
     known: dict[tuple[str, int], bytes | None] = {}
     lists = []
@@ -195,6 +207,7 @@ def _varints(values: UInt64) -> _Field:
     """Return each number as a base-128 varint, lowest seven bits first; only the last byte is below 128."""
     digits = np.ones(len(values), np.int64)
     for k in range(1, 10):
+        # A varint has a byte for every started seven bits
         digits += values >= np.uint64(1 << 7 * k)
     places = np.arange(int(digits.max(initial=1)))
     septets = (values[:, None] >> (np.uint64(7) * places.astype(np.uint64))) & np.uint64(0x7F)
@@ -205,6 +218,7 @@ def _varints(values: UInt64) -> _Field:
 def _interleaved(fields: Sequence[_Field]) -> _Field:
     """Return the fields of the same rows as one: for each row its part of the first, of the second, ..."""
     sizes = np.stack([field.sizes for field in fields], axis=1)
+    # Row by row, the end of each field's part in the result
     ends = np.cumsum(sizes).reshape(sizes.shape)
     data = np.empty(int(sizes.sum()), np.uint8)
     for field, begin in zip(fields, (ends - sizes).T, strict=True):

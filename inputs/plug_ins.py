@@ -89,11 +89,14 @@ def own_files(kind: str) -> Mapping[str, Path]:
     return dict(sorted((renamed.get(name, name), path) for name, path in named.items()))
 
 
+_entry_points = functools.cache(metadata.entry_points)  # read from a file of each installed package
+
+
 @functools.cache
 def _installed(kind: str) -> Mapping[str, list[metadata.EntryPoint]]:
     """Return the entry points of a kind by name, sorted."""
     found: dict[str, list[metadata.EntryPoint]] = {}
-    for entry in metadata.entry_points(group=f"nadi.{kind.lower().replace(' ', '_')}"):
+    for entry in _entry_points().select(group=f"nadi.{kind.lower().replace(' ', '_')}"):
         found.setdefault(entry.name, []).append(entry)
     return dict(sorted(found.items()))
 

@@ -124,7 +124,7 @@ class Graph:
 
     @cached_property
     def _home_sets(self) -> tuple[Int32, Int64, Int64]:
-        """The distinct homes of NPUs, int32[sets, homes]; by set how many NPUs have it, int64[sets]; the set of each NPU."""
+        """The distinct homes of NPUs, int32[sets, homes], the NPUs of each, int64[sets], and the set of each NPU."""
         routing = cast("TableRouting", self.routing)
         sets, of_npu, counts = np.unique(routing.home, axis=0, return_inverse=True, return_counts=True)
         return sets, counts.astype(np.int64), of_npu.reshape(-1).astype(np.int64)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from nadi import inputs
 from nadi.inputs.limits import MAX_CABLES
-from nadi.inputs.mappings import parse_mapping
 from nadi.topologies.graph import TopologyError
 
 EXPECTED = "InfraGraph (YAML or JSON with devices, instances and edges or connections)"
@@ -100,6 +99,8 @@ def read_infragraph(path: Path, label: str) -> InfraFile:
 
 def _mapping(path: Path) -> dict[str, Any]:
     """Return the mapping of a file, without the word `infrastructure` around it."""
+    from nadi.inputs.mappings import parse_mapping  # noqa: PLC0415 - imports yaml, 40 ms
+
     kind = inputs.kind_of(path)
     if kind is not None and kind.key not in {"infragraph", "text", "json", "csv", "toml", "empty"}:
         raise TopologyError(inputs.complaint(path, kind, EXPECTED))

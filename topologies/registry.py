@@ -132,7 +132,7 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
     parts = [part.partition("=") for part in rest.split(",")]
     changed = [
         f"{key}={replace_path(value.strip())}"
-        if key.strip() in path_parameters() and value.strip()
+        if value.strip() and key.strip() in path_parameters(name)
         else key + equals + value
         for key, equals, value in parts
     ]
@@ -141,11 +141,17 @@ def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
 
 
 @functools.cache
-def path_parameters() -> frozenset[str]:
-    """Return the names of the parameters of Nadi's own topologies that are paths."""
+def path_parameters(topology: str = "") -> frozenset[str]:
+    """Return the names of the parameters that are paths.
+
+    Args:
+        topology: The name of one of Nadi's own topologies; with any other text, the parameters are those of all of
+            them, which takes longer: each is imported.
+    """
+    own = plug_ins.own_files("topology")
     return frozenset(
         key
-        for name in plug_ins.own_files("topology")
+        for name in ({topology} & own.keys() or own)
         for key, field in plug_ins.own_module("topology", name).Arguments.model_fields.items()
         if _form(field.metadata, field.annotation).is_path
     )

@@ -26,17 +26,30 @@ class WorkloadError(InputError):
 
 
 def first_of(errors: Iterable[WorkloadError]) -> WorkloadError:
-    """Return the error of the NPU with the smallest number, so that several ranks report the same error as one rank."""
+    """Return the error of the NPU with the smallest number, so that several ranks report the same error as one rank.
+
+    Args:
+        errors: The errors of all ranks, at least one.
+    """
     return min(errors, key=lambda error: error.npu)
 
 
 def alone(value: T) -> list[T]:
-    """Return the values of a run with one rank."""
+    """Return the values of a run with one rank.
+
+    Args:
+        value: The value of the only rank.
+    """
     return [value]
 
 
 def agree(exchange: Exchange, work: Callable[[], T]) -> T:
-    """Call `work` on every rank, and return this rank's result; after a failure all ranks raise the same error."""
+    """Call `work` on every rank, and return this rank's result; after a failure all ranks raise the same error.
+
+    Args:
+        exchange: A function that gives all ranks the values of all.
+        work: A function without arguments that may raise WorkloadError.
+    """
     error = None
     try:
         result = work()

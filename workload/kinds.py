@@ -27,7 +27,11 @@ KIND_OF_COMM_TYPE[CollectiveCommType.BARRIER] = BARRIER
 
 
 def kind_index(kind: str) -> int:
-    """Return the index of `kind` in KINDS."""
+    """Return the index of a kind of collective in KINDS. Raises WorkloadError: the kind is unknown.
+
+    Args:
+        kind: The name of the kind.
+    """
     if kind not in KINDS:
         raise WorkloadError(f"collective {kind!r}: expected one of {', '.join(KINDS)}")
     return KINDS.index(kind)

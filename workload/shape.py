@@ -60,9 +60,14 @@ class GroupShape(NamedTuple):
 
 
 def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape:
-    """Return the shape of a group of NPUs, given in member order (int[n])."""
-    # It includes the named aggregation trees (workload.collectives.trees) for groups of at least two
-    # members; "" = none.
+    """Return the shape of a group of NPUs.
+
+    Args:
+        graph: The fabric as a graph of nodes and links.
+        members: The NPU of each member, int[n].
+        trees: The names of the aggregation trees that the shape includes for two or more members (collectives.trees);
+            "" = none.
+    """
     npu = np.asarray(members, np.int64)
     grid, dims = _grid(graph, npu)
     links = [_links(graph, npu, grid, axis, dim) for axis, dim in enumerate(dims)]
@@ -82,7 +87,11 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape
 def stripes_of(graph: Graph, members: ArrayLike) -> int:
     """Return the smallest number of equal stripes of a buffer that a group's links share by their rates; 1 = one link.
 
-    members: int[n], NPU of each member. The links are those of the first member (`parallel_links`).
+    The links are those of the first member (`parallel_links`).
+
+    Args:
+        graph: The fabric as a graph of nodes and links.
+        members: The NPU of each member, int[n].
     """
     return sum(_smallest(graph.port_shares[parallel_links(graph, members)]))
 
@@ -123,7 +132,11 @@ def has_parallel_ports(graph: Graph) -> bool:
 def parallel_links(graph: Graph, members: ArrayLike) -> list[int]:
     """Return the links that a group's first member uses side by side: to another host, or in its own if there is none.
 
-    members: int[n], NPU of each member. Fabrics that are routed by dimensions have no such links: the result is one.
+    Fabrics that are routed by dimensions have no such links: the result is one.
+
+    Args:
+        graph: The fabric as a graph of nodes and links.
+        members: The NPU of each member, int[n].
     """
     npu = np.asarray(members, np.int64)
     if len(npu) < 2 or isinstance(graph.routing, DimensionRouting):
@@ -139,6 +152,7 @@ def _smallest(shares: Int32) -> tuple[int, ...]:
 
 def _grid(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the grid's sizes and the fabric's dimension of each; (n,) and (-1,) without a grid; npu: int64[n]."""
+    # The digits of an NPU are its coordinates in the fabric's dimensions
     strides = [math.prod(graph.dims[:d]) for d in range(len(graph.dims))]
     digits = [npu // stride % size for stride, size in zip(strides, graph.dims, strict=True)]
     values_of_dim = [np.unique(digit) for digit in digits]
@@ -146,6 +160,7 @@ def _grid(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if dims and math.prod(len(values_of_dim[d]) for d in dims) == len(npu):
         expected = npu[:1] - sum(digits[d][0] * strides[d] for d in dims)
         for d in dims:
+            # The NPUs of the full grid over these coordinates, fastest dimension first
             expected = (expected[None, :] + values_of_dim[d][:, None] * strides[d]).reshape(-1)
         if np.array_equal(expected, npu):
             return tuple(len(values_of_dim[d]) for d in dims), tuple(dims)
@@ -204,7 +219,9 @@ def _hosts(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:
     by_host = np.argsort(host, kind="stable")
     ordered = host[by_host]
     place = np.empty(len(host), np.int64)
+    # In the order of hosts, subtract where the host begins
     place[by_host] = np.arange(len(host)) - np.searchsorted(ordered, ordered)
     _, first, number = np.unique(host[npu], return_index=True, return_inverse=True)
+    # unique numbers hosts by their number; number them by their first member instead
     rank = np.argsort(np.argsort(first))
     return tuple(rank[number.reshape(-1)].tolist()), tuple(place[npu].tolist())

@@ -29,7 +29,12 @@ class OpenedTrace(NamedTuple):
 
 
 def open_trace(trace_number: int, path: str | os.PathLike[str]) -> OpenedTrace:
-    """Read the file at `path`, the trace of that number; its problems are in the result, and no error is raised."""
+    """Return the content of a trace file; its problems are in the result, and no error is raised.
+
+    Args:
+        trace_number: The number of the trace in Sources.
+        path: The path of the file.
+    """
     try:
         return OpenedTrace(trace_number, str(path), "", None, CheckedTrace(trace_number, read_trace(path)))
     except TraceError as error:
@@ -60,7 +65,11 @@ class CheckContext:
         self._kept: dict[int, OpenedTrace] = {}
 
     def reopened(self, trace_number: int) -> CheckedTrace:
-        """Return the readable trace of a number once more, for details; the last few stay in memory."""
+        """Return a readable trace once more, for details; the last few stay in memory.
+
+        Args:
+            trace_number: The number of the trace in Sources.
+        """
         if trace_number not in self._kept:
             if len(self._kept) >= _MAX_OPEN_TRACES:
                 self._kept.pop(next(iter(self._kept)))
@@ -79,11 +88,19 @@ class Check:
         self.sources = context.sources
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:  # noqa: ARG002 - most checks ignore files
-        """Return what is wrong with a file, readable or not."""
+        """Return what is wrong with a file, readable or not.
+
+        Args:
+            opened: The file, readable or not.
+        """
         return ()
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:  # noqa: ARG002 - some checks use files only
-        """Return what is wrong with a trace."""
+        """Return what is wrong with a trace.
+
+        Args:
+            checked: The trace to check.
+        """
         return ()
 
     def end(self) -> Iterable[Finding]:

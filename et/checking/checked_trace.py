@@ -72,17 +72,26 @@ class CheckedTrace:
         size[(kind == CollectiveCommType.ALL_TO_ALL) & (table.in_split_size[row] > 0)] = UNEVEN
         dims = np.where(table.group[row] == 0, table.involved_dim[row], WHOLE)
         all_dims = int(dims.max(initial=WHOLE))
+        # All bits from 0 on: then the set of these dimensions is the whole fabric, as far as the trace shows
         if all_dims > 0 and all_dims & (all_dims + 1) == 0:  # all dimensions that this trace mentions
             dims[dims == all_dims] = WHOLE
         return CollectiveNodes(row, table.group[row], dims, kind.astype(np.int8), size)
 
     def node(self, row: int) -> int:
-        """Return the id of a row."""
+        """Return the id of a node.
+
+        Args:
+            row: The row of the node.
+        """
         return int(self.table.node_id[row])
 
 
 def mixed(*columns: NDArray[np.integer]) -> UInt64:
-    """Return uint64[n], a hash of each row of columns, mixed as in splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    """Return uint64[n], a hash of each row, mixed as in splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+
+    Args:
+        *columns: The columns of the rows, int[n] each.
+    """
     hashes = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         hashes += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)

@@ -42,7 +42,15 @@ class Finding:
 def at_nodes(
     severity: str, what: str, trace: TraceTable | RawTrace, rows: NDArray[np.integer], text_of_row: Callable[[int], str]
 ) -> Iterable[Finding]:
-    """Yield a Finding titled `what` on the nodes at `rows` of a trace, with examples; nothing if there are no rows."""
+    """Yield a Finding on some nodes of a trace, with examples; nothing if there are no nodes.
+
+    Args:
+        severity: The severity, one of SEVERITIES.
+        what: The kind of problem, the same text for all files.
+        trace: The trace with the nodes.
+        rows: The rows of the nodes, int[].
+        text_of_row: A function that returns what was found and expected at a row.
+    """
     if len(rows):
         shown = rows[:MAX_EXAMPLES].tolist()
         examples = tuple(Example(trace.path, int(trace.node_id[row]), text_of_row(row)) for row in shown)
@@ -67,7 +75,12 @@ class CheckReport:
         self._groups: dict[tuple[str, str, str], tuple[int, list[Example]]] = {}
 
     def add(self, check_name: str, findings: Iterable[Finding]) -> None:
-        """Add the findings of the check with this name."""
+        """Add the findings of a check.
+
+        Args:
+            check_name: The name of the check.
+            findings: The findings of all checks in a file.
+        """
         for finding in findings:
             key = check_name, finding.severity, finding.what
             count, examples = self._groups.get(key, (0, []))
@@ -84,7 +97,11 @@ class CheckReport:
         return sorted(found, key=lambda group: (SEVERITIES.index(group.severity), group.check, group.what))
 
     def count(self, severity: str) -> int:
-        """Return the number of findings of a severity."""
+        """Return the number of findings of a severity.
+
+        Args:
+            severity: The severity, one of SEVERITIES.
+        """
         return sum(group.count for group in self.groups if group.severity == severity)
 
     @property
@@ -93,7 +110,11 @@ class CheckReport:
         return self.count(ERROR) == 0
 
     def described(self, max_examples: int) -> dict[str, Any]:
-        """Return the report as values that JSON can hold, with at most `max_examples` examples per kind."""
+        """Return the report as values that JSON can hold.
+
+        Args:
+            max_examples: The maximum number of examples per kind of problem.
+        """
         return {
             "path": self.path,
             "npus": self.npus,

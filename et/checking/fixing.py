@@ -38,6 +38,9 @@ def safe_changes(raw: RawTrace) -> FileChanges:
     A dependency on a node that the file lacks, or of a node on itself, is removed, because it can never be satisfied.
     If control dependencies close a cycle and data dependencies do not, all control dependencies are removed, as in
     `et.read_trace(strict=False)`, which explains why. A repeated id is replaced if no node depends on it.
+
+    Args:
+        raw: The file node by node.
     """
     deps = raw.dependencies
     on_itself = deps.parent_id == raw.node_id[deps.row]
@@ -67,7 +70,11 @@ def safe_changes(raw: RawTrace) -> FileChanges:
 
 
 def readable_changes(raw: RawTrace) -> FileChanges:
-    """Return the changes that make the file readable as a table, to find further problems; they are never written."""
+    """Return the changes that make the file readable as a table, to find further problems; they are never written.
+
+    Args:
+        raw: The file node by node.
+    """
     safe = safe_changes(raw)
     left_out = safe.left_out | raw.on_cycles(~safe.left_out)[0]
     new_id = dict(zip(raw.repeats.tolist(), _unused(raw, len(raw.repeats)), strict=True))
@@ -75,7 +82,12 @@ def readable_changes(raw: RawTrace) -> FileChanges:
 
 
 def changed_messages(raw: RawTrace, changes: FileChanges) -> Iterator[bytes]:
-    """Yield the messages of the file with the changes, metadata first; everything else is the same byte for byte."""
+    """Yield the messages of the file with the changes, metadata first; everything else is the same byte for byte.
+
+    Args:
+        raw: The file node by node.
+        changes: The changes to make.
+    """
     deps = raw.dependencies
     of_node = np.searchsorted(deps.row, np.arange(len(raw.node_id) + 1))
     is_changed = np.zeros(len(raw.node_id), np.bool_)
@@ -118,6 +130,7 @@ def _unused(raw: RawTrace, count: int) -> list[int]:
     taken = np.union1d(raw.node_id, raw.dependencies.parent_id)
     above = int(raw.node_id.max(initial=0)) + 1
     if above + count + len(taken) < 2**63:
+        # Among count + len(taken) numbers, at least `count` are free
         candidates = np.arange(above, above + count + len(taken), dtype=np.uint64)
     else:
         candidates = np.arange(count + len(taken), dtype=np.uint64)

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from nadi.et.errors import TraceError
 from nadi.et.framing import iter_messages
@@ -70,21 +68,27 @@ class RawTrace:
         return np.isin(self.dependencies.parent_id, self.node_id[self.repeats])
 
     def on_cycles(self, among: Mask) -> tuple[Mask, Int64]:
-        """Return the dependencies on cycles of those `among` (bool[m]), and the sets of rows that these connect.
+        """Return the dependencies on cycles, bool[m], and each row's set of mutually waiting rows, int64[n].
 
-        The results are bool[m], and int64[n] with the same number for rows that wait for each other.
+        Args:
+            among: The dependencies that count, bool[m].
         """
+        from scipy.sparse import csgraph, csr_matrix  # noqa: PLC0415 - a tenth of each command's start
+
         deps = self.dependencies
         use = among & ~self.dangling
         n = len(self.node_id)
+        # A dependency is on a cycle if both ends are in one strongly connected component
         graph = csr_matrix((np.ones(int(use.sum()), np.int8), (deps.row[use], deps.parent[use])), shape=(n, n))
-        loop = connected_components(graph, directed=True, connection="strong")[1].astype(np.int64)
+        loop = csgraph.connected_components(graph, directed=True, connection="strong")[1].astype(np.int64)
         return use & (loop[deps.row] == loop[deps.parent]), loop
 
     def cycles(self, among: Mask, max_paths: int) -> tuple[int, list[tuple[int, str]]]:
-        """Return the number of cyclic sets, and for `max_paths` of them the smallest row and a shortest cycle as text.
+        """Return the number of cyclic sets, and for some of them the smallest row and a shortest cycle as text.
 
-        Only the dependencies `among` (bool[m]) count.
+        Args:
+            among: The dependencies that count, bool[m].
+            max_paths: The maximum number of sets with a cycle.
         """
         is_part, loop = self.on_cycles(among)
         row, parent = self.dependencies.row[is_part], self.dependencies.parent[is_part]
@@ -99,6 +103,7 @@ class RawTrace:
         """Return the dependencies as rows, from parent ids node by node, data first, and their numbers by node."""
         n = len(self.node_id)
         parent_ids = parent_ids[: int(data_counts[:n].sum() + control_counts[:n].sum())]
+        # Each node lists its data dependencies first, then its control dependencies
         counts = np.stack([data_counts[:n], control_counts[:n]], axis=1).reshape(-1)
         kind = np.repeat(np.arange(2 * n), counts)
         ids, first = np.unique(self.node_id, return_index=True)

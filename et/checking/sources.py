@@ -35,12 +35,20 @@ class Sources:
     is_complete: bool = True  # False = one file out of several, so that its peers cannot be checked
 
     def shifts(self, trace_number: int) -> Int64:
-        """Return int64[users], the number added to peers for each user of a trace."""
+        """Return int64[users], the number added to peers for each user of a trace.
+
+        Args:
+            trace_number: The number of the trace in Sources.
+        """
         users, example = self.users[trace_number], self.examples[trace_number]
         return np.zeros(len(users), np.int64) if example == AS_WRITTEN else users - example
 
     def place(self, npu: int) -> tuple[int, int] | None:
-        """Return the number of the trace that an NPU runs and the NPU's place among its users; None if it runs none."""
+        """Return the trace that an NPU runs and the NPU's index among its users; None if it runs no trace.
+
+        Args:
+            npu: The number of the NPU.
+        """
         for trace, users in enumerate(self.users):
             at = int(np.searchsorted(users, npu))
             if at < len(users) and users[at] == npu:
@@ -59,9 +67,12 @@ class Communicators:
         self._families: dict[str, Int64] = {}
 
     def of(self, table: TraceTable, group: int, users: Int64) -> Int64:
-        """Return int64[users], the number of the group that a row of group_names means for each user, UNKNOWN = -1.
+        """Return int64[users], the number of the group that a name in a trace means for each user, UNKNOWN = -1.
 
-        `group` is the row of group_names of `table`, and `users` are NPUs that run the trace.
+        Args:
+            table: The trace as a table of columns.
+            group: The row of the name in `group_names` of the table.
+            users: The NPUs that run the trace, int64[], ascending.
         """
         name = table.group_names[group]
         if name == ALL_NPUS:

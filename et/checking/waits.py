@@ -50,9 +50,9 @@ class Waits:
 class WaitingNode(NamedTuple):
     """A node of an NPU."""
 
-    npu: int
-    trace: int
-    row: int
+    npu: int  # number of the NPU
+    trace: int  # trace of the NPU
+    row: int  # row of the node in the trace
 
 
 class _Graph(NamedTuple):
@@ -66,7 +66,13 @@ class _Graph(NamedTuple):
 
 
 def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) -> Waits:
-    """Return what nodes of a trace, which `users` (NPUs) run, wait for: parents, collectives and messages."""
+    """Return the dependencies of a trace: on parents, collectives and messages.
+
+    Args:
+        checked: The trace to check.
+        communicators: The groups so far, to which those of the trace are added.
+        users: The NPUs that run the trace, int64[], ascending.
+    """
     table, colls = checked.table, checked.collectives
     numbers = [communicators.of(table, group, users) for group in range(len(table.group_names))]
     known = np.array([bool(np.any(of_users != UNKNOWN)) for of_users in numbers], bool)
@@ -85,7 +91,11 @@ def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) 
 
 
 def unknown_waits(users: Int64) -> Waits:
-    """Return the dependencies of a trace that cannot be read: none. `users` are the NPUs that run it."""
+    """Return the dependencies of a trace that cannot be read: no dependencies.
+
+    Args:
+        users: The NPUs that run the trace, int64[], ascending.
+    """
     nothing = np.zeros(0, np.int64)
     row = nothing.astype(np.int32)
     messages = MessageNodes(row, nothing > 0, nothing, nothing, row, nothing)
@@ -95,11 +105,17 @@ def unknown_waits(users: Int64) -> Waits:
 def deadlocks(sources: Sources, waits: Sequence[Waits], max_edges: int) -> list[list[WaitingNode]] | None:
     """Return a shortest cycle for each set of nodes that wait for each other; each node of a cycle waits for the next.
 
-    `waits` are those of each trace. `max_edges` limits the graph with nodes of each NPU; None if that would be larger.
+    The result is None if the graph with the nodes of each NPU would be too large.
+
+    Args:
+        sources: The traces to check, the NPUs that run them, and their groups.
+        waits: The dependencies of each trace.
+        max_edges: The maximum number of edges of the graph with the nodes of each NPU.
     """
     component = _on_cycles(_graph_of_traces(sources, waits))
     if np.all(component == _NONE):
         return []
+    # A cycle of NPUs is one of traces, too: only its nodes need a copy per NPU
     second = _NpuGraph(sources, waits, component)
     if second.size > max_edges:
         return None
@@ -122,9 +138,11 @@ def _graph_of_traces(sources: Sources, waits: Sequence[Waits]) -> _Graph:
     before, after = [], []
     for begin, own, own_hub in zip(base.tolist(), waits, hub, strict=False):
         out = begin + np.arange(own.nodes)
+        # What follows a collective's node follows the collective of all members
         out[own.row] = nodes + own_hub
         before += [out[own.parent], begin + own.row]
         after += [begin + own.child, nodes + own_hub]
+    # Users of a trace repeat the same pairs of traces
     talks = {(trace, peer, other, back) for _, trace, peer, other, back in _talks(sources, waits)}
     for trace, peer, other, back in sorted(talks):
         sent, received = _pairs(waits, trace, peer, other, back)
@@ -139,10 +157,12 @@ def _hubs_of_traces(waits: Sequence[Waits]) -> list[Int64]:
     rows = _joined([np.full(numbers.size, trace) for trace, numbers in enumerate(communicators)])
     groups = _joined([np.repeat(np.arange(len(numbers)), numbers.shape[1]) for numbers in communicators])
     numbers = _joined([numbers.ravel() for numbers in communicators])
+    # A trace and its group as one number
     width = int(groups.max(initial=0)) + 1
     of_trace, place = np.unique(rows * width + groups, return_inverse=True)
     known = numbers != UNKNOWN
     size = len(of_trace) + int(numbers.max(initial=0)) + 1
+    # A bipartite graph of (trace, group) and communicators: its components are the merged groups
     joins = csr_matrix((np.ones(known.sum(), np.int8), (place[known], len(of_trace) + numbers[known])), (size, size))
     label = connected_components(joins, directed=False)[1]
     keys = [
@@ -163,6 +183,7 @@ def _talks(sources: Sources, waits: Sequence[Waits]) -> Iterator[tuple[tuple[int
         messages = own.messages
         for peer in np.unique(messages.peer[messages.is_send & (messages.peer >= 0)]).tolist():
             for npu in sources.users[trace].tolist():
+                # Peers in a trace are those of its example NPU; each user shifts them
                 target = peer + int(shift_of[npu])
                 if 0 <= target < sources.npus and trace_of[target] != _NONE:
                     yield (npu, target), trace, peer, int(trace_of[target]), npu - int(shift_of[target])
@@ -174,6 +195,7 @@ def _pairs(waits: Sequence[Waits], trace: int, peer: int, other_trace: int, othe
     for number, end, is_send in ((trace, peer, True), (other_trace, other_peer, False)):
         messages = waits[number].messages
         at = np.flatnonzero((messages.peer == end) & (messages.is_send == is_send))
+        # A message and its receive have the same tag and number
         keys.append(messages.tag[at] << 32 | messages.seq[at])
         rows.append(messages.row[at].astype(np.int64))
     _, sent, received = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
@@ -204,11 +226,13 @@ class _NpuGraph:
         nodes = int(self._first[-1])
         before, after, keys, places = [], [], [], []
         for trace, trace_waits in enumerate(self._waits):
+            # The collective of each node
             which = np.full(trace_waits.nodes, _NONE)
             which[trace_waits.row] = np.arange(len(trace_waits.row))
             parent, child = trace_waits.parent[self._deps[trace]], trace_waits.child[self._deps[trace]]
             for user in range(len(self._sources.users[trace])):
                 is_coll = which[parent] != _NONE
+                # The vertices of collectives are known only when all keys are: they are filled in below
                 before.append(np.where(is_coll, _NONE, self._vertex(trace, user, parent)))
                 after.append(self._vertex(trace, user, child))
                 keys.append(self._key(trace_waits, user, which[parent[is_coll]]))
@@ -218,6 +242,7 @@ class _NpuGraph:
                 after.append(np.full(len(member), _NONE))
                 keys.append(self._key(trace_waits, user, member))
                 places.append((len(before) - 1, np.arange(len(member)), False))
+        # Equal keys of different NPUs are one collective, which has one vertex
         hubs, place = np.unique(_joined(keys), return_inverse=True)
         at = 0
         for number, rows, is_before in places:
@@ -237,6 +262,7 @@ class _NpuGraph:
     def _vertex(self, trace: int, user: int, rows: Int64) -> Int64:
         """Return the vertices of a user's rows; -1 for rows on no cycle."""
         own = self._rows[trace]
+        # Only rows on cycles of traces have vertices, in ascending order
         place = np.searchsorted(own, rows).clip(max=max(len(own) - 1, 0))
         there = own[place] == rows if len(own) else np.zeros(len(rows), bool)
         return np.where(there, self._first[trace] + user * len(own) + place, _NONE)
@@ -247,7 +273,13 @@ class _NpuGraph:
         return trace_waits.communicator[trace_waits.group[which], user] << 32 | trace_waits.seq[which]
 
     def places(self, cycle_vertices: Sequence[int]) -> list[WaitingNode]:
-        """Return nodes that each wait for the next, the first NPU's first, with each member's node of a collective."""
+        """Return the nodes of a cycle from the first NPU on; each node waits for the next.
+
+        A collective is the node of each member that takes part in the cycle.
+
+        Args:
+            cycle_vertices: The vertices of the cycle.
+        """
         nodes = int(self._first[-1])
         found: list[WaitingNode] = []
         for at, vertex in enumerate(cycle_vertices):
@@ -256,6 +288,7 @@ class _NpuGraph:
                 continue
             waiting = self._place(cycle_vertices[at - 1])
             member = self._place(cycle_vertices[(at + 1) % len(cycle_vertices)])
+            # The cycle enters a collective at one member and leaves it at another: both belong to the text
             own = self._parent_in(waiting, member)
             if own != member:
                 found.append(own)
@@ -294,6 +327,7 @@ def _matrix(graph: _Graph, keep: Mask | slice = slice(None)) -> csr_matrix:
 def _on_cycles(graph: _Graph) -> Int64:
     """Return int64[vertices], the number of each vertex's set of mutually waiting vertices, -1 = on no cycle."""
     label = connected_components(_matrix(graph), directed=True, connection="strong")[1].astype(np.int64)
+    # A component of one vertex is no cycle, unless the vertex waits for itself
     alone = np.bincount(label, minlength=1)[label] == 1
     itself = np.zeros(graph.vertices, bool)
     itself[graph.before[graph.before == graph.after]] = True
@@ -306,6 +340,7 @@ def _cycle(graph: _Graph, set_of_vertex: Int64, start: int) -> list[int]:
         set_of_vertex[graph.after] == set_of_vertex[start]
     )
     order, waiting = breadth_first_order(_matrix(graph, inside), start, directed=True, return_predecessors=True)
+    # The vertices that wait for `start`: the nearest one closes the shortest cycle
     last_ones = graph.after[inside & (graph.before == start)]
     place = np.full(graph.vertices, len(order))
     place[order] = np.arange(len(order))

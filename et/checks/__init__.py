@@ -18,16 +18,23 @@ _KIND = "trace check"
 
 
 def all_checks(files: Sequence[str] = ()) -> Mapping[str, Any]:
-    """Return the modules of all checks by name, with those in files of the user's."""
+    """Return the modules of all checks by name, with those in files of the user's.
+
+    Args:
+        files: The paths of the user's files with checks.
+    """
     return {Path(name).stem: plug_ins.module(_KIND, name, TraceError) for name in [*plug_ins.names(_KIND), *files]}
 
 
 def check_traces(
     sources: Sources, progress: Callable[[int], None] = lambda _: None, files: Sequence[str] = ()
 ) -> CheckReport:
-    """Check traces with every check, and those in `files`; all problems are in the report.
+    """Check traces with every check; all problems are in the report.
 
-    `progress` gets the number of checked traces.
+    Args:
+        sources: The traces to check, the NPUs that run them, and their groups.
+        progress: A function that gets the number of checked traces.
+        files: The paths of the user's files with further checks.
     """
     context = CheckContext(sources)
     checks: list[tuple[str, Check]] = [(name, module.TraceCheck(context)) for name, module in all_checks(files).items()]

@@ -33,14 +33,18 @@ class TraceCheck(Check):
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._last_begin: dict[int, Int64] = {}
-        self._first_end: dict[int, Int64] = {}
-        self._messages: list[Int64] = []
-        self._timed = 0
-        self._untimed = 0
+        self._last_begin: dict[int, Int64] = {}  # int64[2, collectives] by group: time, and NPU
+        self._first_end: dict[int, Int64] = {}  # the same
+        self._messages: list[Int64] = []  # rows as _add_messages describes them
+        self._timed = 0  # number of traces with start times
+        self._untimed = 0  # number of traces without them
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Collect the times of a trace, to compare at the end; traces without start times are skipped."""
+        """Collect the times of a trace, to compare at the end; traces without start times are skipped.
+
+        Args:
+            checked: The trace to check.
+        """
         if not self.sources.is_complete:
             return ()
         has_times = bool(np.any(checked.table.start_time_micros > 0))
@@ -68,6 +72,7 @@ class TraceCheck(Check):
             at = np.flatnonzero((colls.group == group) & (colls.dims == WHOLE))
             row = colls.row[at]
             counts = np.isin(colls.kind[at], _ALL_WAIT_FOR_ALL) & (table.duration_micros[row] > 0)
+            # Values that change neither the last begin nor the first end
             begin = np.where(counts, table.start_time_micros[row], -1)
             end = np.where(counts, table.start_time_micros[row] + table.duration_micros[row], np.iinfo(np.int64).max)
             numbers = self.context.communicators.of(table, group, users)
@@ -79,6 +84,7 @@ class TraceCheck(Check):
         last = np.stack([begin_micros, np.full(len(begin_micros), npu)])
         first = np.stack([end_micros, np.full(len(end_micros), npu)])
         if group_number in self._last_begin:
+            # Members may have unequal numbers of collectives, which another check reports
             n = min(len(begin_micros), self._last_begin[group_number].shape[1])
             old_last, old_first = self._last_begin[group_number][:, :n], self._first_end[group_number][:, :n]
             last = np.where(last[0, :n] > old_last[0], last[:, :n], old_last)
@@ -90,6 +96,7 @@ class TraceCheck(Check):
         found: list[tuple[int, int, int]] = []
         count = 0
         for number, last in self._last_begin.items():
+            # Positive: a member has ended before the last one began, which no collective that waits for all can do
             gap = last[0] - self._first_end[number][0] - _RESOLUTION_MICROS
             wrong = np.flatnonzero((gap > 0) & (last[0] >= 0))
             count += len(wrong)
@@ -127,9 +134,11 @@ class TraceCheck(Check):
         if not self._messages:
             return
         rows = np.concatenate(self._messages)
+        # By sender, receiver, tag, number and direction: a receive comes directly before its send
         rows = rows[np.lexsort(rows[:, 4::-1].T)]
         is_pair = np.all(rows[1:, :4] == rows[:-1, :4], axis=1) & (rows[1:, 4] == 1) & (rows[:-1, 4] == 0)
         receive, send = rows[:-1][is_pair], rows[1:][is_pair]
+        # Begin of the send, and end of the receive
         early = send[:, 5] - receive[:, 6]
         wrong = np.flatnonzero(early > _RESOLUTION_MICROS)
         examples = tuple(

@@ -31,10 +31,15 @@ class TraceCheck(Check):
         self._rows: list[Int64] = []
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Store a digest of the trace's collectives in each group, for each of its users."""
+        """Store a digest of the trace's collectives in each group, for each of its users.
+
+        Args:
+            checked: The trace to check.
+        """
         if not self.sources.is_complete:
             return
         colls, users = checked.collectives, self.sources.users[checked.trace]
+        # A group along some dimensions depends on the fabric, which a check of traces does not know
         some_dims = np.count_nonzero(colls.dims != WHOLE)
         if some_dims:
             row = int(colls.row[np.argmax(colls.dims != WHOLE)])
@@ -43,6 +48,7 @@ class TraceCheck(Check):
             yield Finding(NOTE, what, int(some_dims), (example,))
         for group in np.unique(colls.group[colls.dims == WHOLE]).tolist():
             at = (colls.group == group) & (colls.dims == WHOLE)
+            # Equal digests mean equal sequences of kinds and sizes, so that traces need not be kept
             words = colls.kind[at].tobytes() + colls.size[at].tobytes()
             digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little", signed=True)
             numbers = self.context.communicators.of(checked.table, group, users)
@@ -54,8 +60,10 @@ class TraceCheck(Check):
         rows = np.concatenate([np.zeros((0, 3), np.int64), *self._rows])
         if len(rows) == 0:
             return
+        # By group, then NPU
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         first = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
+        # All digests of a group are equal if the smallest and the largest are
         smallest, largest = (pick.reduceat(rows[:, 2], first) for pick in (np.minimum, np.maximum))
         differing, lacking = [], []
         for begin, end, is_equal in zip(first, [*first[1:], len(rows)], smallest == largest, strict=True):
@@ -75,6 +83,7 @@ class TraceCheck(Check):
     def _absent(self, group_rows: Int64) -> int | None:
         """Return a member that does not use the group although its trace can be read, or None."""
         members = self.context.communicators.members[int(group_rows[0, 0])]
+        # The usual case, which needs no search
         if len(group_rows) == len(members) and np.array_equal(np.sort(members), group_rows[:, 1]):
             return None
         absent: list[int] = np.setdiff1d(members, group_rows[:, 1]).tolist()
@@ -97,6 +106,7 @@ class TraceCheck(Check):
     def _difference_example(self, group_rows: Int64) -> Example:
         """Return the first collective of a group that two of its members issue differently."""
         number, npu = int(group_rows[0, 0]), int(group_rows[0, 1])
+        # The first member whose digest differs from the first member's
         other = int(group_rows[np.argmax(group_rows[:, 2] != group_rows[0, 2]), 1])
         path, nodes, words = self._issued(number, npu)
         other_path, other_nodes, other_words = self._issued(number, other)
@@ -109,6 +119,7 @@ class TraceCheck(Check):
                     f"({other_path}: node {other_nodes[k]}){order}"
                 )
                 return Example(path, nodes[k], text)
+        # One sequence begins with the other: show the first collective that only the longer one has
         longer = (path, nodes, words) if len(words) > len(other_words) else (other_path, other_nodes, other_words)
         k = min(len(words), len(other_words))
         text = (
@@ -134,7 +145,12 @@ class TraceCheck(Check):
 
 
 def collective(kind: int, size_bytes: int) -> str:
-    """Return kind (a CollectiveCommType) and size in words; sizes below 0 are unknown, or UNEVEN."""
+    """Return kind and size of a collective in words.
+
+    Args:
+        kind: The kind of a collective, a CollectiveCommType.
+        size_bytes: The size in bytes; below 0 = unknown, or UNEVEN.
+    """
     name = collective_name(kind)
     if kind == CollectiveCommType.BARRIER:
         return name

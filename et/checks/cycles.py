@@ -12,7 +12,11 @@ class TraceCheck(Check):
     """Reports cycles in files that et.read_trace refuses."""
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:
-        """Yield cycles of data dependencies, and cycles among the dependencies that remain without those."""
+        """Yield cycles of data dependencies, and cycles among the dependencies that remain without those.
+
+        Args:
+            opened: The file, readable or not.
+        """
         raw = opened.raw
         if raw is None or len(raw.node_id) == 0:
             return

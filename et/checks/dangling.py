@@ -14,7 +14,11 @@ class TraceCheck(Check):
     """Reports dangling dependencies in files that et.read_trace refuses."""
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:
-        """Return dangling data and control dependencies separately."""
+        """Return dangling data and control dependencies separately.
+
+        Args:
+            opened: The file, readable or not.
+        """
         raw = opened.raw
         if raw is None:
             return

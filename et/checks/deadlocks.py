@@ -21,15 +21,20 @@ class TraceCheck(Check):
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._waits: dict[int, Waits] = {}
-        self._edges = 0
+        self._waits: dict[int, Waits] = {}  # dependencies of each trace
+        self._edges = 0  # number of nodes and dependencies so far
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Store the dependencies of a trace, to search for cycles at the end."""
+        """Store the dependencies of a trace, to search for cycles at the end.
+
+        Args:
+            checked: The trace to check.
+        """
         if not self.sources.is_complete or self.sources.npus < 2:
             return ()
         self._edges += len(checked.table) + len(checked.table.dep)
         if self._edges > _MAX_EDGES:
+            # Too large to search: a part of the traces would show no cycle through the others
             self._waits.clear()
         else:
             users = self.sources.users[checked.trace]
@@ -41,6 +46,7 @@ class TraceCheck(Check):
         found = None
         if self._edges <= _MAX_EDGES:
             users = enumerate(self.sources.users)
+            # A trace that cannot be read waits for nothing, as far as is known
             waits = [self._waits.get(trace) or unknown_waits(own) for trace, own in users]
             found = deadlocks(self.sources, waits, _MAX_EDGES)
         if found is None:
@@ -51,7 +57,7 @@ class TraceCheck(Check):
             yield Finding(ERROR, "NPUs wait for each other for ever", len(found), examples)
 
     def _example(self, cycle_nodes: list[WaitingNode]) -> Example:
-        """Return the example of a cycle of nodes, each of which waits for the next."""
+        """Return the example of a cycle of nodes, where each node waits for the next."""
         texts = [self._place_text(place) for place in cycle_nodes]
         first = cycle_nodes[0]
         checked = self.context.reopened(first.trace)
@@ -74,4 +80,5 @@ class TraceCheck(Check):
 
     def _peer(self, checked: CheckedTrace, place: WaitingNode, written: int) -> int:
         users, shifts = self.sources.users[checked.trace], self.sources.shifts(checked.trace)
+        # Peers in a trace are those of its example NPU
         return written + int(shifts[users == place.npu][0])

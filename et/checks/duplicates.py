@@ -12,7 +12,11 @@ class TraceCheck(Check):
     """Reports repeated ids in files that et.read_trace refuses."""
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:
-        """Return the nodes whose id an earlier node has."""
+        """Return the nodes whose id an earlier node has.
+
+        Args:
+            opened: The file, readable or not.
+        """
         raw = opened.raw
         if raw is not None:
             yield from at_nodes(

@@ -20,7 +20,11 @@ class TraceCheck(Check):
     """Reports nodes; on the host, many take no time, because the clock of PyTorch's profiler does not resolve them."""
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Return the nodes with a missing or impossible duration."""
+        """Return the nodes with a missing or impossible duration.
+
+        Args:
+            checked: The trace to check.
+        """
         table = checked.table
         has_no_work = (table.duration_micros == 0) & (table.num_ops <= 0) & (table.tensor_size <= 0)
         idle = (table.type == NodeType.COMP_NODE) & has_no_work & (table.operators == 0)

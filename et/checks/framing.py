@@ -12,7 +12,11 @@ class TraceCheck(Check):
     """Reports the reader's error on each file."""
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:
-        """Return the file as unreadable; then other checks skip it."""
+        """Return the file as unreadable; then other checks skip it.
+
+        Args:
+            opened: The file, readable or not.
+        """
         if opened.error:
             example = Example(opened.path, None, opened.error.removeprefix(f"{opened.path}: "))
             yield Finding(ERROR, "traces cannot be read", 1, (example,))

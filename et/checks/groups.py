@@ -24,14 +24,20 @@ class TraceCheck(Check):
         self._reported: set[int] = set()
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Return unknown groups, NPUs that are no members, and problems of the members."""
+        """Return unknown groups, NPUs that are no members, and problems of the members.
+
+        Args:
+            checked: The trace to check.
+        """
         users = self.sources.users[checked.trace]
         for group in np.unique(checked.collectives.group).tolist():
             numbers = self.context.communicators.of(checked.table, group, users)
             yield from self._unknown(checked, group, numbers, users)
+            # Users of one trace may be in different groups of a family
             for number in np.unique(numbers[numbers > ALL]).tolist():
                 yield from self._outsiders(checked, group, number, users[numbers == number])
                 if number not in self._reported:
+                    # Several traces may use the group: report its members once
                     self._reported.add(number)
                     yield from self._members(checked, group, number)
 

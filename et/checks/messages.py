@@ -25,15 +25,20 @@ class TraceCheck(Check):
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._pairs: list[Int64] = []
-        self._sums: list[UInt64] = []
+        self._pairs: list[Int64] = []  # sender * NPUs + receiver of each row
+        self._sums: list[UInt64] = []  # uint64[rows, 3]: messages, bytes and hash, modulo 2^64
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Add up the messages of a trace by peer and direction, and store the sums for each of its users."""
+        """Add up the messages of a trace by peer and direction, and store the sums for each of its users.
+
+        Args:
+            checked: The trace to check.
+        """
         if not self.sources.is_complete or len(checked.messages.row) == 0:
             return ()
         m = checked.messages
         there = m.peer >= 0
+        # Peer and direction as one number
         key = (m.peer * 2 + m.is_send)[there]
         order = np.argsort(key, kind="stable")
         first = np.flatnonzero(np.diff(key[order], prepend=-1))
@@ -43,11 +48,14 @@ class TraceCheck(Check):
         rows.append(mixed(m.tag[there], m.seq[there], m.size[there]))
         sums = np.stack([np.add.reduceat(row[order], first) for row in rows], axis=1)
         peer, is_send = key[order][first] >> 1, key[order][first] % 2 == 1
+        # Modulo 2^64, a receive takes away what its send adds
         sums[~is_send] = np.negative(sums[~is_send])
         npus = self.sources.npus
         users, shifts = self.sources.users[checked.trace], self.sources.shifts(checked.trace)
         other = peer[None, :] + shifts[:, None]
+        # Sender * NPUs + receiver, for each user of the trace and each peer
         pair = np.where(is_send, users[:, None] * npus + other, other * npus + users[:, None])
+        # Another check reports peers that do not exist
         exists = (other >= 0) & (other < npus)
         self._pairs.append(pair[exists])
         self._sums.append(np.broadcast_to(sums, (*pair.shape, 3))[exists])
@@ -63,6 +71,7 @@ class TraceCheck(Check):
         total = np.add.reduceat(sums[order], first, axis=0)
         wrong = pairs[order][first][np.any(total != 0, axis=1)]
         unread = np.concatenate([np.zeros(0, np.int64), *(self.sources.users[trace] for trace in self.context.unread)])
+        # A trace that cannot be read lacks its ends of messages
         wrong = wrong[~np.isin(wrong // self.sources.npus, unread) & ~np.isin(wrong % self.sources.npus, unread)]
         if len(wrong):
             details = [self._examples(*divmod(int(pair), self.sources.npus)) for pair in wrong[:_MAX_PAIRS_SHOWN]]
@@ -74,6 +83,7 @@ class TraceCheck(Check):
         sends, receives = self._ends(source, target, of_sends=True), self._ends(target, source, of_sends=False)
         found = []
         for tag in sorted({tag for tag, _, _ in sends + receives}):
+            # The n-th send with a tag belongs to the n-th receive with this tag
             sent = [(size, node) for t, size, node in sends if t == tag]
             taken = [(size, node) for t, size, node in receives if t == tag]
             pair = f"NPU {source} to NPU {target}, tag {tag}"

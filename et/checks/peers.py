@@ -16,7 +16,11 @@ class TraceCheck(Check):
     """Reports messages; users of a shared trace shift all peers equally, so the first and last user represent all."""
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Return the messages with a wrong peer or tag."""
+        """Return the messages with a wrong peer or tag.
+
+        Args:
+            checked: The trace to check.
+        """
         table, messages = checked.table, checked.messages
         if len(messages.row) == 0:
             return
@@ -48,6 +52,7 @@ class TraceCheck(Check):
         of_others = (own >= 0) & (~np.isin(own, own_npus) | (len(own_npus) > 1))
 
         def ends(row: int) -> str:
+            """Return both ends of the message at a `row`."""
             return f"comm_src {table.comm_src[row]}, comm_dst {table.comm_dst[row]}"
 
         return [

@@ -17,7 +17,11 @@ class TraceCheck(Check):
     """Reports nodes; a run refuses a collective without bytes, but sends a message without bytes."""
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Return the nodes without a size."""
+        """Return the nodes without a size.
+
+        Args:
+            checked: The trace to check.
+        """
         table, colls, messages = checked.table, checked.collectives, checked.messages
         need = colls.kind != CollectiveCommType.BARRIER
         missing = need & (table.comm_size[colls.row] < 0)

@@ -25,12 +25,16 @@ class TraceCheck(Check):
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._excess: dict[tuple[int, int], int] = {}
-        self._example: dict[tuple[int, int], Example] = {}
-        self._incomparable: set[tuple[int, int]] = set()
+        self._excess: dict[tuple[int, int], int] = {}  # hashes of sent minus expected bytes, by group and number
+        self._example: dict[tuple[int, int], Example] = {}  # the first member's node
+        self._incomparable: set[tuple[int, int]] = set()  # collectives with a member that lacks out_split_size
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Return problems within a node, and collect what members send and expect."""
+        """Return problems within a node, and collect what members send and expect.
+
+        Args:
+            checked: The trace to check.
+        """
         table, colls = checked.table, checked.collectives
         uneven = np.flatnonzero(colls.size == UNEVEN)
         if len(uneven) == 0:
@@ -46,6 +50,7 @@ class TraceCheck(Check):
             splits = _SplitSizes(checked, row)
             text = splits.complaint()
             of_users = numbers[int(colls.group[at])]
+            # The sizes of the users' groups: a list of split sizes can fit only one
             counts = {len(self.context.communicators.members[n]) for n in set(of_users.tolist()) - {UNKNOWN}}
             if text:
                 yield self._finding("split sizes do not divide comm_size into whole bytes", checked, row, text)
@@ -72,8 +77,10 @@ class TraceCheck(Check):
             members = self.context.communicators.members[number]
             me = np.full(len(members), npu)
             if not splits.has_outward:
+                # Without out_split_size, a member does not say how much it expects
                 self._incomparable.add(key)
                 continue
+            # Modulo 2^64, the sum over all members is 0 if each receives what the others send
             sends = mixed(me, members, splits.sent_bytes).sum(dtype=np.uint64)
             takes = mixed(members, me, splits.taken_bytes).sum(dtype=np.uint64)
             self._excess[key] = self._excess.get(key, 0) + int(sends) - int(takes)

@@ -19,7 +19,7 @@ If the format can be written:
 - `write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None`: writes into an existing,
   empty folder, trace by trace, so that many traces need no more memory than one.
 
-Both raise TraceError, one line: file, what was found, what was expected.
+Both raise TraceError, one line: file, the value found, and the expected one.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,11 @@ def _that_can(verb: Literal["read", "write"]) -> dict[str, Any]:
 
 
 def format_of(path: Path) -> str:
-    """Return the name of the format of a file or folder; raise TraceError if no format recognises it."""
+    """Return the name of the format of a file or folder. Raises TraceError: no format recognises it.
+
+    Args:
+        path: The path of the file or folder.
+    """
     readable = _that_can("read")
     for name, module in readable.items():
         if module.recognises(path):
@@ -58,9 +62,12 @@ def format_of(path: Path) -> str:
 
 
 def chosen(text: str, verb: Literal["read", "write"], option: str) -> tuple[str, Any, dict[str, str]]:
-    """Return name, module and options of a format that can do `verb`, from NAME or NAME:option=value,...
+    """Return name, module and options of a format. Raises TraceError: it is unknown, or lacks the verb or an option.
 
-    The name may be the path of a file. Errors name `option`, --from or --to.
+    Args:
+        text: The format as users write it, NAME:option=value,...; NAME may be the path of a file.
+        verb: The ability that the format must have.
+        option: The command's option, --from or --to, for errors.
     """
     name, _, rest = text.partition(":")
     known_formats = _that_can(verb)

@@ -51,7 +51,11 @@ _LISTS = {"data_deps", "ctrl_deps"}
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the path is a Chakra trace as JSON, or a folder whose numbered JSON files are."""
+    """Return whether the path is a Chakra trace as JSON, or a folder whose numbered JSON files are.
+
+    Args:
+        path: The path of a file or folder.
+    """
     if path.is_dir():
         found = sorted(file for file in path.iterdir() if prefix_of(file, _SUFFIX))
         return bool(found) and recognises(found[0])
@@ -60,14 +64,25 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of files or a folder; a file without a number is NPU 0's. The only option is strict."""
+    """Return the traces of files or a folder; a file without a number is NPU 0's.
+
+    Args:
+        paths: The files or folders that the user gives.
+        options: The values of the format's options by name: only strict.
+    """
     files = files_of_npus(paths, _SUFFIX)
     strict = is_strict(options)
     return TraceTables(LazyTraces(files.keys(), lambda npu: read_json(files[npu], strict=strict)), groups_in(paths))
 
 
 def read_json(path: Path, *, strict: bool = True) -> TraceTable:
-    """Read one file, gzipped or not; unless `strict`, dependencies on missing nodes are dropped."""
+    """Return the trace of one file, gzipped or not.
+
+    Args:
+        path: The path of the file.
+        strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else they
+            are dropped.
+    """
     messages = _messages(path)
     metadata = next(messages, None)
     if metadata is None:
@@ -77,12 +92,24 @@ def read_json(path: Path, *, strict: bool = True) -> TraceTable:
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:
-    """Return `prefix.<npu>.json` for each NPU, and the group file."""
+    """Return `prefix.<npu>.json` for each NPU, and the group file.
+
+    Args:
+        traces: The traces by NPU, with their groups.
+        prefix: The beginning of the files' names.
+    """
     return [*(f"{prefix}.{npu}.json" for npu in traces.tables), *([GROUPS_NAME] if traces.groups else [])]
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
-    """Write each trace to the file PREFIX.NPU.json in a folder, one line per object; there are no options."""
+    """Write each trace to the file PREFIX.NPU.json in a folder, one line per object.
+
+    Args:
+        traces: The traces by NPU, with their groups.
+        folder: The folder of the files.
+        prefix: The beginning of the files' names.
+        options: The values of options by name: there are no options.
+    """
     for npu, table in traces.tables.items():
         with (folder / f"{prefix}.{npu}.json").open("w", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(found)}\n" for found in objects(table))
@@ -90,7 +117,11 @@ def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, 
 
 
 def objects(table: TraceTable) -> Iterator[dict[str, Any]]:
-    """Yield the metadata and the nodes of a trace, as protobuf's JSON has them."""
+    """Yield the metadata and the nodes of a trace, as protobuf's JSON has them.
+
+    Args:
+        table: The trace as a table of columns.
+    """
     frames = frames_of(table)
     metadata = next(split_frames(next(frames)))
     yield json_format.MessageToDict(GlobalMetadata.FromString(metadata))
@@ -144,6 +175,7 @@ def _messages(path: Path) -> Iterator[Message]:
                     raise TraceError(f"{place}: found a Node, expected a GlobalMetadata first")
                 yield json_format.ParseDict(found, GlobalMetadata())
                 continue
+            # Attributes repeat within a trace: parse each distinct one once, apart from its node
             attributes = found.pop("attr", [])
             node = json_format.ParseDict(found, Node())
             if not isinstance(attributes, list):
@@ -152,6 +184,7 @@ def _messages(path: Path) -> Iterator[Message]:
         except (json_format.ParseError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, TraceError):
                 raise
+            # Messages of protobuf have several lines
             text = " ".join(str(error).split())[:200]
             raise TraceError(f"{place}: {text}, expected a Chakra {'node' if number else 'GlobalMetadata'}") from error
         yield node
@@ -163,6 +196,7 @@ def _objects(path: Path) -> Iterator[object]:
     decoder = json.JSONDecoder()
     at = _skip_space(text, 0)
     in_list = text.startswith("[", at)
+    # Behind the bracket of a list
     at += in_list
     while True:
         at = _skip_space(text, at)
@@ -197,7 +231,12 @@ def _text(path: Path) -> str:
 
 
 def nodes_of_graph(path: str, document: Mapping[str, Any]) -> Iterator[Message]:
-    """Make the nodes of a file, from its JSON object with `workload_graph`; errors begin with `path`."""
+    """Yield the nodes of a file with `workload_graph`.
+
+    Args:
+        path: The path of the file, for errors.
+        document: The content of the file as a JSON object.
+    """
     graph = document[GRAPH]
     if not isinstance(graph, list):
         raise TraceError(f"{path}: {GRAPH} is {json.dumps(graph)[:60]}, expected a list of nodes")

@@ -24,12 +24,21 @@ _NOTES = (
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the path is a GOAL schedule, gzipped or not."""
+    """Return whether the path is a GOAL schedule, gzipped or not.
+
+    Args:
+        path: The path of a file or folder.
+    """
     return _kind(path) in {"goal", "goal-binary"}
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # noqa: ARG001 - none for reading
-    """Return the ranks of one file, each read on demand."""
+    """Return the ranks of one file, each read on demand.
+
+    Args:
+        paths: The files or folders that the user gives.
+        options: The values of the format's options by name.
+    """
     if len(paths) != 1:
         raise TraceError(f"{paths[1]}: a second file, expected one GOAL schedule")
     file = BinaryGoalFile(paths[0]) if _kind(paths[0]) == "goal-binary" else GoalFile(paths[0])
@@ -37,12 +46,24 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # n
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:  # noqa: ARG001 - one file for all
-    """Return the name of the only file."""
+    """Return the name of the only file.
+
+    Args:
+        traces: The traces by NPU, with their groups.
+        prefix: The beginning of the files' names.
+    """
     return [f"{prefix}.goal"]
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:
-    """Write all ranks, also without traces, to PREFIX.goal in a folder; options: rates of work without a duration."""
+    """Write all ranks, also without traces, to PREFIX.goal in a folder.
+
+    Args:
+        traces: The traces by NPU, with their groups.
+        folder: The folder of the files.
+        prefix: The beginning of the files' names.
+        options: The values of options by name: rates of work without a duration.
+    """
     rates = [_rate(name, options.get(name, "0")) for name in OPTIONS]
     ranks = max(traces.tables, default=-1) + 1
     own = set(traces.tables)
@@ -62,7 +83,7 @@ def _kind(path: Path) -> str:
 
 
 def _rate(option: str, text: str) -> float:
-    """Return the value of an option as a number from 0; raise TraceError if it is none."""
+    """Return the value of an option as a number from 0; raise TraceError if it is not."""
     try:
         found = float(text)
     except ValueError:

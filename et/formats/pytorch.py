@@ -12,12 +12,21 @@ OPTIONS = {"step": "number of a ProfilerStep, or all; by default the last one th
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the path is a trace of PyTorch, or a folder with some."""
+    """Return whether the path is a trace of PyTorch, or a folder with some.
+
+    Args:
+        path: The path of a file or folder.
+    """
     if not path.is_dir():
         return bool(documents.kind_of(path))
     return any(documents.kind_of(file) for file in sorted(path.rglob("*.json*")) if not file.name.startswith("."))
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Convert the traces."""
+    """Return the traces of a run of PyTorch.
+
+    Args:
+        paths: The files or folders that the user gives.
+        options: The values of the format's options by name.
+    """
     return convert(paths, options.get("step", ""))

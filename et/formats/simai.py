@@ -16,10 +16,19 @@ DIALECT = Dialect(min_forward_bytes=4096, gather_total=True)
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the path is a file of layers with the policy that AICB writes."""
+    """Return whether the path is a file of layers with the policy that AICB writes.
+
+    Args:
+        path: The path of a file or folder.
+    """
     return first_words(path)[:1] == ["HYBRID_TRANSFORMER_FWD_IN_BCKWD"]
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of one file; the option npus is the number of NPUs if the file has no all_gpus."""
+    """Return the traces of a file of layers.
+
+    Args:
+        paths: The files or folders that the user gives.
+        options: The values of the format's options by name: npus is the number of NPUs if the file has no all_gpus.
+    """
     return traces_of_layers(paths, options, DIALECT)

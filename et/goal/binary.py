@@ -33,7 +33,7 @@ _OPERATION = np.dtype(
 
 
 class BinaryGoalFile:
-    """A file, whose ranks are made on demand."""
+    """A binary GOAL file, from which the traces of ranks are made on demand."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,15 +46,22 @@ class BinaryGoalFile:
             raise TraceError(f"{path}: {self.ranks} ranks, expected 1 to {MAX_NPUS} behind the magic number {_MAGIC}")
         if size < 14 + 16 * self.ranks:
             raise TraceError(f"{path}: {size} bytes, expected the places of {self.ranks} ranks first")
+        # The first byte of each rank's part, and the byte behind its last
         self._places = self._numbers("<u8", 14, 2 * self.ranks).reshape(-1, 2)
 
     def table(self, rank: int) -> TraceTable:
-        """Return the trace of a rank."""
+        """Return the trace of a rank.
+
+        Args:
+            rank: A rank of the file, from 0.
+        """
         source = f"{self.path}: rank {rank}"
         begin, end = (8 + int(place) for place in self._places[rank])
+        # A part has at least its two numbers of 4 bytes
         if not 14 + 16 * self.ranks <= begin <= end - 8 < len(self._content) - 7:
             raise TraceError(f"{source}: bytes {begin} to {end}, expected a part of the file's {len(self._content)}")
         count, roots = self._numbers("<u4", begin, 2).tolist()
+        # Roots are the operations without parents, which the table finds itself
         begin += 8 + 4 * roots
         successors_at = begin + _OPERATION.itemsize * count
         if successors_at > end:
@@ -87,6 +94,7 @@ def _pairs(source: str, rows: NDArray[np.void], key: str, successors: Int64) -> 
     """Return (successor, operation) of the operations with successors at their end ("ends") or start ("starts")."""
     counts, at = rows[key].astype(np.int64), rows[f"{key}_at"].astype(np.int64)
     parents = np.repeat(np.arange(len(rows)), counts) if counts.sum() <= len(successors) else np.zeros(0, np.int64)
+    # Each operation's successors are consecutive: their places are its first place + 0, 1, ...
     where = np.repeat(at - np.cumsum(counts) + counts, counts) + np.arange(len(parents)) if len(parents) else parents
     if len(parents) != counts.sum() or (where >= len(successors)).any() or (successors[where] >= len(rows)).any():
         raise TraceError(f"{source}: a successor that is none of its {len(rows)} operations, expected their indices")

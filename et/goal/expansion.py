@@ -15,25 +15,31 @@ Splits = tuple[Sequence[int], Sequence[int]]  # bytes to each member, and from e
 class ExpansionRound(NamedTuple):
     """Simultaneous sends and receives of a member, as (member, bytes)."""
 
-    sends: list[tuple[int, int]]
-    receives: list[tuple[int, int]]
+    sends: list[tuple[int, int]]  # (receiver, bytes) of each message that the member sends
+    receives: list[tuple[int, int]]  # (sender, bytes) of each message that the member receives
 
 
 def rounds(
     kind: Kind, member: int, group_size: int, size_bytes: int, split_bytes: Splits | None
 ) -> list[ExpansionRound]:
-    """Return the rounds of messages that one member (0 to group_size - 1) sends and receives in a collective.
+    """Return the messages that one member of a group sends and receives in a collective, as rounds.
 
-    `size_bytes` is comm_size; for all-gather and gather, one member's contribution. `split_bytes` is for uneven
-    all-to-alls: bytes to each member and from each.
+    Args:
+        kind: The kind of collective.
+        member: The member's place in its group, from 0.
+        group_size: The number of members.
+        size_bytes: The attribute comm_size of the collective; for all-gather and gather, one member's contribution.
+        split_bytes: The bytes to each member and from each member, for an uneven all-to-all; None = equal shares.
     """
     if group_size == 1:
         return []
     if kind == Kind.ALL_TO_ALL:
+        # Without split sizes, each share is as equal as whole bytes allow
         out, into = split_bytes or (
             [_share(size_bytes, group_size, j) for j in range(group_size)],
             [_share(size_bytes, group_size, member)] * group_size,
         )
+        # Each member begins with its neighbour, so that members do not all send to the same one
         peers = [(member + k) % group_size for k in range(1, group_size)]
         return [ExpansionRound([(p, out[p]) for p in peers], [(p, into[p]) for p in reversed(peers)])]
     found: list[ExpansionRound] = _OF_KIND[kind](member, group_size, size_bytes)
@@ -65,6 +71,7 @@ def _all_gather(me: int, n: int, size: int) -> list[ExpansionRound]:
 def _broadcast(member: int, group_size: int, size_bytes: int) -> list[ExpansionRound]:
     """Return a binomial tree from member 0: in round k each member that has the data sends it 2^k members up."""
     found, reach = [], 1
+    # The first `reach` members have the data
     while reach < group_size:
         if member < reach and member + reach < group_size:
             found.append(ExpansionRound([(member + reach, size_bytes)], []))
@@ -84,7 +91,7 @@ def _gather(me: int, n: int, size: int) -> list[ExpansionRound]:
 
 
 def _scatter(member: int, group_size: int, size_bytes: int) -> list[ExpansionRound]:
-    """Return the round in which member 0 sends every other member its share of the bytes."""
+    """Return one round, where member 0 sends every other member its share of the bytes."""
     if member:
         return [ExpansionRound([], [(0, _share(size_bytes, group_size, member))])]
     return [ExpansionRound([(j, _share(size_bytes, group_size, j)) for j in range(1, group_size)], [])]

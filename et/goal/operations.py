@@ -23,15 +23,22 @@ class GoalOperation(NamedTuple):
 
     what: str  # "calc", "send" or "recv"
     size: int  # nanoseconds or bytes
-    peer: int = -1
-    tag: int = 0
-    cpu: int = 0
-    nic: int = 0
-    label: str = ""
+    peer: int = -1  # rank at the other end of a message; -1 = any rank, which no trace can have
+    tag: int = 0  # tag of a message
+    cpu: int = 0  # number of the processor that executes the operation
+    nic: int = 0  # number of the network interface
+    label: str = ""  # name in the file; "" = none
 
 
 def checked(source: str, operation: GoalOperation, rank: int, ranks: int) -> GoalOperation:
-    """Return the operation of a rank with the engine's tag; TraceError, which begins with `source`, if it is wrong."""
+    """Return an operation with a tag that the engine accepts; raise TraceError if the operation is wrong.
+
+    Args:
+        source: The beginning of the error message, which names the file and the rank.
+        operation: The operation as the file has it.
+        rank: The rank that executes the operation.
+        ranks: The number of ranks of the schedule.
+    """
     what, peer, tag = operation.what, operation.peer, operation.tag
     if what != "calc" and not (0 <= peer < ranks and peer != rank):
         kind = "any rank" if peer == -1 else f"rank {peer}"
@@ -52,15 +59,23 @@ def table_of(
     waits: Iterable[tuple[int, int]],
     waits_for_starts: Iterable[tuple[int, int]],
 ) -> TraceTable:
-    """Return the trace of a rank from its operations and the waits among them, each as (index, index of its parent).
+    """Return the trace of a rank, made from its operations and the waits among them.
 
     An operation that waits for the start of another waits for the parents of that one.
+
+    Args:
+        path: The GOAL file, for the table's path and for errors.
+        rank: The rank, which becomes the NPU of the trace.
+        operations: The operations in the order of the file.
+        waits: Pairs (index of an operation, index of an operation that must have ended before it begins).
+        waits_for_starts: The same pairs for operations that must have begun before it begins.
     """
     parents: list[list[int]] = [[] for _ in operations]
     for i, parent in waits:
         parents[i].append(parent)
     for i, started in list(waits_for_starts):
         parents[i] += parents[started]
+    # A list of pairs may be empty, which NumPy would make an array of one dimension
     pairs = np.array([(i, parent) for i, of_i in enumerate(parents) for parent in of_i], np.int64).reshape(-1, 2)
     order, waits_for = order_of(*compress(len(operations), pairs[:, 0], pairs[:, 1]))
     if len(order) < len(operations):
@@ -84,6 +99,7 @@ def _built(
         after = [row[parent] for parent in parents[i]]
         name, attrs = _name(operations, i), _places(operation)
         if operation.what == "calc":
+            # Traces have microseconds; the rest is carried over, so that sums of durations stay exact
             micros, nanos = divmod(nanos + operation.size, 1000)
             if operation.size != micros * 1000:
                 attrs.append(attribute(NANOS, "uint64", operation.size))
@@ -98,5 +114,5 @@ def _built(
 
 
 def _places(operation: GoalOperation) -> list[Message]:
-    """Return the attributes for the cpu and nic of an operation; none for 0, which GOAL takes where a line has none."""
+    """Return the attributes for the cpu and nic of an operation; none for 0, GOAL's default."""
     return [attribute(key, "uint64", n) for key, n in ((CPU, operation.cpu), (NIC, operation.nic)) if n]

@@ -36,7 +36,7 @@ _EXPECTED = "calc, send, recv, requires or irequires of GOAL"
 
 
 class GoalFile:
-    """A file, and where the text of each rank is in it."""
+    """A GOAL file as text, and the position of each rank's text in the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,6 +47,7 @@ class GoalFile:
             raise TraceError(f"{path}: no num_ranks from 1 to {MAX_NPUS}, expected it first")
         self.ranks = int(head[1])
         self._places: dict[int, tuple[int, int]] = {}  # of each rank's text, from its bracket to the next rank
+        # One pass finds the ranks; their text is parsed only on demand
         found = [(int(match[1]), *match.span()) for match in _RANK.finditer(self._content)]
         ends = [*(start for _, start, _ in found[1:]), len(self._content)]
         for (rank, _, begin), end in zip(found, ends, strict=False):
@@ -56,7 +57,11 @@ class GoalFile:
             self._places[rank] = begin, end
 
     def table(self, rank: int) -> TraceTable:
-        """Return the trace of a rank."""
+        """Return the trace of a rank.
+
+        Args:
+            rank: A rank of the schedule, from 0; one without a part in the file has an empty trace.
+        """
         if rank not in self._places:
             return TraceColumns(rank, f"{self.path}").table()
         begin, end = self._places[rank]
@@ -91,6 +96,7 @@ def _operation(source: str, rank: int, num_ranks: int, statement: str) -> GoalOp
     if found is None:
         raise TraceError(f"{source}: found {statement[:60]!r}, expected {_EXPECTED}")
     what = found["what"]
+    # "send ... from" would match the pattern, too
     if (found["way"] or "") != {"calc": "", "send": "to", "recv": "from"}[what]:
         raise TraceError(f"{source}: found {statement[:60]!r}, expected send ... to, recv ... from, or calc")
     words = found["rest"].split()

@@ -19,7 +19,7 @@ _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
 class RankWriter:
-    """Writer of the lines of one of several ranks; only nodes without duration need the rates, 0 = unknown."""
+    """Writer of the lines of one rank, from the trace of an NPU. The rates matter only for nodes without a duration."""
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class RankWriter:
     ) -> None:
         self._table, self._rank, self._ranks, self._groups = table, rank, ranks, groups
         self._tflops, self._memory_gbps = tflops, memory_gbps
+        # Attributes of traces that were read from GOAL, by row
         self._nanos, self._cpus, self._nics = (
             other_numbers(table, key, np.arange(len(table))) for key in (NANOS, CPU, NIC)
         )
@@ -41,6 +42,7 @@ class RankWriter:
         table = self._table
         order = topological_order(table)
         is_collective = (table.type[order] == NodeType.COMM_COLL_NODE) & (table.comm_type[order] >= 0)
+        # Members of a group issue its collectives in the same order, so that equal numbers meet
         seq = dict(zip(order.tolist(), occurrence(table.group[order], is_collective).tolist(), strict=True))
         ptr, dep = table.dep_ptr, table.dep
         yield f"rank {self._rank} {{\n"
@@ -78,6 +80,7 @@ class RankWriter:
         if table.duration_micros[row] or table.type[row] == NodeType.METADATA_NODE:
             return int(table.duration_micros[row]) * 1000
         num_ops, size = int(table.num_ops[row]), int(table.tensor_size[row])
+        # Work without a duration takes time only at a known rate
         if (num_ops > 0 and not self._tflops) or (num_ops <= 0 < size and not self._memory_gbps):
             option = "tflops" if num_ops > 0 else "memory_gbps"
             raise self._error(row, f"no duration, expected one, or --to goal:{option}=N")
@@ -87,7 +90,7 @@ class RankWriter:
     def _collective(self, row: int, collective_index: int, parents: list[str]) -> Iterator[str]:
         """Yield the lines of a collective: rounds of messages, and a computation of no time that waits for all of them.
 
-        `collective_index` counts the group's collectives; `parents` are the labels for which its first messages wait.
+        `collective_index` counts the group's collectives; its first messages wait for the labels `parents`.
         """
         table = self._table
         name = table.group_names[table.group[row]]
@@ -96,6 +99,7 @@ class RankWriter:
         if size < 0 and kind != CollectiveCommType.BARRIER:
             raise self._error(row, "no comm_size, expected one")
         splits = self._splits(row, len(members)) if kind == CollectiveCommType.ALL_TO_ALL else None
+        # The same for all members, and likely another one for each collective
         tag = _FIRST_TAG + zlib.crc32(f"{name} {members} {collective_index}".encode()) % (TAGS - _FIRST_TAG)
         before, labels = parents, list(parents)
         for k, round_ in enumerate(rounds(kind, members.index(self._rank), len(members), max(size, 0), splits)):
@@ -108,6 +112,7 @@ class RankWriter:
                     yield from (f"{label} requires {parent}\n" for parent in before)
                     labels.append(label)
                     received += [label] * (way == "recv")
+            # A round without a receive does not delay the next one's sends
             before = received or before
         yield f"l{row}: calc 0\n"
         yield from (f"l{row} requires {label}\n" for label in labels)

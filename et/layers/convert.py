@@ -54,7 +54,11 @@ class RankNumbering:
         return [PipelineStage(number, self.pipeline, number * stride, stride) for number in range(self.pipeline)]
 
     def family(self, kind: str) -> list[tuple[int, ...]]:
-        """Return the members of all groups of a kind, each group once, in the order of the first members."""
+        """Return the members of all groups of a kind, each group once, in the order of the first members.
+
+        Args:
+            kind: One of "TP", "DP", "EP" and "DP_EP".
+        """
         tensors, experts = range(self.tensor), range(self.expert)
         replicas = {
             "DP": [range(self.data)],
@@ -75,7 +79,11 @@ class RankNumbering:
         return groups
 
     def groups(self, kinds: list[str]) -> tuple[Groups, dict[str, list[str]]]:
-        """Return all groups by number from 1 on, and for each kind the name of each NPU's group."""
+        """Return all groups by number from 1 on, and for each kind the name of each NPU's group.
+
+        Args:
+            kinds: The kinds of groups, as in `family`.
+        """
         found: Groups = {}
         names: dict[str, list[str]] = {}
         for kind in kinds:
@@ -93,15 +101,27 @@ def stage_tables(
     """Return the distinct traces, each of the first NPU of a stage that has it, and the trace of each stage.
 
     Without messages all stages share a trace; with them, those between the first and the last do.
+
+    Args:
+        file: The layers and the numbers of the first line.
+        dialect: The rules of the program that the file is written for.
+        passes: The number of training steps.
+        ranks: The numbering of the NPUs, which has the stages of the pipeline.
     """
     stages = ranks.stages
+    # The first and the last stage lack a neighbour; all stages between them are alike
     distinct = sorted({0, min(1, len(stages) - 1), len(stages) - 1}) if file.numbers.get("pp_comm") else [0]
     tables = [table_of_layers(file, dialect, passes, ranks.members, stages[number]) for number in distinct]
     return tables, [max(i for i, first in enumerate(distinct) if first <= stage.number) for stage in stages]
 
 
 def npus_of(file: LayerFile, npus_option: str | None) -> int:
-    """Return the number of NPUs that the user or the file gives; raise TraceError if neither does, or they differ."""
+    """Return the number of NPUs that the user or the file gives; raise TraceError if neither does, or they differ.
+
+    Args:
+        file: The file, whose first line may have `all_gpus`.
+        npus_option: The user's option `npus`; None = not given.
+    """
     in_file = file.numbers.get("all_gpus")
     if npus_option is None:
         if in_file is None:
@@ -117,14 +137,23 @@ def npus_of(file: LayerFile, npus_option: str | None) -> int:
 
 
 def whole_number(name: str, text: str) -> int:
-    """Return the value of an option; raise TraceError if the value is no integer from 1."""
+    """Return the value of an option; raise TraceError if the value is no integer from 1.
+
+    Args:
+        name: The name of the option, for the error.
+        text: The value that the user has typed.
+    """
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
         raise TraceError(f"--from: {name} is {text[:40]!r}, expected an integer from 1")
     return int(text)
 
 
 def first_words(path: Path) -> list[str]:
-    """Return the words of the first line of a file of layers; an empty list for other files."""
+    """Return the words of the first line of a file of layers; an empty list for other files.
+
+    Args:
+        path: Any file; only its first 4,096 characters are read.
+    """
     kind = inputs.kind_of(path)
     if kind is None or not kind.is_file or kind.key not in {"layers", "gzip:layers"}:
         return []
@@ -137,7 +166,13 @@ def first_words(path: Path) -> list[str]:
 
 
 def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect: Dialect) -> TraceTables:
-    """Return the traces of one file; the options are npus, the number of NPUs, and passes over its layers."""
+    """Return the traces of all NPUs from a file of layers.
+
+    Args:
+        paths: A list of one file.
+        options: The user's options `npus`, the number of NPUs, and `passes`, the number of training steps, as text.
+        dialect: The rules of the program that the file is written for.
+    """
     if len(paths) != 1:
         raise TraceError(f"{paths[1]}: a second file, expected one workload of layers")
     file = read_layers(paths[0])
@@ -156,6 +191,7 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
         number = table_of_stage[npu // ranks.stages[0].stride]
         table = tables[number]
         own_names = tuple(names[name][npu] if name in names else name for name in table.group_names)
+        # Partners are at equal distances for all NPUs with this trace: shift them
         own = np.int32(npu - ranks.stages[table_of_stage.index(number)].first_npu)
         src, dst = (np.where(column >= 0, column + own, column) for column in (table.comm_src, table.comm_dst))
         return dataclasses.replace(table, group_names=own_names, comm_src=src, comm_dst=dst)

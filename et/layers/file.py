@@ -75,7 +75,11 @@ class LayerFile(NamedTuple):
 
 
 def read_layers(path: Path) -> LayerFile:
-    """Read a file; raise TraceError if the file cannot be read, or a line has another form."""
+    """Read a file; raise TraceError if the file cannot be read, or a line has another form.
+
+    Args:
+        path: The file, which may be gzipped.
+    """
     with inputs.refusing(path, "a workload of layers", TraceError, UnicodeDecodeError):
         text = b"".join(inputs.blocks(path)).decode("utf-8")
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
@@ -155,7 +159,7 @@ def _collective(
 
 
 def _integer(path: Path, line_number: int, field: str, word: str, maximum: int) -> int:
-    """Return a word as an integer from 0 to `maximum`; raise TraceError if it is none."""
+    """Return a word as an integer from 0 to `maximum`; raise TraceError if it is not."""
     if not (word.isascii() and word.isdecimal() and len(word) < 20 and int(word) <= maximum):
         raise TraceError(
             f"{path}: line {line_number}: {field} is {word[:60]!r}, expected an integer from 0 to {maximum}"

@@ -44,9 +44,14 @@ class Dialect:
 def table_of_layers(
     file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int], stage: PipelineStage = _ALONE
 ) -> TraceTable:
-    """Return the trace of every NPU of a pipeline stage.
+    """Return the trace of the first NPU of a pipeline stage; the other NPUs of the stage do the same work.
 
-    Groups are "TP", "DP", "EP", "DP_EP" of `members` NPUs, and "" for all.
+    Args:
+        file: The layers and the numbers of the first line.
+        dialect: The rules of the program that the file is written for.
+        passes: The number of training steps.
+        members: The number of NPUs in a group of each kind: "TP", "DP", "EP", "DP_EP", and "" for all NPUs.
+        stage: The place of the NPU in the pipeline; NPU 0 of a pipeline of one stage by default.
     """
     if passes * len(file.layers) * 8 > _MAX_NODES:
         raise TraceError(f"{file.path}: {len(file.layers)} layers in {passes} passes, expected fewer")
@@ -63,19 +68,23 @@ class _Steps:
     def __init__(self, file: LayerFile, dialect: Dialect, members: dict[str, int], stage: PipelineStage) -> None:
         self._file, self._dialect, self._members, self._stage = file, dialect, members, stage
         self._slots = slots_of(file, stage.stages)
-        self._message_bytes = file.numbers.get("pp_comm", 0)
-        self._chunks = 1 + max(slot.chunk for slot in self._slots)
+        self._message_bytes = file.numbers.get("pp_comm", 0)  # 0 = stages send no messages
+        self._chunks = 1 + max(slot.chunk for slot in self._slots)  # number of chunks of a stage
         self._block = Block()
-        self._dims: dict[int, int] = {}
-        self._last: list[int] = []
-        self._nanos = 0
-        self._weights: dict[int, int] = {}
-        self._inputs: dict[int, int] = {}
-        self._forward: dict[int, int] = {}
-        self._step = ""
+        self._dims: dict[int, int] = {}  # dimensions of each collective that does not use all, as bits
+        self._last: list[int] = []  # rows that the next node of the chain waits for
+        self._nanos = 0  # computation time that is left over from whole microseconds
+        self._weights: dict[int, int] = {}  # row that ends the update of each layer, until the forward pass awaits it
+        self._inputs: dict[int, int] = {}  # collective of each layer's input gradients that is not awaited yet
+        self._forward: dict[int, int] = {}  # collective of each layer's forward pass that is not awaited yet
+        self._step = ""  # beginning of the names of the step's nodes
 
     def table(self, passes: int) -> TraceTable:
-        """Return the trace of `passes` training steps."""
+        """Return the trace of `passes` training steps.
+
+        Args:
+            passes: The number of training steps.
+        """
         policy = self._file.policy
         for number in range(passes):
             self._step = f"step{number}"
@@ -98,6 +107,7 @@ class _Steps:
         columns = TraceColumns(self._stage.first_npu, str(self._file.path))
         columns.stamp(self._block)
         table = columns.table()
+        # Block has no argument for dimensions, so the column is replaced at the end
         dims = np.full(len(table), _ALL_DIMS, np.int32)
         for row, bits in self._dims.items():
             dims[row] = bits
@@ -139,6 +149,7 @@ class _Steps:
             for i in slot.layers:
                 self._forward_layer("forward", i)
             self._send(slot, backward=False)
+        # Inference has no backward pass
         for slot in reversed(self._slots) if policy != "DISTRIBUTED_INFERENCE" else ():
             self._receive(slot, backward=True)
             for i in reversed(slot.layers):
@@ -157,6 +168,7 @@ class _Steps:
                 self._forward_layer("forward-again", layer)
         phase = layers[i].input_gradient
         self._compute("backward", i, phase)
+        # The collective of the input gradients, which layer 0 has only in transformers
         mine = None
         if phase.kind is not None and (blocking or i > 0):
             mine = self._collective("backward", i, phase, blocking=blocking)
@@ -167,6 +179,7 @@ class _Steps:
 
     def _receive(self, slot: Slot, *, backward: bool) -> None:
         """Let a slot wait for its micro-batch from the neighbouring stage, if it has one."""
+        # The stage before, seen in the direction of the pass
         source = self._stage.next_of(slot.chunk, self._chunks, backward=not backward)
         if slot.micro_batch >= 0 and source and self._message_bytes:
             name, tag = self._message("recv", slot, slot.chunk, backward=backward)
@@ -183,6 +196,7 @@ class _Steps:
         """Return name and tag of the message of a slot's micro-batch to a chunk of the receiver."""
         phase = "backward" if backward else "forward"
         name = f"{self._step}/{phase}/microbatch{slot.micro_batch}-chunk{chunk}/{what}"
+        # One tag per micro-batch, chunk and direction
         return name, 2 * (slot.micro_batch * self._chunks + chunk) + backward
 
     def _compute(self, name: str, i: int, phase: LayerPass) -> None:

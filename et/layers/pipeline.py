@@ -1,7 +1,7 @@
 """The micro-batches of a file of layers, and the place of one NPU in a pipeline that runs them.
 
-AICB writes the layers of one pipeline stage for each micro-batch of a step: `ga` blocks, each of which begins with the
-embedding. Every stage runs all lines of the file. Two stages are neighbours, and the last stage is followed by the
+AICB writes the layers of one pipeline stage for each micro-batch of a step: `ga` blocks, where each block begins with
+the embedding. Every stage runs all lines of the file. Two stages are neighbours, and the last stage is followed by the
 first: with `vpp` above 1 a stage holds that many parts of the model (chunks), and a micro-batch passes all stages once
 per chunk. As in Megatron's interleaved schedule, a stage runs a chunk for as many micro-batches as there are stages
 before the next chunk.
@@ -36,7 +36,13 @@ class PipelineStage(NamedTuple):
     stride: int  # difference between the NPUs of equal place in two consecutive stages
 
     def next_of(self, chunk: int, chunks: int, *, backward: bool) -> tuple[int, int] | None:
-        """Return the NPU and the chunk to which a micro-batch goes after a chunk of this stage; None at the end."""
+        """Return the next NPU and chunk of a micro-batch after a chunk of this stage; None at the end.
+
+        Args:
+            chunk: The chunk of this stage that the micro-batch has just passed.
+            chunks: The number of chunks in every stage.
+            backward: Whether the micro-batch passes the stages from the last to the first.
+        """
         last, step = (0, -1) if backward else (self.stages - 1, 1)
         if self.number != last:
             return self.first_npu + step * self.stride, chunk
@@ -49,6 +55,10 @@ def slots_of(file: LayerFile, stages: int) -> list[Slot]:
     """Return the layers of a file as slots in the order of the forward pass; one slot for a pipeline of one stage.
 
     A file whose blocks are not those of AICB is one micro-batch of one chunk.
+
+    Args:
+        file: The layers of all micro-batches in one list.
+        stages: The number of stages of the pipeline.
     """
     whole = range(len(file.layers))
     if stages == 1:

@@ -62,17 +62,28 @@ LEVELS = {
 
 
 def level_of(name: str) -> Level:
-    """Return a level by its name; raise TraceError if no level has this name."""
+    """Return a level by its name; raise TraceError if no level has this name.
+
+    Args:
+        name: A key of LEVELS, as the user has typed it.
+    """
     if name not in LEVELS:
         raise TraceError(f"fidelity {name!r}: expected one of {', '.join(LEVELS)}")
     return LEVELS[name]
 
 
 def hidden(level: Level, secret: SecretKey, column: str, unit: str, values: Int64) -> Int64:
-    """Return the replacements of numbers: equal ones stay equal, and positive ones positive; 0 and less are kept.
+    """Return the replacements of numbers: equal numbers stay equal, positive ones stay positive; 0 and less are kept.
 
-    The numbers belong to a column, such as "comm_size", in bytes, micros or flops.
+    Args:
+        level: The level of fidelity, which determines the change.
+        secret: The key that the changes depend on.
+        column: A name for numbers with the same meaning, such as "comm_size"; equal numbers of two columns change
+            differently.
+        unit: The unit of the numbers: "bytes", "micros" or "flops".
+        values: int64[...], the numbers to replace.
     """
+    # A replacement costs a digest: compute it once per distinct number
     distinct, row = np.unique(values, return_inverse=True)
     found = [_hidden(level, secret, column, unit, value) if value > 0 else value for value in distinct.tolist()]
     return np.array(found, np.int64)[row].reshape(values.shape)
@@ -86,6 +97,7 @@ def _hidden(level: Level, secret: SecretKey, column: str, unit: str, value: int)
         return _FLAT[unit]
     number = float(value)
     if level.is_bucketed:
+        # The nearest of the numbers 2^(i / 4)
         number = float(2 ** (round(_BUCKETS_PER_OCTAVE * np.log2(number)) / _BUCKETS_PER_OCTAVE))
     if level.is_scaled:
         of_all = "sizes" if unit == "bytes" else "times"
@@ -104,7 +116,11 @@ class Vocabulary:
     first_start_micros: int = 0  # smallest start time that is not 0; 0 = no node has one
 
     def add(self, table: TraceTable) -> None:
-        """Add the values that a trace uses."""
+        """Add the values that a trace uses.
+
+        Args:
+            table: A trace of the set.
+        """
         if len(table) != len(self.ids) or np.any(self.ids != table.node_id):
             self.ids = np.union1d(self.ids, table.node_id)
         self.groups |= (set(table.group_names) | set(table.metadata_groups)) - {ALL_NPUS}
@@ -116,7 +132,7 @@ class Vocabulary:
 
 
 class Obfuscation:
-    """Replacement of values in all traces of a set: equal values get equal replacements in all of them."""
+    """Replacement of values in all traces of a set, so that equal values have equal replacements in all traces."""
 
     def __init__(self, secret: SecretKey, level: Level, vocabulary: Vocabulary) -> None:
         self.secret = secret
@@ -125,23 +141,36 @@ class Obfuscation:
         self.groups = {name: str(number) for name, number in secret.numbered("group", vocabulary.groups, 1).items()}
         self.groups[ALL_NPUS] = ALL_NPUS
         self.first_start_micros = vocabulary.first_start_micros
-        self._ids = vocabulary.ids
+        self._ids = vocabulary.ids  # old ids, ascending
         number = secret.numbered("id", vocabulary.ids.tolist())
+        # in the order of the old ones
         self._new_ids = np.array([number[value] for value in vocabulary.ids.tolist()], np.uint64)
         self._tags = secret.numbered("tag", vocabulary.tags)
-        self._names: dict[str, bytes] = {}
+        self._names: dict[str, bytes] = {}  # pseudonyms so far: many nodes share a name
 
     def ids(self, node_id: UInt64) -> UInt64:
-        """Return uint64[n], the replacements of ids: 0 .. number of ids - 1 in a secret order."""
+        """Return uint64[n], the replacements of ids: 0 .. number of ids - 1 in a secret order.
+
+        Args:
+            node_id: uint64[n], ids that the vocabulary has.
+        """
         return self._new_ids[np.searchsorted(self._ids, node_id)]
 
     def tags(self, tags: Int32) -> Int32:
-        """Return int32[n], the replacements of tags; -1, absent, is kept."""
+        """Return int32[n], the replacements of tags; -1, absent, is kept.
+
+        Args:
+            tags: int32[n], tags of messages that the vocabulary has, -1 = absent.
+        """
         distinct, row = np.unique(tags, return_inverse=True)
         return np.array([self._tags.get(tag, -1) for tag in distinct.tolist()], np.int32)[row]
 
     def names(self, names: Iterable[str]) -> NameTable:
-        """Return the pseudonyms of node names; equal names have equal pseudonyms."""
+        """Return the pseudonyms of node names; equal names have equal pseudonyms.
+
+        Args:
+            names: The names of the nodes, row by row.
+        """
         found = []
         for name in names:
             if name not in self._names:
@@ -150,12 +179,22 @@ class Obfuscation:
         return NameTable.of(found)
 
     def numbers(self, column: str, values: Int64) -> Int64:
-        """Return int64[n], the replacements of sizes or times in a column of TraceTable."""
+        """Return int64[n], the replacements of sizes or times in a column of TraceTable.
+
+        Args:
+            column: A column of TraceTable: "comm_size", "tensor_size", "num_ops" or "duration_micros".
+            values: int64[n], the values of the column.
+        """
         return hidden(self.level, self.secret, column, _UNITS[column], values)
 
 
 def obfuscate(table: TraceTable, obfuscation: Obfuscation) -> TraceTable:
-    """Return an obfuscated trace; the order of rows, kinds, parents, peers, priorities and dimensions are kept."""
+    """Return an obfuscated trace; the order of rows, kinds, parents, peers, priorities and dimensions are kept.
+
+    Args:
+        table: The trace to obfuscate, which is not changed.
+        obfuscation: The replacements, made from a vocabulary that includes this trace.
+    """
     started = np.where(table.start_time_micros > 0, table.start_time_micros - obfuscation.first_start_micros + 1, 0)
     comm_size, split_sizes = _communication(table, obfuscation)
     return dataclasses.replace(
@@ -194,6 +233,7 @@ def _communication(table: TraceTable, obfuscation: Obfuscation) -> tuple[Int64, 
     for row in rows.tolist():
         before, after = (sizes[table.in_split_size[row]] for sizes in (table.split_sizes, lists))
         size = int(table.comm_size[row])
+        # Bytes per unit of a share: shares may count elements instead of bytes
         unit = max(size // max(sum(before), 1), 1) if size > 0 else 0
         of_one = hidden(obfuscation.level, obfuscation.secret, _BYTES_PER_SHARE, "bytes", np.array([unit], np.int64))
         comm_size[row] = int(of_one[0]) * sum(after)

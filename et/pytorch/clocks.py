@@ -31,7 +31,11 @@ class ClockOffsets:
     unknown: tuple[int, ...] = ()  # ranks that share no collective with the others; their times are used unchanged
 
     def significant(self, host_of_rank: Mapping[int, str]) -> dict[int, int]:
-        """Return the offsets to apply: 0 where they are no larger than chance, or if all ranks are on one host."""
+        """Return the offset to apply to each rank's times; 0 where it may be chance, or if all ranks are on one host.
+
+        Args:
+            host_of_rank: The name of the machine of each rank, "" = unknown.
+        """
         if len(set(host_of_rank.values())) == 1 and "" not in host_of_rank.values():
             return dict.fromkeys(self.offset_ns, 0)
         return {
@@ -41,12 +45,18 @@ class ClockOffsets:
 
 
 def estimate(ranks: Sequence[int], collectives: Sequence[Mapping[int, Comm]]) -> ClockOffsets:
-    """Estimate the offsets from collectives of the kinds in TOGETHER, each with the interval of every rank in it."""
+    """Estimate the offsets of the ranks' clocks.
+
+    Args:
+        ranks: The ranks; offsets convert to the clock of the first one.
+        collectives: The collectives of kinds in TOGETHER, each as the call of every member with its times.
+    """
     clocks = ClockOffsets({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
     left = [rank for rank in ranks if rank != ranks[0]]
     while left:
         found = []
         for rank in left:
+            # The differences to each rank whose offset is known
             apart = {
                 known: [
                     instance[known].end_ns - instance[rank].end_ns
@@ -55,6 +65,7 @@ def estimate(ranks: Sequence[int], collectives: Sequence[Mapping[int, Comm]]) ->
                 ]
                 for known in clocks.offset_ns
             }
+            # More collectives give a more reliable median
             best = max(apart, key=lambda known: (len(apart[known]), -known))
             if apart[best]:
                 found.append((rank, best, apart[best]))
@@ -74,12 +85,16 @@ def estimate(ranks: Sequence[int], collectives: Sequence[Mapping[int, Comm]]) ->
 def waited_and_early_ns(
     kind: int, instance: Mapping[int, Comm], offset_ns: Mapping[int, int], root: int | None
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Return how long each rank was in a collective before the last rank that it needs arrived, and ranks too early.
+    """Return how long each rank waited in a collective for the last rank that it needs, and who left too early.
 
     Ranks that leave before that arrival show that clocks are wrong: their waiting cannot be determined and counts as 0,
-    and the second result has how long before they leave. `instance` has the call of each rank, with its interval on the
-    rank's own clock, `offset_ns` what to add to each rank's times; `root` is known for a broadcast, reduce, gather or
-    scatter whose root has a trace.
+    and the second result has how long before they leave.
+
+    Args:
+        kind: The kind of the collective.
+        instance: The call of each rank, with its times on the rank's own clock.
+        offset_ns: The nanoseconds to add to each rank's times.
+        root: The root's rank in a broadcast, reduce, gather or scatter; None if it is unknown.
     """
     waited, early = {}, {}
     for rank, needed_ns in _needed_ns(kind, instance, offset_ns, root).items():
@@ -93,7 +108,7 @@ def waited_and_early_ns(
 def _needed_ns(
     kind: int, call_of_rank: Mapping[int, Comm], offset_ns: Mapping[int, int], root_rank: int | None
 ) -> dict[int, int]:
-    """Return, by rank, when all ranks that it needs had begun the call; offset_ns: what to add to a rank's clock."""
+    """Return, by rank, when all ranks that it needs had begun the call; `offset_ns` is added to each rank's times."""
     arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in call_of_rank.items()}
     if kind in TOGETHER:
         return dict.fromkeys(arrived_ns, max(arrived_ns.values()))

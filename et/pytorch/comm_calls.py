@@ -72,7 +72,11 @@ class CommCall:
 
 
 def kind_named(name: str) -> int | None:
-    """Return the kind that a name of PyTorch means, such as "_allgather_base"; None if it names no kind."""
+    """Return the kind that a name of PyTorch means, such as "_allgather_base"; None if it names no kind.
+
+    Args:
+        name: The name of an operator or a collective.
+    """
     plain = name.lower().replace("_", "").replace("c10d::", "")
     for beginning, kind in _KINDS:
         if plain.startswith(beginning) and plain.removeprefix(beginning) in _ENDS:
@@ -81,13 +85,21 @@ def kind_named(name: str) -> int | None:
 
 
 def backend_and_kind(name: str) -> tuple[str, int | None] | None:
-    """Return backend and kind of an annotation such as "gloo:all_reduce"; None if the name is no such annotation."""
+    """Return backend and kind of an annotation such as "gloo:all_reduce"; None if the name is no such annotation.
+
+    Args:
+        name: The name of a host operator or annotation.
+    """
     match = _ANNOTATION.fullmatch(name)
     return (match[1], kind_named(match[2])) if match else None
 
 
 def kernel_kind(name: str) -> int | None:
-    """Return the kind in the name of an NCCL kernel; -1 if the name does not have it, None for other kernels."""
+    """Return the kind in the name of an NCCL kernel; -1 if the name does not have it, None for other kernels.
+
+    Args:
+        name: The name of a device operation.
+    """
     match = _DEVICE_KERNEL.search(name)
     if not match:
         return None
@@ -96,7 +108,11 @@ def kernel_kind(name: str) -> int | None:
 
 
 def call_of_host(op: HostOp) -> CommCall | None:
-    """Return the call of a host operator record_param_comms or BACKEND:NAME; None for others, such as "wait"."""
+    """Return the call of a host operator record_param_comms or BACKEND:NAME; None for others, such as "wait".
+
+    Args:
+        op: Any operator of a host trace.
+    """
     tensors_in, tensors_out = _tensors(op.inputs), _tensors(op.outputs)
     in_bytes, out_bytes = (sum(t[3] * t[4] for t in tensors) for tensors in (tensors_in, tensors_out))
     if op.name != RECORD:
@@ -107,10 +123,12 @@ def call_of_host(op: HostOp) -> CommCall | None:
     kind = kind_named(name)
     if kind is None or len(rest) < 4:
         return None
+    # The places of group, rank and split sizes are relative to the name, as schemas differ in what comes first
     at = rest.index(name) if name in rest else 3
     group = rest[at - 2] if at >= 2 else ""
     named = group[0] if isinstance(group, list) and group else group
     size = _size(kind, in_bytes, out_bytes)
+    # New schemas have the number of elements; old ones need the tensors
     if not tensors_in and "in_msg_nelems" in attributes:
         width = _width(str(attributes.get("dtype", "")))
         size = _size(kind, int(attributes["in_msg_nelems"]) * width, int(attributes.get("out_msg_nelems", 0)) * width)
@@ -130,7 +148,12 @@ def call_of_host(op: HostOp) -> CommCall | None:
 
 
 def call_of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
-    """Return the call of Kineto's operator or kernel `name`; None if it is none, or none of a known kind."""
+    """Return the call of an operator or kernel of Kineto; None if it is no call of a known kind.
+
+    Args:
+        name: The name of the operator or kernel.
+        args: The arguments of its event.
+    """
     if "Collective name" in args:
         kind = kind_named(str(args["Collective name"]))
         if kind is None:
@@ -151,6 +174,7 @@ def call_of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
             group_size=group_size,
             peer=int(end) if end is not None else -1,
         )
+    # Annotations have the shapes and types of tensors only
     dtype = str(next(iter(args.get("Input type", ())), ""))
     return _annotated(name, _dims_bytes(args.get("Input Dims", ()), args.get("Input type", ())), 0, dtype)
 
@@ -159,6 +183,9 @@ def call_of_record(args: Mapping[str, Any]) -> CommCall | None:
     """Return the call of record_param_comms in a Kineto trace before PyTorch 2.3, without its kind.
 
     The kind is that of the annotation within the record; a record without an annotation is no communication ("wait").
+
+    Args:
+        args: The arguments of the event.
     """
     values = [_literal(value) for value in args.get("Concrete Inputs", ())]
     types = args.get("Input type", ())
@@ -170,7 +197,13 @@ def call_of_record(args: Mapping[str, Any]) -> CommCall | None:
 
 
 def with_issuer(call: CommCall, operator_name: str, values: Sequence[Any]) -> CommCall:
-    """Return the call with peer, tag, root and split sizes from the inputs of the c10d operator that issued it."""
+    """Return a call completed from the c10d operator that issued it: with its peer, tag, root or split sizes.
+
+    Args:
+        call: A call that a thread of the host executes.
+        operator_name: The name of the operator.
+        values: The operator's inputs.
+    """
     plain = [_literal(value) for value in values]
     numbers = [value for value in plain if isinstance(value, int) and not isinstance(value, bool)]
     if call.kind in {SEND, RECV} and numbers:
@@ -184,7 +217,11 @@ def with_issuer(call: CommCall, operator_name: str, values: Sequence[Any]) -> Co
 
 
 def functional_group(operator_inputs: Sequence[Any]) -> str:
-    """Return the process group that a functional collective names: the last text among its inputs."""
+    """Return the process group that a functional collective names: the last text among its inputs.
+
+    Args:
+        operator_inputs: The inputs of an operator _c10d_functional::NAME.
+    """
     texts = [value for value in operator_inputs if isinstance(value, str) and value and not value.startswith("<")]
     return texts[-1] if texts else ""
 
@@ -211,7 +248,11 @@ def _tensors(values: Sequence[Any]) -> list[list[Any]]:
 
 
 def storages(values: Sequence[Any]) -> set[int]:
-    """Return ids of the storages of tensors among values."""
+    """Return the ids of the storages that hold the tensors among some values.
+
+    Args:
+        values: Inputs or outputs of a host operator, lists of tensors included.
+    """
     return {int(tensor[1]) for tensor in _tensors(values)}
 
 

@@ -23,7 +23,7 @@ _FUNCTIONAL = "_c10d_functional::"
 
 @dataclass(slots=True)
 class Comm:
-    """One call."""
+    """One call of a collective, send or receive, and its execution."""
 
     call: CommCall  # kind, size and members of the call
     issuer: int  # number of Kineto's operator that issued it, -1 = unknown
@@ -49,7 +49,15 @@ class Comms:
 def find(
     kineto: KinetoTrace, linked: Mapping[int, HostOp], device_work: DeviceWork, begin_ns: int, end_ns: int
 ) -> Comms:
-    """Find the calls whose operators begin from begin_ns to end_ns; linked: the host's operator by Kineto's number."""
+    """Find the calls whose operators begin in a period.
+
+    Args:
+        kineto: The Kineto trace of a rank.
+        linked: The operator of the host trace for each linked operator of Kineto, by number.
+        device_work: The device operations of the period.
+        begin_ns: The begin of the period on the rank's clock.
+        end_ns: The end of the period on the rank's clock.
+    """
     comms = Comms()
     place_of: dict[int, int] = {}
     for number, op in enumerate(kineto.ops):
@@ -60,6 +68,7 @@ def find(
             continue
         if found is not None and found[1] is None and "coalesced" not in op.name:
             comms.lost.append(f"{op.name}: no known collective has this name")
+        # An annotation within a record describes the same call
         above = next((n for n in kineto.enclosing(op.parent) if n in place_of), None)
         if above is not None:
             host = linked.get(number)
@@ -108,7 +117,13 @@ def _call(op: HostOperator, host_op: HostOp | None) -> CommCall | None:
 
 
 def complete(comm: Comm, name: str, inner: CommCall | None) -> None:
-    """Add to a call what the annotation `name` within its record has and the record lacks; `inner` is its call."""
+    """Add to a call what the annotation within its record has and the record lacks.
+
+    Args:
+        comm: The call, which is changed.
+        name: The name of the annotation.
+        inner: The annotation's own call; None if its kind is unknown.
+    """
     comm.name = name if ":" in name else comm.name
     if inner is not None:
         outer = comm.call
@@ -129,6 +144,7 @@ def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Com
         if kind is not None:
             waiting[_KIND_ON_HOST.get(kind, kind)].append(number)
     for comm in issued:
+        # A thread executes a call after an operator of the same kind has issued it, in order of issue
         before = [number for number in waiting[comm.call.kind] if kineto.ops[number].start_ns <= comm.start_ns]
         if comm.call.kind in {SEND, RECV} or not before:
             above = kineto.ops[comm.on_host].parent
@@ -174,6 +190,7 @@ def _give_kernels(kineto: KinetoTrace, device_work: DeviceWork, comms: Comms, pl
                     issuer = kineto.ops[comm.issuer]
                     is_before = issuer.thread == launch.thread and issuer.start_ns <= launch.start_ns
                     grouped += [place] * (is_before and place not in taken and comm.on_host < 0)
+            # Only a coalescing operator launches one kernel for several calls
             names = [kineto.ops[n].name.lower() for n in kineto.enclosing(caller)]
             if grouped and any("coalesced" in name or "batch" in name for name in names):
                 places = grouped

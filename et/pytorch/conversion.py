@@ -75,9 +75,12 @@ class Conversion:
 
 
 def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
-    """Convert the host traces and Kineto traces of all ranks of one run, given as files or folders.
+    """Convert the host traces and Kineto traces of all ranks of one run.
 
-    `step` is the number of a ProfilerStep, "all", or "": the last step that all ranks have, otherwise all.
+    Args:
+        paths: The files, or folders with the files.
+        step: The number of a ProfilerStep; "all" = everything that was recorded; "" = the last step that all ranks
+            have, otherwise everything.
     """
     ranks = rank_files(paths)
     for files in ranks:
@@ -136,6 +139,7 @@ def _windows(
     for rank, kineto in kinetos.items():
         times = [(op.start_ns, op.end_ns) for op in kineto.ops]
         times += [(call.start_ns, call.end_ns) for call in kineto.calls]
+        # A trace may have only the device's operations
         times = times or [(op.start_ns, op.end_ns) for op in kineto.device_ops]
         windows[rank] = (min(start for start, _ in times), max(end for _, end in times) + 1)
     return None, windows
@@ -152,6 +156,7 @@ def _best_step(
         kineto_of_rank[rank],
         sorted(kineto_of_rank[rank].ops[i].start_ns for i in links_of_rank[rank].host),
     )
+    # Links of each step: the host trace may cover only some steps
     linked = {
         number: bisect.bisect_left(starts, end_ns) - bisect.bisect_left(starts, begin_ns)
         for number in shared_steps
@@ -185,6 +190,7 @@ def _place(conversion: Conversion) -> None:
 def _set_clocks(conversion: Conversion) -> None:
     """Match the collectives of all ranks, find the ranks' clocks and the waiting, and put all nodes on one clock."""
     matched = _matched(conversion)
+    # Only these show clocks: their members end together
     instances = [
         {rank: placed.comm for rank, placed in by_rank.items()}
         for by_rank in matched
@@ -204,6 +210,7 @@ def _set_clocks(conversion: Conversion) -> None:
         for rank, waited_ns in waited.items():
             node = instance[rank].node
             node.attributes.append((WAIT_MICROS, "int64", waited_ns // 1000))
+            # The node keeps the transfer, which begins when the last rank arrives; an attribute keeps the waiting
             node.start_ns += waited_ns
             node.micros = max(node.micros - waited_ns // 1000, 0)
             conversion.waited_ns[rank] = conversion.waited_ns.get(rank, 0) + waited_ns
@@ -259,6 +266,7 @@ def _finish(conversion: Conversion) -> None:
     for rank, rank_step in conversion.steps.items():
         for placed in conversion.placed[rank]:
             _set_call(rank, placed)
+        # All ranks begin at time 0 of a run: a node delays those that began later
         late = (begin_ns[rank] - first_ns) // 1000
         if late and isinstance(rank_step, RankNodes):
             number = len(rank_step.nodes)

@@ -27,14 +27,22 @@ class Document(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """Return whether a file is of HOST or KINETO; "" for any other file."""
+    """Return whether a file is of HOST or KINETO; "" for any other file.
+
+    Args:
+        path: The file, which may be of any kind.
+    """
     kind = inputs.kind_of(path)
     key = kind.key.removeprefix("gzip:") if kind is not None else ""
     return key if key in {HOST, KINETO} else ""
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that paths name; for a folder, those that PyTorch has written, at any depth, sorted by name."""
+    """Return the files that paths name; for a folder, the traces of PyTorch in it at any depth, sorted by name.
+
+    Args:
+        paths: Files and folders.
+    """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -49,7 +57,11 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_document(path: Path) -> Document:
-    """Parse a file; raise TraceError if the file cannot be read, is truncated, or is of another kind."""
+    """Parse a file; raise TraceError if the file cannot be read, is truncated, or is of another kind.
+
+    Args:
+        path: A file, which may be gzipped.
+    """
     with inputs.refusing(path, EXPECTED, TraceError):
         text = b"".join(inputs.blocks(path)).decode("utf-8", errors="replace")
     try:
@@ -83,12 +95,17 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def ranks_by_name(paths: Sequence[Path]) -> list[int | None]:
-    """Return the rank in each file name: "rank3", otherwise the number that differs between names; None without one."""
+    """Return the rank in each file name: "rank3", otherwise the number that differs between names; None without one.
+
+    Args:
+        paths: The files of all ranks of one run, of one kind.
+    """
     matches = [_RANK.search(path.name) for path in paths]
     if all(matches):
         return [int(match[1]) for match in matches if match]
     names = [[int(number) for number in _NUMBER.findall(path.name)] for path in paths]
     if len(paths) < 2 or len({len(numbers) for numbers in names}) > 1:
         return [None] * len(paths)
+    # A number that is different in each name is the rank; the last one, if there are several
     places = [place for place in range(len(names[0])) if len({numbers[place] for numbers in names}) == len(paths)]
     return [numbers[places[-1]] if places else None for numbers in names]

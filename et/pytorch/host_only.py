@@ -17,21 +17,30 @@ from nadi.et.schema import NodeType
 class HostNodes:
     """The nodes of a rank as in RankNodes, without times."""
 
-    rank: int
-    path: Path
-    nodes: list[Node]
-    comms: Comms
-    node_of_comm: dict[int, int] = field(default_factory=dict)
-    ops: int = 0
-    begin_ns: int = 0
+    rank: int  # number of the rank
+    path: Path  # path of the host trace
+    nodes: list[Node]  # all nodes of the rank
+    comms: Comms  # collectives and messages
+    node_of_comm: dict[int, int] = field(default_factory=dict)  # node of each call, by the call's place in comms.calls
+    ops: int = 0  # number of operators of the host
+    begin_ns: int = 0  # always 0, as there are no times
 
     def order_of(self, place: int) -> tuple[int, int]:
-        """Return the sort key of a call."""
+        """Return the sort key of a call: the order in the trace, because there are no times.
+
+        Args:
+            place: The place of the call in `comms.calls`.
+        """
         return (place, 0)
 
 
 def host_nodes(rank: int, host: HostTrace) -> HostNodes:
-    """Make the nodes of a rank from its host trace: one for each operator, and a further one for each call."""
+    """Make the nodes of a rank from its host trace: one for each operator, and another one for each call.
+
+    Args:
+        rank: The number of the rank.
+        host: The host trace of the rank.
+    """
     step = HostNodes(rank, host.path, [], Comms(), ops=len(host.ops))
     waits: dict[int, int] = {}  # node of the last call that used each storage
     place_of: dict[int, int] = {}  # place of a call, by op_id of its operator and those within
@@ -42,6 +51,7 @@ def host_nodes(rank: int, host: HostTrace) -> HostNodes:
         node.after = [last] if last >= 0 else []
         inside = place_of.get(op.parent)
         if inside is None:
+            # Only the first operator that uses a tensor needs to wait: later ones follow that operator
             parents = {waits.pop(storage) for storage in comm_calls.storages(op.inputs) & waits.keys()}
             node.after.extend(parents)
         last = len(step.nodes)

@@ -32,8 +32,12 @@ class HostPiece(NamedTuple):
 def pieces(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> list[HostPiece]:
     """Give every moment to the open span that began last, or to NO_OWNER where none is open.
 
-    Spans are within begin_ns .. end_ns, outer ones before inner ones that begin at the same time. The pieces are in
-    order without gaps between them, at least one per span.
+    The pieces are in order without gaps between them, at least one per span.
+
+    Args:
+        spans: Spans within the period, in any order, but outer ones before inner ones that begin at the same time.
+        begin_ns: The begin of the period.
+        end_ns: The end of the period.
     """
     ordered = sorted(range(len(spans)), key=lambda i: spans[i].start_ns)
     starts = [spans[i].start_ns for i in ordered]
@@ -51,6 +55,7 @@ def pieces(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> list[HostPi
             over = heapq.heappop(open_spans)[1]
             if over not in seen:
                 _append(result, seen, now, now, over)
+        # The owner changes at the next begin of a span, or when the owner's span ends
         until = starts[place] if place < len(ordered) else end_ns
         owner = NO_OWNER
         if open_spans:

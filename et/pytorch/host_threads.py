@@ -33,7 +33,12 @@ _Taken = list[tuple[int, int]]
 
 
 def add_beginnings(rank_nodes: RankNodes, handover_ns: Mapping[int, int]) -> None:
-    """Add the time from each call's handover (by the call's place) to its begin as a node before the call."""
+    """Add the time from each call's handover to its begin, as a node before the call.
+
+    Args:
+        rank_nodes: The nodes of a rank, which are extended.
+        handover_ns: The time at which the host handed over each call, by the call's place in `comms.calls`.
+    """
     if rank_nodes.work.ops:
         return
     by_thread: dict[int, list[int]] = collections.defaultdict(list)
@@ -46,6 +51,7 @@ def add_beginnings(rank_nodes: RankNodes, handover_ns: Mapping[int, int]) -> Non
         for place in sorted(places, key=lambda place: rank_nodes.comms.calls[place].start_ns):
             comm, number = rank_nodes.comms.calls[place], rank_nodes.node_of_comm[place]
             free_ns = handover_ns[place]
+            # The thread was still busy with the call before: the wait begins at that call's end
             if before_end_ns > free_ns:
                 rank_nodes.nodes[number].after.append(before)
                 free_ns = before_end_ns
@@ -61,10 +67,13 @@ def add_beginnings(rank_nodes: RankNodes, handover_ns: Mapping[int, int]) -> Non
 def add_ends(
     members_of_collective: Mapping[int, tuple[RankNodes, int]], fastest_transfer_ns: Mapping[_Key, int]
 ) -> None:
-    """Add the time that members' threads took beyond the transfer of a collective as nodes after it.
+    """Add the time that members' threads took beyond the transfer of a collective, as nodes after it.
 
-    The members are nodes of a rank and the call's place in them, by rank. The collective's node then takes the time of
-    the transfer, and begins when the last member has arrived.
+    The collective's node then takes the time of the transfer, and begins when the last member has arrived.
+
+    Args:
+        members_of_collective: The nodes of each rank, which are extended, and the call's place in `comms.calls`.
+        fastest_transfer_ns: The shortest transfer among equal calls, from `fastest_ns`.
     """
     taken = {rank: step.comms.calls[place] for rank, (step, place) in members_of_collective.items()}
     last_ns = max(comm.start_ns for comm in taken.values())
@@ -82,6 +91,7 @@ def add_ends(
             continue
         number = step.node_of_comm[place]
         call, own = step.nodes[number], len(step.nodes)
+        # The call's node keeps the transfer; a new node takes the rest
         call.micros = transfer_ns // 1000
         for node in step.nodes:
             if number in node.after:
@@ -94,6 +104,9 @@ def take_turns(rank_nodes: RankNodes) -> None:
     """Count times when two threads ran at once only once, because their nodes share one lane.
 
     Each node keeps at least a microsecond, about what rounding down takes, because no time would look unmeasured.
+
+    Args:
+        rank_nodes: The nodes of a rank, which are changed.
     """
     own = [node for node in rank_nodes.nodes if node.name.endswith((BEGINS, ENDS))]
     free_ns = 0
@@ -105,10 +118,13 @@ def take_turns(rank_nodes: RankNodes) -> None:
 
 
 def fastest_ns(kinetos: Sequence[KinetoTrace]) -> dict[_Key, int]:
-    """Return the shortest transfer in ns among equal calls in the whole recording of a group's members.
+    """Return the shortest transfer in ns among equal calls of a group, in the whole recording.
 
     A transfer lasts from the last arrival to the first departure. Calls are matched in order of issue if all members
     have equally many; calls that are never open on all members at once do not count.
+
+    Args:
+        kinetos: The Kineto traces of the group's members.
     """
     found: dict[_Key, int] = {}
     all_taken = [_taken(kineto.ops) for kineto in kinetos]
@@ -123,7 +139,12 @@ def fastest_ns(kinetos: Sequence[KinetoTrace]) -> dict[_Key, int]:
 
 
 def waits_for_all(rank_nodes: RankNodes, call_place: int) -> bool:
-    """Return whether the host alone executes a call, and no member can leave before the last one has arrived."""
+    """Return whether the host alone executes a call, and no member can leave before the last one has arrived.
+
+    Args:
+        rank_nodes: The nodes of a rank.
+        call_place: The place of the call in `comms.calls`.
+    """
     comm = rank_nodes.comms.calls[call_place]
     return comm.on_host >= 0 and not rank_nodes.work.ops and comm.call.kind in clocks.TOGETHER
 

@@ -55,7 +55,11 @@ class HostTrace:
 
 
 def host_trace(document: Document) -> HostTrace:
-    """Read a host trace; raise TraceError if a node lacks its id or name, or a field has the wrong kind."""
+    """Read a host trace; raise TraceError if a node lacks its id or name, or a field has the wrong kind.
+
+    Args:
+        document: A file of kind HOST.
+    """
     ops, groups, sizes = [], {}, {}
     for number, node in enumerate(document.data["nodes"]):
         try:
@@ -69,10 +73,12 @@ def host_trace(document: Document) -> HostTrace:
                 name = str(group.get("pg_name", group.get("backend_id", "")))
                 groups[name] = tuple(int(rank) for rank in group.get("ranks", ()))
                 sizes[name] = int(group.get("group_size", len(groups[name])))
+                # Old schemas name groups by this number
                 if "backend_id" in group:
                     groups[str(group["backend_id"])], sizes[str(group["backend_id"])] = groups[name], sizes[name]
         elif not op.name.startswith(ROOTS):
             ops.append(op)
+    # Ids of record functions count calls
     ops.sort(key=lambda op: (op.rf_id, op.op_id))
     pid = document.data.get("pid")
     return HostTrace(

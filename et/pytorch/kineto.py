@@ -116,12 +116,12 @@ class HostOperator:
 class Call:
     """A call of the CUDA runtime or driver: a launch, an event, a wait."""
 
-    name: str
-    thread: int
-    start_ns: int
-    end_ns: int
-    correlation: int
-    args: Mapping[str, Any]
+    name: str  # name of the function, such as "cudaLaunchKernel"
+    thread: int  # number of the thread; -1 for a wait of a stream
+    start_ns: int  # begin of the call
+    end_ns: int  # end of the call
+    correlation: int  # number that the call shares with the device op that it launches, -1 = unknown
+    args: Mapping[str, Any]  # arguments of the Kineto event
     op: int = -1  # number of the op that makes the call, -1 = none
 
 
@@ -129,25 +129,25 @@ class Call:
 class DeviceOp:
     """A kernel, copy or memset on a stream of a device."""
 
-    name: str
-    stream: int
-    start_ns: int
-    end_ns: int
-    correlation: int
-    args: Mapping[str, Any]
+    name: str  # name of the kernel, or kind of copy
+    stream: int  # number of the stream
+    start_ns: int  # begin of the execution
+    end_ns: int  # end of the execution
+    correlation: int  # number that the op shares with the call that launches it, -1 = unknown
+    args: Mapping[str, Any]  # arguments of the Kineto event
 
 
 @dataclass
 class KinetoTrace:
     """The trace of one rank; ops, calls and device ops are in order of their start times."""
 
-    path: Path
-    rank: int | None
-    world_size: int
-    pid: int
-    ops: list[HostOperator] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    device_ops: list[DeviceOp] = field(default_factory=list)
+    path: Path  # path of the file
+    rank: int | None  # rank that the file names; None = unknown
+    world_size: int  # number of ranks of the run, 0 = unknown
+    pid: int  # id of the process, -1 = unknown
+    ops: list[HostOperator] = field(default_factory=list)  # operators and annotations of the host
+    calls: list[Call] = field(default_factory=list)  # calls of the CUDA runtime or driver
+    device_ops: list[DeviceOp] = field(default_factory=list)  # kernels, copies and memsets
     waits: list[Call] = field(default_factory=list)  # events of cuda_sync, which name both streams; often missing
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # ranks by name, from pg_config; () = unknown
     group_sizes: dict[str, int] = field(default_factory=dict)  # number of ranks of each process group, by its name
@@ -158,16 +158,25 @@ class KinetoTrace:
     is_merged: bool = False  # whether the trace is a part of a file of chakra_trace_link, without waits between streams
 
     def enclosing(self, number: int) -> Iterator[int]:
-        """Yield an operator and the operators around it, the innermost first; nothing for -1."""
+        """Yield the number of an operator and of the operators around it, the innermost first; nothing for -1.
+
+        Args:
+            number: The number of an operator, or -1.
+        """
         while number >= 0:
             yield number
             number = self.ops[number].parent
 
 
 def kineto_trace(document: Document) -> KinetoTrace:
-    """Read a Kineto trace."""
+    """Read a Kineto trace; raise TraceError if an event that is read lacks a field, or has a field of the wrong kind.
+
+    Args:
+        document: A file of kind KINETO.
+    """
     data = document.data
     distributed = data.get("distributedInfo")
+    # A run of one process lacks it
     info: Mapping[str, Any] = distributed if isinstance(distributed, dict) else {}
     rank, size = (_rank(info.get(key)) for key in ("rank", "world_size"))
     trace = KinetoTrace(document.path, rank, size or 0, pid=-1)
@@ -251,6 +260,7 @@ def _order(trace: KinetoTrace) -> None:
         while call < len(trace.calls) and trace.calls[call].start_ns < op.start_ns:
             _enclose(trace, trace.calls[call], open_ops)
             call += 1
+        # The operators that are open on the thread, the innermost last
         stack = open_ops.setdefault(op.thread, [])
         while stack and trace.ops[stack[-1]].end_ns < op.end_ns:  # over, or not around it because clocks are imprecise
             stack.pop()
@@ -273,26 +283,27 @@ def _enclose(trace: KinetoTrace, call: Call, open_ops_of_thread: Mapping[int, li
 class KinetoEvent(TypedDict, total=False):
     """A complete event, `"ph": "X"`; times in microseconds."""
 
-    name: Required[str]
-    ts: Required[_Time]
-    tid: Required[_Stream]
-    dur: _Duration
-    args: KinetoArguments
+    name: Required[str]  # name of the operator, call or kernel
+    ts: Required[_Time]  # begin, relative to the file's baseTimeNanoseconds
+    tid: Required[_Stream]  # number of the thread, or of the stream
+    dur: _Duration  # duration; 0 if it is missing
+    args: KinetoArguments  # arguments, which depend on the category
 
 
 @with_config(_OTHERS_ARE_KEPT)
 class KinetoGroup(TypedDict, total=False):
     """A process group."""
 
-    pg_name: Required[str]
-    pg_size: _Ranks
-    ranks: list[_Rank] | Any
+    pg_name: Required[str]  # name of the group
+    pg_size: _Ranks  # number of ranks
+    ranks: list[_Rank] | Any  # ranks of the group; PyTorch may shorten the list to a text
 
 
 @with_config(_OTHERS_ARE_KEPT)
 class KinetoHead(TypedDict, total=False):
     """Fields of a trace beside its events."""
 
+    # time of `ts` 0, in nanoseconds since the epoch
     baseTimeNanoseconds: Annotated[int, Field(ge=0, le=_LAST_US * 1000)]
 
 

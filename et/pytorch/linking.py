@@ -28,20 +28,29 @@ class Links:
     windows: int = 0  # number of places of the Kineto trace that the host trace fits equally well; the first is used
 
     def span_ns(self, kineto: KinetoTrace) -> tuple[int, int]:
-        """Return when the first linked operator begins and when the last one ends, in ns; (0, 0) if none is linked."""
+        """Return when the first linked operator begins and when the last one ends, in ns; (0, 0) if none is linked.
+
+        Args:
+            kineto: The Kineto trace whose operators are linked.
+        """
         begins = min((kineto.ops[i].start_ns for i in self.host), default=0)
         return begins, max((kineto.ops[i].end_ns for i in self.host), default=0)
 
 
 def link(host: HostTrace | None, kineto: KinetoTrace) -> Links:
-    """Link the operators of the two traces.
+    """Link the operators of the host trace of a rank with those of its Kineto trace.
 
     Ids of traces that were not recorded together, or that count differently, fit some operators by chance. So if they
     fit fewer than half of the operators that could be linked, operators are also linked by order and name, and the
     better of the two results is used.
+
+    Args:
+        host: The host trace; None if the rank does not have one.
+        kineto: The Kineto trace.
     """
     if host is None or not host.ops:
         return Links()
+    # Equal ids count only together with equal names
     by_id = {op.rf_id: op for op in host.ops if op.rf_id > 0}
     found = {i: by_id[op.rf_id] for i, op in enumerate(kineto.ops) if by_id.get(op.rf_id) is not None}
     found = {i: op for i, op in found.items() if op.name == kineto.ops[i].name}
@@ -53,9 +62,13 @@ def link(host: HostTrace | None, kineto: KinetoTrace) -> Links:
 
 
 def is_of_a_part(links: Links, kineto: KinetoTrace) -> bool:
-    """Return whether the host trace covers a part of the Kineto trace only, such as one of several steps.
+    """Return whether a host trace covers a part of the Kineto trace only, such as one of several steps.
 
     It does if it fits several places by order, or if most calls that launch something are before or after it.
+
+    Args:
+        links: The links between the two traces.
+        kineto: The Kineto trace.
     """
     if not links.host:
         return False
@@ -97,8 +110,10 @@ def _link_thread(host_ops: Sequence[HostOp], kineto_numbers: Sequence[int], kine
     left = [op for op in host_ops if op.name in known]
     right = [i for i in kineto_numbers if kineto.ops[i].name in known]
     names_left, names_right = [op.name for op in left], [kineto.ops[i].name for i in right]
+    # A character per name: text search finds the whole sequence of calls fast
     character = {name: chr(number) for number, name in enumerate({*names_left, *names_right})}
     text, part = ("".join(character[name] for name in sequence) for sequence in (names_right, names_left))
+    # The host trace may be one of several equal steps: find all its places
     places, at = [], text.find(part) if part else -1
     while at >= 0:
         places.append(at)
@@ -109,6 +124,7 @@ def _link_thread(host_ops: Sequence[HostOp], kineto_numbers: Sequence[int], kine
         links.host.update(zip(right[begins[0] :], left, strict=False))
         return
     host_parent = {op.op_id: op.parent for op in host_ops}
+    # No place has the whole sequence: compare calls caller by caller
     kept = {op.op_id for op in left}
     tops = _forest(left, lambda op: op.op_id, lambda op: _nearest(op.parent, kept, host_parent))
     kept_right = set(right)
@@ -155,5 +171,6 @@ def _matches(items: Sequence[Hashable], others: Sequence[Hashable]) -> list[tupl
     """Return pairs of places that hold equal items, in order."""
     if items == others:
         return [(i, i) for i in range(len(items))]
+    # The longest common runs, in order
     blocks = SequenceMatcher(None, items, others, autojunk=False).get_matching_blocks()
     return [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]

@@ -3,7 +3,7 @@
 In a merged file (ET+) operators have `ts`, `inclusive_dur` and `exclusive_dur` of Kineto. Each kernel, copy and memset
 is a node with `cat` and `stream` below the operator that launched it. The launches themselves are lost, and the time
 of a device node is that of its launch: a node begins when it has been launched and its stream has finished what was
-launched on it before. The files do not show which stream waits for which.
+launched on it before. The files do not show which streams wait for others.
 
 Source: mlcommons/chakra, src/trace_link/trace_linker.py.
 """
@@ -23,15 +23,22 @@ _USER_SCOPE = 7  # value of RecordScope::USER_SCOPE, which PyTorch gives annotat
 
 
 def is_merged(document: Document) -> bool:
-    """Return whether nodes of a host trace have what Kineto has measured."""
+    """Return whether a host trace has nodes of the device, which only merged files have.
+
+    Args:
+        document: A file of kind HOST.
+    """
     return any(isinstance(node, dict) and node.get("cat") in DEVICE for node in document.data["nodes"])
 
 
 def separated(document: Document) -> tuple[Document, Document]:
-    """Return the host trace and the Kineto trace of a merged one.
+    """Return the host trace and the Kineto trace that a file was merged from.
 
     The host trace is without nodes of the device and has a record function id for each operator; the Kineto trace has
     an event for each operator that has a time, each launch and each node of the device.
+
+    Args:
+        document: A merged file.
     """
     nodes = document.data["nodes"]
     for number, node in enumerate(nodes):
@@ -68,6 +75,7 @@ def _device_events(
             events.append(_complete("(launch)", "cuda_runtime", caller["tid"], at, 0, args))
         stream = node.get("stream")
         begin = max(node["ts"], free_at.get(stream, node["ts"]))
+        # A stream executes one operation at a time
         free_at[stream] = begin + node["inclusive_dur"]
         args = {"correlation": correlation, "stream": stream if isinstance(stream, int) else 0}
         events.append(_complete(node["name"], node["cat"], args["stream"], begin, node["inclusive_dur"], args))
@@ -93,6 +101,7 @@ def _with_record_ids(nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for node in nodes:
         attributes = {"tid": 0} | _attributes(node)
+        # Links by id need one id per operator
         if not isinstance(attributes.get("rf_id"), int) or attributes["rf_id"] < 1 or attributes["rf_id"] in used:
             attributes["rf_id"], free = free, free + 1
         used.add(attributes["rf_id"])

@@ -4,7 +4,7 @@
   until the next one begins; what an operator does after it has called another is a node "NAME (continued)". Times are
   cut at whole microseconds of the step, so that they add up.
 - A kernel, copy or memset is a node of the device. It comes after its launch, after the earlier work of its stream, and
-  after the work for which its stream waits.
+  after the work that its stream awaits.
 - A blocking call comes after the work that it awaits, and takes only the time that remained after that work.
 - A collective has its size. Its duration_micros is the time that it was under way, less the waiting for other ranks.
 """
@@ -50,19 +50,35 @@ class RankNodes:
     thread_ns: int = 0  # time that threads of the host that execute calls take beside the calls, in nodes of their own
 
     def order_of(self, call_place: int) -> tuple[int, int]:
-        """Return the sort key of a call: when a device executes it, otherwise when it was issued."""
+        """Return the sort key of a call: when a device executes it, otherwise when it was issued.
+
+        Args:
+            call_place: The place of the call in `comms.calls`.
+        """
         comm = self.comms.calls[call_place]
         if comm.on_host >= 0:
             return (self.kineto.ops[comm.issuer].start_ns, call_place)
         return (self.nodes[self.node_of_comm[call_place]].start_ns, call_place)
 
     def linked_above(self, number: int) -> HostOp | None:
-        """Return the host operator of an operator of Kineto, or of the nearest linked operator around it."""
+        """Return the host operator of an operator of Kineto, or of the nearest linked operator around it.
+
+        Args:
+            number: The number of an operator of Kineto; -1 = none.
+        """
         return next((self.links.host[n] for n in self.kineto.enclosing(number) if n in self.links.host), None)
 
 
 def rank_nodes(rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> RankNodes:
-    """Make the nodes of what the host calls from begin_ns to end_ns, and of everything that it launches."""
+    """Make the nodes of what a rank's host calls in a period, and of everything that this launches.
+
+    Args:
+        rank: The number of the rank.
+        kineto: The Kineto trace of the rank.
+        links: The links from the operators of Kineto to those of the host trace.
+        begin_ns: The begin of the period on the rank's own clock.
+        end_ns: The end of the period on the rank's own clock.
+    """
     return _Builder(rank, kineto, links, begin_ns, end_ns).build()
 
 
@@ -125,6 +141,7 @@ class _Builder:
         begin_ns, end_ns = self._begin_ns, self._end_ns
         awaited, copies = streams.AwaitedOps(work, kineto.waits), streams.waited_copies(work)
         launching = {call.correlation for call in work.launches.values()}
+        # Threads that only execute calls (gloo's) are not the host's sequence
         busy = {op.thread for i, op in enumerate(kineto.ops) if i not in self._step.comms.carriers}
         spans: list[HostSpan] = []
         entries = [(op.start_ns, 0, -op.end_ns, i) for i, op in enumerate(kineto.ops)]
@@ -176,6 +193,7 @@ class _Builder:
                 node.after.append(self._ends[-1][1])
             if waits:
                 node.after.extend(number for number, _ in waits)
+                # A waiting node keeps only the time after what it awaits
                 over = (max(over_ns for _, over_ns in waits) - self._begin_ns) // 1000
                 node.micros = min(node.micros, max(until - over, 0))
             if piece.is_first and piece.owner != NO_OWNER:
@@ -282,6 +300,7 @@ class _Builder:
         call = self._step.work.launches.get(number)
         launch = self._node_of_launch.get(call.correlation) if call is not None else None
         at_ns = self._step.work.ops[number].start_ns
+        # Without a launch in the trace, it comes after what the host did before
         found = [launch] if launch is not None else self._last_host_before(at_ns)
         return found + [node for other in self._step.order.after[number] for node, _ in self._nodes_and_end(other)]
 

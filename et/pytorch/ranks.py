@@ -2,7 +2,7 @@
 
 PyTorch names groups by a counter that is the same on all ranks, or (in old traces) by a number that means something
 to one process only. A group is identified by its members, and by its name where that is a counter. Several groups of
-the same members without such a name are identified by the order in which a rank uses them.
+the same members without such a name are identified by the order of their use on a rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ _DEFAULT = ("", "0")
 class RankFiles:
     """Traces of a rank."""
 
-    rank: int
-    host: HostTrace | None = None
-    kineto: KinetoTrace | None = None
+    rank: int  # number of the rank
+    host: HostTrace | None = None  # host trace, if there is one
+    kineto: KinetoTrace | None = None  # Kineto trace, if there is one
 
     @property
     def path(self) -> Path:
@@ -38,9 +38,12 @@ class RankFiles:
 
 
 def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
-    """Read all files or folders, and return the traces of each rank.
+    """Read the traces of a run, and return them by rank.
 
     A Kineto trace has its rank, a host trace is of the Kineto trace with its process id. Otherwise file names decide.
+
+    Args:
+        paths: The files of all ranks, or folders with the files.
     """
     files = files_of(paths)
     documents: list[Document] = []
@@ -58,6 +61,7 @@ def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
             raise TraceError(f"{kineto.path}: {belongs}; expected one Kineto trace per rank")
         ranks[rank] = RankFiles(rank, kineto=kineto)
     pids = [kineto.pid for kineto in kinetos]
+    # Process ids of several hosts may be equal: then they do not identify a rank
     by_pid = {files.kineto.pid: files for files in ranks.values() if files.kineto and pids.count(files.kineto.pid) == 1}
     by_path = {files.path: files for files in ranks.values()}  # for the two parts of a merged file
     for place, (host, named) in enumerate(zip(hosts, ranks_by_name([host.path for host in hosts]), strict=True)):
@@ -79,16 +83,25 @@ class Groups:
     world: tuple[int, ...]  # numbers of all ranks
     # ranks of each group, by its name in the resulting traces, a number as text; all ranks ("") are not listed
     members: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    # name of each group, by its members and its label
     _names: dict[tuple[tuple[int, ...], str], str] = field(default_factory=dict)
+    # names of the groups with equal members, by rank and members, in order of use
     _order: dict[tuple[int, tuple[int, ...]], list[str]] = field(default_factory=dict)
 
     def name(self, rank: int, members: tuple[int, ...], own_name: str) -> str:
-        """Return the name in the resulting traces of the group of these members, which a rank knows by its own name."""
+        """Return the name of a group in the resulting traces; "" for all ranks.
+
+        Args:
+            rank: A rank that uses the group.
+            members: The ranks of the group.
+            own_name: The rank's own name of the group.
+        """
         label = own_name
         if len(own_name) > _MAX_COUNTER_DIGITS or (own_name and not own_name.isdigit()):
             used = self._order.setdefault((rank, members), [])
             if own_name not in used:
                 used.append(own_name)
+            # A name without meaning elsewhere: use its place in the order of use
             label = f"#{used.index(own_name)}"
         if members == self.world and label in {*_DEFAULT, "#0"}:
             return ""
@@ -102,7 +115,14 @@ class Groups:
 def ranks_of(
     rank: int, call: CommCall, listed_groups: Mapping[str, tuple[int, ...]], world: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Return the members of a call's group by the rank's traces or, if it is the `world`, all; None if unknown."""
+    """Return the members of the group of a call; None if they are unknown.
+
+    Args:
+        rank: The rank that makes the call.
+        call: The call, which may have the members or their number.
+        listed_groups: The members of each group that the rank's traces list, by name; () = not listed.
+        world: The numbers of all ranks.
+    """
     if call.ranks and rank in call.ranks:
         return call.ranks
     listed = listed_groups.get(call.group)

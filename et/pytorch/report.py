@@ -20,7 +20,11 @@ _Ranks = list[dict[str, Any]]
 
 
 def report_of(conversion: Conversion) -> dict[str, Any]:
-    """Return the report as values that JSON can hold; times are in microseconds."""
+    """Return the report as values that JSON can hold; times are in microseconds.
+
+    Args:
+        conversion: The conversion after all ranks are converted.
+    """
     return {
         "step": conversion.step_number,
         "ranks": [_rank(conversion, rank) for rank in sorted(conversion.steps)],
@@ -48,6 +52,7 @@ def _rank(conversion: Conversion, rank: int) -> dict[str, Any]:
     }
     if not isinstance(step, RankNodes):
         return report
+    # Copies and memsets are device operations, too
     kernels = [number for number, op in enumerate(step.work.ops) if not op.name.startswith(("Memcpy", "Memset"))]
     span_ns = step.links.span_ns(step.kineto) if files.host is not None and step.links.host else None
     unlinked = {number: _why(step, number, files.host is not None, span_ns) for number in range(len(step.work.ops))}
@@ -89,7 +94,7 @@ def _kind(placed: PlacedCall) -> str:
 
 
 def _why(rank_nodes: RankNodes, device_op: int, has_host: bool, span_ns: tuple[int, int] | None) -> str:
-    """Return why a device operation has no operator of the host, "" if it has; span_ns: of the host trace, if known."""
+    """Return why a device operation has no operator of the host, "" if it has; `span_ns` are the host trace's times."""
     if device_op in rank_nodes.work.lost:
         return rank_nodes.work.lost[device_op]
     if not has_host:
@@ -105,7 +110,11 @@ def _why(rank_nodes: RankNodes, device_op: int, has_host: bool, span_ns: tuple[i
 
 
 def notes_of(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return what a user should know about a report of `report_of`, as sentences."""
+    """Return what a user should know about a report of `report_of`, as sentences.
+
+    Args:
+        report: A report of `report_of`.
+    """
     timed = [rank for rank in report["ranks"] if "linked_by" in rank]
     yield from _file_notes(report["ranks"], timed)
     yield from _link_notes(report["ranks"], timed)
@@ -149,6 +158,7 @@ def _file_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
 
 def _link_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
     """Yield sentences about links between operators and lost calls; `timed` are the reports on ranks with times."""
+    # Not the same as no host trace, which has its own note
     failed = [r["rank"] for r in timed if r["host_trace"] is not None and r["linked_by"] == NOT_AT_ALL]
     if failed:
         yield f"{_ranks(failed)}: the host trace fits no part of the Kineto trace and is not used"

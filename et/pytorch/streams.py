@@ -44,7 +44,14 @@ class StreamOrder:
 
 
 def stream_order(work: DeviceWork, kineto: KinetoTrace, stream_of_call: Mapping[int, int]) -> StreamOrder:
-    """Find the dependencies between device ops; `stream_of_call` has the calls within a collective's operator."""
+    """Find the dependencies between device operations.
+
+    Args:
+        work: The device operations of a step.
+        kineto: The Kineto trace of the rank.
+        stream_of_call: The stream of the kernel that a collective launches, for each call within the collective's
+            operator, by the call's number.
+    """
     order = StreamOrder({number: [] for number in range(len(work.ops))})
     last: dict[int, int] = {}
     for number, op in enumerate(work.ops):
@@ -82,6 +89,7 @@ def _add_recorded(order: StreamOrder, work: DeviceWork, kineto: KinetoTrace) -> 
         times, numbers = by_stream[stream]
         place = bisect.bisect_right(times, at_ns.get(wait.correlation, wait.start_ns))
         times_before, before = by_stream[awaited]
+        # The event stands for the last operation that was launched on the awaited stream before the event was recorded
         last = bisect.bisect_left(times_before, recorded_ns) - 1
         if place < len(numbers) and last >= 0 and _is_over(work.ops[before[last]], work.ops[numbers[place]]):
             order.after[numbers[place]].append(before[last])
@@ -89,14 +97,16 @@ def _add_recorded(order: StreamOrder, work: DeviceWork, kineto: KinetoTrace) -> 
 
 
 def _add_inferred(order: StreamOrder, work: DeviceWork, kineto: KinetoTrace, stream_of_call: Mapping[int, int]) -> None:
-    """Add waits between streams that calls suggest; stream_of_call: of calls within a collective's operator."""
+    """Add the waits between streams that calls suggest; `stream_of_call` has the stream of a collective's own calls."""
     by_stream = _launched(work)
     waits = [(call.start_ns, stream_of_call.get(i)) for i, call in enumerate(kineto.calls) if call.name in _WAITS]
     times = [at_ns for at_ns, _ in waits]
     for stream, (launched, numbers) in by_stream.items():
         for place, number in enumerate(numbers):
+            # Waits between the launches of two consecutive operations of the stream
             since = launched[place - 1] if place else -1
             between = waits[bisect.bisect_right(times, since) : bisect.bisect_left(times, launched[place])]
+            # The waits between two launches on the stream that may be the stream's own
             own = [at_ns for at_ns, wait_stream in between if wait_stream is None or wait_stream == stream]
             for other, (others_launched, others) in by_stream.items() if own else ():
                 last = bisect.bisect_left(others_launched, own[-1]) - 1
@@ -111,9 +121,14 @@ def _is_over(before: DeviceOp, after: DeviceOp) -> bool:
 
 
 def device_work(kineto: KinetoTrace, begin_ns: int, end_ns: int) -> DeviceWork:
-    """Find the operations that were launched from begin_ns to end_ns.
+    """Find the device operations that were launched in a period.
 
     An op whose launch is not in the trace counts by its start time, and without a time limit if no step follows.
+
+    Args:
+        kineto: The Kineto trace of the rank.
+        begin_ns: The begin of the period on the rank's clock.
+        end_ns: The end of the period on the rank's clock.
     """
     is_last = all(op.start_ns < end_ns for op in kineto.ops)
     calls = {call.correlation: call for call in kineto.calls if call.correlation >= 0}
@@ -143,12 +158,22 @@ def device_work(kineto: KinetoTrace, begin_ns: int, end_ns: int) -> DeviceWork:
 
 
 def is_blocking(call: Call) -> bool:
-    """Return whether a call returns only when work of the device is done."""
+    """Return whether a call returns only when work of the device is done.
+
+    Args:
+        call: A call of the CUDA runtime or driver.
+    """
     return any(part in call.name for part in _BLOCKING_CALLS) and _ASYNC not in call.name
 
 
 def waited_copies(work: DeviceWork) -> dict[int, int]:
-    """Return the copies whose launch returned only when they were done, by correlation: those to unpinned memory."""
+    """Return the number of each copy whose launch returned only when the copy was done, by correlation.
+
+    These are copies to and from unpinned memory.
+
+    Args:
+        work: The device operations of a step.
+    """
     found = {}
     for number, call in work.launches.items():
         op = work.ops[number]
@@ -168,12 +193,16 @@ class AwaitedOps:
             for wait in waits
             if wait.name in {"Stream Sync", "Event Sync", "Stream Synchronize", "Event Synchronize"}
         }
-        self._by_stream = _launched(work)
+        self._by_stream = _launched(work)  # launch times and numbers of ops
 
     def by(self, call: Call) -> list[int]:
-        """Return the last op launched before a call on its stream, or on each stream if the trace does not name one.
+        """Return the last device operation before a call, on the stream that the call awaits.
 
-        An op that was not over when the call returned is left out.
+        If the trace does not name the stream, the result has the last operation of each stream. An operation that was
+        not over when the call returned is left out.
+
+        Args:
+            call: A blocking call.
         """
         stream = self._stream_of.get(call.correlation)
         found = []

@@ -25,7 +25,12 @@ class BridgedDependencies(NamedTuple):
 
 
 def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
-    """Return the dependencies of the rows to keep (bool[n]), so that they keep their order without the others."""
+    """Return the dependencies among the nodes to keep, which preserve their order without the removed nodes.
+
+    Args:
+        table: The whole trace.
+        keep: bool[n], whether each node stays.
+    """
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     child_counts = np.diff(children(table)[0]).tolist()
     stays = keep.tolist()
@@ -35,6 +40,7 @@ def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
     added = 0
     for row in topological_order(table).tolist():
         direct = {parent for parent in dep[dep_ptr[row] : dep_ptr[row + 1]] if stays[parent]}
+        # The kept nodes that must come before, directly or through removed nodes
         found = set(direct)
         for parent in dep[dep_ptr[row] : dep_ptr[row + 1]]:
             if not stays[parent]:
@@ -45,6 +51,7 @@ def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
         if stays[row]:
             added += len(found) - len(direct)
             parents[row] = found
+        # A removed node replaces a + b dependencies by a * b
         elif len(found) * child_counts[row] > len(found) + child_counts[row] + _MAX_ADDED_PER_NODE:
             stays[row] = joints[row] = True
             added += len(found) - len(direct)

@@ -24,13 +24,21 @@ class TraceFile(NamedTuple):
 
 
 def npu_of(file_name: str) -> int:
-    """Return the NPU in a name `<prefix>.<npu>.et`, or `<prefix>.npu<npu>.et` of a trace set; -1 without one."""
+    """Return the NPU in a name `<prefix>.<npu>.et`, or `<prefix>.npu<npu>.et` of a trace set; -1 without one.
+
+    Args:
+        file_name: The name of a file without its folder.
+    """
     match = _NAME.fullmatch(file_name)
     return int(match["npu"]) if match and int(match["npu"]) < 2**31 else NO_NPU
 
 
 def find_files(location: str | os.PathLike[str]) -> list[TraceFile]:
-    """Return the traces in a folder, those with a prefix, or the named one, sorted by NPU and name."""
+    """Return the traces in a folder, those with a prefix, or the named one, sorted by NPU and name.
+
+    Args:
+        location: A folder, the common prefix of the files' paths, or the path of one trace.
+    """
     path = Path(location)
     if path.is_dir():
         found = [TraceFile(npu_of(file.name), file) for file in _listed(path) if file.name.endswith(_ENDINGS)]
@@ -45,9 +53,12 @@ def find_files(location: str | os.PathLike[str]) -> list[TraceFile]:
 
 
 def companions(location: str | os.PathLike[str]) -> list[Path]:
-    """Return the files beside the traces that describe them: the manifest of a trace set, and group files.
+    """Return the files that describe a trace set: its manifest, and its group files.
 
     A group file is `groups.json`, or `PREFIX.json` as STG writes it; for a folder, every group file in it.
+
+    Args:
+        location: A folder, the common prefix of the files' paths, or the path of one trace.
     """
     path = Path(location)
     if path.is_dir():

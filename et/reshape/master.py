@@ -55,14 +55,22 @@ class Numbering(NamedTuple):
     ids: tuple[int, ...] = ()  # all ids of the file, in order, if they are too widely spread to be shifted
 
     def to_master(self, ids: Sequence[int]) -> list[int]:
-        """Return the ids of the master trace for ids of the file."""
+        """Return the ids of the master trace for ids of the file.
+
+        Args:
+            ids: Ids that the file mentions.
+        """
         if self.ids:
             return [self.first + bisect.bisect_left(self.ids, i) for i in ids]
         shift = self.first - self.min_id
         return [i + shift for i in ids]
 
     def to_file(self, ids: Sequence[int]) -> list[int]:
-        """Return the ids of the file for ids of the master trace; raise ValueError if one is of another file."""
+        """Return the ids of the file for ids of the master trace; raise ValueError if one is of another file.
+
+        Args:
+            ids: Ids of the master trace.
+        """
         for i in ids:
             if not self.first <= i < self.first + self.extent:
                 raise ValueError(f"id {i}, expected {self.first} to {self.first + self.extent - 1}")
@@ -91,8 +99,14 @@ class Index(NamedTuple):
 
 
 def master_metadata(index: Index, schema_version: str) -> Message:
-    """Return the GlobalMetadata of a master trace."""
+    """Return the GlobalMetadata of a master trace.
+
+    Args:
+        index: The files that the master trace has.
+        schema_version: The version of Chakra's schema of the merged traces; "" if they have different versions.
+    """
     members = index.members
+    # One attribute per column, which has an entry per file
     rows = [(os.fsencode(name), *own, *numbering[:3]) for name, *own, numbering in members]
     columns = zip(*rows, strict=True) if rows else [()] * len(_COLUMNS)
     attrs = [attribute(_MASTER, "int32", VERSION)]
@@ -108,7 +122,12 @@ def master_metadata(index: Index, schema_version: str) -> Message:
 
 
 def index_of(path: str | os.PathLike[str], global_metadata: Message) -> Index:
-    """Return the files of a master trace, read from its GlobalMetadata."""
+    """Return the files of a master trace, read from its GlobalMetadata.
+
+    Args:
+        path: The master trace, for errors.
+        global_metadata: The GlobalMetadata message of the master trace.
+    """
     attrs = {attr.name: attr for attr in global_metadata.attr}
     if _MASTER not in attrs:
         raise TraceError(f"{path}: a trace of one NPU, expected a master trace of `nadi trace merge`")

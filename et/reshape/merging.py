@@ -25,10 +25,14 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: Sequence[Path] = ()) -> Index:
-    """Write the nodes of all files (of distinct names) into `out`, with ids of their own and the attribute `npu`.
+    """Merge traces into one master trace, where each node has an id of its own and the attribute `npu`.
 
-    Each file is read twice, and one file is in memory at a time. `out` is gzipped if its name ends in .gz, and appears
-    only when it is complete. The master trace keeps `companions`, further files: a manifest, group files.
+    Each file is read twice, and one file is in memory at a time. The master trace appears only when it is complete.
+
+    Args:
+        out: The master trace to write; it is gzipped if its name ends in .gz.
+        files: The traces to merge, of distinct names.
+        companions: Further files that the master trace keeps: a manifest, group files.
     """
     names = [file.path.name for file in files]
     if len(set(names)) < len(names):
@@ -65,6 +69,7 @@ def _member(file: TraceFile, first_id: int) -> MasterTraceFile:
     min_id = min(mentioned, default=0)
     extent = max(mentioned, default=-1) - min_id + 1
     dense: tuple[int, ...] = ()
+    # Ids that are hashes would use up the master trace's range
     if extent > _MAX_SHIFTED_EXTENT:
         dense = tuple(sorted(mentioned))
         extent = len(dense)
@@ -82,10 +87,12 @@ def _frames(master_metadata_bytes: bytes, index: Index, files: Sequence[TraceFil
     for file, member in zip(files, index.members, strict=True):
         npu = attribute(NPU, "int32", file.npu).SerializeToString(deterministic=True)
         trace = WireTrace(file.path)
+        # The second pass must see the same file as the first
         if trace.metadata != member.metadata:
             raise TraceError(f"{file.path}: changed while it was read, expected it to stay the same")
         numbering = member.numbering
         for message, node in trace.nodes():
+            # Protobuf can write the same node in other bytes: then keep the original ones for `split`
             is_plain = node.SerializeToString(deterministic=True) == message
             try:
                 node.id = numbering.to_master([node.id])[0]
@@ -107,7 +114,11 @@ def _content(file: Path) -> bytes:
 
 
 def read_index(path: str | os.PathLike[str]) -> Index:
-    """Return the files of a master trace without reading its nodes."""
+    """Return the files of a master trace without reading its nodes.
+
+    Args:
+        path: The master trace.
+    """
     return index_of(path, GlobalMetadata.FromString(WireTrace(Path(path)).metadata))
 
 
@@ -115,15 +126,21 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
     """Write the files of a master trace into an existing folder; the caller publishes them when all are complete.
 
     Gzipped files have the same inflated bytes as before; they are compressed again.
+
+    Args:
+        path: The master trace.
+        folder: An existing folder for the files.
     """
     trace = WireTrace(Path(path))
     index = index_of(path, GlobalMetadata.FromString(trace.metadata))
     nodes = trace.nodes()
     for member in index.members:
         file = folder / member.name
+        # The name decides about compression, but a file may be gzipped without .gz in its name
         staged = file.with_name(f"{member.name}.gz") if member.gzipped else file.with_name(f"{member.name}.plain")
         write_frames(staged, _frames_of_member(path, nodes, member))
         staged.replace(file)
+    # All files are complete: nothing may be left
     extra = next(nodes, None)
     if extra is not None:
         expected = f"an id of one of {len(index.members)} files"
@@ -151,6 +168,7 @@ def _frames_of_member(
 def _restored(node: Message, member: MasterTraceFile) -> bytes:
     """Return the bytes of a node of a file from the node in the master trace."""
     ids = member.numbering.to_file([node.id])
+    # The last attribute is the NPU, or the original bytes with the NPU before
     last = _pop(node)
     if last.name == VERBATIM:
         _refuse_other(_pop(node))
@@ -164,7 +182,7 @@ def _restored(node: Message, member: MasterTraceFile) -> bytes:
 
 
 def _pop(node: Message) -> Message:
-    """Remove the last attribute of a node and return it; raise ValueError if there is none."""
+    """Remove the last attribute of a node and return it; raise ValueError if the node has no attribute."""
     if not node.attr:
         raise ValueError(f"no attribute {NPU}, expected one")
     try:

@@ -20,8 +20,11 @@ def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
     """Yield row and key of each node that takes part in a communication, in order of execution.
 
     Nodes of several NPUs with the same key are partners: the n-th collective of a group, or the n-th message with a tag
-    from one NPU to another. The order on an NPU is a topological order, smallest row first, as in runs. `npu` runs the
-    trace; -1 = the NPU in its sends and receives.
+    from one NPU to another. The order on an NPU is a topological order, smallest row first, as in runs.
+
+    Args:
+        table: The trace of one NPU.
+        npu: The NPU that runs the trace; -1 = the NPU in the trace's sends and receives.
     """
     seen: dict[Key, int] = {}
     for row in topological_order(table).tolist():
@@ -32,7 +35,11 @@ def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
 
 
 def communication_text(key: Key) -> str:
-    """Return a key in words, for messages."""
+    """Describe a communication in words, for messages to the user.
+
+    Args:
+        key: The key of the communication, from `communications`.
+    """
     if key[0] == "collective":
         group = f'group "{key[1]}"' if key[1] else "all NPUs"
         return f"collective {key[-1]} of {group}"
@@ -40,7 +47,12 @@ def communication_text(key: Key) -> str:
 
 
 def lanes_of(table: TraceTable) -> Int8:
-    """Return int8[n], the row of LANES for each node, NO_LANE = -1 for METADATA."""
+    """Return int8[n], the row of LANES for each node, NO_LANE = -1 for METADATA.
+
+    Args:
+        table: The trace of one NPU.
+    """
+    # A table by type, so that one look-up serves all rows
     lane_of_type = np.full(max(NodeType) + 1, NO_LANE, np.int8)
     lane_of_type[NodeType.COMP_NODE] = COMPUTE_LANE
     lane_of_type[[NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE]] = MEMORY_LANE
@@ -59,6 +71,7 @@ def _key(table: TraceTable, npu: int, row: int) -> Key | None:
     if node_type == NodeType.COMM_COLL_NODE and table.comm_type[row] >= 0:
         name = table.group_names[table.group[row]]
         return "collective", name, table.metadata_groups.get(name), int(table.involved_dim[row])
+    # A message without a tag has tag 0
     tag = max(int(table.comm_tag[row]), 0)
     if node_type == NodeType.COMM_SEND_NODE:
         return "message", npu if npu >= 0 else int(table.comm_src[row]), int(table.comm_dst[row]), tag

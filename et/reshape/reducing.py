@@ -5,7 +5,7 @@ Three things are removed, each only where the engine's answer stays the same to 
 - dependencies that others imply;
 - nodes that take no time (METADATA nodes that define no groups, operators of no duration and no work), if everything
   that becomes ready through them is before or after every other row of its lane: rows that become ready at the same
-  moment start in the order in which they became ready, and a node in between would change that order;
+  moment start in the order of becoming ready, and a node in between would change that order;
 - consecutive host operators, which become one with the sum of their durations, where the host never has a choice.
 """
 
@@ -54,16 +54,20 @@ class ReduceResult(NamedTuple):
 
 
 def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = False) -> ReduceResult:
-    """Write a trace without what does not matter for its simulated time; `out` is gzipped if its name ends in .gz.
+    """Write a smaller trace with the same simulated time; without the host, it has the accelerator's time alone.
 
-    `npu` runs the trace; -1 = the NPU in its sends and receives. `without_host` removes all host operators, and keeps
-    only the accelerator's time.
+    Args:
+        path: The trace to reduce.
+        out: The file to write; it is gzipped if its name ends in .gz.
+        npu: The NPU that runs the trace; -1 = the NPU in the trace's sends and receives.
+        without_host: Whether all operators of the host are removed, so that only the accelerator's time stays.
     """
     table = read_trace(path, strict=False)
     order = topological_order(table).tolist()
     keep = ~_droppable(table, order, without_host=without_host)
     result = _write(table, keep, out, fuse=True)
     before = _sequence(table, npu)
+    # Without what orders them, communications may have changed places: then remove only dependencies
     if _sequence(read_trace(out), npu) != before:
         result = _write(table, np.ones(len(table), np.bool_), out, fuse=False)._replace(reordered=True)
     return result
@@ -103,6 +107,7 @@ def _droppable(table: TraceTable, topological: list[int], *, without_host: bool)
     )
     if not np.any(is_idle):
         return is_idle
+    # Rows that surely take time: what follows them starts later, whatever the order of events at their own start
     surely_timed = (table.duration_micros > 0) | (table.num_ops > 0) | (table.tensor_size > 0) | (table.operators > 0)
     surely_timed &= (lane == COMPUTE_LANE) | (lane == MEMORY_LANE) | ((lane == HOST_LANE) & (table.duration_micros > 0))
     ordered = np.ones(len(table), np.bool_)
@@ -144,6 +149,7 @@ def _fuse(table: TraceTable, parents_of_row: Parents) -> dict[int, int]:
 def _drop_implied(table: TraceTable, parents_of_row: Parents) -> int:
     """Remove dependencies that other parents imply; return how many."""
     rows = [row for row in topological_order(table).tolist() if row in parents_of_row]
+    # Otherwise only parents of parents count
     is_exact = len(rows) ** 2 <= _MAX_BITS
     number = {row: i for i, row in enumerate(rows)}
     before: dict[int, int] = {}
@@ -153,6 +159,7 @@ def _drop_implied(table: TraceTable, parents_of_row: Parents) -> int:
         if is_exact:
             reached = 0
             for parent in own:
+                # A bit set of rows, by their place in the order
                 reached |= before[parent]
             implied = {parent for parent in own if reached >> number[parent] & 1}
             for parent in own - implied:
@@ -174,6 +181,11 @@ def is_ordered(table: TraceTable, topological: Sequence[int], chosen: Mask) -> M
     """Return bool[n], whether a chosen row is before or after each other chosen row; True for rows that are not chosen.
 
     If a trace is too large to compare all pairs, rows count as ordered only if all chosen rows are in one chain.
+
+    Args:
+        table: The trace of one NPU.
+        topological: All rows in a topological order.
+        chosen: bool[n], the rows to compare with each other.
     """
     count = int(np.count_nonzero(chosen))
     before = _reach(table.dep_ptr.tolist(), table.dep.tolist(), topological, chosen, count)
@@ -196,6 +208,7 @@ def _reach(ptr: list[int], to: list[int], topological: Sequence[int], chosen: Ma
             longest[row] = is_chosen[row] + max((longest[other] for other in to[ptr[row] : ptr[row + 1]]), default=0)
         counted[:] = longest
         return counted
+    # The chosen rows that each row reaches, as a bit set
     bits = [0] * len(is_chosen)
     number = 0
     for row in topological:

@@ -60,9 +60,11 @@ class _Part:
     def __init__(self, file: TraceFile, selection: Selection) -> None:
         table = read_trace(file.path, strict=False)
         self.file = file
-        self.is_chosen = selection.npus is None or file.npu in selection.npus
+        self.is_chosen = selection.npus is None or file.npu in selection.npus  # whether the file is written
+        # Rows that meet the conditions, as bool[n]
         self.selected = _selected(table, selection) if self.is_chosen else np.zeros(len(table), np.bool_)
-        self.keep = self.selected.copy()
+        self.keep = self.selected.copy()  # rows to write, which partners extend or shorten
+        # row of each communication
         self.row_of: dict[Key, int] = {key: row for row, key in communications(table, file.npu)}
         if self.is_chosen:
             self.keep |= defines_groups(table)
@@ -77,11 +79,15 @@ def slice_traces(
     partners: Partners = "keep",
     progress: Callable[[TraceFile], None] = lambda _: None,
 ) -> list[SliceResult]:
-    """Write the selected nodes of each file under its own name into an existing folder.
+    """Write the selected nodes of each file under the file's own name into a folder.
 
-    A communication may be selected in part. `partners` says whether to "keep" all of it, which fails if a partner's
-    trace is not selected, to "drop" it, or to "refuse", which fails. `files` include those of unselected NPUs, to find
-    partners. `progress` is called with each file before it is read.
+    Args:
+        files: The traces, those of unselected NPUs included, among which partners are sought.
+        folder: An existing folder for the results.
+        selection: The conditions that selected nodes meet.
+        partners: The treatment of communications with both selected and unselected nodes: "keep" all nodes, which fails
+            if the trace of one is not selected; "drop" all; "refuse", which fails.
+        progress: A function that is called with each file before the file is read.
     """
     parts = []
     for file in files:
@@ -100,6 +106,7 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
     for number, part in enumerate(parts):
         for key in part.row_of:
             sharers.setdefault(key, []).append(number)
+    # Kept partners may have ancestors, which may have partners in turn
     while True:
         grown: set[int] = set()
         for key, numbers in sharers.items():
@@ -136,6 +143,7 @@ def _write(part: _Part, folder: Path) -> SliceResult:
     table = read_trace(part.file.path, strict=False)
     bridged = bridge(table, part.keep)
     order = [row for row in topological_order(table).tolist() if row in bridged.parents]
+    # The file is then written without holding its nodes
     in_file_order = all(a < b for a, b in itertools.pairwise(order))
     rewrite(folder / part.file.path.name, table, bridged.parents, bridged.joints, None if in_file_order else order)
     masks = bridged.joints, part.keep & ~part.selected, part.selected & ~part.keep
@@ -157,7 +165,13 @@ def _selected(table: TraceTable, selection: Selection) -> Mask:
 
 
 def matching(table: TraceTable, ids: Sequence[tuple[int, int]] | None, names: Sequence[str] | None) -> Mask:
-    """Return bool[n], nodes in one of the ranges (first, last) of ids whose names match a shell pattern; None = all."""
+    """Return bool[n], whether each node has an id in one of the ranges, and a name that matches one of the patterns.
+
+    Args:
+        table: The trace of one NPU.
+        ids: Ranges (first, last) of node ids; None = any id.
+        names: Shell patterns for names, where * also matches slashes; None = any name.
+    """
     matches = np.ones(len(table), np.bool_)
     if ids is not None:
         inside = [(table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last)) for first, last in ids]
@@ -172,6 +186,9 @@ def steps_of(table: TraceTable) -> Int64:
     """Return int64[n], the training step of each node, -1 = none.
 
     The step is in the node's name, step0/..., or that of the node ProfilerStep#0 of PyTorch during which it starts.
+
+    Args:
+        table: The trace of one NPU.
     """
     found = np.full(len(table), -1, np.int64)
     spans = []
@@ -183,6 +200,7 @@ def steps_of(table: TraceTable) -> Int64:
             spans.append((min(int(match[1]), 2**62), row))
     for step, row in spans:
         start = table.start_time_micros[row]
+        # The nodes that start during the step; the first step that has a node keeps it
         inside = (table.start_time_micros >= start) & (table.start_time_micros < start + table.duration_micros[row])
         found[inside & (found < 0)] = step
         found[row] = step
@@ -190,9 +208,15 @@ def steps_of(table: TraceTable) -> Int64:
 
 
 def add_ancestors(table: TraceTable, keep: Mask) -> None:
-    """Add all direct and indirect parents of the kept rows to `keep` (bool[n])."""
+    """Add all direct and indirect parents of the kept rows to `keep` (bool[n]).
+
+    Args:
+        table: The trace of one NPU.
+        keep: bool[n], the rows that stay, which is extended in place.
+    """
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     stays = keep.tolist()
+    # Children come before parents, so that one pass reaches all ancestors
     for row in reversed(topological_order(table).tolist()):
         if stays[row]:
             for parent in dep[dep_ptr[row] : dep_ptr[row + 1]]:
@@ -201,7 +225,11 @@ def add_ancestors(table: TraceTable, keep: Mask) -> None:
 
 
 def defines_groups(table: TraceTable) -> Mask:
-    """Return bool[n], METADATA nodes that define groups."""
+    """Return bool[n], whether each node is a METADATA node that defines groups of NPUs.
+
+    Args:
+        table: A trace whose file still exists; the file is read again if the table has groups.
+    """
     found = np.zeros(len(table), np.bool_)
     if table.metadata_groups:
         is_metadata = (table.type == NodeType.METADATA_NODE).tolist()

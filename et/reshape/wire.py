@@ -25,7 +25,7 @@ class WireTrace:
         self._messages = iter_messages(path)
         offset, self.metadata = next(self._messages)
         metadata_of(path, iter([(offset, self.metadata)]))
-        self._at = offset + len(frame(self.metadata))
+        self._at = offset + len(frame(self.metadata))  # byte at which the next message must begin
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the bytes of each node."""
@@ -54,11 +54,18 @@ def rewrite(
     order: Sequence[int] | None = None,
     durations: Mapping[int, int] = MappingProxyType({}),
 ) -> None:
-    """Write those rows of a trace, read again from its path, that have an entry in `parents`.
+    """Write a part of a trace, with other dependencies; what else the nodes hold is unchanged.
 
     A control dependency that stays remains one. Dependencies that bridge removed nodes are data dependencies, which
-    every reader of Chakra traces supports. `joints` (bool[n]) become METADATA nodes, which do nothing. `order` has the
-    rows in the order of the new file, `durations` new durations of rows in microseconds. A name in .gz means gzip.
+    every reader of Chakra traces supports.
+
+    Args:
+        out: The file to write; it is gzipped if its name ends in .gz.
+        table: The trace, whose file is read again.
+        parents: The rows that stay, each with its parents among them.
+        joints: bool[n], rows that become METADATA nodes, which do nothing.
+        order: The rows in the order of the new file; None = the order of the old file.
+        durations: New durations in microseconds, by row.
     """
     trace = WireTrace(Path(table.path))
     nodes = _nodes(trace, table, parents, joints, durations)
@@ -80,8 +87,10 @@ def _nodes(
         if row not in parents_of_row:
             continue
         remaining = set(parents_of_row[row])
+        # The dependencies that stay, control and data
         kept = [[i for i in deps if row_of_id.get(i, -1) in remaining] for deps in (node.ctrl_deps, node.data_deps)]
         untouched = kept[0] == node.ctrl_deps[:] and kept[1] == node.data_deps[:]
+        # Parents that the file already names keep their kind; the others are new
         named = {row_of_id[i] for i in (*kept[0], *kept[1])}
         new = [ids[parent] for parent in sorted(remaining - named)]
         if untouched and not new and not joints[row] and row not in micros_of_row:

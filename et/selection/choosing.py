@@ -51,13 +51,19 @@ class TraceSelection:
 
 
 def choose(features_of_trace: Float64, counts: Float64, k: int, seed: int = 0) -> TraceSelection:
-    """Choose k traces, or all distinct ones if they are fewer; from float64[n, features] and float64[n], weights.
+    """Choose k traces that represent all; all distinct ones if there are at most k.
 
     Clusters are those of Ward (J. Am. Stat. Assoc. 58, 1963) on the distinct rows. Each is represented by its medoid,
     the row with the smallest sum of distances to the others, weighted by their counts. Rows go to the nearest medoid.
-    Of more than 4,000 distinct rows, a sample is clustered, drawn with `seed`.
+
+    Args:
+        features_of_trace: float64[n, features], a row from `features` for each trace.
+        counts: float64[n], the number of times that each trace counts.
+        k: The number of traces to choose.
+        seed: Seed of the sample that is clustered if there are more than 4,000 distinct rows.
     """
     places = _places(features_of_trace, counts)
+    # Equal traces are one point, whose count is the sum of their counts
     distinct, first, same = np.unique(places.round(9), axis=0, return_index=True, return_inverse=True)
     same = same.reshape(-1)
     distinct_counts = np.bincount(same, counts).astype(np.float64)
@@ -66,6 +72,7 @@ def choose(features_of_trace: Float64, counts: Float64, k: int, seed: int = 0) -
         sample = np.sort(np.random.default_rng(seed).choice(len(distinct), _MAX_CLUSTERED, replace=False))
     medoids = sample[_medoids(distinct[sample], distinct_counts[sample], k)]
     nearest = np.asarray(np.argmin(cdist(distinct, distinct[medoids]), axis=1), np.int64)
+    # Those that represent most come first
     weight = np.bincount(nearest, distinct_counts, minlength=len(medoids))
     medoids = medoids[np.argsort(-weight, kind="stable")]
     chosen = first[medoids]
@@ -99,6 +106,7 @@ def _medoids(places: Float64, counts: Float64, k: int) -> Int64:
     found = []
     for number in range(k):
         own = np.flatnonzero(cluster == number)
+        # The weighted sum of the distances from each member of the cluster
         sums = cdist(places[own], places[own]) @ counts[own]
         found.append(int(own[np.argmin(sums)]))
     return np.array(found, np.int64)
@@ -118,8 +126,15 @@ class Coverage:
 
 
 def coverage(selection: TraceSelection, radius: float, seed: int = 0) -> Coverage:
-    """Measure distances of traces from their representatives, and the share within `radius`; seed: of random ones."""
+    """Measure the distances of traces from their representatives.
+
+    Args:
+        selection: The chosen traces, and the distances.
+        radius: The distance of `Coverage.within`, which counts the traces that are at most that far.
+        seed: Seed of the random selections for `Coverage.random_mean`.
+    """
     order = np.argsort(selection.distance, kind="stable")
+    # The share of the traces up to each distance
     passed = np.cumsum(selection.counts[order]) / selection.counts.sum()
     at = [selection.distance[order][min(int(np.searchsorted(passed, q)), len(order) - 1)] for q in (0.5, 0.9)]
     generator = np.random.default_rng(seed)
@@ -142,7 +157,11 @@ def coverage(selection: TraceSelection, radius: float, seed: int = 0) -> Coverag
 
 
 def features(table: TraceTable) -> Float64:
-    """Return float64[features], the values of FEATURES for a trace."""
+    """Return float64[features], the values of FEATURES for a trace.
+
+    Args:
+        table: The trace of one NPU.
+    """
     nodes = max(len(table), 1)
     fan_in = np.diff(table.dep_ptr)
     deep = depth(table)

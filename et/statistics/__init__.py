@@ -18,18 +18,17 @@ from nadi.et.statistics.timing import arrivals, has_starts, overlap
 def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, Any]:
     """Return statistics over the traces of some NPUs.
 
-    Mixes and sums by rank cover all of them. What needs a visit to each node (collectives, arrivals, the critical path)
-    covers as many NPUs as have `max_nodes` nodes together (et.statistics.ranks.some_of); "looked_at" is their number.
+    Mixes and sums by rank cover all traces. What needs a visit to each node (collectives, arrivals, the critical path)
+    covers the ranks that et.statistics.ranks.some_of chooses; "looked_at" is their number.
 
-    Returns:
-        "ranks", "traces", "nodes"; "times": "start and duration", "duration" or "none"; "operators", "collectives":
-        see et.statistics.mix; "bytes_by_rank", "sizes_by_collective": see et.statistics.sizes; "arrivals", "overlap":
-        see et.statistics.timing, None without recorded times; "critical_path": see et.statistics.paths, None
-        without durations.
+    Args:
+        ranks: The traces of some NPUs.
+        max_nodes: The number of nodes to visit one by one.
     """
     nodes = sum(len(rank.table) for rank in ranks)
     looked_at = some_of(ranks, max_nodes)
     found = communications_of(looked_at)
+    # Each distinct trace once
     tables = {id(rank.table): rank.table for rank in ranks}
     has_durations = any(bool(np.any(table.duration_micros > 0)) for table in tables.values())
     return {

@@ -15,11 +15,14 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    """Return nodes by lane and name, over all ranks, those that take most time first.
+    """Return the nodes of all ranks by lane and name, those that take most time first.
 
     A name is the text after the last slash, with # for its numbers: `attention` for
     step0/forward/mb3/layer17/attention, and `ProfilerStep#` for ProfilerStep#5. "micros" sums durations, "flops"
     num_ops, "bytes" tensor_size or comm_size.
+
+    Args:
+        ranks: The traces of some NPUs.
     """
     found: dict[tuple[str, str], list[int]] = {}
     for rank, times in _tables(ranks):
@@ -28,6 +31,7 @@ def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         row_kind = np.empty(len(table), np.int64)
         lanes = lanes_of(table)
         for row, (lane, name) in enumerate(zip(lanes.tolist(), table.names, strict=True)):
+            # Number the pairs of lane and name by first appearance, so that bincount can sum by them
             row_kind[row] = kinds.setdefault((lane, _NUMBERS.sub("#", name.rsplit("/", 1)[-1])), len(kinds))
         sizes = np.where(np.isin(lanes, COMMUNICATION_LANES), table.comm_size, table.tensor_size)
         columns = (np.ones(len(table), np.int64), table.duration_micros, table.num_ops, sizes)
@@ -48,12 +52,16 @@ def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     """Return the number of nodes and their sizes in bytes, by kind and group of collectives, and for messages.
 
     "missing_sizes" counts nodes without comm_size, which the sizes leave out; "micros" sums durations.
+
+    Args:
+        ranks: The traces of some NPUs.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for rank, times in _tables(ranks):
         table, lanes = rank.table, lanes_of(rank.table)
         for lane in COMMUNICATION_LANES:
             rows = np.flatnonzero(lanes == lane)
+            # The distinct pairs of kind and group
             keys = np.stack([table.comm_type[rows].astype(np.int64), table.group[rows].astype(np.int64)], axis=1)
             for kind, group in np.unique(keys, axis=0).tolist():
                 own = rows[(keys == (kind, group)).all(axis=1)]
@@ -85,6 +93,7 @@ def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
 def _sizes(count_of_size: Counter[int]) -> dict[str, int]:
     """Return smallest, median and largest size, and the number of distinct sizes."""
     ordered = sorted(count_of_size) or [0]
+    # The median of the nodes, from the number of nodes up to each size
     before = np.cumsum([count_of_size[size] for size in ordered])
     median = ordered[int(np.searchsorted(before, (before[-1] + 1) // 2))]
     sizes = {"least_bytes": ordered[0], "median_bytes": median, "most_bytes": ordered[-1]}
@@ -95,5 +104,6 @@ def _tables(ranks: Sequence[Rank]) -> list[tuple[Rank, int]]:
     """Return the first rank of each distinct trace, and the number of ranks that share it."""
     first: dict[int, list[Any]] = {}
     for rank in ranks:
+        # Ranks that share a trace share the object
         first.setdefault(id(rank.table), [rank, 0])[1] += 1
     return [(rank, times) for rank, times in first.values()]

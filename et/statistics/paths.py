@@ -36,26 +36,28 @@ class EarliestTimes:
 
 
 class _Walk:
-    """Traversal of the rows of all ranks in an order in which they can run; `rank` is an index, times are in us."""
+    """Traversal of the rows of all ranks in an order that lets all run; `rank` is an index, times are in us."""
 
     def __init__(self, ranks: Sequence[Rank], found: Communications, unit_micros: int) -> None:
         self._ranks = ranks
         sizes = [len(rank.table) for rank in ranks]
-        self.start = [[-1] * n for n in sizes]
-        self.end = [[-1] * n for n in sizes]
-        self.took = [_durations(rank, unit_micros) for rank in ranks]
-        self.before = [[_NONE] * n for n in sizes]
-        self._ready = [[0] * n for n in sizes]
-        self._waits = [np.diff(rank.table.dep_ptr).tolist() for rank in ranks]
+        self.start = [[-1] * n for n in sizes]  # earliest start of each rank's rows
+        self.end = [[-1] * n for n in sizes]  # earliest end
+        self.took = [_durations(rank, unit_micros) for rank in ranks]  # duration
+        self.before = [[_NONE] * n for n in sizes]  # the row that determines the start
+        self._ready = [[0] * n for n in sizes]  # when the parents that have ended so far allow a start
+        self._waits = [np.diff(rank.table.dep_ptr).tolist() for rank in ranks]  # number of parents that have not ended
         of_table = {id(rank.table): rank.table for rank in ranks}
         children_of_table = {key: tuple(a.tolist() for a in children(table)) for key, table in of_table.items()}
         self._children = [children_of_table[id(rank.table)] for rank in ranks]
+        # members of the communication of (rank, row)
         self._members: dict[tuple[int, int], Sequence[CommunicationMember]] = {}
-        self._absent: dict[int, int] = {}
-        self._sends: dict[int, CommunicationMember] = {}
-        self._queue: deque[tuple[int, int]] = deque()
+        self._absent: dict[int, int] = {}  # number of members that are not ready, by id of the list of members
+        self._sends: dict[int, CommunicationMember] = {}  # sends that have begun, by id of the list of members
+        self._queue: deque[tuple[int, int]] = deque()  # rows that have ended and whose children have not been visited
         for members in found.values():
             self._absent[id(members)] = len(members)
+            # The rest of longer durations is waiting for other members
             shortest = min(self.took[m.rank][m.row] for m in members)
             for member in members:
                 self._members[member] = members
@@ -98,6 +100,7 @@ class _Walk:
         if is_message:
             self._receive(members)
             return
+        # All members begin when the last one is ready, and what delayed that one delayed them
         last = max(members, key=lambda m: self._ready[m.rank][m.row])
         for member in members:
             self.before[member.rank][member.row] = self.before[last.rank][last.row]
@@ -123,15 +126,26 @@ class _Walk:
 
 
 def earliest(ranks: Sequence[Rank], found: Communications, unit_micros: int = 0) -> EarliestTimes:
-    """Return the earliest start and end of each node; nodes without duration, but METADATA, take `unit_micros`."""
+    """Return the earliest start and end of each node.
+
+    Args:
+        ranks: The traces of some NPUs.
+        found: The members of each communication, from `communications_of` for the same ranks.
+        unit_micros: The time in microseconds of nodes without a duration, METADATA nodes excepted.
+    """
     return _Walk(ranks, found, unit_micros).run()
 
 
 def critical_path(ranks: Sequence[Rank], communication_members: Communications) -> dict[str, Any]:
     """Return the longest path through the nodes of all ranks, by recorded durations.
 
-    The result has "micros"; "by_lane" and "by_rank": parts of the path's time; "nodes": number of nodes; "steps": the
-    longest of them, in order; "unfinished": number of nodes that never start because a partner is missing.
+    The result has "micros", the length of the path; "by_lane" and "by_rank", the parts of this time; "nodes", the
+    number of nodes on the path; "steps", the longest of these nodes, in order; and "unfinished", the number of nodes
+    that never start because a partner is missing.
+
+    Args:
+        ranks: The traces of some NPUs.
+        communication_members: The members of each communication, from `communications_of` for the same ranks.
     """
     schedule = earliest(ranks, communication_members)
     last = max(
@@ -153,6 +167,7 @@ def critical_path(ranks: Sequence[Rank], communication_members: Communications) 
         by_rank[ranks[rank].npu] = by_rank.get(ranks[rank].npu, 0) + took
         path.append((took, len(path), rank, row, name))
         at = schedule.before[rank][row]
+    # The path runs from its end to its start: the longest steps, then in the order of execution
     timed = [step for step in path if step[0]]
     longest = sorted(sorted(timed, key=lambda step: (-step[0], step[1]))[:MAX_STEPS], key=lambda step: -step[1])
     return {

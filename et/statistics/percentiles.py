@@ -8,12 +8,20 @@ def values_needed(percent: float) -> int:
     """Return how many values a percentile needs: 1 / (1 - percent / 100), so that one of them lies above it.
 
     With fewer values it would be their maximum by another name. A median or maximum needs one value.
+
+    Args:
+        percent: The percentile, 50 for the median.
     """
     return round(100 / (100 - percent)) if 50 < percent < 100 else 1
 
 
 def percentile(values: ArrayLike, percent: float) -> float | None:
-    """Return the smallest value with `percent` % of all at or below it; None if there are too few values."""
+    """Return the smallest value with `percent` % of all at or below it; None if there are too few values.
+
+    Args:
+        values: The sample, in any order.
+        percent: The percentile, 50 for the median.
+    """
     found = np.asarray(values)
     if found.size < values_needed(percent):
         return None

@@ -23,12 +23,18 @@ class Rank:
 class CommunicationMember(NamedTuple):
     """A node that takes part in a communication: place of its rank, and row of the rank's table."""
 
-    rank: int
-    row: int
+    rank: int  # place of the rank in the sequence of ranks
+    row: int  # row of the node in the rank's table
 
 
 def communications_of(ranks: Sequence[Rank]) -> dict[Key, list[CommunicationMember]]:
-    """Return the collectives and messages of some ranks, by key, in the order of the first rank that has each."""
+    """Return the members of the collectives and messages of some ranks, by key.
+
+    Keys are in the order of the first rank that has each.
+
+    Args:
+        ranks: The traces of some NPUs; a member's rank is an index into them.
+    """
     of_table: dict[int, list[tuple[int, Key]]] = {}
     found: dict[Key, list[CommunicationMember]] = {}
     for number, rank in enumerate(ranks):
@@ -55,20 +61,30 @@ def _of_rank(example_key: Key, rank: Rank, node_type: int) -> Key:
 
 
 def some_of(ranks: Sequence[Rank], max_nodes: int) -> list[Rank]:
-    """Return all ranks if they have at most `max_nodes` nodes together, otherwise as many as have.
+    """Return all ranks if they have at most `max_nodes` nodes together, otherwise fewer ranks.
 
     If ranks share traces, it chooses the first rank of each trace, because those of a pipeline communicate; otherwise
     ranks at equal distances. At least one is returned.
+
+    Args:
+        ranks: The traces of some NPUs.
+        max_nodes: The maximum number of nodes of the result; one rank may have more.
     """
     if sum(len(rank.table) for rank in ranks) <= max_nodes:
         return list(ranks)
     distinct = list({id(rank.table): rank for rank in reversed(ranks)}.values())[::-1]
+    # As many as fit if all were as large as the largest
     largest = max(len(rank.table) for rank in ranks)
     return [distinct[i] for i in evenly(len(distinct), max(1, max_nodes // max(largest, 1)))]
 
 
 def evenly(count: int, maximum: int) -> list[int]:
-    """Return at most `maximum` numbers below `count` at equal distances, including the first and the last."""
+    """Return numbers below `count` at equal distances, the first and the last included.
+
+    Args:
+        count: The number of items to choose from.
+        maximum: The maximum number of chosen items.
+    """
     if count <= maximum:
         return list(range(count))
     return sorted({round(i * (count - 1) / max(maximum - 1, 1)) for i in range(maximum)})

@@ -19,12 +19,16 @@ def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
 
     "kinds" are columns, "ranks" NPUs, "bytes" a row per rank, "deviation" the relative deviation of each rank from the
     mean of the ranks that have the kind (null: the rank does not have it).
+
+    Args:
+        ranks: The traces of some NPUs.
     """
     of_table: dict[int, dict[str, int]] = {}
     for rank in ranks:
         if id(rank.table) not in of_table:
             of_table[id(rank.table)] = _bytes(rank)
     kinds = sorted({kind for own in of_table.values() for kind in own})
+    # -1: the rank does not have the kind
     values = np.array([[of_table[id(rank.table)].get(kind, -1) for kind in kinds] for rank in ranks], np.float64)
     values = values.reshape(len(ranks), len(kinds))
     shown = evenly(len(ranks), MAX_RANKS)
@@ -45,6 +49,10 @@ def sizes_by_collective(
 
     Among many collectives it shows those whose members differ most, in execution order; among many ranks those that
     take part in them and deviate most. "uneven" counts the collectives whose members differ at all.
+
+    Args:
+        ranks: The traces of some NPUs.
+        communication_members: The members of each communication, from `communications_of` for the same ranks.
     """
     keys, spread = [], []
     for key, members in communication_members.items():
@@ -55,8 +63,10 @@ def sizes_by_collective(
         mean = sum(sizes) / len(sizes) if sizes else 0
         keys.append(key)
         spread.append(max(abs(size - mean) for size in sizes) / mean if mean else 0.0)
+    # Those with the largest spread, in execution order
     worst = np.argsort(-np.array(spread), kind="stable")[:MAX_COLLECTIVES]
     shown = [keys[i] for i in sorted(worst.tolist())]
+    # -1: the rank is no member
     values = np.full((len(ranks), len(shown)), -1.0)
     for column, key in enumerate(shown):
         for member in communication_members[key]:
@@ -99,14 +109,16 @@ def _deviation(values: Float64) -> Float64:
     """Return the relative deviation of each value from its column's mean; values below 0 are missing and give NaN."""
     is_there = values >= 0
     counts = is_there.sum(axis=0)
+    # A column without values has no mean; any divisor will do, as all its results are NaN
     mean = np.where(is_there, values, 0).sum(axis=0) / np.maximum(counts, 1)
     return np.where(is_there, (values - mean) / np.where(mean > 0, mean, 1), np.nan)
 
 
 def _largest_deviation(deviation: Float64, kinds: Sequence[str], ranks: Sequence[Rank]) -> dict[str, Any] | None:
-    """Return NPU, kind and value of the largest deviation (float64[ranks, kinds]); None if there is none."""
+    """Return NPU, kind and value of the largest deviation (float64[ranks, kinds]); None if all are missing."""
     if not deviation.size or np.all(np.isnan(deviation)):
         return None
+    # A place in the flattened array
     at = int(np.nanargmax(np.abs(deviation)))
     row, column = divmod(at, deviation.shape[1])
     return {"npu": ranks[row].npu, "kind": kinds[column], "deviation": float(deviation[row, column])}

@@ -17,7 +17,11 @@ _WORK = (COMPUTE_LANE, MEMORY_LANE)
 
 
 def has_starts(ranks: Sequence[Rank]) -> bool:
-    """Return whether traces have start times."""
+    """Return whether any node has a recorded start.
+
+    Args:
+        ranks: The traces of some NPUs.
+    """
     return any(bool(np.any(rank.table.start_time_micros > 0)) for rank in ranks)
 
 
@@ -34,6 +38,10 @@ def arrivals(
         "clock": whether starts are recorded; "kinds": sums and quantiles in microseconds by kind and group; "ranks":
         "waiting_micros" and number of "late" arrivals of each rank; "most_waiting": the collectives with the longest
         waiting. None without durations.
+
+    Args:
+        ranks: The traces of some NPUs.
+        communication_members: The members of each communication, from `communications_of` for the same ranks.
     """
     kinds: dict[tuple[str, Any], list[dict[str, Any]]] = {}
     waiting = np.zeros(len(ranks), np.int64)
@@ -48,12 +56,15 @@ def arrivals(
         if took.min() <= 0:
             continue
         waits = np.array([waited[id(ranks[m.rank].table)][m.row] for m in members], np.int64)
+        # As recorded, before the converter removed waiting
         took += waits
         starts = np.array([ranks[m.rank].table.start_time_micros[m.row] for m in members], np.int64) - waits
         first = members[0]
         table = ranks[first.rank].table
         own = np.array([m.rank for m in members])
+        # A rank is in a collective once, so that no index repeats
         waiting[own] += took - took.min()
+        # Without clocks, the member that took least time arrived last
         last = int(np.argmax(starts)) if clocks else int(np.argmin(took))
         late[own[last]] += 1
         collective = {
@@ -84,11 +95,14 @@ def arrivals(
 
 
 def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
-    """Return the time in which each rank computes, communicates, does both and neither, from first start to last end.
+    """Return how long each rank computes, communicates, does both and does neither, from first start to last end.
 
     Compute is that of the accelerator with its memory. The span covers all nodes, including the host's and the waiting
     that a converter has removed (WAIT_MICROS): the same as measured spans of `nadi compare --measured`, if the run has
-    all nodes. Without recorded starts the result is None.
+    all nodes. The result is None if no start is recorded.
+
+    Args:
+        ranks: The traces of some NPUs.
     """
     if not has_starts(ranks):
         return None
@@ -100,9 +114,11 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
         compute = _union(begin[is_timed & np.isin(lanes, _WORK)], end[is_timed & np.isin(lanes, _WORK)])
         is_network = is_timed & np.isin(lanes, COMMUNICATION_LANES)
         network = _union(begin[is_network], end[is_network])
+        # Time in which the rank computes, communicates or does both
         both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
         computes, sends, busy = (int((union[1] - union[0]).sum()) for union in (compute, network, both))
         waited = waited_micros(table)
+        # Without the converter, nodes would have begun earlier by what they waited
         span = int(end[is_timed].max() - (begin - waited)[is_timed].min()) if is_timed.any() else 0
         rows.append(
             {
@@ -143,6 +159,7 @@ def _union(begin: Int64, end: Int64) -> tuple[Int64, Int64]:
     if not len(begin):
         return begin, end
     order = np.argsort(begin, kind="stable")
+    # Sorted by begin, an interval begins a new union if it is after every earlier end
     begin, end = begin[order], np.maximum.accumulate(end[order])
     is_new = np.concatenate([[True], begin[1:] > end[:-1]])
     last = np.concatenate([np.flatnonzero(is_new)[1:] - 1, [len(begin) - 1]])

@@ -35,7 +35,11 @@ class Originals:
         self._traits = {trait for table in tables for trait in _traits(table)}
 
     def found_in(self, tables: Sequence[TraceTable]) -> str:
-        """Return a description of the first name or sequence that other traces repeat of the originals; "" for none."""
+        """Return a description of the first name or sequence that other traces repeat of the originals; "" for none.
+
+        Args:
+            tables: The new traces, one for each role.
+        """
         for number, table in enumerate(tables):
             for trait in _traits(table):
                 if trait in self._traits:
@@ -74,7 +78,11 @@ class Generated:
 
 
 def learn(trace_sets: Sequence[TraceSetFields]) -> Learned:
-    """Learn from one or more trace sets whose compute nodes have durations."""
+    """Learn from trace sets whose compute nodes have durations.
+
+    Args:
+        trace_sets: One or more trace sets.
+    """
     streams = [stream_of(each) for each in trace_sets]
     templates = Templates(streams, [classify(stream).classes for stream in streams])
     originals = Originals(table for each in trace_sets for table in each.traces)
@@ -82,9 +90,16 @@ def learn(trace_sets: Sequence[TraceSetFields]) -> Learned:
 
 
 def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generated:
-    """Return a new trace set as requested; values are drawn again if eight consecutive ones are an original's."""
+    """Return a new trace set as requested, none of whose sequences of eight sizes or times is in the originals.
+
+    Args:
+        learned: The result of `learn`.
+        request: The contents of the new trace set, such as one of `learned.requests`, changed or not.
+        seed: The seed of all random numbers.
+    """
     generator = np.random.default_rng(seed)
     events = ordered_events(learned, request)
+    # The order is fixed; only the values are drawn again
     for _ in range(_ATTEMPTS):
         layout = request.layout
         tables = traces_of(Stream(layout, with_values(events, request, generator)))
@@ -99,7 +114,12 @@ def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generate
 
 
 def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[PlacedEvent]]:
-    """Return the events of each role of a new stream, ordered so that all of them can happen."""
+    """Return the events of each role of a new stream, in an order that can happen.
+
+    Args:
+        learned: The result of `learn`.
+        request: The contents of the new trace set.
+    """
     layout = request.layout
     plan = learned.schedule.plan(layout.roles, request.messages, request.passes, request.events)
     queues: list[deque[PlacedEvent]] = []
@@ -109,6 +129,7 @@ def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[Pla
         earlier: Operation | None = None
         for kind, parts in passes:
             for number, part in enumerate(parts or ((),)):
+                # Operations of groups that the role does not have are left out
                 bag = tuple(each for each in part if each[0].slot in slots)
                 place = place_of(kind, earlier, number, max(len(parts), 1), layout.roles)
                 closing = kind.after if number >= len(parts) - 1 else None
@@ -123,6 +144,10 @@ def in_possible_order(layout: SetLayout, planned_events: Sequence[deque[PlacedEv
 
     Roles advance until they wait for a send, or for the other roles of a collective. If all of them wait, the first
     such collective happens: roles that plan it for later do it now, and roles without it do it in addition.
+
+    Args:
+        layout: The roles, and the families of their groups.
+        planned_events: The events of each role in the planned order; the queues are emptied.
     """
     done: list[list[PlacedEvent]] = [[] for _ in planned_events]
     in_flight: Counter[tuple[int, int]] = Counter()
@@ -140,6 +165,7 @@ def in_possible_order(layout: SetLayout, planned_events: Sequence[deque[PlacedEv
                 value_class = queue[0].value_class
                 for member in layout.roles_of(role, operation.slot):
                     done[member].append(planned_events[member].popleft()._replace(value_class=value_class))
+        # All roles wait for each other: change the plan of one collective's members
         if not has_advanced:
             role = next(
                 role for role, queue in enumerate(planned_events) if queue and queue[0].operation.kind == COLLECTIVE
@@ -167,7 +193,15 @@ def _can_happen(
 def with_values(
     events_of_role: Sequence[Sequence[PlacedEvent]], request: SynthesisRequest, generator: np.random.Generator
 ) -> list[list[StreamEvent]]:
-    """Return the events of each role with sizes and times: equal within a class, near its mean, totals within 1 %."""
+    """Return the events of each role with sizes and times.
+
+    Values of a class are equal and near the class's mean; each total is within 1 % of the requested one.
+
+    Args:
+        events_of_role: The events of each role in order.
+        request: The means of the classes, and the totals.
+        generator: The source of random numbers.
+    """
     drawn = {
         (key, number): max(mean + generator.uniform(-1, 1) * max(_CLASS_JITTER * mean, 1), 1)
         for key, means in request.table.items()

@@ -59,19 +59,28 @@ class SetLayout:
     families: tuple[Family, ...]  # families of all roles; a role is in at most one family per slot
 
     def roles_of(self, role: int, slot: str) -> tuple[int, ...]:
-        """Return the roles that take part in a collective of a role's slot."""
+        """Return the roles that take part in a collective of a role's slot.
+
+        Args:
+            role: A role, from 0.
+            slot: The slot of a family that the role is in, or "" for operations that are no collectives.
+        """
         return next((each.roles for each in self.families if each.slot == slot and role in each.roles), (role,))
 
     def scaled(self, npus: int) -> "SetLayout":
-        """Return the layout for `npus` NPUs: groups that reach to the last NPU of a role grow or shrink.
+        """Return the layout for another number of NPUs: groups that reach to the last NPU of a role grow or shrink.
 
-        Raise TraceError if the families do not divide it.
+        Raise TraceError if the groups do not divide the NPUs of a role.
+
+        Args:
+            npus: The number of NPUs of all roles.
         """
         width, rest = divmod(npus, self.roles)
         families = [
             dataclasses.replace(each, size=max(width // each.stride, 1)) if _is_outer(each, self.width) else each
             for each in self.families
         ]
+        # The NPUs of a role in one group of each family that does not grow: the unit of growth
         block = max([1, *(each.stride * (1 if _is_outer(each, self.width) else each.size) for each in families)])
         if rest or width < 1 or width % block:
             multiple = f"{self.roles * block}: {self.roles} stages of {block}"
@@ -79,7 +88,11 @@ class SetLayout:
         return SetLayout(self.roles, width, tuple(families))
 
     def groups(self, family: Family) -> Groups:
-        """Return the groups of a family as NPUs, role after role."""
+        """Return the groups of a family as NPUs, role after role.
+
+        Args:
+            family: A family of this layout.
+        """
         found = []
         for begin in range(0, self.width, family.stride * family.size):
             for first in range(begin, begin + family.stride):
@@ -111,7 +124,11 @@ class NamedLayout(NamedTuple):
 
 
 def layout_of(traces: TraceSetFields) -> NamedLayout:
-    """Return the layout of a trace set."""
+    """Return the layout of a trace set.
+
+    Args:
+        traces: A trace set whose traces have equally many NPUs each.
+    """
     roles = len(traces.traces)
     users = [np.flatnonzero(traces.trace_of_npu == role).tolist() for role in range(roles)]
     width = len(users[0]) if users else 0
@@ -127,6 +144,7 @@ def layout_of(traces: TraceSetFields) -> NamedLayout:
             name = table.group_names[row]
             member_roles, stride, size = _product(traces, name, places, role)
             shape = _shape(len(member_roles), roles, stride, size, width)
+            # Groups of one shape differ in the order of their first use
             names = names_of_shape.setdefault(shape, [])
             if name not in names:
                 names.append(name)
@@ -151,6 +169,7 @@ def _product(
     ]
     first = min(groups)
     member_roles = tuple(sorted({place[0] for place in first}))
+    # The places of one group's members in one role determine stride and size, as a comparison with all groups confirms
     own = [i for r, i in first if r == member_roles[0]]
     stride = own[1] - own[0] if len(own) > 1 else 1
     expected = SetLayout(len(traces.traces), width, ()).groups(Family(member_roles, stride, len(own), ""))

@@ -20,7 +20,13 @@ _TOLERANCE = 0.05  # relative deviation from the wanted number of events that ne
 
 
 def divisions_of(pass_events: Sequence[ClassifiedOperation]) -> list[list[int]]:
-    """Return the divisions of a pass by each possible landmark (a repeated event) and by none: ends of its parts."""
+    """Return the possible divisions of a pass into parts, each as the end of every part.
+
+    There is one for each possible landmark (a repeated event), and the division into one part.
+
+    Args:
+        pass_events: The events of the pass in order.
+    """
     landmarks = [None, *(each for each, count in Counter(pass_events).items() if count > 1)]
     divisions = []
     for landmark in landmarks:
@@ -30,28 +36,47 @@ def divisions_of(pass_events: Sequence[ClassifiedOperation]) -> list[list[int]]:
 
 
 def ends_of_parts(pass_events: Sequence[ClassifiedOperation]) -> list[int]:
-    """Return the division of a pass that takes fewest bits to describe: the end of each part."""
+    """Return the division of a pass that takes fewest bits to describe.
+
+    Args:
+        pass_events: The events of the pass in order.
+    """
     distinct = len(set(pass_events))
     return min(divisions_of(pass_events), key=lambda ends: _bits(parts_of(pass_events, ends), distinct))
 
 
 def parts_of(pass_events: Sequence[ClassifiedOperation], ends: Sequence[int] | None = None) -> Parts:
-    """Return the bags of the parts with these ends, by default those of `ends_of_parts`."""
+    """Return the bag of each part of a pass.
+
+    Args:
+        pass_events: The events of the pass in order.
+        ends: The number of events up to the end of each part; None = those of `ends_of_parts`.
+    """
     ends = ends_of_parts(pass_events) if ends is None else ends
     parts = (Counter(pass_events[begin:end]) for begin, end in zip([0, *ends], ends, strict=False))
     return tuple(tuple(sorted((*each, count) for each, count in part.items())) for part in parts)
 
 
 def events_in(parts: Iterable[Bag]) -> int:
-    """Return the number of events in parts."""
+    """Return the number of events in parts.
+
+    Args:
+        parts: Bags of events.
+    """
     return sum(count for bag in parts for _, _, count in bag)
 
 
 def stretched(parts: Parts, factor: float) -> Parts:
-    """Return parts with about `factor` times as many events: other numbers of parts first, then larger parts."""
+    """Return parts with more or fewer events: with other numbers of parts first, then with larger parts.
+
+    Args:
+        parts: The parts of a pass.
+        factor: The wanted number of events, relative to the number in `parts`.
+    """
     target = factor * events_in(parts)
     if len(parts) >= _MANY_PARTS:
         count = max(round(factor * len(parts)), 1)
+        # Repeat or omit parts evenly
         parts = tuple(parts[number * len(parts) // count] for number in range(count))
     remaining = target / max(events_in(parts), 1)
     return parts if abs(remaining - 1) <= _TOLERANCE else tuple(_scaled(bag, remaining) for bag in parts)
@@ -79,6 +104,7 @@ def _scaled(bag: Bag, factor: float) -> Bag:
     """Return a bag with `factor` times the count of each class; the sum is the nearest integer, at least 1."""
     exact = [factor * count for _, _, count in bag]
     counts = [int(count) for count in exact]
+    # The largest remainders are rounded up
     missing = max(round(sum(exact)), 1) - sum(counts)
     for at in sorted(range(len(bag)), key=lambda at: counts[at] - exact[at])[:missing]:
         counts[at] += 1

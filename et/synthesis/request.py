@@ -33,12 +33,20 @@ class ClassifiedStream(NamedTuple):
 
 
 def key_of(operation: Operation) -> Operation:
-    """Return the operation whose table entry holds the classes of an operation."""
+    """Return the operation whose table entry holds the classes of an operation.
+
+    Args:
+        operation: Any operation; sends of different distances have one key.
+    """
     return operation._replace(roles_away=0)
 
 
 def classify(stream: Stream) -> ClassifiedStream:
-    """Return the classes of a stream's values (sizes and times): similar values of an operation are one class."""
+    """Return the classes of a stream's sizes and times: similar values of an operation are one class.
+
+    Args:
+        stream: The events of each role in order.
+    """
     values: dict[Operation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for event in (event for events in stream.roles for event in events if _has_value(event)):
         values[key_of(event.operation)][event.value].append(event.value)
@@ -46,6 +54,7 @@ def classify(stream: Stream) -> ClassifiedStream:
     class_of: dict[tuple[Operation, int], int] = {}
     for key, own in values.items():
         bins = _bins(own)
+        # Classes are numbered by first appearance, bins by size
         numbers: dict[int, int] = {}
         members: list[list[int]] = []
         for value, repeated in own.items():
@@ -95,7 +104,11 @@ class SynthesisRequest(NamedTuple):
 
 
 def request_of(stream: Stream) -> SynthesisRequest:
-    """Return the request for a trace set like the one of a stream."""
+    """Return the request for a trace set like the one that a stream describes.
+
+    Args:
+        stream: The events of each role in order.
+    """
     classified = classify(stream)
     totals: dict[TotalKey, float] = defaultdict(float)
     passes: dict[Pass, list[Parts]] = defaultdict(list)
@@ -111,5 +124,10 @@ def request_of(stream: Stream) -> SynthesisRequest:
 
 
 def total_of(role: int, operation: Operation) -> TotalKey:
-    """Return the key of the total that an event adds to."""
+    """Return the key of the total that an event adds to.
+
+    Args:
+        role: The role of the event, from 0.
+        operation: The operation of the event.
+    """
     return (MICROS, role) if operation.kind in {COMPUTE, HOST} else (operation.kind, operation.slot)

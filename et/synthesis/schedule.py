@@ -35,8 +35,8 @@ class Pass(NamedTuple):
 class PlannedPass(NamedTuple):
     """A pass of a plan: its kind, and the contents of its parts."""
 
-    kind: Pass
-    parts: Parts
+    kind: Pass  # kind of the pass
+    parts: Parts  # contents of the pass, part by part
 
     @property
     def events(self) -> int:
@@ -48,7 +48,14 @@ Plan = list[list[PlannedPass]]  # the passes of each role; the last one of each 
 
 
 def spans_of(stream: Stream, role: int) -> list[tuple[Pass, int, int]]:
-    """Return the passes of a role, with begin and end of the events of each, without the message that ends it."""
+    """Return the passes of a role, with the begin and end of each pass's events.
+
+    The message that ends a pass is not among its events.
+
+    Args:
+        stream: The events of each role in order.
+        role: A role, from 0.
+    """
     operations = [event.operation for event in stream.roles[role]]
     remaining = Counter(filter(is_message, operations))
     before: Operation | None = None
@@ -63,7 +70,11 @@ def spans_of(stream: Stream, role: int) -> list[tuple[Pass, int, int]]:
 
 
 def messages_of(stream: Stream) -> Counter[tuple[int, int]]:
-    """Return the number of messages from role to role."""
+    """Return the number of messages from each role to each other role.
+
+    Args:
+        stream: The events of each role in order.
+    """
     return Counter(
         (role, (role + event.operation.roles_away) % stream.layout.roles)
         for role, events in enumerate(stream.roles)
@@ -81,20 +92,28 @@ class Schedule:
 
     def __init__(self, streams: Sequence[Stream]) -> None:
         self._streams = list(map(_message_order, streams))
-        self._in_all = self._count(range(len(streams)), 0)
+        self._in_all = self._count(range(len(streams)), 0)  # what followed each context in all streams
 
     def plan(
         self, num_roles: int, message_counts: Messages, passes: Mapping[Pass, Sequence[Parts]], num_events: int
     ) -> Plan:
-        """Return the passes of `num_roles` roles with so many messages and events, the messages in a possible order.
+        """Return the passes of each role of a new stream, with the messages in an order that can happen.
 
-        `passes` has the contents of the passes of each kind; other kinds take those of the closest kind. If a kind has
-        more or fewer passes than given here, their sequence is stretched, and so are passes to the number of events.
+        Kinds of passes without given contents take those of the most similar kind. If a kind has more or fewer passes
+        than given, their sequence is stretched.
+
+        Args:
+            num_roles: The number of roles.
+            message_counts: The number of messages by sender and receiver.
+            passes: The contents of the passes of each kind, in order.
+            num_events: The approximate number of events of all roles, messages included; passes are stretched to reach
+                it.
         """
         of_role = _messages_by_role(num_roles, message_counts)
         kinds: list[list[Pass]] = [[] for _ in range(num_roles)]
         before: list[Operation | None] = [None] * num_roles
         shares = _shares(Counter({kind: len(own) for kind, own in passes.items()}))
+        # Streams with the same roles and channels, those with the most similar shares of passes first
         by_distance = sorted(
             (sum(abs(shares[key] - each.shares[key]) for key in {*shares, *each.shares}), number)
             for number, each in enumerate(self._streams)
@@ -114,11 +133,13 @@ class Schedule:
         plan: Plan = [[] for _ in range(num_roles)]
         for role, own in enumerate(kinds):
             for kind in own:
+                # Lists of bools compare like numbers: the first field that differs decides
                 similar = max(passes, key=lambda other: [a == b for a, b in zip(other, kind, strict=True)])
                 contents = passes[similar]
                 plan[role].append(PlannedPass(kind, contents[so_far[kind] * len(contents) // totals[kind]]))
                 so_far[kind] += 1
         planned = sum(each.events for own in plan for each in own)
+        # Each message has two events, a send and a receive, outside the passes
         stretch = (num_events - 2 * sum(message_counts.values())) / max(planned, 1)
         return [[each._replace(parts=stretched(each.parts, stretch)) for each in own] for own in plan]
 
@@ -137,10 +158,10 @@ class Schedule:
 class _MessageOrder(NamedTuple):
     """The messages of a stream, those of each role in order, and its shares of kinds of passes."""
 
-    roles: int
-    messages: Messages
-    order: list[list[Operation]]
-    shares: _Shares
+    roles: int  # number of roles
+    messages: Messages  # number of messages by sender and receiver
+    order: list[list[Operation]]  # sends and receives of each role, in order
+    shares: _Shares  # share of each kind of pass among those between two messages
 
 
 def _message_order(stream: Stream) -> _MessageOrder:
@@ -172,16 +193,20 @@ class _RoleMessages:
         self.role = role
         self.remaining: Counter[Operation] = Counter()
         self._roles, self._channels, self._in_flight = roles, channels, in_flight
-        self._before: tuple[int, ...] = ()
-        self._ahead: Counter[int] = Counter()
-        self._done: Counter[Operation] = Counter()
+        self._before: tuple[int, ...] = ()  # the last messages, each as a number
+        self._ahead: Counter[int] = Counter()  # messages sent minus those received, by distance of the other role
+        self._done: Counter[Operation] = Counter()  # messages so far, by operation
 
     def open(self) -> list[Operation]:
         """Return the operations that remain, receives first."""
         return sorted(operation for operation, count in self.remaining.items() if count > 0)
 
     def contexts(self, reach: int) -> Iterator[Context]:
-        """Yield what the next message may depend on: with up to `reach` earlier messages, most specific first."""
+        """Yield what the next message may depend on: with up to `reach` earlier messages, most specific first.
+
+        Args:
+            reach: The maximum number of earlier messages that a context holds.
+        """
         ahead = tuple(
             sorted((other, min(max(count, -_MAXIMUM_AHEAD), _MAXIMUM_AHEAD)) for other, count in self._ahead.items())
         )
@@ -201,23 +226,32 @@ class _RoleMessages:
         yield place
 
     def can_happen(self, operation: Operation) -> bool:
-        """Return whether an operation is a send, or the receive of a message that has been sent."""
+        """Return whether an operation is a send, or the receive of a message that has been sent.
+
+        Args:
+            operation: A send or receive of this role.
+        """
         other = (self.role + operation.roles_away) % self._roles
         return operation.kind == SEND or self._in_flight[other, self.role] > 0
 
     def push(self, operation: Operation) -> None:
-        """Record that the next message, an operation of this role, has happened."""
+        """Record that the next message, an operation of this role, has happened.
+
+        Args:
+            operation: A send or receive of this role.
+        """
         is_send = operation.kind == SEND
         other = (self.role + operation.roles_away) % self._roles
         self._in_flight[(self.role, other) if is_send else (other, self.role)] += 1 if is_send else -1
         self.remaining[operation] -= 1
         self._done[operation] += 1
+        # Distance and direction as one number
         self._before = (*self._before, 2 * operation.roles_away + is_send)[-_REACH:]
         self._ahead[operation.roles_away] += 1 if is_send else -1
 
 
 def _messages_by_role(num_roles: int, message_counts: Messages) -> list[_RoleMessages]:
-    """Return the messages of each role, of which all remain."""
+    """Return the messages of each role, before the first one has happened."""
     in_flight: Counter[tuple[int, int]] = Counter()
     found = [_RoleMessages(num_roles, len(message_counts), role, in_flight) for role in range(num_roles)]
     for (sender, receiver), count in message_counts.items():

@@ -53,23 +53,36 @@ class StreamEvent(NamedTuple):
 class Stream(NamedTuple):
     """A layout, and the events of each role in order."""
 
-    layout: SetLayout
-    roles: list[list[StreamEvent]]
+    layout: SetLayout  # roles and groups
+    roles: list[list[StreamEvent]]  # events of each role, in an order that can happen
 
 
 def is_message(operation: Operation) -> bool:
-    """Return whether an operation is a send or a receive."""
+    """Return whether an operation is a send or a receive.
+
+    Args:
+        operation: The operation of an event.
+    """
     return operation.kind in {SEND, RECEIVE}
 
 
 def signed_distance(num_roles: int, distance: int) -> int:
-    """Return a distance between roles as the shorter way round: 2 of 3 roles is -1."""
+    """Return a distance between roles as the shorter way round: 2 of 3 roles is -1.
+
+    Args:
+        num_roles: The number of roles, which form a ring.
+        distance: The number of roles from one role to another, of any sign.
+    """
     distance %= num_roles
     return distance - num_roles if distance > num_roles // 2 else distance
 
 
 def stream_of(traces: TraceSetFields) -> Stream:
-    """Return the stream of a trace set."""
+    """Return the stream of a trace set.
+
+    Args:
+        traces: A trace set whose messages and collectives are complete.
+    """
     named = layout_of(traces)
     return Stream(named.layout, _Walk(traces, named).events())
 
@@ -82,12 +95,13 @@ class _Walk:
         self._named = named
         self._tables = list(traces.traces)
         self._children = [tuple(part.tolist() for part in children(table)) for table in self._tables]
-        self._waits = [np.diff(table.dep_ptr).tolist() for table in self._tables]
-        self._ready: list[list[int]] = [[] for _ in self._tables]
-        self._receive_of: dict[tuple[int, int], tuple[int, int]] = {}
-        self._collective_of: dict[tuple[int, int], tuple[object, int]] = {}
+        self._waits = [np.diff(table.dep_ptr).tolist() for table in self._tables]  # parents that have not happened
+        self._ready: list[list[int]] = [[] for _ in self._tables]  # heap of rows that can happen, for each role
+        self._receive_of: dict[tuple[int, int], tuple[int, int]] = {}  # (role, row) of the receive of each send
+        self._collective_of: dict[tuple[int, int], tuple[object, int]] = {}  # key, and number of roles, of (role, row)
+        # (role, row) that wait for other roles, by key
         self._arrived: dict[object, list[tuple[int, int]]] = defaultdict(list)
-        self._order: list[list[int]] = [[] for _ in self._tables]
+        self._order: list[list[int]] = [[] for _ in self._tables]  # rows of each role in the order that is found
         self._operations = [self._operations_of(role) for role in range(len(self._tables))]
         self._match_messages()
         self._match_collectives()
@@ -98,6 +112,7 @@ class _Walk:
         for role, waits in enumerate(self._waits):
             self._ready[role] = [row for row, parents in enumerate(waits) if parents == 0]
         role = idle = 0
+        # Stop when no role has had a ready node in a whole round
         while idle < roles:
             idle = 0 if self._ready[role] else idle + 1
             while self._ready[role]:
@@ -168,6 +183,7 @@ class _Walk:
                 slot = self._named.slots[role, table.group_names[table.group[row]]]
                 operations.append(Operation(COLLECTIVE, comm_type=int(table.comm_type[row]), slot=slot))
             elif node_type in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
+                # Distances repeat among roles, as all stages but the last send to the next one
                 distance = signed_distance(len(self._tables), self._peer(role, row) - role)
                 operations.append(Operation(_KIND_OF_TYPE[NodeType(node_type)], distance))
             else:
@@ -222,13 +238,18 @@ class _Walk:
 
 
 def traces_of(stream: Stream) -> list[TraceTable]:
-    """Return the trace of each role, as its first NPU runs it; a receive is as large as its send."""
+    """Return the trace of each role, as its first NPU runs it; a receive is as large as its send.
+
+    Args:
+        stream: The events of each role in order.
+    """
     layout = stream.layout
     names = layout.family_names()
     sent: dict[tuple[int, int], deque[int]] = defaultdict(deque)
     for role, events in enumerate(stream.roles):
         for operation, value, _ in events:
             if operation.kind == SEND:
+                # A receive takes the size of the send that it meets
                 sent[role, (role + operation.roles_away) % layout.roles].append(value)
     tables = []
     for role, events in enumerate(stream.roles):
@@ -238,6 +259,7 @@ def traces_of(stream: Stream) -> list[TraceTable]:
             other = (role + operation.roles_away) % layout.roles
             size = sent[other, role].popleft() if operation.kind == RECEIVE else value
             after = [places[kind][-1 - back] for kind, back in parents if back < len(places[kind])]
+            # None of the parents has happened so far: keep the order by the node before
             if parents and not after:
                 after = [len(block) - 1] if len(block) else []
             places[operation].append(len(block))

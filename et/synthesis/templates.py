@@ -35,9 +35,9 @@ class Place(NamedTuple):
 class PlacedEvent(NamedTuple):
     """An event of a new stream: its operation, class, and parents."""
 
-    operation: Operation
-    value_class: int
-    parents: tuple[Parent, ...]
+    operation: Operation  # operation of the event
+    value_class: int  # class of its size or time; NO_VALUE = -1
+    parents: tuple[Parent, ...]  # parents, the nearest first
 
 
 class _Template(NamedTuple):
@@ -53,13 +53,13 @@ _Signature = tuple[tuple[Operation, int], ...]  # operations and their counts, a
 
 
 class Templates:
-    """All parts of learned streams."""
+    """All parts of learned streams, each with the order and the parents of its events."""
 
     def __init__(self, streams: Sequence[Stream], classes: Sequence[Sequence[Sequence[int]]]) -> None:
         """Learn from streams and the class of each event of each role of each stream."""
-        self._by_landmark: dict[_Signature, list[_Template]] = defaultdict(list)
-        self._otherwise: dict[_Signature, list[_Template]] = defaultdict(list)
-        self._found: dict[tuple[Bag, Place, Operation | None], _Template] = {}
+        self._by_landmark: dict[_Signature, list[_Template]] = defaultdict(list)  # parts of the passes' best divisions
+        self._otherwise: dict[_Signature, list[_Template]] = defaultdict(list)  # parts of all other divisions
+        self._found: dict[tuple[Bag, Place, Operation | None], _Template] = {}  # templates that were looked up before
         for stream, of_stream in zip(streams, classes, strict=True):
             for role, of_role in enumerate(of_stream):
                 self._learn(stream, role, of_role)
@@ -86,7 +86,15 @@ class Templates:
     def place_events(
         self, bag: Bag, place: Place, closing: Operation | None, class_means: ClassTable
     ) -> list[PlacedEvent]:
-        """Return the events of the part at a place in order, and the message `closing` that ends the pass, if any."""
+        """Return the events of a part in order, followed by the message that ends the pass.
+
+        Args:
+            bag: The operations of the part, with their classes and counts.
+            place: The place of the part in its stream.
+            closing: The message that ends the pass; None if the part is not the last one of its pass, or no message
+                follows.
+            class_means: The mean value of each class.
+        """
         key = bag, place, closing
         if key not in self._found:
             self._found[key] = self._nearest(bag, place, closing, class_means)
@@ -119,7 +127,15 @@ class Templates:
 
 
 def place_of(kind: Pass, earlier: Operation | None, part: int, num_parts: int, num_roles: int) -> Place:
-    """Return the place of part `part` of `num_parts` in a pass; `earlier` is the message before the one it follows."""
+    """Return the place of a part in its stream.
+
+    Args:
+        kind: The kind of the pass that has the part.
+        earlier: The message before the one that the pass follows; None if it does not exist.
+        part: The part's number in its pass, from 0.
+        num_parts: The number of parts of the pass.
+        num_roles: The number of roles of the stream.
+    """
     from_start, from_end = min(part, _PLACES), min(num_parts - 1 - part, _PLACES)
     return Place(kind.before, earlier, kind.is_last, from_start, from_end, kind.role == 0, kind.role == num_roles - 1)
 
@@ -147,6 +163,7 @@ def _distance(
         own = sorted(value for event, value in pairs if event.operation == operation)
         if len(own) != len(targets):
             continue
+        # Only ratios count: other sizes or faster devices shift all logarithms alike
         shift = (sum(own) - sum(value for value, _ in targets)) / len(own)
         octaves += sum(abs(value - other + shift) for (value, _), other in zip(targets, own, strict=True))
     mismatches = sum(own_property != other for own_property, other in zip(template.place, place, strict=True))
@@ -161,6 +178,7 @@ def _filled(bag: Bag, template: _Template, class_means: ClassTable) -> list[Plac
     placed: list[tuple[int, int, PlacedEvent]] = []
     for operation, values in _sorted_values(bag, class_means).items():
         own, count = at_of[operation], len(values)
+        # If the counts differ, events share places or leave some free
         places = [own[i * len(own) // count] for i in range(count)] if own else [len(template.events)] * count
         by_value = sorted(range(count), key=lambda i: template.values[places[i]] if own else 0.0)
         for i, (_, number) in zip(by_value, values, strict=True):

@@ -21,7 +21,12 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def drawn(picture: Picture, form: str) -> Iterator[str]:
-    """Yield the text of a picture in a form, "svg", "dot" or "graphml", by a template."""
+    """Yield the text of a picture in a file format.
+
+    Args:
+        picture: The nodes and arrows to draw.
+        form: The format: "svg", "dot" or "graphml".
+    """
     environment = jinja2.Environment(  # noqa: S701 - the templates escape names themselves
         loader=jinja2.PackageLoader("nadi.et.views"),
         undefined=jinja2.StrictUndefined,
@@ -50,16 +55,22 @@ def drawn(picture: Picture, form: str) -> Iterator[str]:
 def _curve(parent: tuple[int, int], child: tuple[int, int]) -> str:
     """Return the path in SVG from below the middle of the parent's box to above that of the child's."""
     x, y, to_x, to_y = parent[0] + _WIDTH // 2, parent[1] + _HEIGHT, child[0] + _WIDTH // 2, child[1]
+    # The longer an arrow, the wider its bend
     bend = max(_DOWN // 2, (to_y - y) // 3)
     return f"M{x} {y} C{x} {y + bend} {to_x} {to_y - bend} {to_x} {to_y}"
 
 
 def places(picture: Picture) -> list[tuple[int, int]]:
-    """Return the upper left corner of each node in pixels."""
+    """Return the upper left corner of each node in pixels.
+
+    Args:
+        picture: The nodes and arrows to draw.
+    """
     layers = _ordered(picture)
     widest = max(len(layer) for layer in layers)
     found = [(0, 0)] * len(picture.nodes)
     for depth, layer in enumerate(layers):
+        # Layers are centred
         left = _MARGIN + (widest - len(layer)) * (_WIDTH + _ACROSS) // 2
         for i, node in enumerate(layer):
             found[node] = (left + i * (_WIDTH + _ACROSS), _MARGIN + depth * (_HEIGHT + _DOWN))
@@ -78,6 +89,7 @@ def _ordered(picture: Picture) -> list[list[int]]:
         below[edge.parent].append(edge.child)
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
+        # Places relative to the width of the layer, so that layers of different widths compare
         at = {node: i / len(layer) for layer in layers for i, node in enumerate(layer)}
         for layer in layers if down else layers[::-1]:
             layer.sort(key=lambda node: _mean(above[node] if down else below[node], at, at[node]))

@@ -34,7 +34,7 @@ class PictureNode(NamedTuple):
     npu: int  # NPU that runs the node
     id: int  # id of the node in its trace
     name: str  # name of the node
-    kind: str  # a lane of et.statistics.ranks.LANES, or "metadata"
+    kind: str  # a lane of et.reshape.partners.LANES, or "metadata"
     detail: str  # operation, amounts and duration in a few words; may be empty
     layer: int  # length of the longest path to the node in the picture, from 0
 
@@ -77,7 +77,13 @@ class NodeFilter(NamedTuple):
 
 
 def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> Picture:
-    """Return the picture of some traces: each NPU's first nodes in order of dependencies, up to `max_nodes` in all."""
+    """Return a picture of the first nodes of each NPU, in the order of their dependencies.
+
+    Args:
+        ranks: The traces of some NPUs.
+        node_filter: The conditions that shown nodes meet.
+        max_nodes: The maximum number of selected nodes of all NPUs together; joints of `bridge` are shown in addition.
+    """
     shown: list[PictureNode] = []
     edges: list[Edge] = []
     place: dict[tuple[int, int], int] = {}
@@ -123,6 +129,7 @@ def _selected(table: TraceTable, node_filter: NodeFilter) -> Mask:
             near[rows] = True
             following = [table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]] for row in rows]
             following += [child[child_ptr[row] : child_ptr[row + 1]] for row in rows]
+            # The neighbours of the last nodes in both directions; the empty array is for nodes without any
             found = np.unique(np.concatenate([np.zeros(0, np.int32), *following]))
             rows = found[~near[found]].tolist()
         mask &= near
@@ -146,6 +153,7 @@ def _part(table: TraceTable, is_selected: Mask, max_rows: int) -> tuple[list[int
         edges += [(parent, row, DEPENDS if parent in direct else THROUGH) for parent in parents]
     child_ptr, _ = children(table)
     rows = [row for row in order if row in shown]
+    # A dependency between two shown nodes is counted at both ends, one that is cut at one
     touching = int(np.diff(table.dep_ptr)[rows].sum() + np.diff(child_ptr)[rows].sum())
     through = sum(kind == THROUGH for _, _, kind in edges)
     return rows, edges, 0 if through else touching - 2 * reached

@@ -8,16 +8,18 @@ so that a write to the row before the first or behind the last one hits it.
 The last two words of the guard before an array hold the length of a guard and of the array, in bytes.
 """
 
+import ctypes
+import struct
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-GUARD_BYTE = 0xA5  # value of every byte of a guard, apart from the two lengths
+_BYTE = b"\xa5"  # every byte of a guard, apart from the two lengths
 # bits that are inverted in stored lengths, so that a small number written over one is an impossible length
-_MASK = int.from_bytes(bytes([GUARD_BYTE] * 7), "big")
-_HEADER_BYTES = 16  # size of the two lengths
+_MASK = int.from_bytes(_BYTE * 7, "big")
+_LENGTHS = struct.Struct("=qq")  # the two lengths
 
 # address of a guarded array -> the memory that contains it, while that exists
 _memory_of: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
@@ -27,12 +29,12 @@ def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int)
     """Write guards into memory, used for nothing else, and return the size_bytes between them."""
     # The guard before has guard_bytes, at least 16; the guard behind fills the memory. An empty array has no guards,
     # since NumPy does not define its address.
-    memory[:guard_bytes] = GUARD_BYTE
-    memory[guard_bytes - _HEADER_BYTES : guard_bytes].view(np.int64)[:] = guard_bytes ^ _MASK, size_bytes ^ _MASK
-    end = guard_bytes + size_bytes
-    memory[end : end + guard_bytes] = GUARD_BYTE
+    view, end = memory.data, guard_bytes + size_bytes
+    lengths = _LENGTHS.pack(guard_bytes ^ _MASK, size_bytes ^ _MASK)
+    view[:guard_bytes] = _BYTE * (guard_bytes - _LENGTHS.size) + lengths
+    view[end : end + guard_bytes] = _BYTE * guard_bytes
     owner = memory.base if isinstance(memory.base, np.ndarray) else memory
-    _memory_of[_address(memory) + guard_bytes] = owner
+    _memory_of[address_of(memory) + guard_bytes] = owner
     return memory[guard_bytes:end]
 
 
@@ -41,22 +43,21 @@ def damage(address: int) -> str:
     memory = _memory_of.get(address)
     if memory is None:
         return ""
-    bytes_of = memory.view(np.uint8)
-    begin = address - _address(bytes_of)
-    guard_bytes, size_bytes = (bytes_of[begin - _HEADER_BYTES : begin].view(np.int64) ^ _MASK).tolist()
+    view, begin = memory.view(np.uint8).data, address - address_of(memory)
+    header = begin - _LENGTHS.size
+    guard_bytes, size_bytes = (word ^ _MASK for word in _LENGTHS.unpack_from(view, header))
     end = begin + size_bytes
-    is_possible = _HEADER_BYTES <= guard_bytes <= begin and size_bytes >= 0 and end + guard_bytes <= len(bytes_of)
-    if not is_possible or _overwritten(bytes_of[begin - guard_bytes : begin - _HEADER_BYTES]) is not None:
+    is_possible = _LENGTHS.size <= guard_bytes <= begin and size_bytes >= 0 and end + guard_bytes <= len(view)
+    if not is_possible or _overwritten(view[begin - guard_bytes : header]) is not None:
         return "before its beginning"
-    behind = _overwritten(bytes_of[end : end + guard_bytes])
+    behind = _overwritten(view[end : end + guard_bytes])
     return "" if behind is None else f"{behind} bytes behind its end ({size_bytes} bytes long)"
 
 
-def damage_of(array: NDArray[Any]) -> str:
-    """Return a description of overwritten guards of an array; "" without damage or without guards."""
+def damage_of(array: NDArray[Any], address: int) -> str:
+    """Return a description of overwritten guards of an array at an address; "" without damage or without guards."""
     # The operating system may give an array without guards the address of one whose shared memory has been unmapped, so
     # an entry only counts for arrays of the same memory.
-    address = array.ctypes.data
     memory = _memory_of.get(address)
     return "" if memory is None or _root(memory) is not _root(array) else damage(address)
 
@@ -68,13 +69,14 @@ def _root(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _overwritten(guard: NDArray[np.uint8]) -> int | None:
+def _overwritten(guard: memoryview) -> int | None:
     """Return the offset in bytes of the first overwritten byte of a guard; None if it is intact."""
-    rest = guard.tobytes().lstrip(bytes([GUARD_BYTE]))
+    rest = guard.tobytes().lstrip(_BYTE)
     return len(guard) - len(rest) if rest else None
 
 
-def _address(array: NDArray[np.uint8]) -> int:
-    """Return the address of the array's first byte."""
-    address: int = array.__array_interface__["data"][0]
-    return address
+def address_of(array: NDArray[Any]) -> int:
+    """Return the address of the first byte of an array."""
+    if array.size and array.flags.writeable:  # `array.ctypes.data` takes four times as long, and runs have many arrays
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    return int(array.ctypes.data)

@@ -5,7 +5,7 @@
 what is done per packet is inline; what is done per message or trace row is not, so that each caller does not carry a
 copy of it. State is passed as records (`reader`).
 
-Numba is imported when the first kernel runs, since commands that run none start faster without it: a decorator gives
+Numba is imported when the first kernel is compiled, since commands start faster without it: a decorator gives
 an object that stands for the function, and asks `compiling.compiler` for Numba's dispatcher when Numba asks for the
 object's type. Kernels that were compiled before are loaded from the cache (`compiling.machine_code`).
 
@@ -27,7 +27,7 @@ import numpy as np
 
 from nadi.compiling import ENTRY_WORDS, kernel_cache
 from nadi.pdes.core.errors import MemoryDamageError
-from nadi.pdes.core.guards import damage_of
+from nadi.pdes.core.guards import address_of, damage_of
 from nadi.pdes.core.rows.row import Row
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -78,7 +78,7 @@ class Directory:
             array = base.view(np.ndarray)  # attribute access is faster than on a recarray
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
-            self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = array.ctypes.data, len(array)
+            self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = address_of(array), len(array)
             self._known[i] = field
         self._record = record
         if not jit_enabled():
@@ -95,7 +95,7 @@ class Directory:
         if field is None:
             return
         base: Any = field.base if isinstance(field, np.record) else field
-        found = damage_of(base)
+        found = damage_of(base, int(self._entries[ENTRY_WORDS * field_number]))
         if found:
             raise MemoryDamageError(
                 f"{self._owner}: memory of array {name} was overwritten {found}; this is a defect of the engine"
@@ -111,7 +111,7 @@ def jit_enabled() -> bool:
 
 
 def _module(name: str) -> Any:
-    """Return a module of `compiling` that imports Numba, once something has to be compiled or loaded."""
+    """Return a module of `compiling` that imports LLVM or Numba, once something has to be loaded or compiled."""
     return importlib.import_module(f"nadi.compiling.{name}")
 
 

@@ -15,6 +15,29 @@ from nadi.pdes.messages.whole import post_whole
 ROOT = Path(__file__).parents[2]
 RUN = ("collective", "all-reduce", "-t", "ring:npus=8", "--sizes", "1MiB", "--json", "-q")
 PARAMETERS = "aaaa"
+LDEXP = """
+import math
+import sys
+from pathlib import Path
+from nadi.compiling import kernel_cache, machine_code
+def eightfold(x):
+    return int(math.ldexp(float(x), 3))
+folder, _ = kernel_cache.settle(Path(sys.argv[1]), "name")
+address = machine_code.load(folder, eightfold, "i")
+if address is None:
+    from nadi.compiling import compiler
+    address, symbol, code = compiler.compiled_c_function(compiler.dispatcher(eightfold, "c"), "i")
+    assert b"numba_ldexp" in code
+    machine_code.keep(folder, eightfold, "i", symbol, code)
+    print("compiled")
+print(machine_code.c_function(address, "i")(3))
+"""
+WITHOUT_NUMBA = """
+import sys
+from nadi.cli.main import main
+code = main(sys.argv[1:])
+print([code, *sorted({"numba", "scipy", "yaml"} & {*sys.modules})], file=sys.stderr)
+"""
 
 
 @pytest.fixture
@@ -62,6 +85,21 @@ def test_arguments_and_results(folder):
     found = rehashed(loaded)
     assert found == rehashed(rehash.py_func)
     assert 7 in found[1]
+
+
+def python(code, *arguments):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def test_a_run_whose_kernels_are_kept_does_not_import_numba():
+    python(WITHOUT_NUMBA, *RUN)  # compiles what is not yet kept
+    assert python(WITHOUT_NUMBA, *RUN).stderr == "[0]\n"
+
+
+def test_kernels_that_call_a_function_of_numba_find_it(tmp_path):
+    """As those of a user's file may; a function that LLVM does not find would end the process."""
+    assert [python(LDEXP, tmp_path).stdout for _ in range(2)] == ["compiled\n24\n", "24\n"]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import threading
 import time
 
 from nadi.__main__ import entry_point
-from nadi.launching import progress
+from nadi.launching import progress, status
 
-progress.LINE_EVERY_S = 0.1
+progress.LINE_EVERY_S = status.RENEW_EVERY_S = 0.1
 LONG_S = 60
 LONGEST_FILE_BYTES = 2000
 

@@ -32,10 +32,14 @@ def install(tmp_path, monkeypatch):
         for name, text in {"__init__.py": "", **files}.items():
             (folder / package / name).write_text(text)
         monkeypatch.syspath_prepend(folder)
+        forget()
+
+    def forget():
+        plug_ins._entry_points.cache_clear()
         plug_ins._installed.cache_clear()
 
     yield make
-    plug_ins._installed.cache_clear()
+    forget()
     for name in [name for name in sys.modules if name.partition(".")[0] in {"mine", "others"}]:
         del sys.modules[name]
 

@@ -142,7 +142,10 @@ def ways_of_ranks(number, ranks):
 
 @pytest.fixture(scope="module")
 def on_ranks(python):
-    """What so many MPI ranks brought: one start of MPI for all cases."""
+    """What so many MPI ranks brought: one start of MPI for all cases.
+
+    All tests that ask for it have the mark `alone`, so that one worker does them, one after another.
+    """
     brought = {}
 
     def run_on(ranks):
@@ -173,6 +176,7 @@ def test_ranks(on_ranks, ranks):
     assert wrong == {}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("ranks", NUMBERS)
 def test_ranks_share_memory_or_send(on_ranks, ranks):
     for ways in nonempty(on_ranks(ranks)["cases"].values()):
@@ -181,6 +185,7 @@ def test_ranks_share_memory_or_send(on_ranks, ranks):
             assert result["how"]["teams"] == expected[way.rpartition("/")[2]]
 
 
+@pytest.mark.alone
 def test_teams_agree_only_where_parcels_do_not_say_when_the_next_window_begins(on_ranks):
     """In compiled code and, where that cannot call MPI, in Python; both ways have the same answers (above)."""
     found = on_ranks(2)["cases"]
@@ -192,6 +197,7 @@ def test_teams_agree_only_where_parcels_do_not_say_when_the_next_window_begins(o
     assert all(how["agreed"] < how["windows"] // 2 for how in nonempty(hows.values()))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("ranks", NUMBERS)
 def test_workers_of_ranks(on_ranks, ranks):
     for ways in nonempty(on_ranks(ranks)["cases"].values()):
@@ -209,6 +215,7 @@ def test_workers_of_ranks(on_ranks, ranks):
                 assert min(found["waiting_s"]) > 0, "each waits for a message in every window"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("ranks", NUMBERS[1:])
 def test_random_runs_on_ranks(on_ranks, ranks):
     found = on_ranks(ranks)["random"]

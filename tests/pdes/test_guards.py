@@ -209,5 +209,5 @@ def test_an_array_without_guards_at_the_address_of_one_that_had_some_is_not_look
     other = np.frombuffer((ctypes.c_char * 64).from_address(address), np.uint8)
     assert other.ctypes.data == address
     assert guards.damage(address)
-    assert not guards.damage_of(other)
-    assert guards.damage_of(memory[64:128])
+    assert not guards.damage_of(other, address)
+    assert guards.damage_of(memory[64:128], address)

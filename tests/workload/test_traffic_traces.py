@@ -6,7 +6,7 @@ import pytest
 from nadi.et import read_trace
 from nadi.workload import WorkloadError, build_program, load_traces
 from nadi.workload.generators.point_to_point import traces as traffic_traces
-from nadi.workload.generators.point_to_point.traces import arrivals, message_sizes
+from nadi.workload.generators.point_to_point.distributions import arrivals, message_sizes
 from tests.nonempty import nonempty
 
 MIB = 1 << 20

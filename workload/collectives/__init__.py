@@ -89,19 +89,23 @@ Value = int | bool | str
 class Algorithm(Protocol):
     """The interface of an algorithm module; without NEEDS_SHAPE, `members` takes the place of the shape."""
 
-    KINDS: tuple[str, ...]
+    KINDS: tuple[str, ...]  # kinds of collectives that the algorithm can execute
 
     @staticmethod
     def plan(kind: str, *arguments: object, **parameters: Value) -> Plans:
-        """Return the steps of each member."""
+        """Return the steps of each member; the module's docstring lists the `arguments` and `parameters`."""
 
     @staticmethod
     def closed_form(kind: str, *arguments: object, **parameters: Value) -> float:
-        """Return the time on an idle network in picoseconds."""
+        """Return the picoseconds on an idle network; the module's docstring lists the `arguments` and `parameters`."""
 
 
 class AlgorithmChoice(NamedTuple):
-    """An algorithm with its parameters; equal choices compare equal."""
+    """An algorithm with its parameters; equal choices compare equal.
+
+    In all methods `kind` is the kind of collective, one of workload.KINDS, `shape` the position of the group's members
+    on the fabric, and `size_bytes` the size of the whole buffer in bytes.
+    """
 
     name: str  # name of the algorithm
     parameters: tuple[tuple[str, Value], ...]  # name and value of every parameter, in the algorithm's order
@@ -110,7 +114,12 @@ class AlgorithmChoice(NamedTuple):
     stripes: int = 1  # number of equal stripes of the buffer, which run side by side over parallel NICs
 
     def striped(self, kind: str, stripes: int) -> "AlgorithmChoice":
-        """Return the choice with `stripes` stripes; itself if the kind or algorithm (OWN_CONNECTIONS) has none."""
+        """Return the choice with stripes; the same choice if the kind or the algorithm (OWN_CONNECTIONS) cannot be cut.
+
+        Args:
+            kind: The kind of collective, one of workload.KINDS.
+            stripes: The number of equal stripes of the buffer, which run side by side over parallel NICs.
+        """
         is_whole = kind in _WHOLE or getattr(self.module, "OWN_CONNECTIONS", False)
         return self if is_whole else self._replace(stripes=stripes)
 
@@ -142,55 +151,81 @@ class AlgorithmChoice(NamedTuple):
         return not bounds and self.dataset_splits == self.stripes == 1
 
     def on(self, kind: str, shape: GroupShape | None) -> GroupShape:
-        """Return the shape of the group, which the algorithm needs. Raises WorkloadError: the shape is None."""
+        """Return the shape, for an algorithm that needs it. Raises WorkloadError: the shape is None.
+
+        Args:
+            kind: The kind of collective, one of workload.KINDS.
+            shape: The positions of the group's members on the fabric; None = no fabric is known.
+        """
         if shape is None:
             raise WorkloadError(f"algorithm {self.name!r} for {kind}: no fabric is known here, expected one")
         return shape
 
     def size_class(self, kind: str, shape: GroupShape, size_bytes: int) -> int:
-        """Return the class of a buffer's size, for an algorithm that needs a shape; sizes of one class share a plan."""
+        """Return the class of a size for an algorithm that needs a shape; sizes of one class share a plan."""
         classify = getattr(self.module, "size_class", None)
         part_bytes = self.part_bytes(size_bytes)
         return part_bytes if classify is None else int(classify(kind, shape, part_bytes, **dict(self.parameters)))
 
     def check_size(self, kind: str, size_bytes: int) -> None:
-        """Raise WorkloadError if the algorithm does not take a buffer of this size."""
+        """Raise WorkloadError if the algorithm does not take a buffer of this size for this kind."""
         check = getattr(self.module, "check_size", None)
         if check is not None:
             check(kind, self.part_bytes(size_bytes), **dict(self.parameters))
 
     def launch_ps(self, kind: str, shape: GroupShape, size_bytes: int) -> int | None:
-        """Return the picoseconds before the first step for a buffer's size; None = as planned for any of its class."""
+        """Return the ps before the first step for a kind, shape and size; None = as planned for any of its class."""
         launch_ps = getattr(self.module, "launch_ps", None)
         part_bytes = self.part_bytes(size_bytes)
         return None if launch_ps is None else launch_ps(kind, shape, part_bytes, **dict(self.parameters))
 
     def part_bytes(self, size_bytes: int) -> int:
-        """Return the approximate size of a part in bytes, rounded up so that it is above 0 if size_bytes is."""
+        """Return the approximate size of a part in bytes, rounded up so that it is above 0 if size_bytes is.
+
+        Args:
+            size_bytes: The size of the whole buffer in bytes.
+        """
         return -(-size_bytes // (self.dataset_splits * self.stripes))
 
     def describe(self, kind: str, shape: GroupShape, size_bytes: int) -> str:
-        """Return in words what an algorithm with variants chooses for a buffer's size; "" for other algorithms."""
+        """Return in words what an algorithm with variants chooses for a kind, shape and size; else ""."""
         describe = getattr(self.module, "describe", None)
-        return (
-            "" if describe is None else str(describe(kind, shape, self.part_bytes(size_bytes), **dict(self.parameters)))
-        )
+        part_bytes = self.part_bytes(size_bytes)
+        return "" if describe is None else str(describe(kind, shape, part_bytes, **dict(self.parameters)))
 
     def plan(self, kind: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> Plans:
-        """Return the steps of each of `members` members for a collective of a kind on a buffer of size_bytes."""
-        # Raises WorkloadError: no member, or no shape of the group where the algorithm needs it.
+        """Return the steps of each member. Raises WorkloadError: no member, or no shape where the algorithm needs it.
+
+        Args:
+            kind: The kind of collective, one of workload.KINDS.
+            members: The number of members of the group.
+            shape: The positions of the group's members on the fabric; None if the algorithm does not need them.
+            size_bytes: The size of the whole buffer in bytes.
+        """
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
         plans = self.module.plan(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
         return in_stripes(in_parts(plans, kind, self.dataset_splits, self.chains), kind, self.stripes)
 
     def plan_uneven(self, split_units: Units, shape: GroupShape | None) -> Plans:
-        """Return the steps of each member in an all-to-all with these split sizes, if the algorithm supports it."""
+        """Return the steps of each member in an all-to-all with split sizes, for an algorithm that supports it.
+
+        Args:
+            split_units: The bytes of each pair of members as whole numbers of a common unit.
+            shape: The positions of the group's members on the fabric; None if the algorithm does not need them.
+        """
         make: Callable[..., Plans] = self.module.plan_uneven  # type: ignore[attr-defined]  # `choose_uneven` looks
         return make(split_units, self.on(UNEVEN, shape), **dict(self.parameters))
 
     def extent(self, kind: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> PlanExtent:
-        """Return the number of steps and lanes of `plan`, or an upper bound; the arguments are those of `plan`."""
+        """Return the number of steps and lanes of `plan`, or an upper bound.
+
+        Args:
+            kind: The kind of collective, one of workload.KINDS.
+            members: The number of members of the group.
+            shape: The positions of the group's members on the fabric; None if the algorithm does not need them.
+            size_bytes: The size of the whole buffer in bytes.
+        """
         count_steps: Callable[..., PlanExtent] | None = getattr(self.module, "extent", None)
         if count_steps is None:
             return of_any(members).in_parts(self.dataset_splits).in_parts(self.stripes)
@@ -213,10 +248,17 @@ class AlgorithmChoice(NamedTuple):
         """Return the time in picoseconds of a collective on an idle network, whose messages take a latency and a rate.
 
         Parts are assumed to run one after another, each as long as alone; parts of parallel chains count as one part.
-        size_bytes is the size of the whole buffer; shape: of the group, for algorithms that need it.
+
+        Args:
+            kind: The kind of collective, one of workload.KINDS.
+            members: The number of members of the group.
+            size_bytes: The size of the whole buffer in bytes.
+            latency_ps: The time of an empty message on an idle network in picoseconds.
+            bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+            shape: The positions of the group's members on the fabric; None if the algorithm does not need them.
         """
         rounds, size = -(-self.dataset_splits // self.chains), size_bytes * self.chains / self.dataset_splits
-        if self.dataset_splits == 1:
+        if self.dataset_splits == 1:  # a whole number of bytes stays one, so that closed forms round as without parts
             size = size_bytes
         parameters = dict(self.parameters)
         if self.needs_shape:
@@ -231,14 +273,23 @@ def known_algorithms() -> dict[str, Algorithm]:
 
 
 def find_algorithm(name: str) -> Algorithm | None:
-    """Return the algorithm of a name or file, None if the name is unknown; WorkloadError if a file holds none."""
+    """Return the algorithm of a name or file, None if the name is unknown; WorkloadError if a file holds none.
+
+    Args:
+        name: The name of one of Nadi's algorithms or of an installed package's, or the path of a Python file.
+    """
     is_outside = plug_ins.is_file(KIND, name) or name in plug_ins.installed_names(KIND)
     return plug_ins.module(KIND, name, WorkloadError) if is_outside else known_algorithms().get(name)
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
-    """Return the names of the algorithms of a kind of collective that are not only used when named."""
-    # Raises WorkloadError: the kind is unknown.
+    """Return the names of a kind's algorithms, without those that are only used when named.
+
+    Raises WorkloadError: the kind is unknown.
+
+    Args:
+        kind: The kind of collective, one of workload.KINDS.
+    """
     kind_index(kind)
     installed = {name: plug_ins.module(KIND, name, WorkloadError) for name in plug_ins.installed_names(KIND)}
     return tuple(sorted(_of(kind, known_algorithms() | installed)))
@@ -249,23 +300,34 @@ def _of(kind: str, modules: Mapping[str, Algorithm]) -> list[str]:
 
 
 def default_algorithm(kind: str) -> str:
-    """Return the default algorithm of a kind of collective: ring if it implements it, or direct, or dissemination."""
+    """Return the default algorithm of a kind of collective: ring if it implements it, or direct, or dissemination.
+
+    Args:
+        kind: The kind of collective, one of workload.KINDS.
+    """
     kind_index(kind)
     known = _of(kind, known_algorithms())
     return next((name for name in PREFERRED if name in known), known[0])
 
 
 def defaults_on(fabric: Graph) -> dict[str, str]:
-    """Return the algorithms, by kind, that a fabric's hosts run where the user names none."""
-    # Hosts with several NPUs behind an NVSwitch run NCCL. For other fabrics the result is empty: `default_algorithm`
-    # applies.
+    """Return the algorithms, by kind, that a fabric's hosts run where the user names none.
+
+    Args:
+        fabric: The network. Hosts with several NPUs behind an NVSwitch run NCCL; for other fabrics the result is empty.
+    """
     if not np.any(fabric.node_kind == NVSWITCH) or len(np.unique(fabric.host)) == fabric.npus:
         return {}
     return dict.fromkeys(known_algorithms()[ON_NVSWITCHES].KINDS, ON_NVSWITCHES)
 
 
 def choose(kind: str, spec: str) -> AlgorithmChoice:
-    """Return algorithm and parameters of `spec`, such as ring:channels=4, for a kind; WorkloadError if unfit."""
+    """Return an algorithm with its parameters. Raises WorkloadError: unknown algorithm or parameter, or a wrong value.
+
+    Args:
+        kind: The kind of collective, one of workload.KINDS.
+        spec: The algorithm as users write it: its name or file, with parameters if any, such as `ring:channels=4`.
+    """
     name, _, rest = spec.partition(":")
     module = find_algorithm(name)
     if module is None or kind not in module.KINDS:
@@ -295,15 +357,23 @@ def uneven_algorithms() -> tuple[str, ...]:
 
 
 def default_uneven(even_algorithm: str) -> str:
-    """Return the default algorithm of all-to-alls with split sizes, given that of even all-to-alls ("" = none)."""
+    """Return the default algorithm of all-to-alls with split sizes.
+
+    Args:
+        even_algorithm: The algorithm of even all-to-alls as users write it, which is the default if it takes split
+            sizes; "" = none.
+    """
     does_both = hasattr(find_algorithm(even_algorithm.partition(":")[0]), "plan_uneven")
     return even_algorithm if does_both else PLAIN_UNEVEN[0]
 
 
 def choose_uneven(spec: str) -> AlgorithmChoice | None:
-    """Return the algorithm that `spec` names for all-to-alls with split sizes; None = one of uneven.
+    """Return the algorithm that `spec` names for all-to-alls with split sizes; None = one of `uneven`'s own.
 
     Raises WorkloadError: unknown algorithm or parameter, or a value of the wrong type or out of range.
+
+    Args:
+        spec: The algorithm as users write it: its name or file, with parameters if any, such as `ring:channels=4`.
     """
     if spec in PLAIN_UNEVEN:
         return None
@@ -314,7 +384,15 @@ def choose_uneven(spec: str) -> AlgorithmChoice | None:
 
 
 def plan(kind: str, spec: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> Plans:
-    """Return the steps of each member in a collective."""
+    """Return the steps of each member in a collective.
+
+    Args:
+        kind: The kind of collective, one of workload.KINDS.
+        spec: The algorithm as users write it: its name or file, with parameters if any, such as `ring:channels=4`.
+        members: The number of members of the group.
+        shape: The positions of the group's members on the fabric; None if the algorithm does not need them.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     return choose(kind, spec).plan(kind, members, shape, size_bytes)
 
 
@@ -327,9 +405,17 @@ def closed_form(
     bytes_per_s: float,
     shape: GroupShape | None = None,
 ) -> float:
-    """Return the time of a collective on an idle network in picoseconds (see the module's docstring)."""
-    # algorithm: name, with parameters if any, as `ring:channels=4`; size_bytes: whole buffer; latency_ps and
-    # bytes_per_s: of a message.
+    """Return the time of a collective on an idle network in picoseconds (see the module's docstring).
+
+    Args:
+        kind: The kind of collective, one of workload.KINDS.
+        algorithm: The algorithm as users write it: its name or file, with parameters if any, such as `ring:channels=4`.
+        members: The number of members of the group.
+        size_bytes: The size of the whole buffer in bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+        shape: The positions of the group's members on the fabric; None if the algorithm does not need them.
+    """
     if members == 1:
         return 0.0
     chosen = choose(kind, algorithm)

@@ -55,7 +55,11 @@ class AggregatorTree(NamedTuple):
         return places
 
     def up(self, child: int) -> list[int]:
-        """Return the path from a member to the root: the member, and the aggregators up to the last below the root."""
+        """Return the path from a member to the root: the member, and its aggregators up to the last one below the root.
+
+        Args:
+            child: The number of the member in the tree.
+        """
         path = []
         while self.parent[child] != ROOT:
             path.append(child)
@@ -71,16 +75,24 @@ class AggregatorBranch(NamedTuple):
     first: int  # number in the group of the tree's first aggregator
 
     def number(self, node: int) -> int:
-        """Return the number in the group of a member or aggregator of the tree."""
+        """Return the number in the group of a member or aggregator of the tree.
+
+        Args:
+            node: The number of the member or aggregator in the tree.
+        """
         return self.members[node] if node < len(self.members) else self.first + node - len(self.members)
 
 
 def trees_of(graph: Graph, members: ArrayLike, name: str) -> tuple[tuple[AggregatorBranch, ...], tuple[int, ...]]:
     """Return the trees of a group, and the switch of each aggregator; a switch may hold aggregators of several trees.
 
-    members: int[n], n >= 2, NPUs in member order; name: "all", "hosts" or "hosts and rails", with or without the prefix
-    IF_ANY. Raises WorkloadError: without IF_ANY: as `tree_of`; for hosts: a host with one member, or hosts of unequal
+    Without the prefix IF_ANY raises WorkloadError: as `tree_of`; for hosts: a host with one member, or hosts of unequal
     sizes; for rails: only one host.
+
+    Args:
+        graph: The fabric as a graph of nodes and links.
+        members: The NPU of each member, int[n] with n >= 2.
+        name: The name of the trees, "all", "hosts" or "hosts and rails", with or without the prefix IF_ANY.
     """
     if name.startswith(IF_ANY):
         try:
@@ -117,7 +129,12 @@ def _parties(graph: Graph, npu: Int64, name: str) -> list[list[int]]:
 
 
 def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int, ...]]:
-    """Return the tree of n >= 2 NPUs and the switch of each aggregator; WorkloadError if no switch reaches them."""
+    """Return the tree of a group and the switch of each aggregator; WorkloadError if no switch reaches all members.
+
+    Args:
+        graph: The fabric as a graph of nodes and links.
+        members: The NPU of each member, int[n] with n >= 2.
+    """
     npu = np.asarray(members, np.int64)
     if not isinstance(graph.routing, TableRouting):
         raise WorkloadError(
@@ -136,15 +153,19 @@ def _root(routing: TableRouting, npu: Int64) -> tuple[int, Int64]:
     """Return the root's node (-1 = none) and int64[n], the home (column) that reaches each member, of NPUs int64[n]."""
     homes = routing.home[npu]
     distinct, of_member = np.unique(homes, axis=0, return_inverse=True)
+    # Members with the same homes have the same distances: take each set of homes once, with the number of its members
     distance = np.where(distinct >= 0, routing.hops[:, distinct], UNREACHABLE)  # [rows, distinct, H]
     nearest = distance.min(axis=2).astype(np.int64)
     count = np.bincount(of_member.reshape(-1), minlength=len(distinct))
     farthest = nearest.max(axis=1)
     if farthest.min(initial=UNREACHABLE) >= UNREACHABLE:
         return -1, np.zeros(0, np.int64)
+    # Among switches with the smallest largest distance, the smallest sum of distances wins
     total = np.where(farthest == farthest.min(), nearest @ count, np.iinfo(np.int64).max)
     best = np.flatnonzero(total == total.min())
+    # Groups whose first members differ spread over equally good switches
     row = int(best[int(npu[0]) % len(best)])
+    # The home of each member that is nearest to the root
     column = distinct[np.arange(len(distinct)), distance[row].argmin(axis=1)]
     return int(np.flatnonzero(routing.row == row)[0]), column[of_member.reshape(-1)].astype(np.int64)
 
@@ -158,6 +179,7 @@ def _paths(graph: Graph, routing: TableRouting, root: int, homes: Int64) -> dict
             ports = int(routing.next_set[routing.row[node], column])
             links = routing.set_link[routing.set_ptr[ports] : routing.set_ptr[ports + 1]]
             nodes = graph.link_dst[links].tolist()
+            # Reuse a branch that exists, so that paths to several homes part as late as possible
             below = next((n for n in nodes if above.get(n) == node), nodes[root % len(nodes)])
             above.setdefault(below, node)
             node = below
@@ -224,7 +246,12 @@ class ChunkFlow(NamedTuple):
 
 
 def members_below(tree: AggregatorTree, members: int) -> list[frozenset[int]]:
-    """Return the members below each node of a tree of `members` members; a member is below itself."""
+    """Return the members below each node of a tree; a member is below itself.
+
+    Args:
+        tree: The tree of members and aggregators.
+        members: The number of members of the tree.
+    """
     below: list[set[int]] = [{node} if node < members else set() for node in range(len(tree.parent))]
     for member in range(members):
         for node in tree.up(member):
@@ -233,13 +260,23 @@ def members_below(tree: AggregatorTree, members: int) -> list[frozenset[int]]:
 
 
 def flows_of_all(tree: AggregatorBranch, chunks: Iterable[int]) -> dict[int, ChunkFlow]:
-    """Return the flows of chunks that all members of a tree send up and receive."""
+    """Return the flows of chunks that all members of a tree send up and receive.
+
+    Args:
+        tree: The tree of the members.
+        chunks: The numbers of the chunks.
+    """
     everyone = frozenset(range(len(tree.members)))
     return {chunk: ChunkFlow(everyone, everyone) for chunk in chunks}
 
 
 def extent(tree: AggregatorTree, count: int) -> PlanExtent:
-    """Return the number of steps and lanes of a tree's nodes if `count` chunks go up and down the whole tree."""
+    """Return the number of steps and lanes of a tree's nodes if chunks go up and down the whole tree.
+
+    Args:
+        tree: The tree of members and aggregators.
+        count: The number of chunks.
+    """
     links = len(tree.parent) - 1
     widest = max(Counter(tree.parent).values()) + 2
     return PlanExtent(4 * links * count, links + 2 * len(tree.parent), len(tree.parent), widest)
@@ -248,9 +285,14 @@ def extent(tree: AggregatorTree, count: int) -> PlanExtent:
 def tree_lanes(
     branch: AggregatorBranch, flows: Mapping[int, ChunkFlow], result_lane: int, ready: Sequence[tuple[int, int]] = ()
 ) -> list[list[Lane]]:
-    """Return the lanes of each member and aggregator of a tree: members have one that sends, one that takes results."""
-    # flows: flow of each chunk, in sending order; result_lane: number of the members' lane for results; ready: lane and
-    # step of a member that must be done before it sends each chunk, () = none.
+    """Return the lanes of each member and aggregator of a tree: members have one that sends, one that takes results.
+
+    Args:
+        branch: The tree over some members of the group.
+        flows: The members that take part in each chunk, by its number, in sending order.
+        result_lane: The number of the members' lane for results.
+        ready: The (lane, step) of a member that must be done before it sends each chunk; () = it waits for nothing.
+    """
     tree, n = branch.tree, len(branch.members)
     below, children, places = members_below(tree, n), tree.children(), tree.places()
     lanes_of_nodes = []

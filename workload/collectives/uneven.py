@@ -40,9 +40,12 @@ class Units(NamedTuple):
 
 
 def units(matrix_bytes: ArrayLike) -> Units:
-    """Return a matrix of bytes, int64[n, n] from member (row) to member (column), in units.
+    """Return a matrix of bytes as whole numbers of their greatest common divisor.
 
     Raises WorkloadError: a matrix that is not square, not integer or negative, or more than 2^28 units in a buffer.
+
+    Args:
+        matrix_bytes: The bytes from member (row) to member (column), int[n, n].
     """
     try:
         matrix = np.asarray(matrix_bytes)
@@ -68,12 +71,18 @@ def units(matrix_bytes: ArrayLike) -> Units:
 
 
 def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] | None = None) -> Plans:
-    """Return the steps of each member; matrix_bytes: int[n, n], from member (row, copies its own) to member (column).
+    """Return the steps of each member.
 
     algorithm: direct (all messages at once), pairwise (step k sends to the member k further on and receives from the
     one k before, one step at a time), or hierarchical (first to the member of the own host in the receiver's place,
     then all data of a host for a receiver at once); hosts: host of each member, for hierarchical, each with equally
     many members.
+
+    Args:
+        matrix_bytes: The bytes from member (row) to member (column), int[n, n]; a member copies its own.
+        algorithm: "direct" (all messages at once), "pairwise" (step k sends to the member k further on and receives
+            from the one k before, one step at a time), or "hierarchical" (see the module's docstring).
+        hosts: The host of each member, for "hierarchical": hosts with equally many members. None = unknown.
     """
     if algorithm not in ALGORITHMS:
         raise WorkloadError(f"algorithm {algorithm!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
@@ -85,7 +94,12 @@ def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] |
 
 
 def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
-    """Return the size at which a collective of these plans moves the bytes of the matrix."""
+    """Return the size at which a collective of these plans moves the bytes of the matrix.
+
+    Args:
+        plans: The plans of an all-to-all with split sizes.
+        matrix_bytes: The bytes from member (row) to member (column), int[n, n], from which the plans were made.
+    """
     return plans.chunks * units(matrix_bytes).unit_bytes
 
 
@@ -147,7 +161,7 @@ class _Region:
         self.first = (number * region_chunks + np.cumsum(size) - size.reshape(-1)).reshape(size.shape)
 
     def row(self, row: int) -> tuple[int, int]:
-        """Return the first chunk and the number of chunks of a row of blocks."""
+        """Return the first chunk and the number of chunks of all blocks in a `row`."""
         return int(self.first[row, 0]), int(self.size[row].sum())
 
 
@@ -162,7 +176,7 @@ def _member_by_hosts(sent: Int64, region_chunks: int, member_at: Int64, host: in
     inputs, outputs = np.cumsum(sent[me]) - sent[me], np.cumsum(sent[:, me]) - sent[:, me]
 
     def unpack(lane: Lane, source: int) -> None:
-        """Copy the blocks from a host to the output."""
+        """Add to a lane copies of the blocks from host `source` to the output."""
         for mate, sender in enumerate(member_at[source]):
             output = _OUTPUT * region_chunks + int(outputs[sender])
             _copy(lane, int(come.first[source, mate]), output, int(come.size[source, mate]))
@@ -264,7 +278,13 @@ class _Use(NamedTuple):
 
 
 def split_bytes(view: TraceView, collective_number: int, numbers: Sequence[int]) -> Int64:
-    """Return int64[n]: bytes of in_split_size or out_split_size (numbers), where in_split_size sums up to comm_size."""
+    """Return int64[n]: the bytes of split sizes, in the unit that makes in_split_size add up to comm_size.
+
+    Args:
+        view: The view of the trace.
+        collective_number: The index of the all-to-all among the collectives of the view.
+        numbers: The values of in_split_size or out_split_size, one for each member.
+    """
     row = view.coll_rows[collective_number]
     unit = sum(view.table.split_sizes[view.table.in_split_size[row]])
     size = int(view.table.comm_size[row])
@@ -272,7 +292,11 @@ def split_bytes(view: TraceView, collective_number: int, numbers: Sequence[int])
 
 
 def check_splits(view: TraceView) -> None:
-    """Check that split sizes divide comm_size into whole bytes; WorkloadError if not."""
+    """Check that split sizes divide comm_size into whole bytes; WorkloadError if not.
+
+    Args:
+        view: The view of the trace.
+    """
     for at in np.flatnonzero(view.coll_uneven).tolist():
         row = int(view.coll_rows[at])
         size, numbers = int(view.table.comm_size[row]), view.table.split_sizes[view.table.in_split_size[row]]
@@ -287,9 +311,14 @@ def check_splits(view: TraceView) -> None:
 
 
 def matrices(rank_traces: OwnTraces, group_table: GroupTable, exchange: Exchange = alone) -> Matrices:
-    """Return the matrices of all uneven all-to-alls of this rank's groups; exchange: exchange with other ranks.
+    """Return the matrices of all uneven all-to-alls of this rank's groups.
 
     Raises WorkloadError: a number of split sizes that is not the number of members, or members that disagree on a size.
+
+    Args:
+        rank_traces: The traces of this rank's NPUs.
+        group_table: The groups of all NPUs, with this rank's members.
+        exchange: A function that gives all ranks the values of all.
     """
     uses = agree(exchange, lambda: _checked_uses(rank_traces, group_table))
     by_use = _assemble(exchange(_split_sizes(uses)), group_table)
@@ -354,7 +383,8 @@ def _split_sizes(uses: Sequence[_Use]) -> _SplitSizes:
 def _assemble(sizes_of_ranks: Sequence[_SplitSizes], group_table: GroupTable) -> dict[tuple[int, int], Int64]:
     """Return the matrix of bytes by (group, number of the all-to-all in it), int64[n, n], from all ranks' sizes."""
     lists, sizes = _numbered(sizes_of_ranks)
-    group, seq, member = (np.concatenate(column) for column in zip(*(said[:3] for said in sizes_of_ranks), strict=True))
+    group, seq, member = (np.concatenate(column) for column in zip(*(part[:3] for part in sizes_of_ranks), strict=True))
+    # Uses of the same collective follow each other, in the order of its members: each makes a row of the matrix
     order = np.lexsort((member, seq, group))
     group, seq, sizes = group[order], seq[order], sizes[order]
     begins = np.flatnonzero((np.diff(group, prepend=-1) != 0) | (np.diff(seq, prepend=-1) != 0))
@@ -375,13 +405,13 @@ def _numbered(sizes_of_ranks: Sequence[_SplitSizes]) -> tuple[list[Int64], Int64
     number: dict[bytes, int] = {}
     lists: list[Int64] = []
     sizes = []
-    for said in sizes_of_ranks:
-        own = np.empty(len(said.lists), np.int64)
-        for i, sizes_to_members in enumerate(said.lists):
+    for part in sizes_of_ranks:
+        own = np.empty(len(part.lists), np.int64)
+        for i, sizes_to_members in enumerate(part.lists):
             own[i] = number.setdefault(sizes_to_members.tobytes(), len(lists))
             if own[i] == len(lists):
                 lists.append(sizes_to_members)
-        sizes.append(own[said.sizes])
+        sizes.append(own[part.sizes])
     return lists, np.concatenate(sizes)
 
 

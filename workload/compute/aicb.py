@@ -87,10 +87,15 @@ class AicbModel:
 
 
 def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measurement], list[str]]:
-    """Return measured times from AIOB's text on a GPU, and names without a known operator; model: what AIOB ran.
+    """Return measured times from AIOB's text, and the names in it without a known operator.
 
     A time is the average of a name, and the mean of names with the same operator. Raises WorkloadError: the file cannot
     be read, or does not have this format.
+
+    Args:
+        path: The path of AIOB's text.
+        gpu: The name of the GPU on which AIOB ran.
+        model: The model that AIOB ran, which determines the shapes of the operators.
     """
     averages = _averages(Path(path))
     known = model.operators()

@@ -181,6 +181,11 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
 
     In latent attention all heads share one key, part of which is the value, so memory reads serve both. Raises
     WorkloadError: the GPU has no rate for the data type.
+
+    Args:
+        operator: The operator: its kind, shape and data type.
+        gpu: The GPU that runs the work.
+        efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
     """
     if not operator.flops:
         return 0.0
@@ -311,6 +316,7 @@ def _pairs_of_blocks(
     # block_heads: query heads that share keys in a block; block_rows: rows per block; block_keys: keys at a time.
     queries, keys, causal = operator.shape[3], operator.shape[4], operator.shape[7]
     blocks = -(-queries * block_heads // block_rows)
+    # The last query of a block sees the most keys: the block computes whole blocks of keys up to it
     last_query = np.minimum(np.arange(1, blocks + 1) * block_rows, queries * block_heads) // block_heads
     visible = np.clip(last_query + keys - queries, 0, keys) if causal else np.full(blocks, keys)
     return (block_rows * block_keys * -(-visible // (key_parts * block_keys))).astype(np.float64)

@@ -65,7 +65,11 @@ class SustainedShare:
                 raise WorkloadError(f"pace {name} is {value}; expected more than 0, at most 1.5")
 
     def of(self, kind: str) -> float:
-        """Return the share of a kind of operator."""
+        """Return the share for a kind of operator.
+
+        Args:
+            kind: The kind of operator, a key of operators.KINDS.
+        """
         return self.products if kind in PRODUCTS else self.others
 
 

@@ -57,9 +57,19 @@ _TRTLLM_NORM = 4.0  # Exponent of the norm
 
 
 def triton(sizes: Float64, gpu: Gpu, _flops: float, memory_Bps: float, value_bytes: float) -> Float64:  # noqa: N803
-    """Return float64[products]: the ps of Triton's kernel as `trtllm` does, NaN where its configuration is tuned."""
+    """Return float64[products]: the ps of Triton's kernel without the launch, NaN where its configuration is tuned.
+
+    Args:
+        sizes: The number of groups, and the rows of a group, columns and length of the sum of each product:
+            float64[products, 4].
+        gpu: The GPU that runs the work.
+        _flops: Not used: reads of L2 or memory latencies bound this kernel.
+        memory_Bps: The bytes per second that memory reaches.
+        value_bytes: The bytes per value of the operands.
+    """
     groups, m, n, k = sizes.T
     top_k = np.clip(groups / 4, 1, _MAX_TOP_K)
+    # Rows per group up to the experts per token: no more tokens than experts, which selects the small tiles
     small = m <= top_k
     rows, columns = (np.where(small, one, other) for one, other in zip(_TRITON_SMALL, _TRITON_LARGE, strict=True))
     tiles = groups * np.ceil(m / rows) * np.ceil(n / columns)
@@ -80,8 +90,13 @@ def triton(sizes: Float64, gpu: Gpu, _flops: float, memory_Bps: float, value_byt
 def trtllm(sizes: Float64, gpu: Gpu, flops: float, memory_Bps: float, value_bytes: float) -> Float64:  # noqa: N803
     """Return float64[products]: the ps of TensorRT-LLM's kernel without the launch.
 
-    sizes: float64[products, 4], number of groups, rows of a group, columns, length of the sum; flops, memory_Bps:
-    operations and bytes per second that tensor cores and memory reach; value_bytes: bytes per value of the operands.
+    Args:
+        sizes: The number of groups, and the rows of a group, columns and length of the sum of each product:
+            float64[products, 4].
+        gpu: The GPU that runs the work.
+        flops: The floating-point operations per second that the tensor cores of all SMs reach together.
+        memory_Bps: The bytes per second that memory reaches.
+        value_bytes: The bytes per value of the operands.
     """
     groups, m, n, k = sizes.T
     rows = trtllm_rows(m)
@@ -99,7 +114,11 @@ def trtllm(sizes: Float64, gpu: Gpu, flops: float, memory_Bps: float, value_byte
 
 
 def trtllm_rows(m: Float64) -> Float64:
-    """Return float64[products]: the rows of a tile of TensorRT-LLM's kernel for groups of m rows each."""
+    """Return float64[products]: the number of rows of a tile of TensorRT-LLM's kernel.
+
+    Args:
+        m: The number of rows of a group of each product, float64[products].
+    """
     return np.clip(2 ** np.ceil(np.log2(np.maximum(m, 1))) / 2, *_TRTLLM_ROWS)
 
 

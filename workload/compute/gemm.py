@@ -50,7 +50,13 @@ Float64 = NDArray[np.float64]
 
 
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the ps of a gemm, batched-gemm or grouped-gemm; WorkloadError if the GPU has no rate for its data type."""
+    """Return the ps of a gemm, batched-gemm or grouped-gemm. Raises WorkloadError: no peak rate for its data type.
+
+    Args:
+        operator: The operator: its kind, shape and data type.
+        gpu: The GPU that runs the work.
+        efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
+    """
     return float(products_ps([operator], gpu, efficiencies)[0])
 
 
@@ -59,6 +65,11 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
 
     The rows of a grouped product are divided evenly over the groups; uneven groups would take longer. Raises
     WorkloadError: the GPU has no rate for the data type.
+
+    Args:
+        operators: Operators of one kind and data type.
+        gpu: The GPU that runs the work.
+        efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
     """
     kind, _, dtype = operators[0]
     grouped = kind == "grouped-gemm"
@@ -111,6 +122,7 @@ def _tiled_ps(
     batch, m, n, k = sizes.T[:, :, None]
     rows, columns, parts = tilings.T
     tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * parts
+    # Every part of a split loop runs whole steps of k
     depth = np.ceil(k / (parts * _K_STEP)) * _K_STEP
     tile_flops = flops / gpu.sms * np.where(rows < TILES[0][0], gpu.small_tiles, 1.0)
     compute_ps = 2.0 * rows * columns * depth / tile_flops * PS_PER_S
@@ -142,7 +154,13 @@ softmax, a top-k, counts and positions."""
 
 
 def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the ps of an operator that is not a product; WorkloadError: the GPU has no rate for fp32."""
+    """Return the ps of an operator that is not a product. Raises WorkloadError: the GPU has no rate for fp32.
+
+    Args:
+        operator: The operator: its kind, shape and data type.
+        gpu: The GPU that runs the work.
+        efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
+    """
     if not operator.bytes:
         return 0.0
     if operator.kind == "copies":
@@ -152,6 +170,7 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     sm_rate = (
         _IN_FLIGHT_BYTES / (gpu.memory_latency_ps / PS_PER_S) if gpu.memory_latency_ps else gpu.memory_bandwidth_Bps
     )
+    # By Little's law, each busy SM moves its bytes in flight once per memory latency
     busy = min(_full_blocks(operator), gpu.sms)
     rate = min(gpu.memory_bandwidth_Bps * efficiency, busy * sm_rate)
     work_ps = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32")) * PS_PER_S

@@ -129,7 +129,11 @@ class Gpu(BaseModel):
         return value
 
     def peak_of(self, dtype: str) -> float:
-        """Return the operations per second of matrix products of a type; WorkloadError: the GPU has no rate."""
+        """Return the operations per second of matrix products of a data type. WorkloadError: it has no rate.
+
+        Args:
+            dtype: The data type, a key of operators.DTYPE_BYTES.
+        """
         peak = self.peak_flops.get(dtype)
         if peak is None:
             raise WorkloadError(
@@ -145,7 +149,11 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def find_gpu(name: str | Path) -> Gpu:
-    """Return a GPU by its name in the library, or by the path of a TOML file; WorkloadError if it is no GPU."""
+    """Return a GPU. Raises WorkloadError: the name is unknown, or the file is no GPU.
+
+    Args:
+        name: The name of a GPU in the library or an installed package, in any case, or the path of a TOML file.
+    """
     known = {each.lower(): each for each in gpu_names()}
     path = plug_ins.toml_file(_KIND, known.get(str(name).lower(), str(name)), WorkloadError)
     return checked(Gpu, read_toml(path, "a GPU in TOML", WorkloadError), path, WorkloadError)
@@ -158,7 +166,12 @@ def find_gpu(name: str | Path) -> Gpu:
 
 
 def bound_of(operator: Operator, gpu: Gpu) -> str:
-    """Return an operator's bound at full rates: "compute", "memory" or "latency"; WorkloadError without a peak rate."""
+    """Return an operator's bound at full rates: "compute", "memory" or "latency". Raises WorkloadError: no peak rate.
+
+    Args:
+        operator: The operator: its kind, shape and data type.
+        gpu: The GPU that runs the work.
+    """
     count = operator.shape[0] if operator.kind == "copies" else 1
     times = {
         "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * PS_PER_S,
@@ -169,7 +182,14 @@ def bound_of(operator: Operator, gpu: Gpu) -> str:
 
 
 def scaled_ps(time_ps: float, operator: Operator, known: Gpu, new: Gpu) -> float:
-    """Return the ps on `new` of an operator that took time_ps on `known`; WorkloadError: one lacks the data type."""
+    """Return the ps of an operator on a GPU, from its time on another one. WorkloadError: one lacks its type.
+
+    Args:
+        time_ps: The time of the operator on the GPU `known` in ps.
+        operator: The operator: its kind, shape and data type.
+        known: The GPU on which the time was measured.
+        new: The GPU to which the time is scaled.
+    """
     bound = bound_of(operator, known)
     if bound == "compute":
         rate = _rate_of(operator)

@@ -26,7 +26,7 @@ _REQUIRED = COLUMNS[:5]
 
 
 class Measurement(NamedTuple):
-    """One row of a table."""
+    """One row of a table: the measured time of an operator on a GPU."""
 
     gpu: str  # Name of the GPU
     operator: Operator  # Operator that was measured
@@ -41,12 +41,20 @@ def table_names() -> tuple[str, ...]:
 
 
 def read_tables(tables: Sequence[str | Path]) -> list[Measurement]:
-    """Read the rows of tables, by name in the library or by path; WorkloadError: one is missing or wrong."""
+    """Return the rows of several tables. Raises WorkloadError: a table is missing or wrong.
+
+    Args:
+        tables: The tables, each a name in the library or a path.
+    """
     return [row for table in tables for row in read_table(table)]
 
 
 def read_table(table: str | Path) -> list[Measurement]:
-    """Read the rows of a table, by name in the library or by path; WorkloadError: it is missing or wrong."""
+    """Return the rows of a table. Raises WorkloadError: it is missing or wrong.
+
+    Args:
+        table: The name of a table of the library, or the path of a file in CSV or Parquet.
+    """
     path = _FOLDER / f"{table}.csv" if str(table) in table_names() else Path(table)
     if path.suffix not in {".csv", ".parquet"}:
         known = ", ".join(table_names()) or "none"
@@ -57,7 +65,12 @@ def read_table(table: str | Path) -> list[Measurement]:
 
 
 def write_table(path: Path, rows: Iterable[Measurement]) -> None:
-    """Write rows as CSV, replacing the file. Raises OSError: the file cannot be written."""
+    """Write rows as CSV. Raises OSError: the file cannot be written.
+
+    Args:
+        path: The path of the file, which is replaced if it exists.
+        rows: The measurements to write.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -150,7 +163,13 @@ class MeasuredTimes:
         load: Callable[[str, str], Iterable[Row]],
         share: Share = lambda _operator: 1.0,
     ) -> None:
-        """Keep the known families; `load` returns measured rows by kind and data type; share: of the measured time."""
+        """Keep the known families of operators, and functions that find further ones.
+
+        Args:
+            families: The measured operators that are known already, by family.
+            load: A function that returns the measured rows of a kind and data type, called once for each.
+            share: A function that returns an operator's share of its measured time, 0 to 1.
+        """
         self._families = dict(families)
         self._load = load
         self._share = share
@@ -158,20 +177,33 @@ class MeasuredTimes:
 
     @classmethod
     def of_rows(cls, rows: Iterable[Row]) -> "MeasuredTimes":
-        """Return the times of given rows; of several rows of one operator, the last one counts."""
+        """Return the times of given rows.
+
+        Args:
+            rows: Operators and their times in ps; of several rows of one operator, the last one counts.
+        """
         return cls(_families(rows), lambda _kind, _dtype: ())
 
     def __len__(self) -> int:
         return sum(len(family.exact) for family in self._families.values())
 
     def exact_ps(self, operator: Operator) -> float | None:
-        """Return the measured time of an operator in ps, None = not measured."""
+        """Return the measured time of an operator in ps, None = not measured.
+
+        Args:
+            operator: The operator: its kind, shape and data type.
+        """
         family = self._family(operator)
         time_ps = None if family is None else family.exact.get(operator.shape)
         return None if time_ps is None else time_ps * self._share(operator)
 
     def between_ps(self, operator: Operator, roofline_ps: Roofline) -> float | None:
-        """Return the ps interpolated between measured shapes, by the GPU's roofline; None = outside the range."""
+        """Return the ps interpolated between measured shapes; None = outside the measured range.
+
+        Args:
+            operator: The operator: its kind, shape and data type.
+            roofline_ps: A function that returns the roofline's time of an operator on the same GPU in ps.
+        """
         family = self._family(operator)
         return None if family is None else family.between_ps(operator, roofline_ps, self._share)
 
@@ -198,8 +230,13 @@ class MeasuredFamily:
         self._tree: Any = None  # scipy's cKDTree of the positions, built at the first interpolation
 
     def between_ps(self, operator: Operator, roofline_ps: Roofline, share_of: Share) -> float | None:
-        """Return the time in ps interpolated between measured shapes, None = outside the measured range."""
-        # roofline_ps: roofline of the GPU; share_of: function that returns an operator's share of its measured time.
+        """Return the ps interpolated between measured shapes; None = outside the measured range.
+
+        Args:
+            operator: An operator of this family.
+            roofline_ps: A function that returns the roofline's time of an operator on the same GPU in ps.
+            share_of: A function that returns an operator's share of its measured time, 0 to 1.
+        """
         if min(operator.shape) <= 0 or not self._shapes:
             return None
         if self._tree is None:
@@ -216,6 +253,7 @@ class MeasuredFamily:
         known = [self._example._replace(shape=self._shapes[row]) for row in rows]
         rooflines_ps = [max(roofline_ps(near), 1.0) for near in known]
         measured_ps = [max(self.exact[near.shape] * share_of(near), 1.0) for near in known]
+        # The mean of logarithms is the geometric mean of measurement over roofline
         corrections = np.log(measured_ps) - np.log(rooflines_ps)
         weights = 1.0 / np.maximum(distances, 1e-9) ** 2
         return roofline_ps(operator) * float(np.exp(np.average(corrections, weights=weights)))

@@ -85,13 +85,22 @@ def folder() -> Path | None:
 
 
 def has_tables(system: str) -> bool:
-    """Return whether the installed package has tables of a system, such as h100_sxm."""
+    """Return whether the installed package has tables of a system.
+
+    Args:
+        system: The name of a GPU system, such as h100_sxm; "" = none.
+    """
     root = folder()
     return bool(root and system and (root / system).is_dir())
 
 
 def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
-    """Return NVIDIA's times of a system such as h100_sxm, None = none; rooflines_ps: ps of operators on its GPU."""
+    """Return NVIDIA's measured times of a system; None = the package has no tables of it, or is not installed.
+
+    Args:
+        system: The name of a GPU system, such as h100_sxm; "" = none.
+        rooflines_ps: A function from operators of one kind and data type to their times in ps by the roofline.
+    """
     root = folder()
     if root is None or not has_tables(system):
         return None
@@ -103,7 +112,14 @@ def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
 
 
 def rows_of(system_folder: Path, kind: str, dtype: str, rooflines_ps: Rooflines) -> Iterable[Row]:
-    """Return the measured operators of a kind and data type, of several of one operator the fastest."""
+    """Return the measured operators of a kind and data type; of several times of one operator, the fastest counts.
+
+    Args:
+        system_folder: The folder of the GPU system's tables in the package.
+        kind: The kind of operators, a key of operators.KINDS.
+        dtype: The data type, a key of operators.DTYPE_BYTES.
+        rooflines_ps: A function from operators of one kind and data type to their times in ps by the roofline.
+    """
     table_dtype = _DTYPES.get(dtype)
     reader = _READERS.get(kind)
     if table_dtype is None or reader is None:
@@ -113,6 +129,7 @@ def rows_of(system_folder: Path, kind: str, dtype: str, rooflines_ps: Rooflines)
         if operator.kind == kind:
             times_ps[operator][framework] = min(times_ps[operator].get(framework, np.inf), time_ps)
     frameworks = {framework for times in times_ps.values() for framework in times}
+    # A shape that one framework alone has measured is often its fallback without a kernel (module docstring)
     least = 1 if kind == "gemm" else min(len(frameworks), 2)
     return [(operator, min(times.values())) for operator, times in times_ps.items() if len(times) >= least]
 
@@ -166,7 +183,12 @@ def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Roofli
 
 
 def share_of(operator: Operator, rooflines_ps: Rooflines) -> float:
-    """Return the share that an operator has of its row's time: all but storing keys and values, and scheduling."""
+    """Return an operator's share of its row's time: all but storing keys and values, and scheduling.
+
+    Args:
+        operator: The operator: its kind, shape and data type.
+        rooflines_ps: A function from operators of one kind and data type to their times in ps by the roofline.
+    """
     if operator.kind == "attention":
         batch, _, kv_heads, queries, _, head_dim, value_dim, _ = operator.shape
         copied = [batch * queries * kv_heads * (head_dim + value_dim), 1]

@@ -126,7 +126,7 @@ PRODUCTS = (
 
 
 class Operator(NamedTuple):
-    """One computation."""
+    """One computation of an accelerator."""
 
     kind: str  # Key of KINDS
     shape: tuple[int, ...]  # Entries of the shape, see the table above
@@ -148,12 +148,20 @@ class Operator(NamedTuple):
 
 
 def format_operators(operators: Sequence[Operator]) -> str:
-    """Return the text of an `operators` attribute."""
+    """Return the text of an `operators` attribute.
+
+    Args:
+        operators: The operators that a compute node runs, in order.
+    """
     return "; ".join(map(str, operators))
 
 
 def parse_operators(text: str) -> tuple[Operator, ...]:
-    """Parse the text of an `operators` attribute; WorkloadError: a kind, data type or shape in it is wrong."""
+    """Return the operators in the text of an `operators` attribute. Raises WorkloadError: a part of it is wrong.
+
+    Args:
+        text: Operators separated by ";", each KIND SHAPE DTYPE as "gemm 128x64x32 bf16"; "" = no operators.
+    """
     return tuple(_parse(part) for part in text.split(";")) if text.strip() else ()
 
 

@@ -24,17 +24,33 @@ _TIMES = {"gemm": product_ps, "attention": attention_ps}
 
 
 def class_of(kind: str) -> str:
-    """Return the efficiency class of a kind of operator: gemm, attention, memory or optimizer."""
+    """Return the efficiency class of a kind of operator: gemm, attention, memory or optimizer.
+
+    Args:
+        kind: The kind of operator, a key of operators.KINDS.
+    """
     return "attention" if kind.startswith(OLD_ATTENTION) else _CLASSES.get(kind, "memory")
 
 
 def roofline_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the ps of an operator from the mechanisms alone, 0 if it is empty; WorkloadError without a peak rate."""
+    """Return the ps of an operator from the mechanisms alone, 0 if it is empty. Raises WorkloadError: no peak rate.
+
+    Args:
+        operator: The operator: its kind, shape and data type.
+        gpu: The GPU that runs the work.
+        efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
+    """
     return _TIMES.get(class_of(operator.kind), streaming_ps)(operator, gpu, efficiencies)
 
 
 def rooflines_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficiencies) -> NDArray[np.float64]:
-    """Return float64[operators]: the ps of operators of one kind and data type; WorkloadError without a peak rate."""
+    """Return float64[operators]: the ps of operators. Raises WorkloadError: no peak rate for the data type.
+
+    Args:
+        operators: Operators of one kind and data type.
+        gpu: The GPU that runs the work.
+        efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
+    """
     if operators and class_of(operators[0].kind) == "gemm":
         return products_ps(operators, gpu, efficiencies)
     return np.array([roofline_ps(operator, gpu, efficiencies) for operator in operators], np.float64)

@@ -17,7 +17,7 @@ SOURCES = (MEASURED, BETWEEN, SCALED, ROOFLINE)  # All sources, the most accurat
 
 
 class TimeEstimate(NamedTuple):
-    """A time and its source."""
+    """The time of an operator and its source."""
 
     time_ps: int  # Time in ps
     how: str  # Source of the time: MEASURED, BETWEEN, SCALED or ROOFLINE
@@ -26,7 +26,7 @@ class TimeEstimate(NamedTuple):
 class ComputeTimes:
     """Times of operators on one GPU, cached by operator; their pace applies to measured times, too.
 
-    vendor_tables: package and version of NVIDIA's tables, "" = these times do not use them.
+    `vendor_tables` is the package and version of NVIDIA's tables, "" = these times do not use them.
     """
 
     def __init__(
@@ -39,12 +39,17 @@ class ComputeTimes:
         efficiencies: Efficiencies | None = None,
         pace: SustainedShare = ALONE,
     ) -> None:
-        """Index the tables, rows of measured times on any GPUs, for operators on one GPU.
+        """Index measured times for operators on one GPU. Raises WorkloadError: the tables have no row of `scale_from`.
 
-        vendor_tables: whether NVIDIA's tables (workload.compute.nvidia) are used where `tables` has no time (they need
-        the package that has these tables); scale_from: GPU whose measurements are scaled where this GPU has none, None
-        = use the roofline; efficiencies: of the roofline, None = defaults; pace: sustained share of the rate that
-        operators reach alone. Raises WorkloadError: the tables have no row of the GPU scale_from.
+        Args:
+            gpu: The GPU that runs the operators.
+            tables: Rows of measured times on any GPUs.
+            vendor_tables: Whether NVIDIA's tables (workload.compute.nvidia) are used where `tables` has no time; they
+                need the package that has these tables.
+            scale_from: The GPU whose measurements are scaled where this GPU lacks them; None = the roofline is used
+                there.
+            efficiencies: The efficiencies of the roofline; None = the defaults.
+            pace: The share of the rates of operators alone that is sustained in a workload.
         """
         self.gpu = gpu
         self.efficiencies = efficiencies or Efficiencies()
@@ -66,11 +71,19 @@ class ComputeTimes:
             raise WorkloadError(f"scale_from is {scale_from.name}: the tables have no row of it, expected some")
 
     def time_ps(self, operator: Operator) -> int:
-        """Return the ps of one operator; WorkloadError: no rate for its data type, or longer than 11 days."""
+        """Return the ps of one operator. Raises WorkloadError: no rate for its data type, or longer than 11 days.
+
+        Args:
+            operator: The operator: its kind, shape and data type.
+        """
         return self.find(operator).time_ps
 
     def find(self, operator: Operator) -> TimeEstimate:
-        """Return the time of an operator and its source; WorkloadError: no rate for its type, or over 11 days."""
+        """Return the time of an operator and its source. Raises WorkloadError: as `time_ps`.
+
+        Args:
+            operator: The operator: its kind, shape and data type.
+        """
         estimate = self._estimates.get(operator)
         if estimate is None:
             alone_ps, source = self._estimate(operator)
@@ -109,7 +122,11 @@ class ComputeTimes:
         return roofline_ps(operator, self.gpu, self.efficiencies)
 
     def text_ps(self, text: str) -> int:
-        """Return the ps of the sequential operators of an `operators` attribute; WorkloadError: one is wrong."""
+        """Return the ps of the sequential operators of an `operators` attribute. Raises WorkloadError: one is wrong.
+
+        Args:
+            text: The text of the attribute, operators separated by ";".
+        """
         time_ps = self._of_text.get(text)
         if time_ps is None:
             time_ps = self._of_text[text] = sum(self.time_ps(operator) for operator in parse_operators(text))

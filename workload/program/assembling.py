@@ -20,29 +20,33 @@ NO_CHANNEL = -1  # Channel of a SEND that uses its port's line rate
 class TraceRows(NamedTuple):
     """The rows of one distinct trace of n nodes: columns of Program, and its parents as CSR."""
 
-    kind: Int8
-    lane: Int8
-    duration_ps: Int64
-    bytes: Int64
-    peer: Int32
-    tag: Int32
-    seq: Int32
-    group: Int32
-    schedule: Int32
-    collective: Int8
-    uneven: Mask
-    channel: Int32
-    parts: Int8
-    priority: Int32
-    dep_ptr: Int64
-    dep: Int32
+    kind: Int8  # int8[n], kinds of nodes
+    lane: Int8  # int8[n], lanes
+    duration_ps: Int64  # int64[n], durations in ps
+    bytes: Int64  # int64[n], bytes of messages and collectives
+    peer: Int32  # int32[n], rank of the other end minus the own rank
+    tag: Int32  # int32[n], tags of messages
+    seq: Int32  # int32[n], number of earlier messages with the same peer and tag, or collectives of the group
+    group: Int32  # int32[n], slot of a collective's group
+    schedule: Int32  # int32[n], schedule of a collective
+    collective: Int8  # int8[n], kind of a collective
+    uneven: Mask  # bool[n], whether an all-to-all has split sizes
+    channel: Int32  # int32[n], channel of a send
+    parts: Int8  # int8[n], parts of a message over several NICs
+    priority: Int32  # int32[n], priority of a collective
+    dep_ptr: Int64  # int64[n+1], pointers to the parents of each node
+    dep: Int32  # int32[], rows of the parents
 
 
 _COLUMNS = tuple(name for name in TraceRows._fields if name not in {"dep_ptr", "dep"})
 
 
 def empty_rows(n: int) -> TraceRows:
-    """Return rows of n nodes without work, bytes or parents, for the caller to fill."""
+    """Return rows of n nodes without work, bytes or parents, for the caller to fill.
+
+    Args:
+        n: The number of nodes.
+    """
     int8, int32, int64 = np.zeros(n, np.int8), np.zeros(n, np.int32), np.zeros(n, np.int64)
     return TraceRows(
         kind=int8,
@@ -67,7 +71,14 @@ def empty_rows(n: int) -> TraceRows:
 def assemble(
     trace_of_npu: Int32, distinct: Sequence[TraceRows], group_table: GroupTable, schedules: Schedules
 ) -> Program:
-    """Return a program of distinct traces, each run by an NPU; trace_of_npu: int32[npus], -1 = another rank's NPU."""
+    """Return a program of distinct traces.
+
+    Args:
+        trace_of_npu: The distinct trace of each NPU, int32[npus]; -1 = another rank's NPU.
+        distinct: The rows of each distinct trace.
+        group_table: The groups of all NPUs, with the members of those that this rank's NPUs use.
+        schedules: The schedules of collectives as arrays.
+    """
     trace_ptr = pointers([len(rows.kind) for rows in distinct])
     none = empty_rows(0)  # a rank may have no NPUs
     columns: dict[str, Any] = {
@@ -107,7 +118,14 @@ def assemble(
 
 
 def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArray[np.integer]) -> Int64:
-    """Return int64[]: keys that match a message with its receive; they wrap as int64 for peers from 0 on."""
+    """Return int64[]: keys that match messages with their receives; they wrap as int64 for peers from 0 on.
+
+    Args:
+        peer: The ranks of the peers minus the own rank, int[].
+        tag: The tags of the messages, int[].
+        seq: The number of earlier messages with the same peer and tag, int[].
+    """
+    # The bias makes negative peers positive; tag and number have fixed places below the peer
     biased = (peer.astype(np.int64) + PEER_BIAS) << 44
     return biased | (tag.astype(np.int64) << 20) | seq.astype(np.int64)
 
@@ -118,6 +136,7 @@ def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int3
     # node by node; `trace_ptr` int64[T+1], pointers to the nodes of each trace.
     row = np.repeat(np.arange(len(deps)), deps)
     start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))
+    # Edges come sorted by child; a stable sort by parent leaves each parent's children in ascending order
     by_parent = np.argsort(parent, kind="stable")
     child = (row - start[row])[by_parent] if len(row) else row
     return pointers(np.bincount(parent, minlength=len(deps))), child.astype(np.int32)
@@ -130,19 +149,30 @@ def _trace_of_row(trace_ptr: Int64) -> Int64:
 def collective_lists(
     columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64, slots_of_trace: Int64
 ) -> tuple[Int64, Int64, Int32]:
-    """Return trace_slot_ptr, coll_ptr and coll_node of Program."""
-    # columns: rows of all traces by name; trace_ptr: int64[T+1]; slots_of_trace: int64[T], number of groups of each.
+    """Return trace_slot_ptr, coll_ptr and coll_node of Program.
+
+    Args:
+        columns: The columns of the rows of all traces, by name: "kind", "group" and "seq".
+        trace_ptr: The pointers to the rows of each trace, int64[T+1].
+        slots_of_trace: The number of groups of each trace, int64[T].
+    """
     trace_slot_ptr = pointers(slots_of_trace)
     rows = np.flatnonzero(columns["kind"] == COLLECTIVE)
     trace = _trace_of_row(trace_ptr)[rows]
     entry = trace_slot_ptr[trace] + columns["group"][rows]
+    # Slot by slot, in the order in which the NPU issues them
     order = np.lexsort((columns["seq"][rows], entry))
     counts = np.bincount(entry, minlength=int(trace_slot_ptr[-1]))
     return trace_slot_ptr, pointers(counts), (rows - trace_ptr[trace])[order].astype(np.int32)
 
 
 def receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64) -> tuple[Int64, Int64, Int32]:
-    """Return recv_ptr, recv_key and recv_node of Program; columns: rows of all traces; trace_ptr: int64[T+1]."""
+    """Return recv_ptr, recv_key and recv_node of Program.
+
+    Args:
+        columns: The columns of the rows of all traces, by name: "kind", "peer", "tag" and "seq".
+        trace_ptr: The pointers to the rows of each trace, int64[T+1].
+    """
     rows = np.flatnonzero(columns["kind"] == RECV)
     trace = _trace_of_row(trace_ptr)[rows]
     key = receive_key(*(columns[name][rows] for name in ("peer", "tag", "seq")))

@@ -50,7 +50,7 @@ def build_program(
     Each rank builds the part of its own NPUs. Checks, group numbers and errors cover all ranks: all raise the same.
 
     Args:
-        traces: Distinct traces.
+        traces: The distinct traces of all NPUs.
         trace_of_npu: int[npus], trace of each NPU, IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU.
         npus: Number of NPUs of the fabric.
         groups: Members of each named group; METADATA nodes of traces may define others.
@@ -76,14 +76,14 @@ def build_program(
 class WorkOfRanks(NamedTuple):
     """The traces of n ranks and all that their work depends on; see `build_program`."""
 
-    traces: Sequence[TraceTable]
-    trace_of_rank: ArrayLike
-    ranks: int
-    groups: Mapping[str, tuple[int, ...]]
-    compute: ComputeModel | None
-    settings: CollectiveSettings
-    example_rank: ArrayLike | None = None
-    families: Families | None = None
+    traces: Sequence[TraceTable]  # Distinct traces of all ranks
+    trace_of_rank: ArrayLike  # int[n], trace of each rank
+    ranks: int  # Number of ranks n
+    groups: Mapping[str, tuple[int, ...]]  # Members of each named group
+    compute: ComputeModel | None  # Model of durations; None = durations as in the traces
+    settings: CollectiveSettings  # Settings of collectives
+    example_rank: ArrayLike | None = None  # int[traces], rank whose peers a trace has
+    families: Families | None = None  # Families of groups by name
 
 
 class RankWork(NamedTuple):
@@ -91,14 +91,18 @@ class RankWork(NamedTuple):
 
     trace_of_rank: Int32  # int32[n], distinct trace of each rank, NOT_HERE (-1) = another rank of MPI has it
     groups: GroupTable  # Groups of ranks
-    chooser: ScheduleChooser
+    chooser: ScheduleChooser  # Choice of a schedule for each collective
 
 
 class SharedParts:
     """The distinct traces, schedules and channels of a Program, which all its jobs share."""
 
     def __init__(self, settings: CollectiveSettings) -> None:
-        """Begin without any; settings: those of the first job, for the memory that schedules may take."""
+        """Begin without traces, schedules and channels.
+
+        Args:
+            settings: The settings of the first job's collectives, which limit the memory of schedules.
+        """
         self.distinct = _Distinct()
         self.schedules = ScheduleSet(settings.most_bytes)
         self.trees_of: dict[int, str] = {}
@@ -113,7 +117,15 @@ class SharedParts:
         memory_nodes: Sequence[int] = (),
         placement: Int32 | None = None,
     ) -> RankWork:
-        """Add the traces of ranks, and return their work; placement: int32[n], NPU of each, None = NPUs are ranks."""
+        """Add the traces of ranks, and return their work.
+
+        Args:
+            work: The traces of the ranks and all that their work depends on.
+            fabric: The fabric as a graph of nodes and links; None = unknown.
+            exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
+            memory_nodes: The ranks that are memory nodes, which are not in the group of all.
+            placement: The NPU of each rank, int32[n]; None = NPUs are ranks.
+        """
         return _build(self, work, fabric, exchange, memory_nodes, placement)
 
     def idle(self) -> int:
@@ -121,13 +133,26 @@ class SharedParts:
         return self.distinct.number(empty_rows(0))
 
     def program(self, trace_of_npu: Int32, groups: GroupTable, chooser: ScheduleChooser, exchange: Exchange) -> Program:
-        """Return the program of all NPUs; chooser: one of these groups, for those that are reduced in switches."""
+        """Return the program of all NPUs.
+
+        Args:
+            trace_of_npu: The distinct trace of each NPU, int32[npus].
+            groups: The groups of all NPUs, with the members of those that this rank's NPUs use.
+            chooser: The choice of schedules for these groups, which knows the groups that switches reduce.
+            exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
+        """
         program = assemble(trace_of_npu, self.distinct.rows, groups, pack([]))
         uses = tuple(chooser.use(*group) for group in _in_network_groups(program, chooser, exchange))
         return program._replace(in_network=uses, schedules=self.schedules.pack(), channels=self.ways.channels())
 
     def chooser(self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None) -> ScheduleChooser:
-        """Return the choice of schedules for groups of NPUs, without uneven all-to-alls."""
+        """Return the choice of schedules for groups of NPUs, without uneven all-to-alls.
+
+        Args:
+            settings: The settings of collectives: algorithms and the meaning of sizes.
+            groups: The groups of all NPUs, with the members of those that this rank's NPUs use.
+            fabric: The fabric as a graph of nodes and links; None = unknown.
+        """
         return ScheduleChooser(settings, groups, fabric, {}, self.schedules, self.trees_of)
 
 
@@ -163,7 +188,7 @@ def _build(
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
     def add_rows(view: TraceView, users: Int64) -> None:
-        """Add the rows of one distinct trace, as the NPUs `users` see it, to all of these."""
+        """Add the rows of one distinct trace `view`, as the NPUs `users` run it, to the traces of all."""
         for alike in _alike(view, table, users, chooser):
             rows = _rows(view, table, int(alike[0]), compute, chooser)
             own_rows[alike] = _share(parts.distinct, view, rows, alike, sends)
@@ -182,7 +207,11 @@ class _Distinct:
         self._number: dict[bytes, int] = {}
 
     def number(self, rows: TraceRows) -> int:
-        """Return the number of the trace with these rows, which is added if it is new."""
+        """Return the number of a distinct trace, after adding it if it is new.
+
+        Args:
+            rows: The rows of the trace.
+        """
         digest = hashlib.blake2b()
         for column in rows:
             digest.update(len(column).to_bytes(8, "little"))
@@ -239,6 +268,7 @@ def _in_network_groups(program: Program, chooser: ScheduleChooser, exchange: Exc
 def _alike(view: TraceView, group_table: GroupTable, running_npus: Int64, chooser: ScheduleChooser) -> list[Int64]:
     """Return the NPUs that run a trace, split by the schedules of their groups."""
     groups = group_table.slot_group[group_table.slot_ptr[running_npus][:, None] + np.arange(len(view.slot_names))]
+    # Only slots in which the NPUs have different groups can give them different schedules
     groups = groups[:, np.any(groups != groups[:1], axis=0)]
     if groups.shape[1] == 0:
         return [running_npus]
@@ -305,6 +335,7 @@ def _fill_collectives(
     for kind in np.unique(coll_kind).tolist():
         by_size[kind] = chooser.needs_shape(KINDS[kind])
     sizes, size_of_row = np.unique(np.where(by_size[coll_kind], size * factor, 0), return_inverse=True)
+    # One number for each (kind, slot): a schedule is chosen once for all rows with equal numbers and sizes
     pairs, pair_of_row = np.unique(coll_kind.astype(np.int64) * 2**32 + coll_slot, return_inverse=True)
     keys, key_of_row = np.unique(pair_of_row * len(sizes) + size_of_row, return_inverse=True)
     chosen, is_copied = np.zeros(len(keys), np.int32), _is_copied(view, chooser)
@@ -339,6 +370,7 @@ def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, running_npus: 
         own = np.flatnonzero(pattern == number)
         filled = sends.fill(rows, view, places)
         if view.example != AS_WRITTEN:
+            # Peers relative to the example NPU are the same for all NPUs that run the trace
             filled.peer[view.p2p_rows] = view.p2p_peer - view.example
             numbers[own] = distinct.number(filled)
             continue

@@ -62,7 +62,10 @@ class CollectiveSettings:
     def algorithm_of(self, kind: str, *, is_copied: bool = False) -> str:
         """Return the algorithm of a kind, with the run's parameters where the algorithm's text sets none.
 
-        Copy engines (`is_copied`) write directly into the memory of the other members, without NCCL's protocols.
+        Args:
+            kind: The kind of collective, one of workload.KINDS or "all-to-all-v".
+            is_copied: Whether copy engines run the collective: they write directly into other members' memory, without
+                NCCL.
         """
         if is_copied and kind in _COPIED_KINDS and self.algorithm.get(kind) == collectives.ON_NVSWITCHES:
             return _BY_COPIES
@@ -85,7 +88,11 @@ class CollectiveSettings:
         return f"{name}:{','.join(filter(None, [given, *added]))}" if added else spec
 
     def buffer_factor(self, members: Int64) -> Int64:
-        """Return int64[len(KINDS), len(members)]: ratio of S to comm_size by kind and number of members."""
+        """Return int64[len(KINDS), len(members)]: the ratio of the whole buffer S to comm_size.
+
+        Args:
+            members: The numbers of members of groups, int64[].
+        """
         factor = np.ones((len(KINDS), len(members)), np.int64)
         factor[BARRIER] = 0
         if self.all_gather_size == "contribution":
@@ -126,8 +133,17 @@ class ScheduleChooser:
         trees_of: dict[int, str],
         placement: Int32 | None = None,
     ) -> None:
-        """Prepare the choice of schedules; fabric: None = unknown; matrices: bytes of uneven all-to-alls by use."""
-        # placement: int32[ranks], NPU of each rank, which members of groups are; None = members are NPUs.
+        """Prepare the choice of schedules.
+
+        Args:
+            settings: The settings of collectives: algorithms and the meaning of sizes.
+            group_table: The groups of all NPUs, with the members of those that this rank's NPUs use.
+            fabric: The fabric as a graph of nodes and links; None = unknown.
+            matrices: The bytes between members of each uneven all-to-all, by group and index in it.
+            schedules: The schedules so far, to which new ones are added.
+            trees_of: The kind of collective of each schedule that switches reduce, by its number; new ones are added.
+            placement: The NPU of each rank, int32[ranks], if members of groups are ranks; None = they are NPUs.
+        """
         self.settings, self._placement = settings, placement
         self.schedules = schedules  # Schedules that have been chosen so far
         self.trees = _trees(settings)  # Trees of the kinds that switches reduce, "" = no kind
@@ -143,12 +159,22 @@ class ScheduleChooser:
         self._known: dict[tuple[str, int, GroupShape | None, int, str, int], int] = {}
 
     def needs_shape(self, kind: str) -> bool:
-        """Return whether the algorithm of a kind depends on the group's shape and on the size."""
+        """Return whether the algorithm of a kind depends on the group's shape and on the size.
+
+        Args:
+            kind: The kind of collective, one of workload.KINDS.
+        """
         return collectives.choose(kind, self.settings.algorithm_of(kind)).needs_shape
 
     def schedule(self, kind: str, group: int, size_bytes: int, *, is_copied: bool) -> int:
-        """Return the number of the schedule of a group's collective of a kind on a buffer of size_bytes."""
-        # is_copied: Whether copy engines run it.
+        """Return the number of the schedule of a group's collective.
+
+        Args:
+            kind: The kind of collective, one of workload.KINDS.
+            group: The number of the group.
+            size_bytes: The size of the whole buffer in bytes.
+            is_copied: Whether copy engines run the collective.
+        """
         members = len(self._groups.members(group))
         algorithm = self.settings.algorithm_of(kind, is_copied=is_copied)
         if not collectives.choose(kind, algorithm).needs_shape:
@@ -157,7 +183,15 @@ class ScheduleChooser:
         return self._add(kind, members, shape, size_bytes, algorithm, self._stripes_of(group))
 
     def use(self, group: int, members: Int32, kinds: list[str], size_bytes: Int64, priority: Int32) -> InNetworkGroup:
-        """Return the in-network group of collectives (kinds, sizes, priorities); members may be other ranks'."""
+        """Return a group with collectives that switches reduce.
+
+        Args:
+            group: The number of the group.
+            members: The NPUs of the group in member order, int32[n]; they may be other ranks'.
+            kinds: The kind of each collective in order; "" = it is not reduced in the network.
+            size_bytes: The buffer size of each collective in bytes, int64[k].
+            priority: The priority of each collective, int32[k].
+        """
         fabric = cast("Graph", self._fabric)  # without a fabric there is no tree
         is_held = len(self._groups.members(group)) > 0
         shape = self._shape(group) if is_held else shape_of(fabric, members, trees=self.trees)
@@ -188,7 +222,12 @@ class ScheduleChooser:
         return number
 
     def uneven(self, group: int, seq: int) -> tuple[int, int]:
-        """Return the schedule's number and the buffer's bytes of a group's seq-th collective, an uneven all-to-all."""
+        """Return the schedule's number and the buffer's bytes of an uneven all-to-all.
+
+        Args:
+            group: The number of the group.
+            seq: The index of the collective in its group.
+        """
         matrix = self._uneven[group, seq]
         algorithm = self.settings.algorithm_of(UNEVEN)
         shape = self._shape(group) if algorithm not in _SHAPELESS and len(matrix) > 1 else None
@@ -200,7 +239,12 @@ class ScheduleChooser:
         return self._uneven_schedules[key]
 
     def schedule_key(self, group: int, *, by_shape: bool) -> object:
-        """Return a key that is equal for groups with equal schedules; by_shape: whether the shape matters."""
+        """Return a key that is equal for groups with equal schedules.
+
+        Args:
+            group: The number of the group.
+            by_shape: Whether schedules depend on the group's shape.
+        """
         members = len(self._groups.members(group))
         shape = (by_shape and self._shape(group)) or members
         return (

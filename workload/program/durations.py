@@ -68,6 +68,10 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     Recorded times are exact; roofline times are rounded to the nearest picosecond, then down to whole units. Raises
     WorkloadError: a duration exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a compute node
     has no operators, num_ops and tensor_size.
+
+    Args:
+        view: The view of the trace: its rows by kind, in topological order.
+        model: The model of durations: recorded ones, operators on a GPU, or a roofline.
     """
     table = view.table
     has_operators = (table.operators > 0) & (view.kind == COMPUTE)
@@ -147,7 +151,11 @@ def _refuse(view: TraceView, wrong: Mask, text: str) -> None:
 
 
 def with_times_on(gpu: str | None) -> Callable[[TraceTable], TraceTable]:
-    """Return `with_recorded_times` for a GPU at the pace of training steps; for None, a function without effect."""
+    """Return a function that replaces the operators of a trace by times on a GPU at the pace of training steps.
+
+    Args:
+        gpu: The name or file of a GPU; None = the function returns traces as they are.
+    """
     if gpu is None:
         return lambda table: table
     times = ComputeTimes(find_gpu(gpu), pace=IN_STEPS)
@@ -155,7 +163,12 @@ def with_times_on(gpu: str | None) -> Callable[[TraceTable], TraceTable]:
 
 
 def with_recorded_times(table: TraceTable, times: ComputeTimes) -> TraceTable:
-    """Return a trace in which the accelerator's compute nodes have durations instead of operators or work."""
+    """Return a trace whose accelerator's compute nodes have durations instead of operators or work.
+
+    Args:
+        table: The trace as a table of columns.
+        times: The times of operators on a GPU.
+    """
     # Nodes with a duration keep it. Traces have integer microseconds, so the rounding error of a node carries over to
     # the next one. The sum over a trace is exact to a microsecond, except that each node takes at least one
     # microsecond.
@@ -179,6 +192,7 @@ def _rounded_micros(times_ps: np.ndarray) -> list[int]:
     rounded, carry = [], 0
     for time_ps in times_ps.tolist():
         micros = max(1, (time_ps + carry + PS_PER_US // 2) // PS_PER_US)
+        # What rounding took or added goes to the next node, so that errors do not add up
         carry += time_ps - micros * PS_PER_US
         rounded.append(micros)
     return rounded

@@ -23,15 +23,25 @@ from nadi.workload.trace_sets.groups import GroupTable
 
 
 def switches_of(program: Program) -> list[int]:
-    """Return the nodes of the fabric with aggregators, ascending, each as often as the largest need of a group."""
+    """Return the nodes of the fabric with aggregators, ascending, each as often as the largest need of a group.
+
+    Args:
+        program: The work of all NPUs as arrays.
+    """
     counts = Counter[int]()
     for use in program.in_network:
+        # The maximum of counts: groups share a switch's aggregators, and one group may need several
         counts |= Counter(use.switches)
     return sorted(counts.elements())
 
 
 def extended(program: Program, *, is_acting: bool = True) -> Program:
-    """Return the program with its aggregators as NPUs, which have a trace here only if this rank is_acting."""
+    """Return the program with its aggregators as NPUs.
+
+    Args:
+        program: The work of all NPUs as arrays.
+        is_acting: Whether this rank has the traces of the aggregators.
+    """
     switches, uses = switches_of(program), sorted(program.in_network, key=lambda use: use.group)
     npu_of = {key: program.npus + i for i, key in enumerate(_counted(switches))}
     served: list[list[tuple[InNetworkGroup, int]]] = [[] for _ in switches]
@@ -123,7 +133,7 @@ def _groups(
 class FabricJob(NamedTuple):
     """A job: the work of its ranks, and where and when they run."""
 
-    name: str
+    name: str  # Name of the job
     work: WorkOfRanks  # The ranks of this process have traces, those of others ELSEWHERE (-2)
     placement: Int32  # int32[ranks], NPU of each rank
     begin_ps: int  # Time at which all its ranks start
@@ -133,8 +143,13 @@ class FabricJob(NamedTuple):
 def build_jobs(jobs: Sequence[FabricJob], fabric: Graph, is_here: Mask, exchange: Exchange = alone) -> Program:
     """Check the traces of each job and build the program of all; jobs with the same work share traces.
 
-    `is_here` is bool[npus], the NPUs of this rank of MPI; no two jobs have an NPU in common. Raises WorkloadError: a
-    trace is invalid; the message names the job.
+    Raises WorkloadError: a trace is invalid; the message names the job.
+
+    Args:
+        jobs: The jobs, no two of them on the same NPU.
+        fabric: The fabric as a graph of nodes and links; None = unknown.
+        is_here: Whether each NPU belongs to this rank of MPI, bool[npus].
+        exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
     """
     parts, built = SharedParts(jobs[0].work.settings), []
     for job in jobs:

@@ -29,9 +29,17 @@ _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 def with_memory_nodes(
     traces_of_run: TraceSet, memory_nodes: Sequence[int], host: Int32, exchange: Exchange
 ) -> TraceSet:
-    """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them."""
-    # memory_nodes: NPUs that are memory nodes; host: int[npus], host of each NPU. An NPU uses a memory node of its own
-    # host if there is one, else any; its number modulo their number selects one of several.
+    """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them.
+
+    An NPU uses a memory node of its own host if there is one, else any; its number modulo the number of these selects
+    one of several.
+
+    Args:
+        traces_of_run: The traces of all NPUs.
+        memory_nodes: The NPUs that are memory nodes.
+        host: The host of each NPU, int32[npus].
+        exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
+    """
     agree(exchange, lambda: _check(traces_of_run, memory_nodes))
     trace_of_npu = np.array(traces_of_run.trace_of_npu, np.int32)
     traces, examples = list(traces_of_run.traces), list(traces_of_run.example_npu)
@@ -122,6 +130,7 @@ def _with_messages(table: TraceTable, accesses: Int64, memory_node: int, shift: 
     parents = [table.dep[table.dep_ptr[i] : table.dep_ptr[i + 1]] for i in range(n)]
     moved = [parents[i] for i in accesses]
     for send, row in zip(new.tolist(), accesses.tolist(), strict=True):
+        # The row, now a receive, waits for the request only; the request takes over its parents
         parents[row] = np.array([send], np.int32)
     all_parents = [*parents, *moved]
     dep_ptr = np.zeros(n + more + 1, np.int64)
@@ -181,13 +190,22 @@ class RemoteMemory:
 
 
 def is_remote(view: TraceView) -> Mask:
-    """Return bool[n]: nodes of kind MEMORY whose tensor is in remote memory."""
+    """Return bool[n]: nodes of kind MEMORY whose tensor is in remote memory.
+
+    Args:
+        view: The view of the trace: its rows by kind, in topological order.
+    """
     remote: Mask = (view.kind == MEMORY) & (view.table.tensor_loc != 0)
     return remote
 
 
 def lanes(view: TraceView, remote: RemoteMemory | None) -> Int8:
-    """Return int8[n]: lanes of a trace's nodes; refuse nodes that need remote memory where NPUs have none."""
+    """Return int8[n]: the lanes of a trace's nodes. Raises WorkloadError: a node needs remote memory that NPUs lack.
+
+    Args:
+        view: The view of the trace: its rows by kind, in topological order.
+        remote: The remote memory of each NPU; None = remote tensors count as local ones.
+    """
     if remote is None:
         return view.lane
     needed = is_remote(view)

@@ -35,9 +35,14 @@ def collective_program(
 ) -> Program:
     """Return a program with one collective of all NPUs.
 
-    `size_bytes` is the size of the whole buffer S, also for all-gather and gather (as in nccl-tests); a barrier ignores
-    it. Algorithm None = the kind's default; some need the fabric. Plans take at most `max_bytes` of memory, None =
-    unlimited.
+    Args:
+        kind: The kind of collective, one of workload.KINDS.
+        npus: The number of NPUs.
+        size_bytes: The size of the whole buffer S in bytes, also for all-gather and gather (as in nccl-tests); a
+            barrier ignores it.
+        algorithm: The algorithm with parameters if any; None = the default.
+        fabric: The fabric as a graph, which some algorithms need; None = unknown.
+        max_bytes: The maximum memory of plans in bytes; None = unlimited.
     """
     row = kind_index(kind)
     comm_type = CollectiveCommType.BARRIER if row == BARRIER else CollectiveCommType(row)
@@ -53,8 +58,10 @@ def collective_program(
 def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric: Graph | None = None) -> Program:
     """Return a program with one all-to-all of all NPUs that has a separate size for each pair.
 
-    `matrix_bytes` is int[npus, npus], bytes from NPU (row) to NPU (column); `algorithm` one of
-    workload.collectives.uneven_algorithms with parameters, None = the default. Some algorithms need the fabric.
+    Args:
+        matrix_bytes: The bytes from NPU (row) to NPU (column), int[npus, npus].
+        algorithm: One of workload.collectives.uneven_algorithms, with parameters if any; None = the default.
+        fabric: The fabric as a graph, which some algorithms need; None = unknown.
     """
     units(matrix_bytes)
     rows = np.asarray(matrix_bytes, np.int64).tolist()
@@ -71,7 +78,13 @@ def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric
 
 
 def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
-    """Return a program with a hierarchical all-reduce whose middle step is a ring per rail."""
+    """Return a program with a hierarchical all-reduce whose middle step is a ring per rail.
+
+    Args:
+        npus: The number of NPUs.
+        group: The number of neighbours in a group, such as the NPUs of a server.
+        size_bytes: The size of the whole buffer in bytes, a multiple of `group`.
+    """
     # The steps are a reduce-scatter in each group of neighbours (such as the NPUs of a server), an all-reduce of the
     # shards between NPUs with the same position in their groups, and an all-gather in each group.
     if not (2 <= group <= npus // 2 and npus % group == 0 and npus <= MAX_NPUS):
@@ -97,6 +110,7 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
     sizes = [npus] + [group] * hosts + [hosts] * group
     groups = GroupTable(
         group_ptr=pointers(sizes),
+        # Groups: all NPUs, then the servers, then the rails
         group_member=np.concatenate(members).astype(np.int32),
         names=("",) * len(sizes),
         slot_ptr=2 * np.arange(npus + 1, dtype=np.int64),
@@ -107,10 +121,13 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
 
 
 def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
-    """Return a program in which every NPU sends one message immediately and receives the messages for it.
+    """Return a program whose NPUs each send one message immediately and receive the messages for them.
 
-    `destination` is int[npus], the receiving NPU of each NPU's message, -1 = no message. The traces hold the send, if
-    any, and then the receives by sender; NPUs with equal distances share them.
+    The traces hold the send, if any, and then the receives by sender; NPUs with equal distances share them.
+
+    Args:
+        destination: The receiving NPU of each NPU's message, int[npus]; -1 = no message.
+        size_bytes: The size of each message in bytes.
     """
     to = np.asarray(destination, np.int64)
     npus = len(to)
@@ -134,7 +151,12 @@ def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
 
 
 def permutation(npus: int, seed: int = 0) -> Int64:
-    """Return int64[npus]: a random permutation without fixed points (one random cycle)."""
+    """Return int64[npus]: a random permutation without fixed points (one random cycle).
+
+    Args:
+        npus: The number of NPUs, 2 or more.
+        seed: The seed of the random numbers.
+    """
     if npus < 2:
         raise WorkloadError(f"permutation of {npus} NPUs: expected at least 2")
     cycle = np.random.default_rng(seed).permutation(npus)

@@ -21,7 +21,7 @@ class InNetworkGroup(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """The k ways in which NCCL sends messages between two NPUs (workload.program.sends)."""
+    """The k kinds of connections of NCCL's messages between two NPUs (workload.program.sends)."""
 
     connection: Int8  # int8[k], number of the connection between the two NPUs, unique per way
     shares: NDArray[np.float64]  # float64[k], in how many shares the line rate is cut; the connection uses one
@@ -42,7 +42,11 @@ class FabricJobs(NamedTuple):
     ]  # Queue pairs of the messages of each job, "pair" or "message"; "" = as the settings say
 
     def npus_of(self, job: int) -> Int32:
-        """Return the NPUs of a job, by its number, in the order of its ranks."""
+        """Return the NPUs of a job in the order of its ranks.
+
+        Args:
+            job: The number of the job.
+        """
         return self.npu[self.rank_ptr[job] : self.rank_ptr[job + 1]]
 
     def of_npus(self) -> Int32:
@@ -114,7 +118,12 @@ class Program(NamedTuple):
     whole_row: Int32 = np.zeros(0, np.int32)  # int32[N], row before sends were divided; empty = rows are as they were
 
     def peers(self, npu: NDArray[np.integer], difference: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Return the NPUs whose ranks are those of `npu` plus `difference`, within the same job."""
+        """Return the NPUs of other ranks of the same jobs.
+
+        Args:
+            npu: The NPUs from which ranks are counted, int[].
+            difference: The rank of each other NPU minus the NPU's own rank, int[].
+        """
         return npu + difference if self.jobs is None else self.jobs.npu[self.jobs.place[npu] + difference]
 
     @property
@@ -125,7 +134,12 @@ class Program(NamedTuple):
         return np.append(self.jobs.begin_ps, 0)[self.jobs.of_npus()]
 
     def ranks_apart(self, npu: NDArray[np.integer], other: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Return the ranks of the NPUs `other` minus those of `npu`, which are of the same jobs."""
+        """Return the ranks of other NPUs minus those of some NPUs.
+
+        Args:
+            npu: The NPUs from which ranks are counted, int[].
+            other: The other NPUs, each of the same job, int[].
+        """
         if self.jobs is None:
             return other - npu
         place = self.jobs.place.astype(np.int64)

@@ -95,9 +95,18 @@ class SendColumns:
         placement: Int32 | None = None,
         ways: Ways | None = None,
     ) -> None:
-        """Prepare the columns; communicator_npus: int64[], NPUs in the communicator of all: all but memory nodes."""
-        # placement: int32[ranks], NPU of each rank of a job; then all numbers, also communicator_npus, are ranks. ways:
-        # those of other jobs, which get more rows.
+        """Prepare the columns of sends.
+
+        Args:
+            settings: The settings of collectives: algorithms and the meaning of sizes.
+            fabric: The fabric as a graph of nodes and links; None = unknown.
+            communicator_npus: The NPUs in the communicator of all, int64[]: all except memory nodes.
+            named_groups: The members of each named group.
+            families: The groups of each family by name.
+            placement: The NPU of each rank of a job, int32[ranks]; then all numbers, also communicator_npus, are ranks.
+                None = NPUs.
+            ways: The ways of messages of other jobs, to which this job's are added; None = no others.
+        """
         self._choice = _choice(settings)
         self._placement = placement
         self._host = np.zeros(0, np.int32) if fabric is None else fabric.host
@@ -122,11 +131,16 @@ class SendColumns:
         """Return what the columns of a trace's messages depend on, for k NPUs that run it.
 
         The results are int64[patterns, messages], a number that `fill` reads, and int64[k], the pattern of each NPU.
+
+        Args:
+            view: The view of the trace: its rows by kind, in topological order.
+            npus: The k NPUs that run the trace, int64[k].
         """
         if self._are_plain and not self._divides:
             return np.full((1, len(view.p2p_rows)), PLAIN * _MAX_PARTS), np.zeros(len(npus), np.int64)
         is_send = view.kind[view.p2p_rows] == SEND
         columns = view.p2p_peer.astype(np.int64), view.table.group[view.p2p_rows].astype(np.int64), is_send
+        # Messages with equal peer, group and direction have equal patterns: look each kind up once per NPU
         kinds, of_message = np.unique(np.stack(columns), axis=1, return_inverse=True)
         shift = np.zeros(len(npus), np.int64) if view.example == AS_WRITTEN else npus - view.example
         peers = kinds[0][None, :] + shift[:, None]
@@ -205,7 +219,13 @@ class SendColumns:
         return shape, make(shape, **dict(chosen.parameters))
 
     def alone(self, src: int, dst: int, size_bytes: int) -> MessageAlone:
-        """Return how a message of size_bytes from NPU `src` to NPU `dst` travels, by the communicator of all NPUs."""
+        """Return how a message travels, by the communicator of all NPUs.
+
+        Args:
+            src: The number of the sending NPU.
+            dst: The number of the receiving NPU.
+            size_bytes: The size of the message in bytes.
+        """
         parts = int(self._parts(np.array([[src]]), np.array([[dst]]))[0, 0]) if self._divides else 1
         place = PLAIN
         if not self._are_plain:
@@ -215,7 +235,13 @@ class SendColumns:
         return MessageAlone(wire_bytes, wait_ps, shares, parts)
 
     def fill(self, rows: TraceRows, view: TraceView, pattern: Int64) -> TraceRows:
-        """Return the rows of a trace with the columns of its messages; pattern: int64[messages], one of `patterns`."""
+        """Return the rows of a trace with the columns of its messages.
+
+        Args:
+            rows: The rows of the trace.
+            view: The view of the trace: its rows by kind, in topological order.
+            pattern: What the columns of each message depend on, int64[messages]: one row of `patterns`.
+        """
         places, parts = pattern // _MAX_PARTS, pattern % _MAX_PARTS + 1
         is_sent = (places % _PLACES != PLAIN) | ((parts > 1) & (view.kind[view.p2p_rows] == SEND))
         at = view.p2p_rows[is_sent]

@@ -38,14 +38,18 @@ class Traffic(NamedTuple):
 class _Part(NamedTuple):
     """Columns of Traffic in any order, with repeated pairs; int64 or int32 NPUs."""
 
-    src: NDArray[np.integer]
-    dst: NDArray[np.integer]
-    bytes: Int64
-    messages: Int64
+    src: NDArray[np.integer]  # Senders
+    dst: NDArray[np.integer]  # Receivers
+    bytes: Int64  # Bytes that each sender sends to the receiver
+    messages: Int64  # Number of messages
 
 
 def traffic(program: Program) -> Traffic:
-    """Return the traffic of the NPUs that have a trace."""
+    """Return the traffic of the NPUs that have a trace.
+
+    Args:
+        program: The work of all NPUs as arrays.
+    """
     # NPUs with a negative trace_of_npu contribute nothing; `merge` sums the traffic of a program's parts on all ranks.
     pairs = _Pairs()
     users = _Users(program)
@@ -67,7 +71,12 @@ class PairSample(NamedTuple):
 
 
 def sample(program: Program, max_pairs: int) -> PairSample:
-    """Return a sample of about `max_pairs` pairs of the traffic of the NPUs that have a trace."""
+    """Return a sample of the pairs of NPUs that exchange messages, for NPUs that have a trace.
+
+    Args:
+        program: The work of all NPUs as arrays.
+        max_pairs: The approximate number of pairs of the sample.
+    """
     # Weighted sums estimate those of `traffic`, exactly if NPUs with the same work send the same amounts.
     users = _Users(program)
     parts = [(part, 1.0) for part in _sends(program, users)]
@@ -87,7 +96,11 @@ class _Pairs:
         self._pending = 0
 
     def add(self, part: _Part) -> None:
-        """Add unsummed pairs, and sum all if there are too many."""
+        """Add unsummed pairs, and sum all pairs if there are too many.
+
+        Args:
+            part: The pairs with their bytes and messages.
+        """
         self._parts.append(part)
         self._pending += len(part.src)
         if self._pending > _MAX_PENDING:
@@ -99,7 +112,11 @@ class _Pairs:
 
 
 def merge(parts: Sequence[Traffic | _Part]) -> Traffic:
-    """Return the sum of several traffics; pairs may occur more than once."""
+    """Return the sum of several traffics.
+
+    Args:
+        parts: The traffics; pairs may occur more than once.
+    """
     if not parts:
         empty = np.zeros(0, np.int64)
         return Traffic(empty.astype(np.int32), empty.astype(np.int32), empty, empty.copy())
@@ -118,7 +135,11 @@ class _Users:
         self._ptr = np.searchsorted(program.trace_of_npu[by_trace], np.arange(len(program.trace_ptr)))
 
     def spread(self, traces: Int64) -> tuple[Int64, Int64]:
-        """Return row of an entry and NPU, for every NPU that runs the trace of each entry (int64[])."""
+        """Return row of an entry and NPU, for every NPU that runs the trace of each entry.
+
+        Args:
+            traces: The trace of each entry, int64[].
+        """
         row, at = spans(self._ptr[traces], np.diff(self._ptr)[traces])
         return row, self._npu[at]
 
@@ -126,6 +147,7 @@ class _Users:
 def _sends(program: Program, npus_of_traces: _Users) -> Iterator[_Part]:
     """Yield the pairs of a program's sends with their bytes and messages."""
     rows = np.flatnonzero(program.node_kind == SEND)
+    # One number for each (trace, peer), so that one sum covers all traces; the bias makes peers positive
     key = _trace_of(program, rows) << 21 | (program.node_peer[rows].astype(np.int64) + _PEER_BIAS)
     key, size_bytes, messages = sums(key, program.node_bytes[rows], np.ones(len(rows), np.int64))
     row, npu = npus_of_traces.spread(key >> 21)
@@ -187,12 +209,12 @@ def _sampled(calls: "_Calls", pair_count: int, max_pairs: int | None) -> tuple["
 class _Calls(NamedTuple):
     """Calls of one schedule and size: NPU, member number, start of its group, and number of calls: int64[calls]."""
 
-    npu: Int64
-    member: Int64
-    group_begin: Int64
-    times: Int64
-    schedule: int
-    size_bytes: int
+    npu: Int64  # NPU of each call
+    member: Int64  # Number of the NPU in its group
+    group_begin: Int64  # Place of the group's first member in Program.group_member
+    times: Int64  # Number of equal calls
+    schedule: int  # Number of the schedule
+    size_bytes: int  # Size of the whole buffer
 
 
 class _Sent(NamedTuple):
@@ -275,6 +297,7 @@ def _peer(offset: int, messages: int, chunks: int, chunk_numbers: Int64, visits:
         every = np.zeros(chunks, np.int64)
         every[chunk_numbers] = visits
         chunk_numbers, visits = np.arange(chunks), every
+    # The usual number of visits is stored once, the exceptions by chunk
     odd = visits != usual
     return _Peer(offset, messages, usual, chunk_numbers[odd], visits[odd] - usual)
 
@@ -315,7 +338,12 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
 
 
 def _sent_by_members(schedules: Schedules, calls: _Calls) -> _Sent:
-    """Return the messages between members of a schedule with one plan per member, for one call; calls: its calls."""
+    """Return the messages between members of a schedule with one plan per member, for one call.
+
+    Args:
+        schedules: The schedules of collectives as arrays.
+        calls: The calls of the schedule.
+    """
     members = int(schedules.members[calls.schedule])
     first_entry = int(schedules.plan_of_ptr[calls.schedule])
     plan = schedules.plan_of[first_entry : first_entry + members]

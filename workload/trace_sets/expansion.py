@@ -22,6 +22,11 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
     The name of each group of each family is a number from 1 on, because other simulators read numbers. The result is
     `<folder>/<prefix>`, the value for `[workload] traces` of run files. Raises WorkloadError: the folder is not
     writable or holds other traces, or an NPU is in no group of a family that its trace names.
+
+    Args:
+        traces: The traces of all NPUs.
+        folder: The folder of the files.
+        prefix: The beginning of the files' names.
     """
     out = Path(folder)
     check_prefix(prefix)
@@ -42,7 +47,11 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
 
 
 def expanded_tables(traces: TraceSet) -> TraceTables:
-    """Return the expanded traces without writing files; each trace is created on access."""
+    """Return the expanded traces without writing files; each trace is created on access.
+
+    Args:
+        traces: The traces of all NPUs.
+    """
     plain = _PlainTraces(traces)
     return TraceTables(plain, plain.groups)
 
@@ -77,7 +86,11 @@ class _PlainTraces(Mapping[int, TraceTable]):
         return _of_npu(self._traces.traces[trace], shift, names)
 
     def key(self, npu: int) -> tuple[int, int, tuple[str, ...]]:
-        """Return trace, shift of peers, and group numbers of an NPU; NPUs with the same key have equal files."""
+        """Return trace, shift of peers, and group numbers of an NPU; NPUs with the same key have equal files.
+
+        Args:
+            npu: The number of the NPU.
+        """
         trace = int(self._traces.trace_of_npu[npu])
         numbers = []
         for name in self._named[trace]:

@@ -26,7 +26,11 @@ DISK_BLOCK_BYTES = 4096  # Minimum bytes of a file on disk: the default block si
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse a prefix of file names that is empty, begins with a dot, or contains a slash or NUL."""
+    """Check a prefix of file names. Raises WorkloadError: it is empty, begins with a dot, or has a slash or NUL.
+
+    Args:
+        prefix: The beginning of the files' names.
+    """
     if not prefix or prefix.startswith(".") or "/" in prefix or "\0" in prefix:
         raise WorkloadError(f"prefix {prefix!r}: expected the beginning of names of files, without a slash")
 
@@ -39,13 +43,19 @@ def staged_traces(
     bytes_each: int = 0,
     accepts: Callable[[str], bool] = lambda _name: False,
 ) -> Iterator[Path]:
-    """Yield a temporary folder; when the block ends without an error, its files move to `folder` in order of `names`.
+    """Yield a temporary folder whose files move to the target folder when the block ends without an error.
 
     After an error, no files remain. Existing files with these names are replaced. The last of `names` is removed before
     the first file moves, so that all files belong together whenever it exists. The folder is created if it does not
-    exist; it may hold other traces if `accepts` returns true for their names. `expected` describes the allowed content,
-    for messages; `bytes_each` estimates the size of a file, 0 = unknown. Raises WorkloadError: the folder is not
-    writable, holds other traces or another set's manifest, or the files are too many or exceed the free disk space.
+    exist. Raises WorkloadError: the folder is not writable, holds other traces or another set's manifest, or the files
+    are too many or exceed the free disk space.
+
+    Args:
+        folder: The target folder.
+        names: The names of the files, in the order of their moves.
+        expected: A description of the folder's allowed content, for errors.
+        bytes_each: The estimated size of a file in bytes; 0 = unknown.
+        accepts: A function that returns whether the folder may hold another trace with a given name.
     """
     _refuse_too_much(folder, len(names), bytes_each)
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -88,7 +98,12 @@ def _refuse_too_much(folder: Path, files: int, bytes_each: int) -> None:
 
 
 def link(file: Path, name: Path) -> None:
-    """Create a hard link `name` of a file, or a copy if the file system has no hard links."""
+    """Create a hard link of a file, or a copy if the file system has no hard links.
+
+    Args:
+        file: The path of the file.
+        name: The path of the link.
+    """
     try:
         name.hardlink_to(file)
     except OSError:
@@ -103,6 +118,11 @@ def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "t
 
     Files get their names when all are complete, the manifest last. The folder is the value for `[workload] traces`.
     Raises WorkloadError: the folder is not writable or holds traces of another set, or the prefix is invalid.
+
+    Args:
+        folder: The folder to write to.
+        traces: The traces of all NPUs.
+        prefix: The beginning of the files' names.
     """
     out = Path(folder)
     check_prefix(prefix)
@@ -129,10 +149,17 @@ def read_set(
 ) -> TraceSet:
     """Read a set, or the part of it that a rank's own NPUs run.
 
-    A fabric of more `npus` than the set has idle ones; None = the number of the set. With `own` (bool[npus], NPUs that
-    this rank runs) the others are ELSEWHERE, and files that no own NPU needs are not opened. See et.read_trace for
-    `strict` and `keep_others`. Raises WorkloadError: the manifest is invalid, a file is missing or does not have the
-    manifest's number of nodes, or the fabric has fewer NPUs than the set; et.TraceError: a file is invalid.
+    Raises WorkloadError: the manifest is invalid, a file is missing or does not have the manifest's number of nodes, or
+    the fabric has fewer NPUs than the set; et.TraceError: a file is invalid.
+
+    Args:
+        folder: The folder of the set.
+        npus: The number of NPUs of the fabric, those beyond the set's are idle; None = the number of the set.
+        strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else they
+            are dropped.
+        own: Whether this rank runs each NPU, bool[npus]: the others are ELSEWHERE, and files that no own NPU needs are
+            not opened. None = it runs all.
+        keep_others: Whether attributes that no column takes are kept.
     """
     path = Path(folder) / manifest.NAME
     contents = read_manifest(path)
@@ -161,7 +188,12 @@ def read_set(
 
 
 def with_node_counts(folder: Path, nodes_of_file: Mapping[str, int]) -> None:
-    """Update the numbers of nodes, given by file name, in the manifest of a folder, if there is one."""
+    """Update the numbers of nodes in the manifest of a folder, if there is one.
+
+    Args:
+        folder: The folder of the files.
+        nodes_of_file: The number of nodes of each changed file, by file name.
+    """
     path = folder / manifest.NAME
     if path.is_file():
         contents = read_manifest(path)
@@ -170,12 +202,20 @@ def with_node_counts(folder: Path, nodes_of_file: Mapping[str, int]) -> None:
 
 
 def is_set(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a folder with a manifest."""
+    """Return whether a path is a folder with a manifest.
+
+    Args:
+        path: The path of a file or folder.
+    """
     return (Path(path) / manifest.NAME).exists()
 
 
 def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the content of a manifest as values for JSON, without opening the traces."""
+    """Return the content of a manifest as values for JSON, without opening the traces.
+
+    Args:
+        folder: The folder of the set.
+    """
     path = Path(folder) / manifest.NAME
     contents = read_manifest(path)
     users = np.bincount(contents.trace_of_npu[contents.trace_of_npu >= 0], minlength=len(contents.files))
@@ -196,7 +236,11 @@ def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_ranks(path: str | os.PathLike[str]) -> list[Rank]:
-    """Read the NPUs that have a trace, sorted by number: of a trace set, of a folder or prefix, or of one file."""
+    """Read the NPUs that have a trace, sorted by number: of a trace set, of a folder or prefix, or of one file.
+
+    Args:
+        path: The path of a trace set's folder, a folder or prefix of plain traces, or one file.
+    """
     # Dangling dependencies, and control dependencies that close a cycle, are dropped: et.read_trace(strict=False).
     if is_set(path):
         return ranks_of(read_set(path, strict=False, keep_others=True))
@@ -213,7 +257,11 @@ def read_ranks(path: str | os.PathLike[str]) -> list[Rank]:
 
 
 def ranks_of(traces: TraceSet) -> list[Rank]:
-    """Return the NPUs of a trace set that are not idle."""
+    """Return the NPUs of a trace set that are not idle.
+
+    Args:
+        traces: The traces of all NPUs.
+    """
     group = {name: group_of_npu(groups, traces.npus) for name, groups in traces.families.items()}
     ranks = []
     for npu, trace in enumerate(traces.trace_of_npu.tolist()):

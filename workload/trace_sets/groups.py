@@ -38,7 +38,11 @@ class GroupTable(NamedTuple):
     slot_member: Int32  # int32[], member number of the slot's NPU in the group
 
     def slots_of(self, npu: int) -> slice:
-        """Return the entries of slot_group and slot_member of an NPU."""
+        """Return the slice of an NPU's slots in slot_group and slot_member.
+
+        Args:
+            npu: The number of the NPU.
+        """
         return slice(int(self.slot_ptr[npu]), int(self.slot_ptr[npu + 1]))
 
     def sizes(self) -> Int64:
@@ -46,7 +50,11 @@ class GroupTable(NamedTuple):
         return np.diff(self.group_ptr)
 
     def members(self, group: int) -> Int32:
-        """Return the NPUs of a group in member order, empty if this rank does not hold them."""
+        """Return the NPUs of a group in member order, empty if this rank does not hold them.
+
+        Args:
+            group: The number of the group.
+        """
         return self.group_member[self.group_ptr[group] : self.group_ptr[group + 1]]
 
 
@@ -59,19 +67,29 @@ def resolve(
     families: Families | None = None,
     memory_nodes: Sequence[int] = (),
 ) -> GroupTable:
-    """Find the groups that the traces use.
+    """Return the groups that the traces use.
 
-    METADATA nodes of a trace may define other groups than the named ones. Collectives may be restricted to dimensions
-    of the fabric, whose sizes are `dims`, fastest first. Memory nodes are not in the group of all NPUs. Raises
-    WorkloadError: a group is unknown, a member is out of range or occurs twice, a name is that of a group and of a
-    family, or an NPU is not a member of a group of its trace.
+    METADATA nodes of a trace may define other groups than the named ones. Raises WorkloadError: a group is unknown, a
+    member is out of range or occurs twice, a name is that of a group and of a family, or an NPU is not a member of a
+    group of its trace.
+
+    Args:
+        rank_traces: The distinct traces of this rank's NPUs.
+        npus: The number of NPUs of the fabric.
+        named_groups: The members of each named group.
+        exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
+        dims: The sizes of the fabric's dimensions, fastest first, to which collectives may be restricted.
+        families: The groups of each family by name; None = no families.
+        memory_nodes: The NPUs that are memory nodes, which are not in the group of all NPUs.
     """
     book = _Book(npus, named_groups, families or {}, dims, memory_nodes)
     slots = agree(exchange, lambda: rank_traces.each(book.slots))
     slot_ptr, local = _by_npu(rank_traces, slots, npus)
     owner = np.repeat(np.arange(npus), np.diff(slot_ptr))
     first_uses = _first_uses(slot_ptr, local, owner, book.keys)
-    number_of = _numbers(exchange(first_uses))
+    # Groups are numbered by the first use on any rank
+    keys = dict.fromkeys(key for _, _, key in sorted(chain.from_iterable(exchange(first_uses))))
+    number_of = {key: number for number, key in enumerate(keys, 1)}
     group_of = np.array([0, *(number_of[key] for key in book.keys[1:])], np.int32)
     slot_group = group_of[local]
     sizes = np.zeros(len(number_of) + 1, np.int64)
@@ -148,7 +166,12 @@ class _Book:
         self._of_npu: dict[str, Int32] = {}
 
     def slots(self, view: TraceView, running_npus: Int64) -> Int32:
-        """Return the groups of a trace's slots: int32[NPUs that run it, slots], or int32[1, slots] if alike."""
+        """Return the groups of a trace's slots: int32[NPUs that run it, slots], or int32[1, slots] if all are equal.
+
+        Args:
+            view: The view of the trace: its rows by kind, in topological order.
+            running_npus: The NPUs that run the trace, int64[], ascending.
+        """
         own = [d != WHOLE or name in self._families for name, d in zip(view.slot_names, view.slot_dims, strict=True)]
         groups = np.zeros((len(running_npus) if any(own) else 1, len(own)), np.int32)
         for slot, (name, dims) in enumerate(zip(view.slot_names, view.slot_dims, strict=True)):
@@ -194,6 +217,7 @@ class _Book:
         """Return the group of NPUs that differ from `npu` only in the dimensions `dims`, bit d for dimension d."""
         taking_part = [d for d in range(len(self._dims)) if dims >> d & 1]
         strides = {d: math.prod(self._dims[:d]) for d in taking_part}
+        # The NPU of the line (plane, ...) whose coordinates in these dimensions are 0
         corner = npu - sum(npu // stride % self._dims[d] * stride for d, stride in strides.items())
         key = (dims, corner)
         if key not in self._number:
@@ -236,12 +260,6 @@ def _digest(name: str, members: tuple[int, ...]) -> bytes:
     return digest.digest()
 
 
-def _numbers(first_uses_of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
-    """Return the number of each group by key, given the first uses on each rank."""
-    keys = dict.fromkeys(key for _, _, key in sorted(chain.from_iterable(first_uses_of_ranks)))
-    return {key: number for number, key in enumerate(keys, 1)}
-
-
 def _member_numbers(
     group_ptr: Int64, group_member: Int32, slot_group: Int32, npu_of_slot: Int64, npus: int
 ) -> tuple[Int32, Mask]:
@@ -250,6 +268,7 @@ def _member_numbers(
     sizes = np.diff(group_ptr)
     keys = np.repeat(np.arange(len(sizes)), sizes) * npus + group_member
     by_key = np.argsort(keys)
+    # One number for each (group, NPU), looked up among those of all members
     wanted = slot_group.astype(np.int64) * npus + npu_of_slot
     at = np.minimum(np.searchsorted(keys[by_key], wanted), len(keys) - 1)
     row = by_key[at]

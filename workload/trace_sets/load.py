@@ -30,7 +30,17 @@ def load_set(
     exchange: Exchange = alone,
     keep_others: bool = False,
 ) -> TraceSet:
-    """Read a run's traces from the value of `[workload] traces`; the options are those of `load_traces`."""
+    """Read a run's traces.
+
+    Args:
+        path: The value of `[workload] traces`: the folder of a trace set, or a folder, prefix or file of plain traces.
+        npus: The number of NPUs of the fabric.
+        strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else they
+            are dropped.
+        own: Whether this rank runs each NPU, bool[npus]; None = it runs all.
+        exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
+        keep_others: Whether attributes that no column takes are kept.
+    """
     if is_set(path):
         return read_set(path, npus, strict=strict, own=own, keep_others=keep_others)
     traces, trace_of_npu = load_traces(path, npus, strict=strict, own=own, exchange=exchange, keep_others=keep_others)
@@ -49,10 +59,18 @@ def load_traces(
     """Read the traces `<prefix>.<npu>.et` (or `.et.gz`) of a rank's own NPUs; equal files are read once.
 
     Return distinct traces, and int32[npus]: trace of each NPU, IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's
-    NPU. Every rank lists all files, but opens only those of its `own` NPUs (bool[npus], None = all); a trace has the
-    name of the first equal file of any rank. One file instead of a prefix is the trace of every NPU; NPUs without a
-    file are idle. See et.read_trace for `strict` and `keep_others`. Raises WorkloadError: there is no file, two files
-    for one NPU, or a file for an NPU that the fabric does not have; et.TraceError: a file is invalid.
+    NPU. Every rank lists all files, but opens only those of its own NPUs; a trace has the name of the first equal file
+    of any rank. NPUs without a file are idle. Raises WorkloadError: there is no file, two files for one NPU, or a file
+    for an NPU that the fabric does not have; et.TraceError: a file is invalid.
+
+    Args:
+        prefix: The folder and the beginning of the files' names, or one file, which is the trace of every NPU.
+        npus: The number of NPUs of the fabric.
+        strict: Whether dependencies on missing nodes, and control dependencies that close cycles, are errors; else they
+            are dropped.
+        own: Whether this rank runs each NPU, bool[npus]; None = it runs all.
+        exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
+        keep_others: Whether attributes that no column takes are kept.
     """
     own = np.ones(npus, np.bool_) if own is None else own
     trace_of_npu = np.where(own, IDLE, ELSEWHERE).astype(np.int32)
@@ -75,7 +93,12 @@ def load_traces(
 
 
 def files_of(traces: Path, npus: int = MAX_NPUS + 1) -> PlainTraces:
-    """Return the traces of a prefix, or of a folder that has those of one prefix; at most one for each NPU."""
+    """Return the files of plain traces, at most one for each NPU. Raises WorkloadError: they do not fit.
+
+    Args:
+        traces: The prefix of the files' names, or a folder that has traces of one prefix.
+        npus: The number of NPUs; files of larger numbers are errors.
+    """
     try:
         found = plain_traces(traces)
     except TraceError as error:
@@ -87,11 +110,15 @@ def files_of(traces: Path, npus: int = MAX_NPUS + 1) -> PlainTraces:
 
 
 def files_of_traces(path: Path) -> list[Path]:
-    """List the files that `load_set` and `groups_of` find for a path, for NPUs of any number; none if it is wrong."""
+    """Return the files that `load_set` and `groups_of` find, for NPUs of any number; no files if the path is wrong.
+
+    Args:
+        path: The path of a trace set's folder, a folder or prefix of plain traces, or one file.
+    """
     try:
         if is_set(path):
-            said = manifest.read_manifest(path / manifest.NAME)
-            return [path / manifest.NAME, *(path / file for file in said.files)]
+            contents = manifest.read_manifest(path / manifest.NAME)
+            return [path / manifest.NAME, *(path / file for file in contents.files)]
         if path.is_file() or inputs.type_of(path) not in {"", "a folder"}:
             return [path]
         groups = groups_of(path)
@@ -101,13 +128,21 @@ def files_of_traces(path: Path) -> list[Path]:
 
 
 def groups_of(path: str | os.PathLike[str]) -> Path | None:
-    """Return the group file of a folder of plain traces, None if there is no such file."""
+    """Return the group file of a folder of plain traces; None if there is no such file.
+
+    Args:
+        path: The folder of the traces.
+    """
     beside = Path(path) / GROUPS_NAME
     return beside if beside.is_file() and not is_set(path) else None
 
 
 def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
-    """Return the NPUs with equal files, by digest of the content."""
+    """Return the NPUs with equal files, by digest of the content.
+
+    Args:
+        files: The file of each NPU.
+    """
     users: dict[bytes, list[int]] = {}
     for npu, file in files.items():
         with inputs.refusing(file, "a trace", WorkloadError):

@@ -48,9 +48,10 @@ class _Part(BaseModel):
 class TraceEntry(_Part):
     """An entry of a manifest's traces, as the file has it."""
 
-    file: Annotated[str, AfterValidator(_beside)]
+    file: Annotated[str, AfterValidator(_beside)]  # Name of the trace's file
+    # NPU whose peers the trace has, AS_WRITTEN (-1) = all NPUs have the same
     example: Annotated[int, Field(ge=AS_WRITTEN, strict=True)]
-    nodes: Annotated[int, Field(ge=0, strict=True)]
+    nodes: Annotated[int, Field(ge=0, strict=True)]  # Number of nodes
     npus: list[Any]  # NPUs that run it, in the form of workload.trace_sets.repeating
 
 
@@ -64,17 +65,21 @@ class RegularFamily(_Part):
 class ManifestFile(_Part):
     """A manifest as its file has it."""
 
-    version: Literal[1]
-    npus: Annotated[int, Field(ge=1, le=MAX_NPUS, strict=True)]
-    traces: Annotated[tuple[TraceEntry, ...], Field(min_length=1)]
+    version: Literal[1]  # Version of the format
+    npus: Annotated[int, Field(ge=1, le=MAX_NPUS, strict=True)]  # Number of NPUs
+    traces: Annotated[tuple[TraceEntry, ...], Field(min_length=1)]  # Distinct traces
     idle: list[Any] = []  # NPUs without a trace, in the form of progressions
     families: dict[str, Any]  # A RegularFamily or a list of groups, which are lists in the form of progressions
-    framework: Literal["", "megatron", "deepspeed", "fsdp"] = ""
-    copied: frozenset[str] = frozenset()
+    framework: Literal["", "megatron", "deepspeed", "fsdp"] = ""  # Framework of the training steps
+    copied: frozenset[str] = frozenset()  # Families that copy engines serve
 
 
 def written(manifest: Manifest) -> str:
-    """Return the text of a manifest: JSON with one line per trace and family."""
+    """Return the text of a manifest: JSON with one line per trace and family.
+
+    Args:
+        manifest: The content of the manifest.
+    """
     traces = [
         {
             "file": file,
@@ -102,6 +107,9 @@ def read_manifest(path: Path) -> Manifest:
 
     Raises WorkloadError: the file is unreadable, is no JSON or has another version; a key is unknown, missing or
     invalid; or an NPU is in no trace, in two traces, or in two groups of a family.
+
+    Args:
+        path: The path of the manifest.
     """
     data = checked(ManifestFile, _json(path), path, WorkloadError)
     npus, traces = data.npus, data.traces
@@ -159,7 +167,15 @@ def _npus(path: Path, label: str, entries: object, npus: int) -> Int64:
 def _trace_of_npu(
     path: Path, files: Sequence[str], npus_of_traces: Sequence[Int64], idle_npus: Int64, npus: int
 ) -> Int32:
-    """Return the trace of each NPU, after checking that each NPU occurs once; path: of the manifest, for errors."""
+    """Return the trace of each NPU, after checking that each NPU occurs once.
+
+    Args:
+        path: The path of the manifest, for errors.
+        files: The file of each trace.
+        npus_of_traces: The NPUs of each trace, int64[].
+        idle_npus: The NPUs without a trace, int64[].
+        npus: The number of NPUs.
+    """
     every = np.concatenate([*npus_of_traces, idle_npus])
     counts = np.bincount(every, minlength=npus)
     if np.any(counts > 1):

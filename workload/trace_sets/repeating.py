@@ -24,7 +24,11 @@ _SHORTEST = 3  # Minimum number of numbers of a progression
 
 
 def shortened(numbers: Sequence[int]) -> list[object]:
-    """Return a list of numbers as JSON: numbers and {"first", "repeat"} for arithmetic progressions."""
+    """Return a list of numbers as JSON: numbers and {"first", "repeat"} for arithmetic progressions.
+
+    Args:
+        numbers: The numbers to shorten, such as those of NPUs.
+    """
     values = np.asarray(numbers, np.int64)
     steps = _steps(values)
     if steps is not None and len(values) >= _SHORTEST:
@@ -43,7 +47,12 @@ def shortened(numbers: Sequence[int]) -> list[object]:
 
 
 def numbers_of(entries: object, limit: int) -> Int64:
-    """Return numbers from entries as parsed from JSON: at most `limit` of them, and each below it in absolute value."""
+    """Return the numbers of a list in its short form. Raises ValueError: another form, or numbers above the limit.
+
+    Args:
+        entries: The list as parsed from JSON: numbers and progressions.
+        limit: The maximum number of numbers, and a bound that each must be below in absolute value.
+    """
     if not isinstance(entries, list):
         raise ValueError(f"found {_short(entries)}, expected a list of numbers and progressions")  # noqa: TRY004
     parts = [np.zeros(0, np.int64)]
@@ -74,6 +83,7 @@ def _steps(values: Int64) -> list[list[int]] | None:
     if len(values) % length:
         return None
     rows = values.reshape(-1, length)
+    # Every run must have the steps of the first one; their first values then form the outer progressions
     if np.any(rows - rows[:, :1] != rows[0] - rows[0, 0]):
         return None
     outer = _steps(rows[:, 0])
@@ -129,15 +139,19 @@ _ABSENT_COLUMNS = (
 
 
 def repeated(traces: TraceSet, times: int) -> TraceSet:
-    """Return traces that do the same so many times; WorkloadError if they are too long.
+    """Return traces that do the same work several times in a row. Raises WorkloadError: they are too long.
 
     Between two times, a node without work follows all nodes of the earlier one and precedes those of the later one.
+
+    Args:
+        traces: The traces to repeat.
+        times: The number of times.
     """
     return dataclasses.replace(traces, traces=[_repeated(table, times) for table in traces.traces])
 
 
 def _repeated(table: TraceTable, times: int) -> TraceTable:
-    """Return a trace that does the same so many times."""
+    """Return a trace that repeats a trace a number of times."""
     n = len(table)
     if times == 1 or n == 0:
         return table
@@ -158,6 +172,7 @@ def _repeated(table: TraceTable, times: int) -> TraceTable:
 def _parents(table: TraceTable, times: int) -> tuple[Int64, np.ndarray]:
     """Return dep_ptr and dep of the repeated trace."""
     n, counts = len(table), np.diff(table.dep_ptr)
+    # Nodes that no node waits for: the node in between waits for them
     leaves = np.setdiff1d(np.arange(n), table.dep)
     later_counts = np.maximum(counts, 1)  # the roots have the node in between as their parent
     later = np.full(int(later_counts.sum()), _ABSENT, np.int64)

@@ -42,9 +42,12 @@ class TraceSet:
     def of(cls, tables: Sequence[TraceTable | None], groups: Mapping[str, Sequence[int]] | None = None) -> "TraceSet":
         """Return a trace set of one trace per NPU; the peers of a shared trace are the same for all its NPUs.
 
-        `tables` are the traces of NPU 0, 1, ..., None = the NPU is idle; `groups` has the members (NPU numbers, in
-        member order) of the groups that the traces name. Raises WorkloadError: there is no trace, a table is no trace,
-        or a group is empty, has a member twice or out of range, or is named "" or "0", which always mean all NPUs.
+        Raises WorkloadError: there is no trace, a table is no trace, or a group is empty, has a member twice or out of
+        range, or is named "" or "0", which always mean all NPUs.
+
+        Args:
+            tables: The traces of NPU 0, 1, ...; None = the NPU is idle.
+            groups: The members of each group that the traces name, NPU numbers in member order; None = no groups.
         """
         distinct: dict[int, TraceTable] = {}
         for npu, table in enumerate(tables):
@@ -79,7 +82,12 @@ def _members(name: str, members: Sequence[int], npus: int) -> tuple[int, ...]:
 
 
 def group_of_npu(groups: Sequence[tuple[int, ...]], npus: int) -> Int32:
-    """Return int32[npus]: group of each NPU in a family, NO_GROUP (-1) = no group; members beyond npus do not count."""
+    """Return int32[npus]: the group of each NPU in a family, NO_GROUP (-1) = no group.
+
+    Args:
+        groups: The members of each group of the family; those beyond `npus` do not count.
+        npus: The number of NPUs.
+    """
     group_of = np.full(npus, NO_GROUP, np.int32)
     member = np.array([npu for members in groups for npu in members], np.int64)
     group = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
@@ -108,7 +116,13 @@ class TraceView:
     """
 
     def __init__(self, table: TraceTable, dims: tuple[int, ...] | None = None, example: int = AS_WRITTEN) -> None:
-        """Compute the columns; table: trace; dims, example: see the class."""
+        """Compute the columns of the view.
+
+        Args:
+            table: The trace as a table of columns.
+            dims: The sizes of the fabric's dimensions, fastest first; None = involved_dim is ignored.
+            example: The NPU whose peers the trace has; AS_WRITTEN (-1) = they are the same for all NPUs.
+        """
         self.table = table
         self.example = example
         self.kind = _KIND_OF_NODE_TYPE[table.type]  # int8[n], NOOP, COMPUTE, MEMORY, SEND, RECV or COLLECTIVE
@@ -126,6 +140,7 @@ class TraceView:
         self.coll_kind = KIND_OF_COMM_TYPE[table.comm_type[self.coll_rows]]  # int8[c], rows of workload.kinds.KINDS
         # bool[c], whether a collective is an all-to-all with split sizes
         self.coll_uneven = (self.coll_kind == ALL_TO_ALL) & (table.in_split_size[self.coll_rows] > 0)
+        # One number for each (group, dimensions), numbered below in the order of first use
         keys = table.group[self.coll_rows].astype(np.int64) << 32 | (self._involved(dims) + 1)
         distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         slot_of_key = np.argsort(np.argsort(first)).astype(np.int32)
@@ -160,26 +175,46 @@ class TraceView:
         return np.where(restricted, involved & known, WHOLE)
 
     def shift(self, npu: int) -> int:
-        """Return the number to add to the trace's peers for an NPU."""
+        """Return the number to add to the trace's peers for an NPU.
+
+        Args:
+            npu: The number of the NPU.
+        """
         return 0 if self.example == AS_WRITTEN else npu - self.example
 
     def slot_rows(self, slot: int) -> Int32:
-        """Return the rows of a slot's collectives in order."""
+        """Return the rows of the collectives of a slot, in order.
+
+        Args:
+            slot: The number of the slot.
+        """
         return self.coll_rows[self.coll_slot == slot]
 
     def node(self, row: int) -> str:
-        """Return file and node as the beginning of a message."""
+        """Return file and node as the beginning of a message.
+
+        Args:
+            row: The row of the node in the trace.
+        """
         return f"{self.table.path}: node {self.table.node_id[row]}"
 
     def collective(self, row: int) -> str:
-        """Return a text with kind and size of a collective; uneven ones have no common size."""
+        """Return a text with kind and size of a collective; uneven ones have no common size.
+
+        Args:
+            row: The row of the collective in the trace.
+        """
         kind = KINDS[KIND_OF_COMM_TYPE[self.table.comm_type[row]]]
         if kind == KINDS[ALL_TO_ALL] and self.table.in_split_size[row] > 0:
             return f"{kind} with split sizes"
         return kind if kind == "barrier" else f"{kind} of {self.table.comm_size[row]} B"
 
     def first_use(self, slot: int) -> str:
-        """Return file, node and group of a slot's first collective as the beginning of a message."""
+        """Return file, node and group of a slot's first collective as the beginning of a message.
+
+        Args:
+            slot: The number of the slot.
+        """
         return f'{self.node(int(self.slot_rows(slot)[0]))}: group "{self.slot_names[slot]}"'
 
 
@@ -200,7 +235,11 @@ class OwnTraces(NamedTuple):
     users: list[Int64]  # int64[] per trace, NPUs of this rank that run it
 
     def each(self, work: Callable[[TraceView, Int64], T]) -> list[T]:
-        """Call `work` with each trace and its users, and return the results; errors are those of the smallest NPU."""
+        """Call a function for each trace, and return the results; errors are those of the smallest NPU.
+
+        Args:
+            work: A function of the view of a trace and of this rank's NPUs that run it.
+        """
         results: list[T] = []
         errors: list[WorkloadError] = []
         for view, users in zip(self.views, self.users, strict=True):
@@ -222,13 +261,17 @@ def own_traces(
 ) -> OwnTraces:
     """Return the traces that NPUs of this rank run; the error of a wrong trace is that of the smallest NPU.
 
-    `trace_of_npu` is int32[npus], the index of the NPU's trace in `traces`, negative = no trace here; `example_npu`
-    int32[traces], None = AS_WRITTEN. See TraceView for `dims` and examples.
+    Args:
+        traces: The distinct traces of all NPUs.
+        trace_of_npu: The index of each NPU's trace in `traces`, int32[npus]; negative = no trace here.
+        dims: The sizes of the fabric's dimensions, fastest first; None = involved_dim is ignored.
+        example_npu: The NPU whose peers each trace has, int32[traces]; None = AS_WRITTEN for all traces.
     """
     runners = np.flatnonzero(trace_of_npu >= 0)
     used, first, row = np.unique(trace_of_npu[runners], return_index=True, return_inverse=True)
     by_first = np.argsort(first)
     place = np.empty(len(used), np.int32)
+    # Traces are numbered by the first NPU that runs them, on any number of ranks
     place[by_first] = np.arange(len(used))
     own = np.full(len(trace_of_npu), IDLE, np.int32)
     own[runners] = place[row.reshape(-1)]

@@ -58,6 +58,7 @@ class Recorder:
             record_shapes=True,
             execution_trace_observer=self._observer,
         )
+        # The profiler counts steps from 0; the script may have done some before
         self._profile.step_num = self._first
         self._profile.current_action = self._action(self._first)
         _name_groups()
@@ -75,6 +76,7 @@ class Recorder:
         running, self._profile = self._profile, None
         if running is not None:
             if running.step_num <= self._steps[-1]:
+                # The steps are not all recorded: save nothing
                 running.on_trace_ready = None
             running.stop()
         for kind in ("host", "kineto"):
@@ -110,7 +112,12 @@ class Recorder:
 
 @contextmanager
 def collect(folder: str | os.PathLike[str], steps: Iterable[int] = (3,)) -> Iterator[Recorder]:
-    """Record the steps of these numbers into a folder; call `step()` of the yielded recorder at each step's end."""
+    """Record some steps of a training loop; the script calls `step()` of the yielded recorder at each step's end.
+
+    Args:
+        folder: The folder for the two traces; it is created if it does not exist.
+        steps: Consecutive numbers of steps, from 1 on.
+    """
     recorder = Recorder(folder, steps)
     recorder.start()
     try:
@@ -120,9 +127,13 @@ def collect(folder: str | os.PathLike[str], steps: Iterable[int] = (3,)) -> Iter
 
 
 def follow_optimizers(folder: str, steps: Iterable[int]) -> None:
-    """Record steps of a script that does not call `collect` into a folder; each step of an optimizer ends one.
+    """Record steps of a script that does not call `collect`; each step of an optimizer ends one.
 
     Recording cannot begin before the first step is over, so the earliest step to record is 2.
+
+    Args:
+        folder: The folder for the two traces; it is created if it does not exist.
+        steps: Consecutive numbers of steps, from 2 on.
     """
     from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415 - an extra
 

@@ -19,9 +19,16 @@ class _Watcher:
     """An import hook that follows optimizers as soon as they are imported."""
 
     def find_spec(self, module_name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Return the module's own spec, with a loader that calls `_follow` afterwards."""
+        """Return the module's own spec, with a loader that calls `_follow` afterwards.
+
+        Args:
+            module_name: The name of the module that is about to be imported.
+            path: The path of the package that has the module; not used.
+            target: The module that is being reloaded; not used.
+        """
         if module_name != _WATCHED:
             return None
+        # Without this, find_spec below would call this hook again
         sys.meta_path.remove(self)  # type: ignore[arg-type]
         spec = importlib.util.find_spec(module_name)
         if spec is not None and spec.loader is not None:

@@ -20,7 +20,12 @@ _LIST, _OUT, _IN = 2, 3, 4  # scratch regions of all-to-all: blocks by distance,
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return the steps of each member: a lane per round, because the peers differ."""
+    """Return the steps of each member: a lane per round, because the peers differ.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+    """
     if kind == "all-to-all":
         return each_its_own(members, [_to_all(me, members) for me in range(members)], regions=5)
     make = gathered if kind == "all-gather" else reduced
@@ -28,7 +33,12 @@ def plan(kind: str, members: int) -> Plans:
 
 
 def extent(kind: str, members: int) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+    """
     if kind != "all-to-all":
         return spreading_extent(members, near_first(members))
     rounds = (members - 1).bit_length()
@@ -38,7 +48,15 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return the ps ceil(log2 n) a + (n-1) S/nB of n members, a latency a and S bytes at a rate B."""
+    """Return the ps ceil(log2 n) a + (n-1) S/nB of n members, a latency a and S bytes at a rate B.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        size_bytes: The size of the whole buffer S in bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+    """
     # All-to-all sends (number of one bits in 0 .. n-1) S/nB, for powers of two log2(n) S/2B, in place of the second
     # term.
     if kind != "all-to-all":
@@ -58,11 +76,13 @@ def _to_all(member: int, members: int) -> list[Lane]:
         lane = Lane()
         after = (k - 1, len(lanes[-1].steps) - 1) if k else (-1, -1)
         if k == 0:
+            # The list begins with the member's own block: two copies rotate the buffer by the member's number
             lane.copy(member, to=_LIST * members, count=members - member)
             if member:
                 lane.copy(0, to=_LIST * members + members - member, count=member)
         place = 0
         for begin, end in runs:
+            # Blocks with bit k are not adjacent; a message is one range of chunks, so they are packed first
             lane.copy(_LIST * members + begin, to=_OUT * members + place, count=end - begin, after=after)
             after, place = (-1, -1), place + end - begin
         lane.step(
@@ -80,5 +100,6 @@ def _to_all(member: int, members: int) -> list[Lane]:
             place += end - begin
         lanes.append(lane)
     for far in range(members if lanes else 0):
+        # The block at index `far` came from the member that many places before: put it at that member's place
         lanes[-1].copy(_LIST * members + far, to=members + (member - far) % members)
     return lanes

@@ -31,9 +31,18 @@ _MIN_STEP_BYTES = 24
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> Plans:
-    """Return the plans in a file, or if given, of a digest (`plans`) that python_plans.keep has made."""
-    # size: buffer size for which the file is made, "" = size_bytes. Raises WorkloadError: the plans are unreadable, or
-    # for another number of members.
+    """Return the plans in a file, or those made in Python.
+
+    Raises WorkloadError: the plans are unreadable, or for another number of members.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
+        size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
+        plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
+    """
     read_plans = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
     if read_plans.members != shape.members:
         label = file or f"plans {plans}"
@@ -44,7 +53,16 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, pl
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> PlanExtent:  # noqa: ARG001 - see plan
-    """Return a bound from the size of the files: no step takes fewer bytes than a node of a trace; as `plan`."""
+    """Return a bound of the steps from the size of the files, as no step takes fewer bytes than a node of a trace.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
+        size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
+        plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
+    """
     if plans:
         return PlanExtent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
     path = _path(file)
@@ -54,18 +72,40 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, 
 
 
 def check_size(kind: str, size_bytes: int, file: str, size: str, plans: str) -> None:  # noqa: ARG001 - see plan
-    """Raise WorkloadError if a file is not for buffers of a size."""
+    """Raise WorkloadError if the user's file does not take buffers of this size.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        size_bytes: The size of the whole buffer S in bytes.
+        file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
+        size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
+        plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
+    """
     if not plans:
         check_size_of_file(_path(file), kind, size_bytes)
 
 
 def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
-    """Return the size for messages of fixed bytes, else 0."""
+    """Return the buffer size if messages have the fixed bytes of traces, so that each size has its own plans; else 0.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
+        size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
+        plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
+    """
     return 0 if plans or size or is_msccl(_path(file)) else size_bytes
 
 
 def with_path(algorithm: str, replace_path: Callable[[str], str]) -> str:
-    """Return the text of an algorithm with its path replaced, if it is `custom:file=PATH` or FILE.py."""
+    """Return the name of an algorithm with the path in it replaced; names without a path stay as they are.
+
+    Args:
+        algorithm: The algorithm as users write it, such as `custom:file=PATH`, FILE.py or `ring:channels=4`.
+        replace_path: A function that gets the path in the name and returns the path to put in its place.
+    """
     name, colon, rest = algorithm.partition(":")
     if name.strip() != NAME:
         return plug_ins.with_path("collective algorithm", algorithm, replace_path)
@@ -85,7 +125,7 @@ def _path(file_path: str) -> Path:
 
 
 def _made_for(size_bytes: int, size_text: str) -> int:
-    """Return the buffer size for which a file is made: that of a text like "1MiB", or size_bytes if it is ""."""
+    """Return the buffer size that a file fits: that of a text like "1MiB", or size_bytes if it is ""."""
     if not size_text:
         return size_bytes
     try:

@@ -22,8 +22,14 @@ _AT_ONCE = (-1, -1)
 
 
 def plan(kind: str, members: int, window: int = 0) -> Plans:
-    """Return each member's steps: a sending and a receiving lane, twice for all-reduce; with a window, one per peer."""
-    # window: maximum number of unanswered messages of a member, 0 = no limit; none for kinds with a root.
+    """Return each member's steps: a sending and a receiving lane, twice for all-reduce; with a window, a lane per peer.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        window: The maximum number of unanswered messages of a member; 0 = no limit, the only value for kinds with a
+            root.
+    """
     if kind in _STARS:
         if window:
             raise WorkloadError(f"algorithm 'direct:window={window}' for {kind}: expected 0, as no sender receives")
@@ -34,7 +40,14 @@ def plan(kind: str, members: int, window: int = 0) -> Plans:
 
 
 def extent(kind: str, members: int, window: int = 0) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        window: The maximum number of unanswered messages of a member; 0 = no limit, the only value for kinds with a
+            root.
+    """
     peers = members - 1
     if kind in _STARS:
         return PlanExtent(2 * peers, members, members)
@@ -50,11 +63,21 @@ def closed_form(
     """Return the time in ps of direct sends: a + (n-1) S/nB; twice for all-reduce; a + (n-1) S/B for broadcast, reduce.
 
     With a window w, message k = 0 .. n-2 leaves at the later of k S/nB and floor(k/w) (a + S/nB) + (k mod w) S/nB.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        size_bytes: The size of the whole buffer S in bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+        window: The maximum number of unanswered messages of a member; 0 = no limit, the only value for kinds with a
+            root.
     """
     message_ps = (size_bytes if kind in {"broadcast", "reduce"} else size_bytes / members) / bytes_per_s * PS_PER_S
     last = members - 2
     leaves_ps = last * message_ps
     if window:
+        # Each group of `window` messages waits for the answers to the group before it
         leaves_ps = max(leaves_ps, last // window * (latency_ps + message_ps) + last % window * message_ps)
     once_ps = leaves_ps + latency_ps + message_ps
     return 2 * once_ps if kind == "all-reduce" else once_ps
@@ -65,6 +88,7 @@ def _windowed(kind: str, members: int, window: int, first: int = 0, after: tuple
     # window: maximum number of unanswered messages; after: (lane, step) after which the first begins.
     if kind == "all-reduce":
         lanes = _windowed("reduce-scatter", members, window)
+        # The all-gather may begin only when every part of the own chunk has been added: one lane waits for all of them
         all_in = Lane()
         for lane in range(members - 1):
             all_in.step(after=(lane, 0))

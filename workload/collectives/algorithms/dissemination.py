@@ -11,7 +11,12 @@ KINDS = ("barrier",)
 
 
 def plan(_kind: str, members: int) -> Plans:
-    """Return each member's steps: a lane per round, as the peers differ, which begins after the one before."""
+    """Return each member's steps: a lane per round, as the peers differ, which begins after the one before.
+
+    Args:
+        _kind: The kind of collective, always "barrier".
+        members: The number of members of the group, n.
+    """
     lanes = []
     for k in range(_rounds(members)):
         distance = 1 << k
@@ -22,12 +27,25 @@ def plan(_kind: str, members: int) -> Plans:
 
 
 def extent(_kind: str, members: int) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        _kind: The kind of collective, always "barrier".
+        members: The number of members of the group, n.
+    """
     return PlanExtent(_rounds(members), _rounds(members))
 
 
 def closed_form(_kind: str, members: int, _size_bytes: int, latency_ps: float, _bytes_per_s: float) -> float:
-    """Return the ps ceil(log2 n) a of n members and a latency a."""
+    """Return the ps ceil(log2 n) a of n members and a latency a.
+
+    Args:
+        _kind: The kind of collective, always "barrier".
+        members: The number of members of the group, n.
+        _size_bytes: Not used: messages of a barrier carry no bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        _bytes_per_s: Not used: messages of a barrier carry no bytes.
+    """
     return _rounds(members) * latency_ps
 
 

@@ -24,7 +24,13 @@ _UP, _TO_PARENT, _DOWN, _TO_CHILDREN, _LANES = 0, 2, 3, 4, 6
 
 
 def plan(kind: str, members: int, chunks: int = 8) -> Plans:
-    """Return six lanes per tree; unused lanes have a step that does nothing; chunks: number per half of the buffer."""
+    """Return six lanes per tree for each member; lanes that a member does not need have one step that does nothing.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        chunks: The number of chunks of each half of the buffer.
+    """
     if members == 1:
         return each_its_own(_TREES * chunks, [[Lane(blocking=True)]])
     trees = [_Tree.of(members, mirrored=mirrored) for mirrored in (False, True)]
@@ -36,7 +42,13 @@ def plan(kind: str, members: int, chunks: int = 8) -> Plans:
 
 
 def extent(kind: str, members: int, chunks: int = 8) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`: both ends of each link per direction, and the unused lanes."""
+    """Return the number of steps and lanes of `plan`: both ends of each link per direction, and the unused lanes.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        chunks: The number of chunks of each half of the buffer.
+    """
     if members == 1:
         return PlanExtent(0, 1)
     ends = _TREES * (members - 1) * (4 if kind == "all-reduce" else 2)
@@ -47,7 +59,16 @@ def extent(kind: str, members: int, chunks: int = 8) -> PlanExtent:
 def closed_form(
     kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float, chunks: int = 8
 ) -> float:
-    """Return a lower bound in picoseconds, for large buffers about a + S/B, and a + 2 S/B for all-reduce."""
+    """Return a lower bound in picoseconds, for large buffers about a + S/B, and a + 2 S/B for all-reduce.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        size_bytes: The size of the whole buffer S in bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+        chunks: The number of chunks of each half of the buffer.
+    """
     # With b = S/2kB for k chunks of each half: member 0 feeds the trees alternately, and each member its children, so
     # that chunk c of tree t follows after (2c + t) b, and a hop takes a + b or a + 2b to a first or second child.
     # Upwards the deepest chunk takes a + b per hop, and member 0 receives the others one after another. The busiest
@@ -70,15 +91,22 @@ def closed_form(
 class _Tree(NamedTuple):
     """Parent of each member, -1 for member 0, and its children, two at most."""
 
-    parent: tuple[int, ...]
-    children: tuple[tuple[int, ...], ...]
+    parent: tuple[int, ...]  # parent of each member, -1 for member 0
+    children: tuple[tuple[int, ...], ...]  # children of each member, two at most
 
     @classmethod
     def of(cls, members: int, *, mirrored: bool) -> "_Tree":
-        """Return the tree of members 1 .. n-1 with member 0 on top."""
+        """Return the tree of members 1 .. n-1 with member 0 on top.
+
+        Args:
+            members: The number of members of the group, n.
+            mirrored: Whether this is the second tree, whose inner nodes are the leaves of the first one.
+        """
         inner = members - 1
         place = list(range(1, members))
         if mirrored:
+            # For an even number of nodes the mirror image swaps leaves and inner nodes; for an odd one, a shift by one
+            # does
             place = place[::-1] if inner % 2 == 0 else place[1:] + place[:1]
         member = dict(zip(place, range(1, members), strict=True)) | {0: 0}
         parent = (NONE, *(member[in_order_parent(node, members)] for node in place))
@@ -88,8 +116,12 @@ class _Tree(NamedTuple):
         return cls(parent, tuple(map(tuple, children)))
 
     def down_ps(self, latency_ps: float, chunk_ps: float) -> float:
-        """Return the time in ps from when member 0 begins to send a chunk until the last member has it."""
-        # latency_ps: of a message; chunk_ps: sending time of a chunk.
+        """Return the time in picoseconds from when member 0 begins to send a chunk until the last member has it.
+
+        Args:
+            latency_ps: The time of an empty message on an idle network in picoseconds.
+            chunk_ps: The time that a chunk keeps its sender busy, in picoseconds.
+        """
         has_ps = {0: 0.0}
         waiting = [0]
         for member in waiting:
@@ -100,9 +132,15 @@ class _Tree(NamedTuple):
 
 
 def in_order_parent(node: int, nodes: int) -> int:
-    """Return the parent of a node among 0 .. nodes-1 in an in-order tree: odd nodes are leaves; -1 for 0, the top."""
+    """Return the parent of a node in an in-order tree, where odd nodes are leaves; -1 for node 0, the top.
+
+    Args:
+        node: The number of the node, 0 .. nodes-1.
+        nodes: The number of nodes of the tree.
+    """
     if node == 0:
         return NONE
+    # The lowest set bit is the height of a node; its parent has the next higher bit as its lowest one
     bit = node & -node
     above = (node ^ bit) | (bit << 1)
     return above if above < nodes else node ^ bit

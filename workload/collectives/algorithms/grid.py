@@ -28,7 +28,7 @@ LIMITS = {"splits": (1, 1024), "order": grid.ORDERS, "ring_below": (0, 1 << 20)}
 class _Layout(NamedTuple):
     """Dimensions of a group, and what runs in them."""
 
-    levels: grid.Levels
+    levels: grid.Levels  # places of the members in the dimensions
     kind: str  # kind of the phases (workload.collectives.grid.phases.ordered_kind)
     orders: list[tuple[int, ...]]  # order of the dimensions of each split
     algorithms: str  # algorithms of the dimensions (grid.phases.chosen)
@@ -37,29 +37,66 @@ class _Layout(NamedTuple):
 def plan(
     kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str, ring_below: int
 ) -> Plans:
-    """Return a chain of phases per split, one phase per dimension (all-reduce: two in all but the last)."""
-    # algorithms: of the dimensions (grid.phases.chosen); order: of the dimensions, one of grid.phases.ORDERS.
+    """Return a chain of phases per split, one phase per dimension (all-reduce: two in all dimensions but the last).
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        algorithms: The algorithms of the dimensions, one name or one for each, separated by "/" (grid.phases.chosen).
+        splits: The number of equal parts of the buffer, each a chain of phases.
+        order: The rule for the order of a split's dimensions, one of grid.ORDERS.
+        ring_below: The number of members below which a group is one ring in member order; 0 = never.
+    """
     return grid.plans(*_layout(kind, shape, size_bytes, algorithms, splits, order, ring_below))
 
 
 def extent(
     kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str, ring_below: int
 ) -> PlanExtent:
-    """Return a bound of the number of steps and lanes of `plan`."""
+    """Return a bound of the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        algorithms: The algorithms of the dimensions, one name or one for each, separated by "/" (grid.phases.chosen).
+        splits: The number of equal parts of the buffer, each a chain of phases.
+        order: The rule for the order of a split's dimensions, one of grid.ORDERS.
+        ring_below: The number of members below which a group is one ring in member order; 0 = never.
+    """
     return grid.extent(*_layout(kind, shape, size_bytes, algorithms, splits, order, ring_below))
 
 
 def closed_form(
     kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str, ring_below: int
 ) -> float:
-    """Return the time in picoseconds: for one split, the sum of its phases at each dimension's rate and latency."""
+    """Return the time in picoseconds: for one split, the sum of its phases at each dimension's rate and latency.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        algorithms: The algorithms of the dimensions, one name or one for each, separated by "/" (grid.phases.chosen).
+        splits: The number of equal parts of the buffer, each a chain of phases.
+        order: The rule for the order of a split's dimensions, one of grid.ORDERS.
+        ring_below: The number of members below which a group is one ring in member order; 0 = never.
+    """
     # Several splits end when the last is done, if a dimension runs one phase at a time, first come first served: for
     # equal splits that use each dimension once, one split's phases and splits - 1 times the longest of them.
     return grid.idle_ps(*_layout(kind, shape, size_bytes, algorithms, splits, order, ring_below), size_bytes)
 
 
 def size_class(_kind: str, _shape: GroupShape, size_bytes: int, *, order: str, **_others: str | int) -> int:
-    """Return the class of a size: for themis, whose loads depend little on the size, the next power of two; else 0."""
+    """Return the class of a size: for "themis", whose order depends little on sizes, the next power of two; else 0.
+
+    Args:
+        _kind: The kind of collective, one of KINDS.
+        _shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        order: The rule for the order of a split's dimensions, one of grid.ORDERS.
+        **_others: Parameters on which the class does not depend.
+    """
     return _typical(size_bytes, order)
 
 

@@ -26,7 +26,12 @@ KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return each member's steps: a lane per round, the farthest peer first; all-gather begins with the nearest."""
+    """Return each member's steps: a lane per round, the farthest peer first; all-gather begins with the nearest.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+    """
     core = power_below(members)
     if kind == "all-reduce":
         return exchanged(members, core, lambda me: halving(me, core) + doubling(me, core))
@@ -37,7 +42,12 @@ def plan(kind: str, members: int) -> Plans:
 
 
 def extent(kind: str, members: int) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+    """
     core = power_below(members)
     if kind != "all-reduce" and core != members:
         return spreading_extent(members, near_first(members))
@@ -45,7 +55,15 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return the ps 2 log2(n) a + 2 (n-1) S/nB of n members, latency a, S bytes, rate B; half of it for the halves."""
+    """Return the ps 2 log2(n) a + 2 (n-1) S/nB of n members, latency a, S bytes, rate B; half of it for the halves.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        size_bytes: The size of the whole buffer S in bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+    """
     # For n = p + r, r > 0, p = 2^i, the halves take ceil(log2 n) a + (n-1) S/nB; all-reduce takes the time of p,
     # 2 (a + S/B) for folding, and S/2B for the data that members without a guest have sent to a host meanwhile.
     if kind != "all-reduce":

@@ -29,7 +29,14 @@ _USUAL_STEPS = 2_000_000
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
-    """Return the lanes of members and aggregators; chunks: per buffer or member's part, 0 = one per 4 KiB, to 256."""
+    """Return the lanes of members and aggregators. Raises WorkloadError: more than MAX_STEPS steps.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        chunks: The number of chunks of the buffer, or of a member's part of it; 0 = one per 4 KiB, at most 256.
+    """
     branch, n = shape.branches()[0], shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     if count * _steps_of_chunk(branch.tree) > MAX_STEPS:
@@ -42,7 +49,14 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`: both ends of each link that a chunk uses."""
+    """Return the number of steps and lanes of `plan`: both ends of each link that a chunk uses.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        chunks: The number of chunks of the buffer, or of a member's part of it; 0 = one per 4 KiB, at most 256.
+    """
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     below = members_below(tree, n)
@@ -51,7 +65,14 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> PlanEx
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> float:
-    """Return the first chunk's time up and down, chunk by chunk through each aggregator, plus the chunks behind it."""
+    """Return the first chunk's time up and down, chunk by chunk through each aggregator, plus the chunks behind it.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        chunks: The number of chunks of the buffer, or of a member's part of it; 0 = one per 4 KiB, at most 256.
+    """
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     chunk_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / count
@@ -65,6 +86,7 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> f
     for e in edges:
         up, down = _loads(kind, n, count, below[e])
         data_ps = chunk_bits / tree.rate_bps[e]
+        # What a chunk in one direction costs the other direction: its acknowledgements
         answer_ps = chunk_bits / tree.both_ways_bps[e] - data_ps
         for out, back in ((up, down), (down, up)):
             busiest_ps = max(busiest_ps, out * data_ps + back * answer_ps - data_ps)
@@ -73,6 +95,7 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> f
 
 def _loads(kind: str, members: int, count: int, below: frozenset[int]) -> tuple[int, int]:
     """Return the number of chunks, of `count`, up and down between a node and its parent; below: members under it."""
+    # Chunks whose owners are below the node, in kinds in which each member owns a part
     share = count * len(below) // members
     to_root = count if 0 in below else 0
     return {
@@ -86,7 +109,14 @@ def _loads(kind: str, members: int, count: int, below: frozenset[int]) -> tuple[
 
 
 def size_class(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> int:
-    """Return the number of chunks of the buffer (chunks: as in `plan`); sizes with equally many share a plan."""
+    """Return the number of chunks of the buffer; sizes with equally many chunks share a plan.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        chunks: The number of chunks of the buffer, or of a member's part of it; 0 = one per 4 KiB, at most 256.
+    """
     parts = shape.members if kind in _IN_PARTS else 1
     if kind == "barrier":
         return 1

@@ -56,7 +56,15 @@ _LANES = {  # module that makes the lanes of each of NCCL's algorithms
 
 
 def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa: N802 - the name in the registry
-    """Return names of trees: over NVSwitches if the generation may have NVLS, over rails if the network may sum."""
+    """Return the names of the aggregation trees that NCCL may use.
+
+    These are trees over NVSwitches if the GPU generation may have NVLS, and over rails if the network may sum.
+
+    Args:
+        generation: The name of the GPU generation whose constants apply; AUTO = that of the fabric's accelerator.
+        collnet: Whether NCCL may use reductions in the network (CollNet).
+        **_others: The other values of PARAMETERS, on which the trees do not depend.
+    """
     if generation != AUTO and not generations()[generation].nvls_efficiency:
         return ""
     return IF_ANY + ("hosts and rails" if collnet else "hosts")
@@ -66,7 +74,14 @@ def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa:
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> Plans:  # noqa: ANN401
-    """Return the steps of each member: lanes per channel, or per head of NVLS; parameters: those of PARAMETERS."""
+    """Return the steps of each member: lanes per channel, or per head of NVLS.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
     if kind == "all-to-all":
         return in_stripes(pxn_plans.plan(_sends(shape, **parameters), size_bytes), kind, shape.stripes)
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
@@ -74,7 +89,14 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> Pl
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> PlanExtent:  # noqa: ANN401
-    """Return the number of steps and lanes of `plan`, whose parameters are the same."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
     if kind == "all-to-all":
         return pxn_plans.extent(_sends(shape, **parameters)).in_parts(shape.stripes)
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
@@ -82,7 +104,14 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> 
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> float:  # noqa: ANN401
-    """Return the time in picoseconds on links of the shape, without headers and acknowledgements; not NCCL's own."""
+    """Return the time in picoseconds on links of the shape, without headers and acknowledgements; not NCCL's own.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
     if kind == "all-to-all":
         return pxn_plans.closed_form(_sends(shape, **parameters), size_bytes)
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
@@ -90,7 +119,14 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any
 
 
 def describe(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> str:  # noqa: ANN401
-    """Return NCCL's choice for a size and the constants used: "nvls simple, 16 channels, h100"."""
+    """Return NCCL's choice for a size and the constants used: "nvls simple, 16 channels, h100".
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
     own = _parameters(**parameters)
     generation = host_of(shape, own).generation.name
     if kind == "all-to-all":
@@ -104,11 +140,19 @@ def describe(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -
 
 
 def size_class(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> int:  # noqa: ANN401
-    """Return a number, equal for sizes of a buffer with equal lanes; the time before their first step may differ."""
+    """Return a number, equal for sizes of a buffer with equal lanes; the time before their first step may differ.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
     if kind == "all-to-all":
         number, group = 0, _sends(shape, **parameters)
         for far in (False, True):
             sent = group.message(size_bytes / shape.members, between_hosts=far)
+            # Channels, protocol and time of a hop of messages within and between hosts determine the lanes
             number = number << 10 | sent.channels << 2 | NAMED_PROTOCOLS.index(sent.protocol)
             number = number << 48 | sent.hop_ps
         return number
@@ -123,19 +167,37 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any)
 
 
 def launch_ps(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> int | None:  # noqa: ANN401
-    """Return the picoseconds before the first step; of an all-to-all, they are part of its class."""
+    """Return the picoseconds before the first step; of an all-to-all, they are part of its class.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
     if kind == "all-to-all":
         return None
     return nccl_decision(kind, shape, size_bytes, _parameters(**parameters)).launch_ps
 
 
 def plan_uneven(cut: Units, shape: GroupShape, **parameters: Any) -> Plans:  # noqa: ANN401
-    """Return lanes of an all-to-all with a number of bytes per pair; cut: the sizes in units."""
+    """Return the lanes of an all-to-all with a number of bytes for each pair.
+
+    Args:
+        cut: The bytes of each pair of members as whole numbers of a common unit.
+        shape: The positions of the group's members on the fabric.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
     return pxn_plans.plan_uneven(_sends(shape, **parameters), cut)
 
 
 def communicator(shape: GroupShape, **parameters: Any) -> point_to_point.Communicator:  # noqa: ANN401
-    """Return the communicator of a group's sends and receives; parameters: those of PARAMETERS."""
+    """Return the communicator of a group's sends and receives, which has their channels and rates.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        **parameters: The values of PARAMETERS by name, as the user gave them (`decision.NcclParameters` and `pxn`).
+    """
     own = _parameters(**parameters)
     return point_to_point.communicator(host_of(shape, own), own.channels, is_paced=own.pacing == PLANNED)
 

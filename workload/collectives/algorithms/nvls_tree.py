@@ -30,10 +30,16 @@ _UP, _TOTAL, _DOWN, _LANES = range(2, 6)
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
-    """Return the lanes of plans.multimem, plus those of two trees over hosts.
+    """Return the lanes of plans.multimem, plus the lanes of two trees over hosts.
 
-    The parameter `chunks` is the number per share, rounded up to an even one, as in plans.multimem.chunks_of_share.
     Raises WorkloadError: one host, or too many steps to fit into memory.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        chunks: The number of chunks of a member's share, rounded up to an even number; 0 = by size
+            (`multimem.chunks_of_share`).
     """
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     if len(hosts) < 2:
@@ -49,8 +55,15 @@ def make(
     pace: multimem.MultimemPace = multimem.AT_LINE_RATE,
     launch_ps: int = 0,
 ) -> Plans:
-    """Return the lanes of all members and of the NVSwitches' aggregators; count: chunks per share, an even number."""
-    # hosts: trees of the hosts; pace: rates of the members' connections; launch_ps: time before the first step.
+    """Return the lanes of all members and of the NVSwitches' aggregators.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        hosts: The aggregation tree of each host: its members and its NVSwitch.
+        count: The number of chunks of a member's share, an even number.
+        pace: The connections on which members send to their NVSwitch, and the divisors of their rates.
+        launch_ps: The time in picoseconds before the first step.
+    """
     size = len(hosts[0].members)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
     lanes: list[list[Lane]] = [[] for _ in range(shape.members + aggregators)]
@@ -64,12 +77,26 @@ def make(
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        chunks: The number of chunks of a member's share, rounded up to an even number; 0 = by size
+            (`multimem.chunks_of_share`).
+    """
     return extent_of(shape, shape.branches(), size_class(kind, shape, size_bytes, chunks))
 
 
 def extent_of(shape: GroupShape, hosts: tuple[AggregatorBranch, ...], count: int) -> PlanExtent:
-    """Return the number of steps and lanes of `make`, whose arguments are the same."""
+    """Return the number of steps and lanes of `make`.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        hosts: The aggregation tree of each host: its members and its NVSwitch.
+        count: The number of chunks of a member's share, an even number.
+    """
     size, links = len(hosts[0].members), len(hosts) - 1
     inside = multimem.extent(len(hosts), size, count)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
@@ -82,7 +109,15 @@ def extent_of(shape: GroupShape, hosts: tuple[AggregatorBranch, ...], count: int
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> float:
-    """Return a lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts move two shares."""
+    """Return a lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts move two shares.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        chunks: The number of chunks of a member's share, rounded up to an even number; 0 = by size
+            (`multimem.chunks_of_share`).
+    """
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     size, tree = len(hosts[0].members), hosts[0].tree
     share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
@@ -93,7 +128,15 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> f
 
 
 def size_class(_kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> int:
-    """Return the number of chunks of a share, an even number (chunks: 0 = by size); equal numbers share a plan."""
+    """Return the number of chunks of a share, an even number; sizes with equally many chunks share a plan.
+
+    Args:
+        _kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+        chunks: The number of chunks of a member's share, rounded up to an even number; 0 = by size
+            (`multimem.chunks_of_share`).
+    """
     hosts = shape.branches()
     chunks_per_share = multimem.chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
     return chunks_per_share + chunks_per_share % HALVES
@@ -127,6 +170,7 @@ def _in_tree(
     first = multimem.OTHERS + len(hosts[host_number].members) + half * _LANES
     below = [host for host, up in enumerate(above) if up == host_number]
     lanes = [Lane() for _ in range(_LANES)]
+    # The two trees take alternate chunks, so that both are busy from the beginning
     of_tree = np.arange(half, count, HALVES)
     steps, chunk = len(of_tree), place * count + of_tree
     turn = np.arange(steps)
@@ -140,6 +184,7 @@ def _in_tree(
         lanes[_UP].several(steps, send_to=parent, to_lane=to_lane, send=chunk, after=last)
         lanes[_TOTAL].several(steps, receive_from=parent, receive=chunk)
     else:
+        # The root has no parent that returns the total: a copy onto itself marks when its sum is complete
         for own, step in zip(chunk.tolist(), last[1].tolist(), strict=True):
             lanes[_TOTAL].copy(own, to=own, after=(last[0], step))
     if below:

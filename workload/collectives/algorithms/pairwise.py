@@ -12,7 +12,12 @@ KINDS = ("all-to-all", "reduce-scatter")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return the steps of each member: a lane per step, because the peers differ."""
+    """Return the steps of each member: a lane per step, because the peers differ.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+    """
     to_all = kind == "all-to-all"
     lanes = [
         Lane().step(
@@ -22,6 +27,7 @@ def plan(kind: str, members: int) -> Plans:
             receive_from=members - k,
             receive=members + members - k if to_all else 0,
             reduce=not to_all,
+            # The step of the previous lane has received its message before this one sends
             after=(k - 2, 0) if k > 1 else (-1, -1),
         )
         for k in range(1, members)
@@ -30,10 +36,23 @@ def plan(kind: str, members: int) -> Plans:
 
 
 def extent(_kind: str, members: int) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        _kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+    """
     return PlanExtent(members - 1, members - 1)
 
 
 def closed_form(_kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return the ps (n-1)(a + S/nB) of n members, a latency a and S bytes at a rate B."""
+    """Return the ps (n-1)(a + S/nB) of n members, a latency a and S bytes at a rate B.
+
+    Args:
+        _kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        size_bytes: The size of the whole buffer S in bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+    """
     return (members - 1) * (latency_ps + size_bytes / members / bytes_per_s * PS_PER_S)

@@ -24,7 +24,12 @@ KINDS = ("all-reduce", "all-gather", "barrier")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return each member's steps: a lane per round, the farthest first, but the nearest first for all-gather."""
+    """Return each member's steps: a lane per round, the farthest first, but the nearest first for all-gather.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+    """
     core = power_below(members)
     if kind != "all-gather":
         distances = [1 << k for k in reversed(range(core.bit_length() - 1))]
@@ -37,7 +42,12 @@ def plan(kind: str, members: int) -> Plans:
 
 
 def extent(kind: str, members: int) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+    """
     core = power_below(members)
     if kind == "all-gather" and core != members:
         return spreading_extent(members, near_first(members))
@@ -45,7 +55,15 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return the ps log2(n)(a + S/B) of n members, a latency a and S bytes at a rate B."""
+    """Return the ps log2(n)(a + S/B) of n members, a latency a and S bytes at a rate B.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        size_bytes: The size of the whole buffer S in bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+    """
     # All-gather: ceil(log2 n) a + (n-1) S/nB. With p a power of two, n = p + r, r > 0: the maximum of
     # (ceil(log2 r) + 2) a + (log2(p) + 3) S/B and (log2(p) + 1) a + (log2(p) + 2) S/B. Members without a guest begin at
     # once, so that rounds begin before the folding ends; their data and the guest's then share the host's receiver.
@@ -56,5 +74,6 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     rounds, guests = core.bit_length() - 1, members - core
     if guests == 0:
         return rounds * (latency_ps + message_ps)
+    # Hosts with guests start a latency later, and their receivers take the guest's data besides the rounds
     through_hosts_ps = ((guests - 1).bit_length() + 2) * latency_ps + (rounds + 3) * message_ps
     return max(through_hosts_ps, (rounds + 1) * latency_ps + (rounds + 2) * message_ps)

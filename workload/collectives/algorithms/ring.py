@@ -28,11 +28,16 @@ CHAIN_CHUNKS = 16  # pieces in a chain's pipeline: 1/16 of the buffer fills each
 
 
 def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> Plans:
-    """Return each member's steps of a kind (one of KINDS): a lane per channel and direction.
+    """Return each member's steps, a lane per channel and direction.
 
-    channels: parallel rings or chains, each for an equal share of every chunk; bidirectional: as many rings in the
-    other direction. Steps: 2(n-1) for all-reduce, n-1 for its halves, n(n-1)/2 for all-to-all, at most CHAIN_CHUNKS + 1
-    for the chains. Raises WorkloadError: a chain that is bidirectional.
+    The steps are 2(n-1) for all-reduce, n-1 for its halves, n(n-1)/2 for all-to-all, at most CHAIN_CHUNKS + 1 for
+    chains. Raises WorkloadError: a chain that is bidirectional.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        channels: The number of parallel rings or chains, each with an equal share of every chunk.
+        bidirectional: Whether as many rings run in the other direction; chains cannot.
     """
     if kind in {"broadcast", "reduce"}:
         if bidirectional:
@@ -44,7 +49,14 @@ def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False
 
 
 def extent(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        channels: The number of parallel rings or chains, each with an equal share of every chunk.
+        bidirectional: Whether as many rings run in the other direction; chains cannot.
+    """
     if kind in {"broadcast", "reduce"}:
         return of_chains(members, channels, CHAIN_CHUNKS)
     rings = _rings(channels, bidirectional=bidirectional)
@@ -60,12 +72,23 @@ def closed_form(
     channels: int = 1,
     bidirectional: bool = False,
 ) -> float:
-    """Return 2(n-1)(a + S/nB) for all-reduce, half of it for its halves; (n-2+k)(a + S/kB) for chains of k chunks."""
+    """Return 2(n-1)(a + S/nB) for all-reduce, half of it for its halves; (n-2+k)(a + S/kB) for chains of k chunks.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        members: The number of members of the group, n.
+        size_bytes: The size of the whole buffer S in bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+        channels: The number of parallel rings or chains, each with an equal share of every chunk.
+        bidirectional: Whether as many rings run in the other direction; chains cannot.
+    """
     # All-to-all takes n(n-1)/2 (a + S/nB). A chain's chunks do not wait for the latency, which therefore counts only
     # n-1 times. With c rings the messages of a step follow each other: with b = S/ncB and s steps it takes a + cb +
     # (s-1) max(a + b, cb).
     if kind in {"broadcast", "reduce"}:
         chunks = CHAIN_CHUNKS * channels
+        # The last chunk leaves after all others, and each member but the two ends forwards it once more
         chunk_ps = size_bytes / chunks / bytes_per_s * PS_PER_S
         return (members - 1) * latency_ps + (members - 2 + chunks) * chunk_ps
     rings = _rings(channels, bidirectional=bidirectional)
@@ -88,9 +111,11 @@ def _ring_lane(kind: str, members: int, ring_count: int, ring_number: int, *, ba
     """Return the lane of one of several parallel rings, which moves its share of each member's chunk."""
 
     def member(distance: int) -> int:
+        """Return the relative number of the member `distance` places on in the direction of the ring."""
         return (-distance if backwards else distance) % members
 
     def chunk(distance: int) -> int:
+        """Return this ring's share of the chunk of the member `distance` places on."""
         return member(distance) * ring_count + ring_number
 
     moves: list[tuple[int, int, bool]] = []  # chunk to send, chunk to receive, whether it is added
@@ -116,7 +141,7 @@ def _chain(members: int, channels: int, *, outwards: bool) -> Plans:
     """Return plans of a chain from member 0 to the last (outwards), or back; each channel moves CHAIN_CHUNKS chunks."""
 
     def links(member: int) -> list[Lane]:
-        """Return the lanes of a member by its number, one per channel; NONE takes the place of a missing neighbour."""
+        """Return the lanes of a `member` by its number, one per channel; NONE is a missing neighbour."""
         before, after = (member - 1, member + 1) if outwards else (member + 1, member - 1)
         before, after = (peer if 0 <= peer < members else NONE for peer in (before, after))
         lanes = [Lane() for _ in range(channels)]
@@ -129,8 +154,16 @@ def _chain(members: int, channels: int, *, outwards: bool) -> Plans:
 
 
 def add_chain_steps(lane: Lane, lane_number: int, before: int, after: int, chunks: range, *, reduce: bool) -> None:
-    """Add to a lane the steps of a chain's member, which forwards each chunk while it receives the next."""
-    # lane_number: number of the lane in each member; before, after: neighbours in the chain, NONE at its ends.
+    """Add to a lane the steps of a chain's member, which forwards each chunk while it receives the next.
+
+    Args:
+        lane: The lane to which the steps are added.
+        lane_number: The number of the lane in each member, to which neighbours send.
+        before: The number of the member before this one in the chain; NONE at its beginning.
+        after: The number of the member after this one in the chain; NONE at its end.
+        chunks: The consecutive numbers of the chunks that the chain moves.
+        reduce: Whether received data is added to the chunk instead of replacing it.
+    """
     if NONE in {before, after}:
         for chunk in chunks:
             lane.step(send_to=after, to_lane=lane_number, send=chunk, receive_from=before, receive=chunk, reduce=reduce)

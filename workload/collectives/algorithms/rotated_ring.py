@@ -24,20 +24,39 @@ ESTIMATE = True
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int) -> Plans:  # noqa: ARG001 - one interface for all algorithms
-    """Return the steps of each member: a lane per ring."""
+    """Return the steps of each member: a lane per ring.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+    """
     return round_plans(kind, _rings(shape), _lane)
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+    """
     rings = len(_rings(shape))
     return PlanExtent(rings * ring_steps(kind, shape.members), rings)
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int) -> float:
-    """Return the steps times latency and the slower of a host's links and its network interfaces, in picoseconds."""
+    """Return the steps times latency and the slower of a host's links and its network interfaces, in picoseconds.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer S in bytes.
+    """
     rings, hosts = len(_rings(shape)), len(set(shape.host))
     chunk_bits = size_bytes / (shape.members * rings) * BITS_PER_BYTE
+    # A member sends on every ring: on one of them to the next host if there are several, on the others inside its host
     inside = (rings - (hosts > 1)) * chunk_bits / shape.inside_bps if shape.inside_bps else 0.0
     outside = chunk_bits / shape.outside_bps if hosts > 1 else 0.0
     latency_ps = max(shape.inside_ps, shape.outside_ps)
@@ -45,7 +64,13 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int) -> float:
 
 
 def size_class(_kind: str, _shape: GroupShape, _size_bytes: int) -> int:
-    """Return 0: all sizes share a plan."""
+    """Return 0: all sizes share a plan.
+
+    Args:
+        _kind: The kind of collective, one of KINDS.
+        _shape: The positions of the group's members on the fabric.
+        _size_bytes: Not used: all sizes share a plan.
+    """
     return 0
 
 

@@ -22,17 +22,27 @@ _KEPT = 64
 
 
 class _MscclFile(NamedTuple):
+    """The checked plans of a file, and the range of buffers that it fits."""
+
     plans: Plans
     sizes_bytes: tuple[int, int] | None  # smallest and largest buffer; None = any
 
 
 def is_msccl(path: Path) -> bool:
-    """Return whether the path is a file of MSCCL or MSCCL++; else it is the prefix of the names of Chakra traces."""
+    """Return whether the path is a file of MSCCL or MSCCL++; else it is the prefix of the names of Chakra traces.
+
+    Args:
+        path: The path of a file, or the prefix of the names of Chakra traces.
+    """
     return path.suffix == ".xml" or path.is_file()
 
 
 def custom_files(prefix: Path) -> list[Path]:
-    """Return the files of an algorithm: MSCCL's XML, or P.0.et, ... of a prefix P; none if they do not exist."""
+    """Return the files of an algorithm: MSCCL's XML, or P.0.et, ... of a prefix P; none if they do not exist.
+
+    Args:
+        prefix: The path of a file of MSCCL or MSCCL++, or the prefix P of P.0.et, P.1.et, ...
+    """
     if is_msccl(prefix):
         return [prefix]
     try:
@@ -44,10 +54,15 @@ def custom_files(prefix: Path) -> list[Path]:
 def read_custom(path: Path, kind: str, size_bytes: int = 1) -> Plans:
     """Return the plans of an algorithm in a file; each file is read once unless it changes.
 
-    path: MSCCL's XML; or P of Chakra's P.0.et, P.1.et, ..., one trace per member; kind: see workload.kinds.KINDS;
-    size_bytes: of the whole buffer to which the messages of Chakra's format belong; MSCCL's format fits all sizes.
     Raises WorkloadError: unknown kind; an unreadable or invalid file; a message without its other end, a cycle of
     steps, parallel use of a chunk, or a result other than the kind promises; et.TraceError: not a trace.
+
+    Args:
+        path: The path of a file of MSCCL or MSCCL++; or the prefix P of Chakra traces P.0.et, P.1.et, ..., one per
+            member.
+        kind: The kind of collective, one of workload.KINDS.
+        size_bytes: The size in bytes of the whole buffer to which the messages of Chakra traces belong; other formats
+            fit all sizes.
     """
     kind_index(kind)
     if is_msccl(path):
@@ -57,7 +72,13 @@ def read_custom(path: Path, kind: str, size_bytes: int = 1) -> Plans:
 
 
 def check_size(path: Path, kind: str, size_bytes: int) -> None:
-    """Raise WorkloadError if a file of MSCCL++ is not for buffers of a size, as MSCCL++'s executor does."""
+    """Raise WorkloadError if a file of MSCCL++ is not for buffers of a size, as MSCCL++'s executor does.
+
+    Args:
+        path: The path of a file, or the prefix of the names of Chakra traces, which fit all sizes.
+        kind: The kind of collective, one of workload.KINDS.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     sizes_bytes = _msccl(path, kind, _stamps([path])).sizes_bytes if is_msccl(path) else None
     if sizes_bytes and not sizes_bytes[0] <= size_bytes <= sizes_bytes[1]:
         raise WorkloadError(
@@ -74,6 +95,7 @@ def _msccl(path: Path, kind: str, stamps: tuple[tuple[int, int], ...]) -> _Msccl
     plans, names, sizes_bytes = read_mscclpp(path, kind) if is_plan else (*read_msccl(path, kind), None)
 
     def name(member: int, lane: int, number: int) -> str:
+        """Return the name of a step, by `member`, `lane` and `number` of the step in the lane."""
         return names[member][lane][number]
 
     check_races(flow_of(plans, name), plans, name)

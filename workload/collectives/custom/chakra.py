@@ -43,7 +43,11 @@ class ChakraMessage(NamedTuple):
 
 
 def chakra_files(prefix: Path) -> list[Path]:
-    """Return the traces P.0.et .. P.(n-1).et of a prefix P. Raises WorkloadError: no trace, or a missing one."""
+    """Return the traces of all members. Raises WorkloadError: no trace, or a missing one.
+
+    Args:
+        prefix: The prefix P of the file names P.0.et .. P.(n-1).et.
+    """
     pattern = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et")
     files = {}
     for file in prefix.parent.glob("*.et") if prefix.name else ():
@@ -66,9 +70,16 @@ def _members(files: tuple[Path, ...], stamps: object) -> list[list[ChakraMessage
 
 @functools.lru_cache(_KEPT)
 def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, size_bytes: int) -> Plans:
-    """Return the plans of the traces of all members; prefix: prefix of the file names, for messages."""
-    # The messages belong to a buffer of size_bytes; their bytes scale with the size of the buffer. The key `stamps`
-    # changes when the files do.
+    """Return the plans of the traces of all members.
+
+    Args:
+        prefix: The prefix of the file names, for errors.
+        files: The trace file of each member.
+        stamps: A value that changes when the files do: a key of the cache.
+        kind: The kind of collective, one of workload.KINDS.
+        size_bytes: The size in bytes of the buffer to which the messages belong; their bytes scale with the size of the
+            buffer.
+    """
     if kind not in KINDS:
         raise WorkloadError(f"{prefix}: Chakra traces for {kind}, expected one of {', '.join(KINDS)}")
     members = _members(files, stamps)
@@ -89,6 +100,7 @@ def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: st
     which = [builder.which for builder in builders]
 
     def name(member: int, lane: int, number: int) -> str:
+        """Return the name of a step, by `member`, `lane` and `number` of the step in the lane."""
         return members[member][which[member][lane][number]].where
 
     flow = flow_of(plans, name, lambda member, lane, number: which[member][lane][number])
@@ -118,6 +130,7 @@ def _messages(trace: TraceTable, member: int, members: int) -> list[ChakraMessag
             waits[row] = direct, delay_ps
         elif kind in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
             sends = kind == NodeType.COMM_SEND_NODE
+            # Messages that another dependency already waits for need no step of their own
             after = tuple(_bits(direct & ~before))
             peer, tag = int((trace.comm_dst if sends else trace.comm_src)[row]), int(trace.comm_tag[row])
             size = int(trace.comm_size[row])
@@ -195,6 +208,7 @@ def _lane(message: ChakraMessage, size_bytes: int) -> Lane:
     if message.bytes == 0:
         raise WorkloadError(f"{message.where}: a message of 0 B, expected some")
     common = math.gcd(message.bytes, size_bytes)
+    # A lane carries this fraction of the buffer, so that messages scale with the buffer's size
     wire = message.bytes // common, size_bytes // common
     if max(wire) > _MAX_INT32:
         raise WorkloadError(f"{message.where}: {message.bytes} of {size_bytes} B, expected a simpler ratio")
@@ -204,7 +218,13 @@ def _lane(message: ChakraMessage, size_bytes: int) -> Lane:
 def _check_equal_ends(
     flow: StepGraph, members: list[list[ChakraMessage]], message_of_step: list[list[list[int]]]
 ) -> None:
-    """Check that messages have as many bytes at both ends; message_of_step: by member, lane and step."""
+    """Check that messages have as many bytes at both ends.
+
+    Args:
+        flow: The graph of the steps of all members.
+        members: The messages of each member.
+        message_of_step: The number of the message that each step is, or waits for, by member, lane and step.
+    """
     messages = [members[p.member][message_of_step[p.member][p.lane][p.number]] for p in flow.places]
     for k, step in enumerate(flow.steps):
         if step.recv_peer < 0 or messages[k].bytes < 0:
@@ -221,6 +241,7 @@ def _check_reach(flow: StepGraph, kind: str, prefix: Path) -> None:
     end = [1 << member for member in range(n)]
     for node in flow.order:
         member = flow.places[node // 2].member
+        # Bit m: data of member m can be in what the node sends or keeps
         had[node] = 1 << member
         for other in flow.before[node]:
             had[node] |= had[other]
@@ -235,7 +256,14 @@ def _check_reach(flow: StepGraph, kind: str, prefix: Path) -> None:
 
 
 def _check_bytes(prefix: Path, members: list[list[ChakraMessage]], kind: str, size_bytes: int) -> None:
-    """Check that each member sends and receives the minimum bytes of a kind; prefix: of the files, for errors."""
+    """Check that each member sends and receives the minimum bytes of a kind.
+
+    Args:
+        prefix: The beginning of the files' names, for errors.
+        members: The messages of each member.
+        kind: The kind of collective.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     n = len(members)
     sent = [sum(m.bytes for m in own if m.sends) for own in members]
     received = [0] * n

@@ -31,9 +31,9 @@ _MAX_REASON = 160  # maximum number of characters of the oracle's reason in a me
 class StepPlace(NamedTuple):
     """Member, lane and number of a step."""
 
-    member: int
-    lane: int
-    number: int
+    member: int  # member whose plan has the step
+    lane: int  # lane of the plan
+    number: int  # number of the step in its lane
 
 
 class StepGraph(NamedTuple):
@@ -46,10 +46,16 @@ class StepGraph(NamedTuple):
 
 
 def flow_of(plans: Plans, name_of: Name, turn: Turn | None = None) -> StepGraph:
-    """Return the graph of plans that are not relative; turn: order of a member's sends to a lane, None = one lane.
+    """Return the graph of plans that are not relative.
 
-    name_of: function of member, lane and step that names it in errors. Raises WorkloadError: a send without a receive
-    or vice versa, unequal counts, a missing lane or step, or a cycle of steps.
+    Raises WorkloadError: a send without a receive or vice versa, unequal counts, a missing lane or step, or a cycle of
+    steps.
+
+    Args:
+        plans: The plans, one for each member, with absolute peers and chunks.
+        name_of: A function of member, lane and step that returns the user's name of the step, for errors.
+        turn: A function of member, lane and step that returns the sort key of a member's sends to one lane; None = they
+            are in one lane.
     """
     places = [
         StepPlace(member, lane, number)
@@ -79,8 +85,13 @@ def flow_of(plans: Plans, name_of: Name, turn: Turn | None = None) -> StepGraph:
 
 
 def check_races(flow: StepGraph, plans: Plans, name_of: Name) -> None:
-    """Check that steps of a member that use a chunk are ordered, if one of them writes; WorkloadError if not."""
-    # name_of: function of member, lane and step that names it in errors.
+    """Check that steps of a member that use a chunk are ordered, if one of them writes; WorkloadError if not.
+
+    Args:
+        flow: The graph of the steps of the plans.
+        plans: The plans, one for each member, with absolute peers and chunks.
+        name_of: A function of member, lane and step that returns the user's name of the step, for errors.
+    """
     for member in range(plans.members):
         uses = _uses(flow, member)
         known = {node: bit for bit, node in enumerate(dict.fromkeys(node for own in uses.values() for node, _ in own))}
@@ -88,6 +99,7 @@ def check_races(flow: StepGraph, plans: Plans, name_of: Name) -> None:
         for own in uses.values():
             for i, (node, writes) in enumerate(own):
                 for other, other_writes in own[:i]:
+                    # Either node comes before the other on some path of the graph
                     in_order = node == other or (earlier[node] >> known[other] | earlier[other] >> known[node]) & 1
                     if (writes or other_writes) and not in_order:
                         first, second = (name_of(*flow.places[k // 2]) for k in sorted((other, node)))
@@ -99,7 +111,13 @@ def check_races(flow: StepGraph, plans: Plans, name_of: Name) -> None:
 
 
 def check_result(plans: Plans, kind: str, label: str) -> None:
-    """Check with the oracle that plans do what a kind promises; WorkloadError with the subject `label` if not."""
+    """Check with the oracle that plans do what a kind promises; WorkloadError if not.
+
+    Args:
+        plans: The plans, one for each member, with absolute peers and chunks.
+        kind: The kind of collective, one of workload.KINDS.
+        label: The subject of the error, a file or other source of the plans.
+    """
     try:
         check(kind, pack([plans]), 0)
     except OracleError as error:
@@ -143,6 +161,7 @@ def _cycle(cycle: list[int], places: list[StepPlace], name_of: Name) -> str:
     """Return the error message for a cycle of nodes, each before the next, from its first step on."""
     circle = [node // 2 for node in reversed(cycle[1:])]
     rows = [k for i, k in enumerate(circle) if k != circle[i - 1]] or circle[:1]
+    # Begin the cycle at its first step in the file, so that the message does not depend on the search
     first_row = rows.index(min(rows))
     rows = rows[first_row:] + rows[:first_row] + [rows[first_row]]
     first = name_of(*places[rows[0]])
@@ -201,8 +220,13 @@ At = tuple[Block, int]  # a step of a thread block
 
 
 def to_msccl(plans: Plans, kind: str, name: str) -> str:
-    """Return the XML, called `name`, of plans in equal chunks for a kind of collective; a lane is a thread block."""
-    # Raises WorkloadError: MSCCL's format cannot express the plans.
+    """Return MSCCL's XML of plans; a lane is a thread block. Raises WorkloadError: the format cannot express the plans.
+
+    Args:
+        plans: The plans, whose lanes all cut the whole buffer into equal chunks.
+        kind: The kind of collective, one of workload.KINDS.
+        name: The name of the algorithm in the XML.
+    """
     if kind not in _NAME_OF:
         raise WorkloadError(f"MSCCL's XML of {kind}: expected one of {', '.join(_NAME_OF)}")
     packed = pack([plans])

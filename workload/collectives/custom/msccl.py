@@ -146,7 +146,7 @@ def _gpu(element: ET.Element, gpu_number: int, gpus: int, file_name: str) -> Msc
 
 
 def _block(element: ET.Element, label: str, gpu_number: int, gpus: int) -> ThreadBlock:
-    """Return a thread block of a GPU of `gpus`, from its XML element; label: its name in errors."""
+    """Return a thread block of a GPU of `gpus`, from its XML element; label: name of the element in errors."""
     send, recv = (_int(element, key, label, default=-1) for key in ("send", "recv"))
     for key, peer in (("send", send), ("recv", recv)):
         if not -1 <= peer < gpus or peer == gpu_number:
@@ -182,7 +182,13 @@ def _step(element: ET.Element, number: int, block_label: str) -> MscclStep:
 
 
 def _children(element: ET.Element, tag: str, label: str) -> list[ET.Element]:
-    """Return the elements within an XML element, which all have one tag; label: name of the outer one in errors."""
+    """Return the elements within an XML element, which all must have one tag. Raises WorkloadError: another tag.
+
+    Args:
+        element: The outer element.
+        tag: The tag.
+        label: The name of the outer element in errors.
+    """
     other = next((child.tag for child in element if child.tag != tag), None)
     if other is not None:
         raise WorkloadError(f"{label}: <{other[:40]}>, expected <{tag}>")
@@ -192,8 +198,16 @@ def _children(element: ET.Element, tag: str, label: str) -> list[ET.Element]:
 def _int(
     element: ET.Element, key: str, label: str, default: int | None = None, least: int = -1, most: int = _LARGEST_NUMBER
 ) -> int:
-    """Return a whole number, minimum to maximum, from an attribute of an XML element; label: its name in errors."""
-    # default: value without the attribute, None = it is required.
+    """Return a whole number from an attribute of an XML element. Raises WorkloadError: it is none, or out of range.
+
+    Args:
+        element: The XML element.
+        key: The name of the attribute.
+        label: The name of the element in errors.
+        default: The value if the attribute is missing; None = it is required.
+        least: The minimum.
+        most: The maximum.
+    """
     text = element.get(key)
     if text is None and default is not None:
         return default
@@ -247,6 +261,7 @@ class _Memory:
                     f"{self.gpu.label}: scratch chunks {begin} .. {end - 1} in one stretch, expected at most "
                     f"{self.chunks} (nchunksperloop)"
                 )
+            # A message must lie within one region: a stretch that would cross its end begins in the next one
             if free % self.chunks + end - begin > self.chunks:
                 free += -free % self.chunks
             self.homes.append(free)
@@ -254,7 +269,12 @@ class _Memory:
         self.regions = self.first_scratch + -(-free // self.chunks)
 
     def chunk(self, place: tuple[str, int], step: MscclStep) -> int:
-        """Return the number of the first chunk that a step uses; place: (letter of a buffer, offset in it)."""
+        """Return the number of the first chunk that a step uses.
+
+        Args:
+            place: The letter of a buffer ("i", "o" or "s"), and the first chunk in it.
+            step: The step of the file.
+        """
         letter, offset = place
         longest = self.gpu.chunks["s"] if letter == "s" else self.spans[letter][1]
         if offset + step.length > longest:
@@ -263,12 +283,18 @@ class _Memory:
             )
         if letter != "s":
             return self.spans[letter][0] + offset
+        # The stretch that holds the offset is the last one that begins at or before it
         stretch = bisect_right(self.begins, offset) - 1
         return self.first_scratch * self.chunks + self.homes[stretch] + offset - self.begins[stretch]
 
 
 def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
-    """Return a file's plans for a kind, and each step's name by member, lane and number; WorkloadError if invalid."""
+    """Return a file's plans, and each step's name by member, lane and number. WorkloadError if invalid.
+
+    Args:
+        path: The path of MSCCL's XML.
+        kind: The kind of collective, one of workload.KINDS.
+    """
     algorithm = _parse(path, kind)
     memories = [_Memory(algorithm, number) for number in range(len(algorithm.gpus))]
     shared = max(memory.regions for memory in memories)

@@ -19,10 +19,14 @@ _checked: dict[tuple[str, str], None] = {}
 
 
 def keep(plans: Plans, kind: str) -> str:
-    """Check that plans do what a kind promises, keep them, and return their name in run files: "custom:plans=<digest>".
+    """Check plans made in Python, keep them, and return their name in run files: "custom:plans=<digest>".
 
     The name is valid in this process and its forks. Raises WorkloadError: unknown kind; or the plans do something else,
     have unmatched messages, wait for each other, or use a chunk twice at a time.
+
+    Args:
+        plans: The plans of all members.
+        kind: The kind of collective, one of workload.KINDS.
     """
     kind_index(kind)
     digest = _digest(plans)
@@ -39,7 +43,11 @@ def keep(plans: Plans, kind: str) -> str:
 
 
 def given(digest: str) -> Plans:
-    """Return the plans of a digest. Raises WorkloadError: this process has no such plans."""
+    """Return the plans of a digest. Raises WorkloadError: this process has no such plans.
+
+    Args:
+        digest: The digest in the name that `keep` has returned.
+    """
     if digest not in _kept:
         raise WorkloadError(f"algorithm 'custom': plans {digest!r} were made in Python, and only that process has them")
     return _kept[digest]

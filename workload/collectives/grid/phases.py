@@ -35,32 +35,53 @@ class Levels(NamedTuple):
         return math.prod(self.extent)
 
     def lines(self, dimension: int) -> Int32:
-        """Return int32[n / extent, extent]: members that differ in this dimension only, in order of their digits."""
+        """Return int32[n / extent, extent]: members that differ in one dimension only, in order of their digits.
+
+        Args:
+            dimension: The index of the dimension.
+        """
         others = [self.digit[d] for d in range(len(self.extent)) if d != dimension]
+        # Sorted by all other digits first, members of a line follow each other in the order of this digit
         order = np.lexsort([self.digit[dimension], *others])
         return order.astype(np.int32).reshape(-1, self.extent[dimension])
 
     def part(self, dimensions: Sequence[int]) -> Int32:
-        """Return int32[n]: members' digits in several dimensions as one number, the first dimension as highest one."""
+        """Return int32[n]: members' digits in several dimensions as one number.
+
+        Args:
+            dimensions: The indices of the dimensions, the one with the highest digit first.
+        """
         part = np.zeros(self.members, np.int32)
         for d in dimensions:
             part = part * np.int32(self.extent[d]) + self.digit[d]
         return part
 
     def parts(self, dimensions: Sequence[int]) -> int:
-        """Return the number of different values of `part`."""
+        """Return the number of different values of `part`.
+
+        Args:
+            dimensions: The indices of the dimensions.
+        """
         return math.prod(self.extent[d] for d in dimensions)
 
 
 def along_dimensions(shape: GroupShape) -> Levels:
-    """Return the dimensions of a group, the fastest first; a single dimension if the members are not a full grid."""
+    """Return the dimensions of a group, the fastest first; a single dimension if the members are not a full grid.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+    """
     number = np.arange(shape.members)
     digits = [number // math.prod(shape.grid[:d]) % extent for d, extent in enumerate(shape.grid)]
     return _kept(digits, shape.grid, shape.rate_bps, shape.latency_ps)
 
 
 def in_a_line(shape: GroupShape) -> Levels:
-    """Return one dimension of all members in their order, with the minimum rate and the total latency of the grid's."""
+    """Return one dimension of all members in their order, with the minimum rate and the total latency of the grid's.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+    """
     return _kept([np.arange(shape.members)], (shape.members,), (min(shape.rate_bps),), (sum(shape.latency_ps),))
 
 
@@ -70,6 +91,9 @@ def by_hosts(shape: GroupShape) -> Levels:
     If the fabric's first dimensions make up the hosts, the first level gets their minimum rate and their total latency,
     and the second level those of the other dimensions; else both get the values of all dimensions. Raises
     WorkloadError: hosts with unequal numbers of members.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
     """
     host, place = np.array(shape.host), np.array(shape.place)
     sizes = np.bincount(host)
@@ -79,6 +103,7 @@ def by_hosts(shape: GroupShape) -> Levels:
     rail = np.empty(len(host), np.int64)
     rail[order] = np.arange(len(host)) % sizes[0]
     extent = (int(sizes[0]), len(sizes))
+    # The hosts are whole dimensions if the product of the first ones is the number of members of a host
     inner = [math.prod(shape.grid[: d + 1]) for d in range(len(shape.grid))]
     cut = inner.index(extent[0]) + 1 if extent[0] in inner[:-1] else 0
     rates = [min(part) for part in (shape.rate_bps[:cut] or shape.rate_bps, shape.rate_bps[cut:])]
@@ -126,7 +151,14 @@ class GridPhase(NamedTuple):
 
 
 def phases(kind: str, dimensions: Sequence[int]) -> list[GridPhase]:
-    """Return the phases of a split by its order of dimensions; all-reduce goes there and back, all-gather back."""
+    """Return the phases of a split by its order of dimensions.
+
+    An all-reduce passes the dimensions forwards and backwards, a reduce-scatter forwards, an all-gather backwards.
+
+    Args:
+        kind: The kind of collective, or WHOLE.
+        dimensions: The indices of the dimensions in the order of the split.
+    """
     if kind in {"all-to-all", WHOLE}:
         return [GridPhase("all-reduce" if kind == WHOLE else kind, d, ()) for d in dimensions]
     there = [GridPhase("reduce-scatter", d, tuple(dimensions[:i])) for i, d in enumerate(dimensions)]
@@ -139,10 +171,15 @@ def phases(kind: str, dimensions: Sequence[int]) -> list[GridPhase]:
 def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice:
     """Return the algorithm of a phase.
 
-    The argument `algorithms` is one algorithm for all dimensions, or one per dimension separated by "/", with "+" in
-    place of "," between parameters. "default" is the default of the phase's kind. Algorithms of dimensions that the
-    levels lack are ignored. Raises WorkloadError: fewer algorithms than dimensions, or one that does not implement the
-    phase's kind or not in one dimension.
+    Raises WorkloadError: fewer algorithms than dimensions, or one that does not implement the phase's kind or does not
+    run in one dimension.
+
+    Args:
+        levels: The members as places of a grid.
+        phase: The phase whose algorithm runs.
+        algorithms: One algorithm for all dimensions, or one per dimension separated by "/", with "+" in place of ","
+            between parameters. "default" is the default of the phase's kind. Algorithms of dimensions that the levels
+            lack are ignored.
     """
     specs = algorithms.split("/")
     number = levels.named[phase.dimension] if len(specs) > 1 else 0
@@ -161,7 +198,14 @@ def chosen(levels: Levels, phase: GridPhase, algorithms: str) -> AlgorithmChoice
 
 
 def phase_ps(levels: Levels, phase: GridPhase, algorithms: str, split_bytes: float) -> float:
-    """Return the time of a phase of a split on an idle dimension in picoseconds: its algorithm's closed form."""
+    """Return the time of a phase of a split on an idle dimension in picoseconds: its algorithm's closed form.
+
+    Args:
+        levels: The members as places of a grid.
+        phase: The phase whose algorithm runs.
+        algorithms: The algorithms of the phases, one name or one per dimension, separated by "/" (`phases.chosen`).
+        split_bytes: The size of the split in bytes.
+    """
     choice, d = chosen(levels, phase, algorithms), phase.dimension
     share = split_bytes / levels.parts(phase.earlier)
     bytes_per_s = levels.rate_bps[d] / BITS_PER_BYTE if levels.rate_bps[d] else float("inf")
@@ -174,15 +218,28 @@ ORDERS = ("baseline", "bandwidth-aware", "themis", "whole")
 
 
 def ordered_kind(kind: str, order: str) -> str:
-    """Return the kind of the phases of a collective: WHOLE for an all-reduce with the order "whole", else its own."""
+    """Return the kind of the phases of a collective: WHOLE for an all-reduce with the order "whole", else its own.
+
+    Args:
+        kind: The kind of collective, or WHOLE.
+        order: The order of the dimensions, one of ORDERS.
+    """
     return WHOLE if (kind, order) == ("all-reduce", "whole") else kind
 
 
 def orders(
     levels: Levels, kind: str, order: str, algorithms: str, splits: int, size_bytes: int
 ) -> list[tuple[int, ...]]:
-    """Return the order of dimensions of each split, by one of ORDERS; only themis depends on the size of the buffer."""
-    # algorithms: as in `chosen`; splits: number of splits.
+    """Return the order of dimensions of each split; only "themis" depends on the size of the buffer.
+
+    Args:
+        levels: The members as places of a grid.
+        kind: The kind of collective, or WHOLE.
+        order: The rule, one of ORDERS.
+        algorithms: The algorithms of the phases, one name or one per dimension, separated by "/" (`phases.chosen`).
+        splits: The number of splits of the buffer.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     dimensions = tuple(range(len(levels.extent)))
     if order in {"baseline", "whole"}:
         return [dimensions] * splits
@@ -190,6 +247,7 @@ def orders(
         return [tuple(sorted(dimensions, key=lambda d: (-levels.rate_bps[d], d)))] * splits
     load_ps, orders_of_splits = [0.0] * len(dimensions), []
     for _ in range(splits):
+        # A split begins in the dimension with the smallest load, where it moves the most bytes
         own = tuple(sorted(dimensions, key=lambda d: (load_ps[d], d)))
         for phase in phases(kind, own):
             load_ps[phase.dimension] += phase_ps(levels, phase, algorithms, size_bytes / splits)
@@ -200,7 +258,15 @@ def orders(
 def idle_ps(
     levels: Levels, kind: str, orders_of_splits: Sequence[tuple[int, ...]], algorithms: str, size_bytes: int
 ) -> float:
-    """Return the time of a collective in picoseconds, given the order of dimensions of each split."""
+    """Return the time of a collective in picoseconds.
+
+    Args:
+        levels: The members as places of a grid.
+        kind: The kind of collective, or WHOLE.
+        orders_of_splits: The order of the dimensions in each split.
+        algorithms: The algorithms of the phases, one name or one per dimension, separated by "/" (`phases.chosen`).
+        size_bytes: The size of the whole buffer in bytes.
+    """
     every = [
         [
             (phase.dimension, phase_ps(levels, phase, algorithms, size_bytes / len(orders_of_splits)))
@@ -212,9 +278,11 @@ def idle_ps(
 
 
 def pipelined_ps(streams: Sequence[Sequence[tuple[int, float]]]) -> float:
-    """Return the end of the last stream, if a dimension runs one phase at a time, in order of readiness."""
-    # For equal streams that use each dimension once, this is the sum of one stream's phases, plus the longest phase for
-    # each further stream. A phase is a dimension and its time in picoseconds.
+    """Return the end of the last stream, if a dimension runs one phase at a time, in order of readiness.
+
+    Args:
+        streams: The phases of each split, each a dimension and its time in picoseconds.
+    """
     free: dict[int, float] = {}
     last = 0.0
     ready = [(0.0, 0, i) for i, stream in enumerate(streams) if stream]

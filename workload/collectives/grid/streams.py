@@ -41,11 +41,15 @@ _MAX_STEPS = 1 << 21  # maximum number of steps of all members
 
 
 def plans(levels: Levels, kind: str, orders_of_splits: Sequence[tuple[int, ...]], algorithms: str) -> Plans:
-    """Return the steps of each member of a group with dimensions `levels`, for an all-reduce, its halves or all-to-all.
+    """Return the steps of each member of a group.
 
-    orders_of_splits: order of the dimensions in each split, see workload.collectives.grid.orders; algorithms: of the
-    phases, see workload.collectives.grid.phases.chosen. Raises WorkloadError: an unsuitable algorithm, or too many
-    steps because an algorithm has a plan per member.
+    Raises WorkloadError: an unsuitable algorithm, or too many steps because an algorithm has a plan per member.
+
+    Args:
+        levels: The members as places of a grid.
+        kind: The kind of collective: an all-reduce, one of its halves, an all-to-all, or WHOLE.
+        orders_of_splits: The order of the dimensions in each split of the buffer (`phases.orders`).
+        algorithms: The algorithms of the phases, one name or one per dimension, separated by "/" (`phases.chosen`).
     """
     return _Maker(levels, kind, orders_of_splits, algorithms).plans()
 
@@ -116,6 +120,8 @@ class _Maker:
         n, splits = self.levels.members, len(orders_of_splits)
         arrangement = np.empty(n * splits, np.int32)
         for s, order in enumerate(orders_of_splits):
+            # Member m's piece of split s is piece m * splits + s of the buffer; the lane sees it at the place of m's
+            # digits
             arrangement[s * n + self.levels.part(order)] = np.arange(n, dtype=np.int32) * splits + s
         if np.array_equal(arrangement, np.arange(n * splits)):
             return NONE
@@ -293,7 +299,14 @@ def _begins(steps: Sequence[Step]) -> bool:
 
 
 def extent(levels: Levels, kind: str, orders_of_splits: Sequence[tuple[int, ...]], algorithms: str) -> PlanExtent:
-    """Return a bound of the steps and lanes of `grid.plans`, with a lane that waits for the others of each phase."""
+    """Return a bound of the steps and lanes of `grid.plans`, with a lane that waits for the others of each phase.
+
+    Args:
+        levels: The members as places of a grid.
+        kind: The kind of collective: an all-reduce, one of its halves, an all-to-all, or WHOLE.
+        orders_of_splits: The order of the dimensions in each split of the buffer (`phases.orders`).
+        algorithms: The algorithms of the phases, one name or one per dimension, separated by "/" (`phases.chosen`).
+    """
     members = levels.members
     of_stream: dict[tuple[int, ...], list[tuple[int, PlanExtent]]] = {}
     for order in dict.fromkeys(orders_of_splits):

@@ -21,7 +21,11 @@ Hosts = tuple[tuple[int, ...], ...]  # the members of each host, by place
 
 
 def hosts_of(shape: GroupShape) -> Hosts:
-    """Return the members of each host of a group, in the order of their NPUs."""
+    """Return the members of each host of a group, in the order of their NPUs.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+    """
     members_of_host: list[list[int]] = [[] for _ in range(max(shape.host) + 1)]
     for member in sorted(range(shape.members), key=lambda m: shape.place[m]):
         members_of_host[shape.host[member]].append(member)
@@ -29,7 +33,12 @@ def hosts_of(shape: GroupShape) -> Hosts:
 
 
 def rails_of(shape: GroupShape, hosts: Hosts) -> tuple[int, ...]:
-    """Return the places that are occupied in every host."""
+    """Return the places that are occupied in every host.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        hosts: The members of each host, by place.
+    """
     return tuple(sorted(set.intersection(*({shape.place[m] for m in own} for own in hosts))))
 
 
@@ -42,9 +51,15 @@ def _on_rail(shape: GroupShape, hosts: Hosts, rails: tuple[int, ...], host: int,
 
 
 def ring(shape: GroupShape, channel: int) -> tuple[int, ...]:
-    """Return the members of a group in the order of a channel's ring."""
-    # If hosts share fewer than two rails, or fewer than three for an odd number of hosts, some hop changes its rail:
-    # the ring must leave a host by another NPU than the one by which it enters.
+    """Return the members of a group in the order of a channel's ring.
+
+    If hosts share fewer than two rails, or fewer than three for an odd number of hosts, some hop changes its rail: the
+    ring must leave a host by another NPU than where it enters.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        channel: The number of the channel.
+    """
     hosts = hosts_of(shape)
     if len(hosts) == 1:
         return tuple(_turned(hosts[0], hosts[0][channel % len(hosts[0])]))
@@ -76,7 +91,11 @@ class ChannelTree(NamedTuple):
     children: tuple[tuple[int, ...], ...]  # children of each member
 
     def up(self, member: int) -> list[int]:
-        """Return the path from a member to the root, both included."""
+        """Return the path from a member to the root, both included.
+
+        Args:
+            member: The number of the member.
+        """
         path = [member]
         while self.parent[path[-1]] >= 0:
             path.append(self.parent[path[-1]])
@@ -89,7 +108,13 @@ class ChannelTree(NamedTuple):
 
 
 def tree(shape: GroupShape, channel: int, channels: int) -> ChannelTree:
-    """Return the tree of a channel of `channels`: the first half of the channels use one tree, the second the other."""
+    """Return the tree of a channel: the first half of the channels use one tree, the second half the other.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        channel: The number of the channel.
+        channels: The number of channels.
+    """
     hosts = hosts_of(shape)
     rails = rails_of(shape, hosts)
     half = (channels + 1) // 2
@@ -108,12 +133,20 @@ def tree(shape: GroupShape, channel: int, channels: int) -> ChannelTree:
 
 
 def host_parent(host: int, host_count: int, *, in_second: bool) -> int:
-    """Return the parent of host number `host`, -1 for the root; the second tree is mirrored, or shifted if odd."""
+    """Return a host's parent in a tree over hosts, -1 for the root; the second tree is mirrored, or shifted if odd.
+
+    Args:
+        host: The number of the host.
+        host_count: The number of hosts.
+        in_second: Whether the tree is the second one.
+    """
     if not in_second:
         return in_order_parent(host, host_count)
     if host_count % 2 == 0:
+        # The first tree, mirrored
         up = in_order_parent(host_count - 1 - host, host_count)
         return -1 if up < 0 else host_count - 1 - up
+    # The first tree, shifted by one host
     up = in_order_parent((host - 1) % host_count, host_count)
     return -1 if up < 0 else (up + 1) % host_count
 
@@ -164,7 +197,12 @@ class GroupChannels(NamedTuple):
 
 
 def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
-    """Return the channels that the search finds for a group."""
+    """Return the channels that the search finds for a group.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        generation: The constants of NCCL for the GPUs of the group.
+    """
     counts = [shape.host.count(host) for host in sorted(set(shape.host))]
     hosts, per_host = len(counts), min(counts)
     inside_bps, outside_bps = shape.lines_bps
@@ -178,7 +216,7 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     else:
 
         def count(speed: float) -> int:
-            """A channel enters and leaves a host by a NIC each, and takes its speed from every member's NVLinks."""
+            """Return how many channels of a `speed` fit, which each takes of a NIC both ways and of all NVLinks."""
             through_nics = per_host * int(net / speed + _ROUNDING)
             return min(through_nics, int(nvlink / speed + _ROUNDING)) if nvlink else through_nics
 
@@ -193,12 +231,17 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
         used *= 2
     if len(shape.nic_shares) > 1:  # each NIC has two channels or more, as many as its rate says
+        # Round up to two channels for each stripe, so that the NICs' shares of the channels are whole numbers
         used = -(-used // (2 * shape.stripes)) * 2 * shape.stripes
     return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, net)
 
 
 def sums_in_switches(shape: GroupShape) -> bool:
-    """Return whether each host of a group has an NVSwitch that sums all its members, and more than two members."""
+    """Return whether each host of a group has an NVSwitch that sums all its members, and more than two members.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+    """
     of_host: dict[int, set[int]] = {}
     for member, host in enumerate(shape.host):
         of_host.setdefault(host, set()).add(member)
@@ -255,6 +298,7 @@ def _nvls(
     heads = min(per_host, MAX_HEADS)
 
     def greatest(speeds: tuple[float, ...], fastest: float) -> float:
+        """Return the largest of `speeds` in GB/s, at most `fastest`, at which every member's links carry all heads."""
         fits = (s for s in speeds if s <= fastest + _ROUNDING and (heads + 1) * s <= nvlink_gb_per_s + _ROUNDING)
         return next(fits, speeds[-1])
 

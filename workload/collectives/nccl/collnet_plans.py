@@ -19,11 +19,19 @@ from nadi.workload.shape import GroupShape
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
-    """Return lanes of the members and of the rails' aggregators; NVSwitches sum nothing."""
+    """Return lanes of the members and of the rails' aggregators; NVSwitches sum nothing.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     hosts, rails = hosts_and_rails(shape)
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
     lanes: list[list[Lane]] = [[Lane()] for _ in range(shape.members + aggregators)]
+    # A share goes up its rail when the last of the host's other members has been added, in lane size - 1
     ready = [(size - 1, k) if size > 1 else AT_ONCE for k in range(count)]
     for place, rail in enumerate(rails):
         flows = flows_of_all(rail, range(place * count, (place + 1) * count))
@@ -35,7 +43,14 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) 
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     hosts, rails = hosts_and_rails(shape)
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
     through = [tree_extent(rail.tree, count) for rail in rails]
@@ -45,7 +60,14 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
-    """Return an estimate in picoseconds: launch, latencies, and the time of NVLinks or a NIC for all chunks."""
+    """Return an estimate in picoseconds: launch, latencies, and the time of NVLinks or a NIC for all chunks.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     hosts, (rail, *_) = hosts_and_rails(shape)
     size = len(hosts[0].members)
     share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
@@ -56,7 +78,12 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDec
 
 
 def size_class(shape: GroupShape, size_bytes: int) -> int:
-    """Return the number of chunks of a share of the buffer; sizes with equally many share a plan."""
+    """Return the number of chunks of a share of the buffer; sizes with equally many share a plan.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     hosts = len(set(shape.host))
     return chunks_of_share("nccl", hosts, shape.members // hosts, size_bytes, 0)
 
@@ -69,6 +96,7 @@ def _member(members: Sequence[int], place: int, count: int, rail_lanes: list[Lan
     first_take = size + 3
     for k in range(count):
         for number, peer in enumerate(others):
+            # The index of this member among the others of its peer, which numbers the peer's lanes
             mine = place if place < peer else place - 1
             deal.step(send_to=members[peer], to_lane=1 + mine, send=peer * count + k)
             after = (number, k) if number else AT_ONCE

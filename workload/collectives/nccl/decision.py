@@ -59,7 +59,7 @@ class NcclParameters(NamedTuple):
 
 
 class TuningOverride(NamedTuple):
-    """One part."""
+    """Algorithm and protocol for a range of buffer sizes."""
 
     first_bytes: int  # minimum size of a buffer
     end_bytes: int | None  # smallest size above the range; None = no upper bound
@@ -67,7 +67,11 @@ class TuningOverride(NamedTuple):
     protocol: str  # one of NAMED_PROTOCOLS
 
     def fits(self, size_bytes: int) -> bool:
-        """Return whether the part applies to a buffer of this size."""
+        """Return whether the part applies to a buffer of this size.
+
+        Args:
+            size_bytes: The size of the whole buffer in bytes.
+        """
         return self.first_bytes <= size_bytes and (self.end_bytes is None or size_bytes < self.end_bytes)
 
 
@@ -94,39 +98,74 @@ class NcclDecision(NamedTuple):
         """A number that differs between decisions of the same group."""
         names = tuple(PROTOCOLS)
         kind = tuple(tuning.ALGORITHMS).index(self.algorithm) * len(names) + names.index(self.protocol)
+        # Mixed radix: every field gets its own range of digits, so that numbers differ if any field does
         count = (self.pieces * (MAX_CHANNELS + 1) + self.channels) * MAX_SLICES + self.slices - 1
         number = (count * len(names) * len(tuning.ALGORITHMS) + kind << 48) + self.launch_ps
         number = number << 48 | self.inside_ps
         return number << _SHARES_BITS | round(self.shares / SHARE_STEP)
 
     def wait_ps(self, shape: GroupShape, *, far: bool) -> int:
-        """Return a send's wait: NCCL's time of a step, to another host if `far`, less the path's latency."""
+        """Return the time that a send waits: NCCL's time of a step, less the path's latency, which the fabric adds.
+
+        Args:
+            shape: The positions of the group's members on the fabric.
+            far: Whether the receiver is in another host.
+        """
         return max(0, self.between_ps - shape.outside_ps if far else self.inside_ps - shape.inside_ps)
 
     def wait_of(self, shape: GroupShape, sender: int, receiver: int) -> int:
-        """Return wait_ps between two members."""
+        """Return wait_ps between two members.
+
+        Args:
+            shape: The positions of the group's members on the fabric.
+            sender: The number of the sending member.
+            receiver: The number of the receiving member.
+        """
         return self.wait_ps(shape, far=shape.host[sender] != shape.host[receiver])
 
     def hop_ps(self, shape: GroupShape, *, far: bool) -> int:
-        """Return the time of a step without data: NCCL's time, or the path's latency if that is longer."""
+        """Return the time of a step without data: NCCL's time, or the path's latency if that is longer.
+
+        Args:
+            shape: The positions of the group's members on the fabric.
+            far: Whether the receiver is in another host.
+        """
         return max(self.between_ps, shape.outside_ps) if far else max(self.inside_ps, shape.inside_ps)
 
     def link_ps(self, shape: GroupShape, data_bytes: float, *, between_hosts: bool) -> float:
-        """Return the ps that data_bytes take on one member's links inside a host or between hosts, with headers."""
+        """Return the ps that data with the protocol's flags takes on a member's links in a host or between hosts.
+
+        Args:
+            shape: The positions of the group's members on the fabric.
+            data_bytes: The amount of data in bytes, without flags.
+            between_hosts: Whether sender and receiver are in different hosts.
+        """
         rate_bps = shape.outside_bps if between_hosts else shape.inside_bps
         return self.transport.wire_bytes(data_bytes) * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
 
 
 @functools.lru_cache(maxsize=64)
 def host_of(shape: GroupShape, parameters: NcclParameters) -> TuningInput:
-    """Return the input of NCCL's tuning model for a group."""
+    """Return the input of NCCL's tuning model for a group.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        parameters: The parameters with which the user tunes NCCL.
+    """
     generation = generation_of(parameters.generation, shape.accelerator, shape.lines_bps[0])
     rails = len(shape.trees) > len(set(shape.host))
     return tuning.host_of(shape, generation, parameters.cpu, collnet=parameters.collnet and rails)
 
 
 def nccl_decision(kind: str, shape: GroupShape, size_bytes: int, parameters: NcclParameters) -> NcclDecision:
-    """Return NCCL's decisions for a collective of a kind on a buffer of size_bytes."""
+    """Return NCCL's decisions for a collective.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        parameters: The parameters with which the user tunes NCCL.
+    """
     algo, proto = parameters.algo, parameters.proto
     for part in reversed(overrides_of(parameters.overrides)):
         if part.fits(size_bytes):
@@ -203,6 +242,7 @@ def _tree_chunks(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> 
     """Return the number of chunks of a channel: one slot each, or smaller ones that keep a deep tree busy."""
     depth = max(tree(shape, channel, decision.channels).depth for channel in {0, decision.channels - 1})
     chunk_bytes, share_bytes = decision.transport.slot_bytes, -(-size_bytes // decision.channels)
+    # A channel with fewer chunks than levels of the tree leaves most levels idle: NCCL halves the chunks
     while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= decision.transport.least_bytes:
         chunk_bytes //= 2
     return max(1, min(-(-share_bytes // chunk_bytes), MAX_STEPS))
@@ -247,7 +287,11 @@ def _used(
 
 
 def overrides_of(text: str) -> tuple[TuningOverride, ...]:
-    """Return all parts; none for an empty text. Raises WorkloadError: an invalid part."""
+    """Return the overrides of a user's text. Raises WorkloadError: an invalid part.
+
+    Args:
+        text: Parts FROM-TO/ALGORITHM/PROTOCOL, separated by ";"; "" = no overrides.
+    """
     return tuple(_part(part.strip()) for part in text.split(";")) if text.strip() else ()
 
 

@@ -29,8 +29,15 @@ class BufferLoops(NamedTuple):
 
 
 def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> BufferLoops:
-    """Return the loops over a buffer of `blocks` thread blocks per head; NCCL has MAX_HEADS heads of a host at most."""
-    # heads: members per host; hosts: number of hosts; algorithm: NVLS or NVLS_TREE.
+    """Return the loops over a buffer. NCCL has at most MAX_HEADS heads in a host.
+
+    Args:
+        size_bytes: The size of the whole buffer in bytes.
+        blocks: The number of thread blocks per head.
+        heads: The number of members of a host.
+        hosts: The number of hosts.
+        algorithm: NVLS or NVLS_TREE.
+    """
     heads = min(heads, MAX_HEADS)
     chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
     loop_bytes = blocks * heads * chunk_bytes
@@ -55,9 +62,20 @@ def launch_ps(
     latency of NVLS is that of the whole collective, so the latency of the fabric's path is subtracted. There a block
     copies the first loop before any sum, and the last loop after all sums, at the maximum rate that NCCL gives for a
     block.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        algorithm: NVLS or NVLS_TREE.
+        loops: The buffer in loops.
+        port_gb_per_s: The payload rate of a member's NVLinks in GB/s.
+        registered: Whether NVLS works on the user's buffers, so that no data is copied.
     """
     path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
     if host.kernel:
+        # A single loop that is not full still takes the whole handshake of a loop
         partial_us = max(0.0, 1 - size_bytes / loops.loop_bytes) * host.kernel.nvls_loop_us
         first_bytes = min(size_bytes, loops.loop_bytes)
         stages_us = 0.0 if registered else 2 * _loop_us(kind, host, host.kernel, first_bytes, port_gb_per_s)
@@ -67,6 +85,7 @@ def launch_ps(
     waits_ps = max(0, tuning.empty_all_reduce_ps(host, algorithm) - path_ps)
     if registered:
         return waits_ps
+    # The copies of the loops between overlap with sums: the first one in and the last one out do not
     copied_bytes: float = min(loops.loop_bytes, size_bytes) + size_bytes - (loops.loops - 1) * loops.loop_bytes
     if kind != "all-reduce":  # what goes in or comes out is a member's own share
         copied_bytes *= (host.plan.per_host + 1) / host.plan.per_host / 2
@@ -74,7 +93,15 @@ def launch_ps(
 
 
 def pace_gb_per_s(kind: str, host: TuningInput, algorithm: str, loops: BufferLoops, port_gb_per_s: float) -> float:
-    """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gb_per_s: of NVLink's payload."""
+    """Return the rate in GB/s at which a head pulls, sums and copies its share.
+
+    Args:
+        kind: The kind of collective.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        algorithm: NVLS or NVLS_TREE.
+        loops: The buffer in loops.
+        port_gb_per_s: The payload rate of a member's NVLinks in GB/s.
+    """
     if host.kernel:
         loop_us = _loop_us(kind, host, host.kernel, loops.loop_bytes, port_gb_per_s)
         return loops.loop_bytes / host.plan.per_host / loop_us / 1e3
@@ -100,7 +127,13 @@ def _planned_gb_per_s(kind: str, host: TuningInput, algorithm: str) -> float:
 
 
 def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:
-    """Return the slowdown of NVLS against full chunks, as each loop ends with a handshake."""
+    """Return the slowdown of NVLS against full chunks, as each loop ends with a handshake.
+
+    Args:
+        kind: The kind of collective.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        loops: The buffer in loops.
+    """
     # After a loop the members notify each other over NVLink that its chunks are complete. This takes a block NCCL's
     # time of a step of such a handshake (CollNet direct, Simple), whatever the size of the chunk.
     full_ps = loops.blocks * _FULL_CHUNK_BYTES / tuning.nvls_pace(kind, host, tuning.NVLS) * 1e3

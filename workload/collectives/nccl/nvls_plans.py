@@ -24,7 +24,14 @@ _FIRST_OF_ONE_HOST, _FIRST_OF_SEVERAL_HOSTS = UNDRIVEN_CONNECTIONS_OF_ONE_HOST, 
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:
-    """Return lanes of the members and of the NVSwitches' aggregators."""
+    """Return lanes of the members and of the NVSwitches' aggregators.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     hosts = hosts_of(shape)
     count = size_class(shape, size_bytes, decision)
     loops = cut_of(size_bytes, decision.channels, len(hosts[0].members), len(hosts), decision.algorithm)
@@ -37,7 +44,14 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) 
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     hosts, count = hosts_of(shape), size_class(shape, size_bytes, decision)
     if decision.algorithm == NVLS_TREE:
         return nvls_tree.extent_of(shape, hosts, count)
@@ -48,7 +62,14 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> float:
-    """Return an estimate in picoseconds: launch, latency to and from the switch, and the busiest head, link or NIC."""
+    """Return an estimate in picoseconds: launch, latency to and from the switch, and the busiest head, link or NIC.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     hosts = hosts_of(shape)
     size = len(hosts[0].members)
     tree = hosts[0].tree
@@ -67,13 +88,23 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDec
 
 
 def hosts_of(shape: GroupShape) -> tuple[AggregatorBranch, ...]:
-    """Return the trees of the hosts, without trees of rails."""
+    """Return the trees of the hosts, without trees of rails.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+    """
     count = len(set(shape.host))
     return shape.branches()[:count]
 
 
 def size_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
-    """Return the number of chunks of a share; sizes with equal decisions and equally many chunks share a plan."""
+    """Return the number of chunks of a share; sizes with equal decisions and equally many chunks share a plan.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     hosts = hosts_of(shape)
     if decision.algorithm == NVLS_TREE:
         return _loops(hosts, size_bytes, decision)
@@ -81,7 +112,13 @@ def size_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> in
 
 
 def lanes_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
-    """Return a number below 2^22, equal for sizes with as many chunks of a share on the same connections."""
+    """Return a number below 2^22, equal for sizes with as many chunks of a share on the same connections.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     hosts = hosts_of(shape)
     loops = cut_of(size_bytes, decision.channels, len(hosts[0].members), len(hosts), decision.algorithm)
     return size_class(shape, size_bytes, decision) * len(CHUNKS_BYTES) + CHUNKS_BYTES.index(loops.chunk_bytes)

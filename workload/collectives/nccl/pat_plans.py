@@ -8,7 +8,14 @@ from nadi.workload.shape import GroupShape
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
-    """Return each member's steps: a lane per distance, whose steps wait for NCCL's time of a step."""
+    """Return each member's steps: a lane per distance, whose steps wait for NCCL's time of a step.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        choice: NCCL's decisions for this kind and size.
+    """
     plans = pat.plan(kind, shape.members)
     wait_ps = choice.wait_ps(shape, far=True)
     attributes = [plans.attributes_of(i) for i in range(len(plans.plans))]
@@ -17,12 +24,26 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecision) ->
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        choice: NCCL's decisions for this kind and size.
+    """
     return pat.extent(kind, shape.members)
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
-    """Return launch, a hop per distance, and the sending time of a NIC, in picoseconds."""
+    """Return launch, a hop per distance, and the sending time of a NIC, in picoseconds.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        choice: NCCL's decisions for this kind and size.
+    """
     rounds = (shape.members - 1).bit_length()
     sent_bytes = size_bytes * (shape.members - 1) / shape.members
     return (

@@ -75,13 +75,26 @@ class MessageTransport(NamedTuple):
         return 0 if math.isinf(self.gb_per_s) else self.first_connection + self.channels.bit_length() - 1
 
     def wait_ps(self, shape: GroupShape, *, between_hosts: bool) -> int:
-        """Return `hop_ps` less the latency of the fabric's path."""
+        """Return `hop_ps` less the latency of the fabric's path.
+
+        Args:
+            shape: The positions of the group's members on the fabric.
+            between_hosts: Whether sender and receiver are in different hosts.
+        """
         return max(0, self.hop_ps - (shape.outside_ps if between_hosts else shape.inside_ps))
 
     def lane(self, shape: GroupShape, wait_ps: int, *, between_hosts: bool, is_paced: bool) -> Lane:
-        """Return a lane for sends: at the channels' rate on an own connection if is_paced, else at the port's rate."""
-        # shape: of the group; wait_ps: time before each step. Over several NICs all go at the ports' rates: messages
-        # are cut into stripes (plans.extent), for which no numbers of connections at own rates are left.
+        """Return a lane for sends: at the channels' rate on a connection of its own, or at the port's rate.
+
+        Over several NICs all sends have the ports' rates: messages are cut into stripes (plans.extent), and no numbers
+        of connections are left for rates of their own.
+
+        Args:
+            shape: The positions of the group's members on the fabric.
+            wait_ps: The time before each step in picoseconds.
+            between_hosts: Whether sender and receiver are in different hosts.
+            is_paced: Whether the lane has the rate of its channels.
+        """
         if not is_paced or (between_hosts and len(shape.nic_shares) > 1):
             return Lane(latency_ps=wait_ps, wire=self.transport.wire)
         shares = self.shares(shape, between_hosts=between_hosts)
@@ -90,7 +103,10 @@ class MessageTransport(NamedTuple):
     def shares(self, shape: GroupShape, *, between_hosts: bool, is_divided: bool = False) -> float:
         """Return the divisor of the port's rate that gives the message's rate; 1 = a whole port.
 
-        is_divided: whether the message goes over all NICs, each at that share of its rate, or else over one of them.
+        Args:
+            shape: The positions of the group's members on the fabric.
+            between_hosts: Whether sender and receiver are in different hosts.
+            is_divided: Whether the message goes over all NICs, each at that share of its rate, or else over one NIC.
         """
         nics = 1 if is_divided else max(1, len(shape.nic_shares))
         port = 1 / nics if between_hosts else NVLINK_PAYLOAD
@@ -99,8 +115,13 @@ class MessageTransport(NamedTuple):
 
 
 def communicator(host: TuningInput, channels: int = 0, *, is_paced: bool) -> Communicator:
-    """Return a group's communicator, as `ncclTopoComputeP2pChannels` does; channels: the user's number, 0 = NCCL's."""
-    # is_paced: whether sends use the rate of their channels, or else that of the port.
+    """Return a group's communicator, as `ncclTopoComputeP2pChannels` does.
+
+    Args:
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        channels: The number of channels that the user asks for; 0 = NCCL's choice.
+        is_paced: Whether sends use the rate of their channels; else that of the port.
+    """
     plan, generation = host.plan, host.generation
     max_channels = _power_of_two(channels or plan.used)
     per_path = []
@@ -115,8 +136,15 @@ def communicator(host: TuningInput, channels: int = 0, *, is_paced: bool) -> Com
 def message(
     group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO, peers: int = 1
 ) -> MessageTransport:
-    """Return the transport of a message of size_bytes (a fraction for equal parts of some buffers) in a group."""
-    # proto: the user's protocol, or AUTO; peers: number of peers to which the sender sends as much at once.
+    """Return the transport of a message in a group.
+
+    Args:
+        group: The communicator of the group.
+        size_bytes: The size of the message in bytes, a fraction for equal parts of some buffers.
+        between_hosts: Whether sender and receiver are in different hosts.
+        proto: The protocol that the user names, or AUTO.
+        peers: The number of peers to which the sender sends as much at once.
+    """
     channels = _channels(group, size_bytes)
     # NCCL has no LL buffers between hosts for sends and receives (NCCL_ALLOC_P2P_NET_LL_BUFFERS is 0)
     is_small = not between_hosts and size_bytes <= channels * _MAX_LL_BYTES
@@ -152,8 +180,10 @@ def _channels(group: Communicator, size_bytes: float) -> int:
     if group.host.kernel:
         max_bytes, shared = group.host.kernel.message_part_bytes, min(shared, group.host.kernel.message_channels)
     first = group.per_peer
+    # NCCL halves the channels of a peer until all peers together fit into the communicator's channels
     while first * group.host.members > shared and first > 1:
         first //= 2
+    # No more channels than parts of the minimum size
     used = max(1, min(first, math.ceil(size_bytes / min_bytes)))
     while max(min_bytes, size_bytes / used) > max_bytes and used <= group.per_peer // 2:
         used *= 2

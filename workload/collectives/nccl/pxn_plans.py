@@ -51,7 +51,12 @@ class SendGroup(NamedTuple):
         return self.pxn and 1 < len(set(self.shape.host)) < self.shape.members
 
     def message(self, size_bytes: float, *, between_hosts: bool) -> MessageTransport:
-        """Return the transport of a message of a size."""
+        """Return the transport of a message.
+
+        Args:
+            size_bytes: The size of the message in bytes.
+            between_hosts: Whether sender and receiver are in different hosts.
+        """
         peers = self.shape.members - 1
         return message(self.communicator, size_bytes, between_hosts=between_hosts, proto=self.proto, peers=peers)
 
@@ -102,13 +107,24 @@ class _Job(NamedTuple):
     launch_ps: int  # time from when the collective is ready until the kernel's first sends
 
     def lane(self, transport: MessageTransport, *, between_hosts: bool, is_paced: bool) -> Lane:
-        """Return a lane for sends by a transport; is_paced: whether they use the rate of their channels."""
+        """Return a lane for sends by a transport.
+
+        Args:
+            transport: The protocol, channels and rate of a message.
+            between_hosts: Whether sender and receiver are in different hosts.
+            is_paced: Whether the sends use the rate of their channels; else that of the port.
+        """
         wait_ps = transport.wait_ps(self.group.shape, between_hosts=between_hosts) + transport.base_ps - self.launch_ps
         return transport.lane(self.group.shape, wait_ps, between_hosts=between_hosts, is_paced=is_paced)
 
 
 def plan(group: SendGroup, size_bytes: int) -> Plans:
-    """Return plans of an all-to-all of equal blocks of a whole buffer of size_bytes."""
+    """Return plans of an all-to-all of equal blocks.
+
+    Args:
+        group: The group whose members send to each other.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     n = group.shape.members
     if len(set(group.shape.host)) == 1 or n > _MAX_TABLED:
         return _alike(group, size_bytes)
@@ -116,12 +132,21 @@ def plan(group: SendGroup, size_bytes: int) -> Plans:
 
 
 def plan_uneven(group: SendGroup, cut: Units) -> Plans:
-    """Return plans of an all-to-all with a number of bytes per pair; cut: the sizes in units."""
+    """Return plans of an all-to-all with a number of bytes for each pair.
+
+    Args:
+        group: The group whose members send to each other.
+        cut: The bytes of each pair of members as whole numbers of a common unit.
+    """
     return _each_its_own(group, Blocks(cut.sent, cut.chunks, cut.unit_bytes), copies_own=True)._replace(uneven=True)
 
 
 def extent(group: SendGroup) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        group: The group whose members send to each other.
+    """
     shape, relays = group.shape, group.relays
     n = shape.members
     if len(set(shape.host)) == 1 or n > _MAX_TABLED:
@@ -142,7 +167,12 @@ def extent(group: SendGroup) -> PlanExtent:
 
 
 def closed_form(group: SendGroup, size_bytes: int) -> float:
-    """Return an estimate in picoseconds: launch, hops, the busiest link and, with relays, collecting the first run."""
+    """Return an estimate in picoseconds: launch, hops, the busiest link and, with relays, collecting the first run.
+
+    Args:
+        group: The group whose members send to each other.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     shape, n = group.shape, group.shape.members
     counts = [shape.host.count(host) for host in sorted(set(shape.host))]
     block_bytes = size_bytes / n
@@ -150,13 +180,16 @@ def closed_form(group: SendGroup, size_bytes: int) -> float:
     inside, between = (group.message(block_bytes, between_hosts=is_far) for is_far in (False, True))
 
     def begins_ps(transport: MessageTransport, path_ps: int) -> int:
+        """Return the ps until data of a first message by a `transport` flows, over a path with latency `path_ps`."""
         return transport.base_ps + max(transport.hop_ps, path_ps)
 
     def port_ps(transport: MessageTransport, blocks: float, rate_bps: int) -> float:
+        """Return the ps that `blocks` of a `transport` take on links of `rate_bps` bit/s; 0 = no link."""
         wire_bytes = transport.transport.wire_bytes(blocks * block_bytes)
         return wire_bytes * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
 
     def sends_ps(transport: MessageTransport, blocks: float, rate_bps: int) -> float:
+        """Return `port_ps` for `blocks` and `rate_bps`, but at least the ps of one send at its channels' rate."""
         one_send_ps = transport.transport.wire_bytes(block_bytes) / transport.gb_per_s * 1e3 if blocks else 0.0
         return max(port_ps(transport, blocks, rate_bps), one_send_ps)
 
@@ -221,6 +254,7 @@ def _routes(group: SendGroup) -> _Routes:
     shape, members = group.shape, range(group.shape.members)
     hosts = tuple(tuple(sorted(own)) for own in hosts_of(shape))
     on_rail = [{shape.place[m]: m for m in own} if group.relays else {} for own in hosts]
+    # A member of the sender's host on the receiver's rail, unless both are in the same host
     relay = tuple(
         tuple(-1 if shape.host[d] == h else on_rail[h].get(shape.place[d], -1) for d in members)
         for h in range(len(hosts))
@@ -236,6 +270,7 @@ def _runs(blocks: Blocks, routes: _Routes, host: int, member: int) -> list[Relay
     for receiver in routes.receivers[member]:
         counts = blocks.sent[list(routes.hosts[host]), receiver]
         count = int(counts.sum())
+        # A run is one message, which must be one range of chunks within a region
         if begin % blocks.chunks + count > blocks.chunks:
             begin += blocks.chunks - begin % blocks.chunks
         runs.append(RelayedRun(receiver, tuple((begin + np.cumsum(counts) - counts).tolist()), count))
@@ -340,6 +375,7 @@ def _own_sends(job: _Job, member: int) -> list[Lane]:
         if relayed:  # over NVLink, by the protocol that goes on between hosts, on channels of each receiver
             far = False
             transport = group._replace(proto=transport.protocol).message(count * blocks.chunk_bytes, between_hosts=far)
+        # Lanes have one protocol, rate and wait each; sends of a kind take turns on up to _MAX_SENDING_LANES of them
         kind = transport.protocol, far, relayed, transport.channels
         lanes = lanes_of_kind.setdefault(kind, [])
         if len(lanes) < _MAX_SENDING_LANES:

@@ -30,7 +30,14 @@ _FIRST_DRIVEN = 32
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
-    """Return the steps of each member: a lane per channel."""
+    """Return the steps of each member: a lane per channel.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     rings = [ring(shape, channel) for channel in range(decision.channels)]
     if kind in _CHAINS:
         return _chains(kind, shape, _with_fewer_chunks(shape, decision), rings)
@@ -38,7 +45,14 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) 
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
-    """Return the number of steps and lanes of `plan`."""
+    """Return the number of steps and lanes of `plan`.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     if kind in _CHAINS:
         return of_chains(shape.members, decision.channels, _with_fewer_chunks(shape, decision).pieces)
     return PlanExtent(
@@ -51,6 +65,12 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDec
 
     At a share of NVLink a channel is never ahead, so every hop is waited for. Otherwise a lane's hops overlap with
     sends of other lanes. Packets take longer while the channels run in step, as they do at first; the form omits that.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
     """
     n, is_chain = shape.members, kind in _CHAINS
     message_bytes = size_bytes / (decision.channels * decision.pieces * decision.slices * (1 if is_chain else n))
@@ -85,6 +105,7 @@ class _Hop(NamedTuple):
 
 def _round_ps(hops: list[_Hop], steps: int) -> float:
     """Return the ps of `steps` steps round a ring from the worst member, or of the busiest link without pause."""
+    # A chunk that starts at the worst member passes all hops `turns` times, then the `rest` hops after it
     turns, rest = divmod(steps, len(hops))
     sums = list(accumulate((hop.alone_ps for hop in hops + hops), initial=0.0))
     worst = turns * sums[len(hops)] + max(sums[i + rest] - sums[i] for i in range(len(hops)))
@@ -119,6 +140,7 @@ def _round(kind: str, shape: GroupShape, decision: NcclDecision, rings: list[tup
     wait_ps = _mean_wait_ps(shape, decision)
 
     def lane_of(channel: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
+        """Return the empty lane of a `channel` with further `attributes` of Lane."""
         return _lane(decision, channel, wait_ps, **attributes)
 
     return round_plans(kind, rings, lane_of, decision.pieces, decision.slices, decision.launch_ps)
@@ -132,10 +154,15 @@ def round_plans(
     slices: int = 1,
     launch_ps: int = 0,
 ) -> Plans:
-    """Return plans of a kind that goes round rings, in which each channel moves its share of every chunk.
+    """Return plans of a kind that runs along rings; each channel moves its share of every chunk.
 
-    rings: order of the members, by channel; lane_of: function of the channel and attributes that returns an empty lane;
-    loops: number of parts of a channel's share, one after another; slices: number of messages of a chunk.
+    Args:
+        kind: The kind of collective.
+        rings: The order of the members in each channel.
+        lane_of: A function of the channel and attributes that returns an empty lane.
+        loops: The number of parts of a channel's share, which follow each other.
+        slices: The number of messages of a chunk.
+        launch_ps: The time in picoseconds before the first step.
     """
     # In an all-reduce each channel has its part of the buffer. In an all-gather or reduce-scatter the channels share
     # the members' parts, and each lane sees these parts in the order of its ring.
@@ -154,6 +181,7 @@ def round_plans(
         first_loop = channel * loops if in_parts else 0
         # piece by piece of each step of each loop
         piece = np.arange(first_loop * slices, (first_loop + loops) * slices).reshape(loops, 1, slices)
+        # In step k a member sends the chunk of the member k places before it, and receives that of the one before
         send, receive = ((-distance % n * chunks_of_member + piece).reshape(-1) for distance in (k, k + 1))
         reduce = np.broadcast_to((k < n) & (kind != "all-gather"), (loops, len(steps), slices)).reshape(-1)
         lane.several(

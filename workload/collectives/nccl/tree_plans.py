@@ -16,7 +16,14 @@ from nadi.workload.shape import GroupShape
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
-    """Return the lanes of each member, channel by channel: up, from the parent, down."""
+    """Return the lanes of each member, channel by channel: up, from the parent, down.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
     connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
     for channel in range(decision.channels):
@@ -30,7 +37,14 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) 
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
-    """Return the number of steps and lanes of `plan`: the trees of half of the channels differ only in their heads."""
+    """Return the number of steps and lanes of `plan`: the trees of half of the channels differ only in their heads.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     n = shape.members
     steps = lanes = widest = 0
     half = (decision.channels + 1) // 2
@@ -41,12 +55,20 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision
             widest += channels * max(_count(channel_tree, member) for member in range(n))
             of_tree = 3 * (n - 1) + leaves
             lanes += channels * of_tree
+            # A lane that also sends sums up has one step more than chunks
             steps += channels * (decision.pieces * of_tree + n - leaves - 1)
     return PlanExtent(steps, lanes, n, widest)
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
-    """Return an estimate in picoseconds: launch, one chunk up and down the deepest branch, and the chunks behind it."""
+    """Return an estimate in picoseconds: launch, one chunk up and down the deepest branch, and the chunks behind it.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        size_bytes: The size of the whole buffer in bytes.
+        decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
+    """
     # The latter follow at the rate of the busiest link, or at the protocol's time per step.
     chunk_bytes = size_bytes / (decision.channels * decision.pieces)
     trees = [tree(shape, channel, decision.channels) for channel in range(decision.channels)]
@@ -69,7 +91,14 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDec
 def _deepest_ps(
     shape: GroupShape, decision: NcclDecision, channel_tree: ChannelTree, link_ps: dict[bool, float]
 ) -> float:
-    """Return the time in ps from the farthest leaf to the root; link_ps: of a chunk, by whether it leaves the host."""
+    """Return the time in ps from the farthest leaf to the root.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        decision: NCCL's decisions for this kind and size.
+        channel_tree: The tree of a channel.
+        link_ps: The time of a chunk on a link, by whether it leaves the host.
+    """
     deepest_ps = 0.0
     for leaf in range(shape.members):
         total_ps = 0.0
@@ -101,7 +130,7 @@ def _member(
     parent, children = channel_tree.parent[member], channel_tree.children[member]
 
     def sending_lane(to: int) -> Lane:
-        """Return an empty lane of this member that sends to member `to`; -1 = it sends nothing."""
+        """Return an empty lane that sends to member `to`, with NCCL's wait before each step; -1 = it sends nothing."""
         wait_ps = decision.wait_of(shape, member, to) if to >= 0 else 0
         return Lane(latency_ps=wait_ps, wire=decision.transport.wire, connection=connection)
 
@@ -136,6 +165,7 @@ def _add_up(lane: Lane, child: int, parent: int, to_lane: int, before: int, chun
         return
     for step, chunk in enumerate(chunks):
         lane.step(
+            # The sum of a chunk leaves while the next one arrives: one step does both
             send_to=parent if step else -1,
             to_lane=to_lane,
             send=chunk - 1,

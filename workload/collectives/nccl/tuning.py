@@ -22,7 +22,7 @@ _SLICES_OF_LEAST = 32  # ratio of a full slice to the smallest one
 
 
 class Protocol(NamedTuple):
-    """A protocol."""
+    """The constants of one of NCCL's protocols."""
 
     name: str  # name as in NCCL_PROTO, in lower case
     wire: tuple[int, int]  # (numerator, denominator) of bytes on the wire per byte of data
@@ -34,15 +34,28 @@ class Protocol(NamedTuple):
     thread_bytes: int  # minimum data per thread for a channel to be used
 
     def wire_bytes(self, data_bytes: float) -> float:
-        """Return the bytes on the wire of some data, not rounded."""
+        """Return the bytes on the wire of some data, not rounded.
+
+        Args:
+            data_bytes: The amount of data in bytes.
+        """
         return data_bytes * self.wire[0] / self.wire[1]
 
     def chunk_bytes(self, kind: str) -> int:
-        """Return the maximum bytes that one step of a channel moves."""
+        """Return the maximum bytes that one step of a channel moves.
+
+        Args:
+            kind: The kind of collective.
+        """
         return self.slot_bytes * (1 if kind in _ONE_SLOT else self.slots)
 
     def slices_of(self, kind: str, chunk_bytes: float) -> int:
-        """Return the number of slices of a ring's chunk."""
+        """Return the number of slices of a ring's chunk.
+
+        Args:
+            kind: The kind of collective.
+            chunk_bytes: The size of the chunk in bytes.
+        """
         least_bytes = self.slot_bytes * self.slots / self.slices / _SLICES_OF_LEAST
         return 1 if kind in _ONE_SLOT or chunk_bytes <= least_bytes else self.slices
 
@@ -117,18 +130,37 @@ class TuningInput(NamedTuple):
 
 
 def host_of(shape: GroupShape, generation: Generation, cpu: str, *, collnet: bool) -> TuningInput:
-    """Return the model's input for a group of a shape on GPUs of a generation; cpu: one of CPUS."""
+    """Return the input of NCCL's tuning model for a group.
+
+    Args:
+        shape: The positions of the group's members on the fabric.
+        generation: The constants of NCCL for the GPUs of the group.
+        cpu: The CPU vendor of the hosts, one of CPUS; "auto" = the usual one of the GPU generation.
+        collnet: Whether switches between hosts can sum, and NCCL may use them.
+    """
     vendor = generation.cpu if cpu == "auto" else cpu
     return TuningInput(generation, planned(shape, generation), shape.members, vendor, collnet)
 
 
 def base_ps(algorithm: str, protocol: str) -> int:
-    """Return the time from the launch to the first step in picoseconds."""
+    """Return the time from the launch to the first step in picoseconds.
+
+    Args:
+        algorithm: The name of NCCL's algorithm, one of tuning.ALGORITHMS.
+        protocol: The name of NCCL's protocol: "ll", "ll128" or "simple".
+    """
     return round(_BASE_US.get(algorithm, (0.0, 0.0, 0.0))[column_of(protocol)] * PS_PER_US)
 
 
 def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: bool) -> int:
-    """Return the time of a step without data in picoseconds, inside a host or between hosts, path included."""
+    """Return the time of a step without data in picoseconds, inside a host or between hosts, path included.
+
+    Args:
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        algorithm: The name of NCCL's algorithm, one of tuning.ALGORITHMS.
+        protocol: The name of NCCL's protocol: "ll", "ll128" or "simple".
+        between_hosts: Whether sender and receiver are in different hosts.
+    """
     # In a ring over hosts, no step is shorter than posting to a NIC. With one member per host nothing hides the
     # network's latency, which then is that of trees.
     several = host.plan.hosts > 1
@@ -141,18 +173,37 @@ def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: 
 
 
 def message_hop_ps(host: TuningInput, protocol: str, *, between_hosts: bool) -> int:
-    """Return the time of an empty send and its receive in picoseconds: NCCL's ring hop without launch, with path."""
+    """Return the time of an empty send and its receive in picoseconds: NCCL's ring hop without launch, with path.
+
+    Args:
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        protocol: The name of NCCL's protocol: "ll", "ll128" or "simple".
+        between_hosts: Whether sender and receiver are in different hosts.
+    """
     hardware = NET if between_hosts else host.inside
     return round(_STEP_US[hardware][RING][column_of(protocol)] * PS_PER_US)
 
 
 def ring_steps(kind: str, count: int) -> int:
-    """Return the number of steps of a ring of `count`; like NCCL, kinds with a root count the root too."""
+    """Return the number of steps of a ring; like NCCL, kinds with a root count the root too.
+
+    Args:
+        kind: The kind of collective.
+        count: The number of members of the ring.
+    """
     return {"all-reduce": 2 * (count - 1), "broadcast": count, "reduce": count}.get(kind, count - 1)
 
 
 def model_ps(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> float:
-    """Return NCCL's estimate of a collective in picoseconds; infinite if NCCL does not support this choice."""
+    """Return NCCL's estimate of a collective in picoseconds; infinite if NCCL does not support this choice.
+
+    Args:
+        kind: The kind of collective.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        size_bytes: The size of the whole buffer in bytes.
+        algorithm: The name of NCCL's algorithm, one of tuning.ALGORITHMS.
+        protocol: The name of NCCL's protocol: "ll", "ll128" or "simple".
+    """
     if not is_supported(kind, host, algorithm, protocol):
         return math.inf
     gb_per_s = bandwidth(kind, host, algorithm, protocol)
@@ -166,7 +217,14 @@ def model_ps(kind: str, host: TuningInput, size_bytes: int, algorithm: str, prot
 
 
 def is_supported(kind: str, host: TuningInput, algorithm: str, protocol: str) -> bool:
-    """Return whether NCCL supports an algorithm and protocol for a kind on such hosts."""
+    """Return whether NCCL supports an algorithm and protocol for a kind on such hosts.
+
+    Args:
+        kind: The kind of collective.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        algorithm: The name of NCCL's algorithm, one of tuning.ALGORITHMS.
+        protocol: The name of NCCL's protocol: "ll", "ll128" or "simple".
+    """
     plan = host.plan
     if kind not in KINDS_OF[algorithm]:
         return False
@@ -184,9 +242,18 @@ def is_supported(kind: str, host: TuningInput, algorithm: str, protocol: str) ->
 
 
 def best(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> tuple[str, str]:
-    """Return the algorithm and protocol with the smallest estimate, among those that "auto" leaves open."""
-    # A named one is used, as with NCCL_ALGO and NCCL_PROTO, unless the kind or the fabric does not support it: then a
-    # ring.
+    """Return the algorithm and protocol with the smallest estimate, among those that "auto" leaves open.
+
+    A named algorithm or protocol is used, as with NCCL_ALGO and NCCL_PROTO, unless the kind or the fabric does not
+    support it: then a ring is used.
+
+    Args:
+        kind: The kind of collective.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        size_bytes: The size of the whole buffer in bytes.
+        algorithm: The algorithm that the user names, or "auto".
+        protocol: The protocol that the user names, or "auto".
+    """
     algorithms = ALGORITHMS if algorithm == "auto" else (algorithm,)
     protocols = tuple(PROTOCOLS) if protocol == "auto" else (protocol,)
     pairs = [(a, p) for a in algorithms for p in protocols if kind in KINDS_OF[a]]
@@ -205,7 +272,14 @@ def best(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol
 
 
 def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> float:
-    """Return NCCL's estimate of the bandwidth over all channels of a group's hosts, in GB/s of the whole buffer."""
+    """Return NCCL's estimate of the bandwidth over all channels of a group's hosts, in GB/s of the whole buffer.
+
+    Args:
+        kind: The kind of collective.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        algorithm: The name of NCCL's algorithm, one of tuning.ALGORITHMS.
+        protocol: The name of NCCL's protocol: "ll", "ll128" or "simple".
+    """
     if algorithm == RING:
         return _ring_bandwidth(kind, host, protocol)
     if algorithm == TREE:
@@ -216,13 +290,20 @@ def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> fl
     if algorithm == PAT:
         return min(plan.tree.between, plan.tree.inside) * plan.tree.channels * 0.75
     factor = plan.per_host / plan.ring.channels  # CollNet, the algorithm that is left
+    # Full speed needs a head per GPU; NCCL counts half of the excess of GPUs over channels
     factor -= (factor - 1) / 2
     bandwidth_gb_per_s = plan.ring.inside * plan.ring.channels / factor
     return bandwidth_gb_per_s / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)
 
 
 def nvls_bandwidth(kind: str, host: TuningInput, algorithm: str) -> float:
-    """Return the bandwidth of all heads by NCCL's model, in GB/s of the whole buffer; 0 without NVSwitches that sum."""
+    """Return the bandwidth of all heads by NCCL's model, in GB/s of the whole buffer; 0 without NVSwitches that sum.
+
+    Args:
+        kind: The kind of collective.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        algorithm: The name of NCCL's algorithm, one of tuning.ALGORITHMS.
+    """
     graph = host.plan.nvls
     if graph is None or graph.channels < 2:
         return 0.0
@@ -232,7 +313,13 @@ def nvls_bandwidth(kind: str, host: TuningInput, algorithm: str) -> float:
 
 
 def nvls_pace(kind: str, host: TuningInput, algorithm: str) -> float:
-    """Return the rate in GB/s at which a head pulls, sums and copies its share: NCCL's plan for the head on NVLink."""
+    """Return the rate in GB/s at which a head pulls, sums and copies its share: NCCL's plan for the head on NVLink.
+
+    Args:
+        kind: The kind of collective.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        algorithm: The name of NCCL's algorithm, one of tuning.ALGORITHMS.
+    """
     # Several hosts use the plan of one host too: the fabric models the NICs, whose time is simulated.
     nvls = host.plan.nvls
     if nvls is None:
@@ -241,7 +328,12 @@ def nvls_pace(kind: str, host: TuningInput, algorithm: str) -> float:
 
 
 def empty_all_reduce_ps(host: TuningInput, algorithm: str) -> int:
-    """Return the time of an all-reduce without data in picoseconds, kernel launch included."""
+    """Return the time of an all-reduce without data in picoseconds, kernel launch included.
+
+    Args:
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        algorithm: The name of NCCL's algorithm, one of tuning.ALGORITHMS.
+    """
     return round(_latency_ps("all-reduce", host, algorithm, SIMPLE.name))
 
 
@@ -337,5 +429,9 @@ def _plateau(kind: str, host: TuningInput, size_bytes: int) -> float:
 
 
 def column_of(protocol: str) -> int:
-    """Return the place of a protocol in triples of LL, LL128 and Simple."""
+    """Return the index of a protocol in triples of LL, LL128 and Simple.
+
+    Args:
+        protocol: The name of NCCL's protocol: "ll", "ll128" or "simple".
+    """
     return tuple(PROTOCOLS).index(protocol)

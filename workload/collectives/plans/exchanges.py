@@ -23,17 +23,31 @@ class FoldingRound(NamedTuple):
 
 
 def power_below(members: int) -> int:
-    """Return p, the largest power of two that does not exceed `members`."""
+    """Return p, the largest power of two that does not exceed `members`.
+
+    Args:
+        members: The number of members of the group, n.
+    """
     return 1 << (members.bit_length() - 1)
 
 
 def halving(me: int, n: int) -> list[FoldingRound]:
-    """Return rounds of a reduce-scatter, the farthest peer first: the half with the peer's block is sent."""
+    """Return a member's rounds of a reduce-scatter, the farthest peer first: the half with the peer's block is sent.
+
+    Args:
+        me: The number of the member.
+        n: The number of members, a power of two.
+    """
     return [turn._replace(send=turn.receive, receive=turn.send, reduce=True) for turn in reversed(doubling(me, n))]
 
 
 def doubling(member: int, members: int) -> list[FoldingRound]:
-    """Return a member's rounds of an all-gather, the nearest peer first: each exchanges all blocks of both so far."""
+    """Return a member's rounds of an all-gather, the nearest peer first: each exchanges all blocks of both so far.
+
+    Args:
+        member: The number of the member.
+        members: The number of members, a power of two.
+    """
     rounds = []
     for distance in (1 << k for k in range(members.bit_length() - 1)):
         own, other = ((node & -distance, (node & -distance) + distance) for node in (member, member ^ distance))
@@ -42,9 +56,15 @@ def doubling(member: int, members: int) -> list[FoldingRound]:
 
 
 def exchanged(members: int, chunks: int, rounds_of: Callable[[int], Sequence[FoldingRound]]) -> Plans:
-    """Return plans of an all-reduce, or of any kind if the number of members is a power of two."""
-    # The plan has a lane per round, because the peers differ; a host has one more lane for its guest. rounds_of:
-    # function that returns the rounds of a member below p, the highest power of two up to `members`.
+    """Return plans of an all-reduce, or of any kind if the number of members is a power of two.
+
+    A member has a lane per round, because the peers differ; a host has one more lane for its guest.
+
+    Args:
+        members: The number of members of the group, n.
+        chunks: The number of chunks of the buffer.
+        rounds_of: A function that returns the rounds of a member below p, the largest power of two up to `members`.
+    """
     core = power_below(members)
     lanes = [_core(rounds_of(me), chunks, core + me if core + me < members else None) for me in range(core)]
     to_lane = len(lanes[0])
@@ -56,7 +76,12 @@ def exchanged(members: int, chunks: int, rounds_of: Callable[[int], Sequence[Fol
 
 
 def exchange_extent(members: int, rounds: int) -> PlanExtent:
-    """Return the number of steps and lanes of `exchanged`; rounds: of a member, without folding to a power of two."""
+    """Return the number of steps and lanes of `exchanged`.
+
+    Args:
+        members: The number of members of the group, n.
+        rounds: The number of rounds of a member, without those that fold guests in and out.
+    """
     core = power_below(members)
     guests = members - core
     return PlanExtent(core * rounds + 3 * guests, core * rounds + 2 * guests, members, rounds + (guests > 0))
@@ -66,6 +91,7 @@ def _core(rounds: Sequence[FoldingRound], chunks: int, guest_member: int | None)
     """Return the lanes of a member below p: its rounds, on `chunks` chunks, and one more for its guest, None = none."""
     lanes = []
     for i, exchange in enumerate(rounds):
+        # A host's first round waits for its guest's data, in the lane after those of the rounds
         after = (i - 1, 0) if i else (-1, -1) if guest_member is None else (len(rounds), 0)
         lane = Lane(blocking=True).step(
             send_to=exchange.peer,
@@ -112,13 +138,22 @@ class SpreadingRound(NamedTuple):
 
 
 def near_first(members: int) -> list[SpreadingRound]:
-    """Return rounds of distances 1, 2, 4, ...: the list is ordered by distance (Bruck et al., 1997)."""
+    """Return rounds of distances 1, 2, 4, ...: the list is ordered by distance (Bruck et al., 1997).
+
+    Args:
+        members: The number of members of the group, n.
+    """
     steps = [1 << k for k in range((members - 1).bit_length())]
     return [SpreadingRound(d, min(d, members - d), d, aside=False, most=members) for d in steps]
 
 
 def far_first(members: int, max_blocks: int) -> list[SpreadingRound]:
-    """Return rounds of distances ..., 4, 2, 1: far messages have few blocks, and near messages up to max_blocks."""
+    """Return rounds of distances ..., 4, 2, 1: far messages have few blocks, and near messages many.
+
+    Args:
+        members: The number of members of the group, n.
+        max_blocks: The maximum number of blocks of a message.
+    """
     rounds, held = [], 1
     for k in reversed(range((members - 1).bit_length())):
         distance = 1 << k
@@ -129,29 +164,50 @@ def far_first(members: int, max_blocks: int) -> list[SpreadingRound]:
 
 
 def order(rounds: Iterable[SpreadingRound]) -> list[int]:
-    """Return, for each entry of a member's list, how far before the member the block's owner is."""
+    """Return, for each entry of a member's list, how far before the member the block's owner is.
+
+    Args:
+        rounds: The rounds of every member, in order.
+    """
     held = [0]
     for a_round in rounds:
+        # The place of a block in the sender's list is `distance` farther from the receiver
         kept = held[: a_round.place()]
         held = kept + [place + a_round.distance for place in held[: a_round.blocks]] + held[a_round.place() :]
     return held
 
 
 def gathered(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
-    """Return plans of an all-gather."""
+    """Return plans of an all-gather.
+
+    Args:
+        members: The number of members of the group, n.
+        rounds: The rounds of every member, in order.
+    """
     return _plans(members, rounds, lambda me, places: _gather(me, members, rounds, places, 0))
 
 
 def reduced(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
-    """Return plans of a reduce-scatter."""
+    """Return plans of a reduce-scatter.
+
+    Args:
+        members: The number of members of the group, n.
+        rounds: The rounds of every member, in order.
+    """
     return _plans(members, rounds, lambda me, places: _reduce(me, members, rounds, places))
 
 
 def spreading_extent(members: int, rounds: Sequence[SpreadingRound]) -> PlanExtent:
-    """Return the numbers of steps and lanes of plans of these rounds; consecutive blocks are copied in one step."""
+    """Return the numbers of steps and lanes of plans of these rounds; consecutive blocks are copied in one step.
+
+    Args:
+        members: The number of members of the group, n.
+        rounds: The rounds of every member, in order.
+    """
     if not rounds:
         return PlanExtent(0, 0, members)
     places = order(rounds)
+    # Blocks whose places follow each other are copied in one step, except at the member where they wrap around
     in_a_row = sum((far - behind) % members == 1 for far, behind in pairwise(places))
     steps_of_lane = 1 + sum(a_round.aside + len(a_round.pieces()) for a_round in rounds)
     steps = members * (steps_of_lane + len(places)) - in_a_row * (members - 1)
@@ -161,7 +217,15 @@ def spreading_extent(members: int, rounds: Sequence[SpreadingRound]) -> PlanExte
 def rounds_ps(
     members: int, rounds: Iterable[SpreadingRound], size_bytes: int, latency_ps: float, bytes_per_s: float
 ) -> float:
-    """Return the time in picoseconds with one message at a time in each direction: a + (blocks) S/nB per message."""
+    """Return the time in picoseconds with one message at a time in each direction: a + (blocks) S/nB per message.
+
+    Args:
+        members: The number of members of the group, n.
+        rounds: The rounds of every member, in order.
+        size_bytes: The size of the whole buffer in bytes.
+        latency_ps: The time of an empty message on an idle network in picoseconds.
+        bytes_per_s: The rate at which every member sends and receives, in bytes per second.
+    """
     block_ps = size_bytes / members / bytes_per_s * PS_PER_S
     return sum(latency_ps + count * block_ps for a_round in rounds for _, count in a_round.pieces())
 
@@ -205,7 +269,14 @@ def _gather(
 
 
 def _reduce(member: int, members: int, rounds: Sequence[SpreadingRound], places: list[int]) -> list[Lane]:
-    """Return a member's lanes of a reduce-scatter, one per round in reverse; places: as in `_gather`."""
+    """Return a member's lanes of a reduce-scatter, one per round in reverse.
+
+    Args:
+        member: The number of the member.
+        members: The number of members of the group, n.
+        rounds: The rounds of every member, in order.
+        places: For each entry of the member's list, how far before the member the block's owner is (`order`).
+    """
     lanes: list[Lane] = []
     for a_round in reversed(rounds):
         lane = Lane()

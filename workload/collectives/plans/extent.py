@@ -29,10 +29,15 @@ class PlanExtent(NamedTuple):
         return _BASE_BYTES + _STEP_BYTES * self.steps + _LANE_BYTES * self.lanes
 
     def in_parts(self, splits: int) -> "PlanExtent":
-        """Return the extent of `splits` consecutive parts: each has all lanes, and one that waits for the others."""
+        """Return the extent of consecutive parts: each has all lanes, and one more lane that waits for the others.
+
+        Args:
+            splits: The number of equal parts of the buffer.
+        """
         if splits == 1 or self.lanes == 0:
             return self
         width = self.widest or -(-self.lanes // self.plans)
+        # Every member gets as many lanes as the widest plan, and each part of several lanes a lane that waits for them
         idle, joins = self.plans * width - self.lanes, width if width > 1 else 0
         return PlanExtent(
             splits * (self.steps + idle + self.plans * joins), splits * self.plans * (width + (joins > 0)), self.plans
@@ -40,19 +45,34 @@ class PlanExtent(NamedTuple):
 
 
 def total(extents: Iterable[PlanExtent], plans: int) -> PlanExtent:
-    """Return the sum of several extents of the same plans; plans: number of plans."""
+    """Return the sum of several extents of the same plans.
+
+    Args:
+        extents: The extents to add up, of lanes that the same members have.
+        plans: The number of plans.
+    """
     parts = list(extents)
     widest = max(extent.widest for extent in parts)
     return PlanExtent(sum(extent.steps for extent in parts), sum(extent.lanes for extent in parts), plans, widest)
 
 
 def of_any(members: int) -> PlanExtent:
-    """Return a bound for an algorithm without `extent`: every member sends to and receives from every other, twice."""
+    """Return a bound for an algorithm without `extent`: every member sends to and receives from every other, twice.
+
+    Args:
+        members: The number of members of the group.
+    """
     return PlanExtent(_MESSAGES_OF_A_PAIR * members * (members - 1), members * members, members)
 
 
 def of_chains(members: int, channels: int, chunks: int) -> PlanExtent:
-    """Return the extent of chains that forward each chunk while the next arrives; chunks: number per channel."""
+    """Return the extent of chains that forward each chunk while the next one arrives.
+
+    Args:
+        members: The number of members of the group.
+        channels: The number of parallel chains.
+        chunks: The number of chunks per channel.
+    """
     if members == 1:
         return PlanExtent(0, channels)
     steps = _CHAIN_ENDS * chunks + (members - _CHAIN_ENDS) * (chunks + 1)
@@ -70,7 +90,14 @@ OWNED = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
 
 
 def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
-    """Return the plans of `splits` parts, of which `chains` run at a time; plans: plans of one part."""
+    """Return the plans of a collective in parts; each part is a collective of its own.
+
+    Args:
+        plans: The plans of one part.
+        kind: The kind of collective, one of workload.KINDS.
+        splits: The number of equal parts of the buffer.
+        chains: The number of parts that run at a time.
+    """
     width = max(len(plan) for plan in plans.plans)
     if splits == 1 or width == 0:
         return plans
@@ -81,9 +108,14 @@ def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
 
 
 def in_stripes(plans: Plans, kind: str, stripes: int) -> Plans:
-    """Return the plans of `stripes` equal parts side by side, each with connections of its own; plans: of one part.
+    """Return the plans of equal stripes side by side, each with connections of its own.
 
     Connections at less than the line rate keep their numbers: all parts share them.
+
+    Args:
+        plans: The plans of one part.
+        kind: The kind of collective, one of workload.KINDS.
+        stripes: The number of equal stripes of the buffer.
     """
     if stripes == 1 or not any(plans.plans):
         return plans
@@ -146,12 +178,14 @@ def _arrangements(plans: Plans, kind: str, splits: int) -> tuple[list[Int32], di
     if kind not in OWNED and not plans.arrangements:
         return [], {NONE: NONE}
     owners = plans.members - plans.aggregators if kind in OWNED else 1
+    # Without an arrangement, the pieces of a part are its owners in order
     of_part = {NONE: np.arange(owners, dtype=np.int32), **dict(enumerate(plans.arrangements))}
     arrangements, row_of = [], {}
     for row, arrangement in of_part.items():
         pieces_per_owner = len(arrangement) // owners
         place, piece = np.divmod(arrangement, pieces_per_owner)
         split = np.arange(splits, dtype=np.int32)[:, None]
+        # In the whole buffer, an owner's piece of part s comes after its pieces of parts 0 .. s-1
         arrangements.append(((place * splits + split) * pieces_per_owner + piece).astype(np.int32).reshape(-1))
         row_of[row] = len(arrangements) - 1
     return arrangements, row_of

@@ -39,17 +39,22 @@ AT_LINE_RATE = MultimemPace()
 
 
 def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: int) -> int:
-    """Return the number of chunks of a share; groups: sets of `size` members that share an NVSwitch; name: for errors.
+    """Return the number of chunks of a share. Raises WorkloadError: too many steps to fit into memory.
 
-    chunks: number that the user gives; 0 = one per 4 KiB of the whole buffer's size_bytes, at most 512, or more to keep
-    a chunk within 256 KiB as far as the number of steps allows. Raises WorkloadError: too many steps to fit into
-    memory.
+    Args:
+        name: The name of the algorithm, for errors.
+        groups: The number of sets of members that share an NVSwitch.
+        size: The number of members of each set.
+        size_bytes: The size of the whole buffer in bytes.
+        chunks: The number of chunks that the user asks for; 0 = one per 4 KiB of the buffer, at most 512, or more to
+            keep a chunk within 256 KiB as far as the number of steps allows.
     """
     steps = 4 * groups * size * size
     if chunks * steps > MAX_STEPS or steps > MAX_STEPS:
         raise WorkloadError(
             f"algorithm {name} for {groups * size} members: {max(1, chunks)} chunks; expected fewer chunks or members"
         )
+    # Large buffers get more chunks, so that none is larger than _LARGE_CHUNK_BYTES, as far as the steps fit
     wanted = max(_MANY_CHUNKS, -(-size_bytes // (size * _LARGE_CHUNK_BYTES)))
     most_chunks = max(1, min(wanted, _USUAL_STEPS // steps))
     return chunks or max(1, min(most_chunks, size_bytes // (size * _CHUNK_BYTES)))
@@ -66,10 +71,19 @@ def member_lanes(
     complete: Sequence[tuple[int, int]] = (),
     pace: MultimemPace = AT_LINE_RATE,
 ) -> list[Lane]:
-    """Return the lanes of the member at a place of its host, whose members have these numbers in the group."""
-    # aggregator: number of the switch's aggregator; count: chunks of a share; reduces: whether members have data to be
-    # summed; copies: whether all receive the results; complete: (lane, step) that must be done before each result is
-    # written, () = the arrival of the sum; pace: connections and rates of data and results.
+    """Return the lanes of one member of a host.
+
+    Args:
+        members: The number in the group of each member of the host.
+        place: The index of this member in `members`.
+        aggregator: The number in the group of the aggregator in the host's NVSwitch.
+        count: The number of chunks of a member's share of the buffer.
+        reduces: Whether members have data to be summed.
+        copies: Whether all members receive the results.
+        complete: The (lane, step) of this member that must be done before each result is written; () = the sum has
+            arrived.
+        pace: The connections of data and results, and the divisors of the line rate that limit them.
+    """
     size = len(members)
     data = Lane(connection=pace.data, shares=pace.data_shares)
     results = Lane(connection=pace.results, shares=pace.result_shares)
@@ -77,6 +91,7 @@ def member_lanes(
     chunk = np.arange(size * count).reshape(size, count)  # of each share
     own = chunk[place]
     if reduces:
+        # Chunk k of every owner comes before chunk k + 1 of any, so that all owners are busy from the beginning
         data.several(size * count, send_to=aggregator, to_lane=place, send=chunk.T.reshape(-1))
         sums.several(count, receive_from=aggregator, receive=own)
     if copies:
@@ -90,15 +105,28 @@ def member_lanes(
 
 
 def extent(groups: int, size: int, count: int, *, ways: int = 2) -> PlanExtent:
-    """Return the number of steps and lanes of `groups` of `size` members; ways: 1 = only sums or copies, 2 = both."""
-    # count: number of chunks of a share.
+    """Return the number of steps and lanes of members and aggregators.
+
+    Args:
+        groups: The number of sets of members that share an NVSwitch.
+        size: The number of members of each set.
+        count: The number of chunks of a member's share of the buffer.
+        ways: 1 = members only get sums or only copies, 2 = both.
+    """
     steps, of_member, of_switch = 2 * count * size * (size + 1) * ways, size + OTHERS, 2 * size + 1
     lanes = size * of_member + of_switch
     return PlanExtent(groups * steps, groups * lanes, groups * (size + 1), max(of_switch, of_member))
 
 
 def aggregator_lanes(members: Sequence[int], count: int, *, reduces: bool = True, copies: bool = True) -> list[Lane]:
-    """Return the lanes of the switch's aggregator; the arguments are those of `member_lanes`."""
+    """Return the lanes of the aggregator in a host's NVSwitch.
+
+    Args:
+        members: The number in the group of each member of the host.
+        count: The number of chunks of a member's share of the buffer.
+        reduces: Whether members have data to be summed.
+        copies: Whether all members receive the results.
+    """
     size = len(members)
     data, sums, results = [Lane() for _ in members], Lane(connection=1), [Lane() for _ in members]
     chunk = np.arange(size * count).reshape(size, count)  # of each share
@@ -106,6 +134,7 @@ def aggregator_lanes(members: Sequence[int], count: int, *, reduces: bool = True
     if reduces:
         for place, member in enumerate(members):
             after = (place - 1, turns) if place else AT_ONCE
+            # A member's data is added after that of the member before it, so that sums have one order
             data[place].several(len(turns), receive_from=member, receive=each_chunk, reduce=place > 0, after=after)
         owners = np.tile(members, count)
         sums.several(len(turns), send_to=owners, to_lane=SUMS, send=each_chunk, after=(size - 1, turns))

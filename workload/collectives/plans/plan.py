@@ -54,12 +54,20 @@ class Step(NamedTuple):
     reduce: bool  # whether received data is added to the chunk instead of replacing it
 
     def moved(self, first_lane: int) -> "Step":
-        """Return the step with lanes, its own and the receiver's, that are numbered from first_lane on."""
+        """Return the step with its lanes, its own member's and the receiver's, counted from another first lane.
+
+        Args:
+            first_lane: The number of the lane that was lane 0.
+        """
         dep_lane, send_lane = (NONE if lane == NONE else lane + first_lane for lane in (self.dep_lane, self.send_lane))
         return self._replace(dep_lane=dep_lane, send_lane=send_lane)
 
     def waiting(self, after: tuple[int, int]) -> "Step":
-        """Return the step with the dependency (lane, step)."""
+        """Return the step with a dependency.
+
+        Args:
+            after: The (lane, step) of the same member that must be done before the step starts.
+        """
         return self._replace(dep_lane=after[0], dep_step=after[1])
 
 
@@ -115,11 +123,19 @@ class LaneSteps(Sequence[Step]):
         return memoryview(self.array)[_WORDS * self.begin : _WORDS * self.end]
 
     def follows(self, other: "LaneSteps") -> bool:
-        """Return whether these steps come directly after another lane's in the same array."""
+        """Return whether these steps come directly after another lane's in the same array.
+
+        Args:
+            other: The steps of another lane.
+        """
         return self.array is other.array and self.begin == other.end
 
     def through(self, last: "LaneSteps") -> memoryview:
-        """Return int32[steps * 10]: the fields from the first of these steps to the last step of `last`."""
+        """Return int32[steps * 10]: the fields from the first of these steps to the last step of another lane.
+
+        Args:
+            last: The steps of the other lane, which is in the same array and not before this one.
+        """
         return memoryview(self.array)[_WORDS * self.begin : _WORDS * last.end]
 
     def sends(self) -> bool:
@@ -152,9 +168,14 @@ class LaneSteps(Sequence[Step]):
 
 
 def step_table(lanes: Sequence[Sequence[Step]]) -> Int32:
-    """Return int32[steps, 10]: the steps of all lanes, without a copy if they are consecutive in one array."""
+    """Return int32[steps, 10]: the steps of all lanes, without a copy if they are consecutive in one array.
+
+    Args:
+        lanes: The steps of each lane.
+    """
     if lanes and all(isinstance(lane, LaneSteps) for lane in lanes):
         own = cast("Sequence[LaneSteps]", lanes)
+        # Lanes that follow each other in one array are a view of it: large plans are never copied
         if all(lane.follows(before) for before, lane in pairwise(own)):
             return np.frombuffer(own[0].through(own[-1]), np.int32).reshape(-1, len(Step._fields))
     table = np.empty((sum(map(len, lanes)), len(Step._fields)), np.int32)
@@ -182,11 +203,20 @@ class Lane:
         return LaneSteps(self.words, 0, len(self.words) // _WORDS)
 
     def add(self, step: Step) -> None:
-        """Add a finished step."""
+        """Add a finished step.
+
+        Args:
+            step: The step to add behind the others.
+        """
         self.words.extend(step)
 
     def begin_after(self, lane: int, step: int) -> None:
-        """Make the first step wait for a step of another lane of the same member."""
+        """Make the first step wait for a step of another lane of the same member.
+
+        Args:
+            lane: The number of the other lane in the member's plan.
+            step: The index of the step in that lane.
+        """
         self.words[:2] = array("i", (lane, step))
 
     def step(
@@ -233,9 +263,17 @@ class Lane:
         reduce: ArrayLike = False,
         after: tuple[ArrayLike, ArrayLike] = AT_ONCE,
     ) -> "Lane":
-        """Add steps of one chunk each, and return the lane.
+        """Add steps of one chunk each, and return the lane; an argument is one value for all, or int[steps].
 
-        steps: number of steps; the other arguments are those of `step`, one value for all or int[steps].
+        Args:
+            steps: The number of steps.
+            send_to: The receiving member, counted as in `step`; -1 = no send.
+            to_lane: The lane of the receiver that takes the message.
+            send: The chunk to send; in relative plans counted from the member's own chunk.
+            receive_from: The sending member, counted as in `step`; -1 = no receive.
+            receive: The chunk to receive, counted as send.
+            reduce: Whether received data is added to the chunk instead of replacing it.
+            after: The (lane, step) of the same member that must be done before the step starts.
         """
         table = np.full((steps, _WORDS), NONE, np.int32)
         table[:, 0], table[:, 1] = after
@@ -252,10 +290,14 @@ class Lane:
     def copy(
         self, chunk: int, *, to: int, count: int = 1, reduce: bool = False, after: tuple[int, int] = AT_ONCE
     ) -> "Lane":
-        """Add a step that copies `count` chunks within the member, in no time, and return the lane.
+        """Add a step that copies chunks within the member, in no time, and return the lane.
 
-        chunk: first chunk to read, counted as in `step`; to: first to write; reduce: add to the target chunks instead
-        of replacing them; after: (lane, step) that must be done before.
+        Args:
+            chunk: The first chunk to read, counted as in `step`.
+            to: The first chunk to write.
+            count: The number of consecutive chunks.
+            reduce: Whether the chunks are added to the target chunks instead of replacing them.
+            after: The (lane, step) of the same member that must be done before the step starts.
         """
         self.words.extend((*after, NONE, NONE, chunk, count, NONE, to, count, reduce))
         return self
@@ -272,10 +314,14 @@ class LineView(NamedTuple):
 
 
 def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int = 1) -> LineView:
-    """Return a view of all members in lines, int[lines, size]: each member once; one line is a ring in another order.
+    """Return a view of all members in lines; one line is a ring in another order.
 
-    part: int[n], the part of each member out of `parts`; None = part 0 for all members. Raises WorkloadError: lines of
-    unequal lengths, a member that is missing or repeated, or a part out of range.
+    Raises WorkloadError: lines of unequal lengths, a member that is missing or repeated, or a part out of range.
+
+    Args:
+        lines_of_members: The numbers of the members, int[lines, size], each member once.
+        part: The part of the buffer that each member works on, int[n], below `parts`; None = part 0 for all members.
+        parts: The number of equal parts of a lane's buffer.
     """
     try:
         table = np.asarray(lines_of_members, np.int32)
@@ -288,6 +334,7 @@ def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int
     if not np.array_equal(np.sort(member), np.arange(n)):
         raise WorkloadError(f"view: {n} members in lines, expected each of 0 .. {n - 1} once")
     at = np.empty(n, np.int32)
+    # The inverse of `member`: where each member is in the list of lines
     at[member] = np.arange(n, dtype=np.int32)
     own = np.zeros(n, np.int32) if part is None else np.asarray(part, np.int32)
     if own.shape != (n,) or parts < 1 or own.min() < 0 or own.max() >= parts:
@@ -318,7 +365,11 @@ class Plans(NamedTuple):
     uneven: bool = False
 
     def attributes_of(self, plan: int) -> tuple[Attributes, ...]:
-        """Return the attributes of the lanes of a plan, by its row."""
+        """Return the attributes of the lanes of a plan.
+
+        Args:
+            plan: The row of the plan in `plans`.
+        """
         return self.attributes[plan] if self.attributes else (PLAIN,) * len(self.plans[plan])
 
 
@@ -335,8 +386,15 @@ def everyone_alike(
     """Return plans of identical members: peer p is member (me + p) mod n, chunk c is (me chunks/n + c) mod chunks.
 
     In a lane with a view, `me` and n are the place in the line and the line's size; chunks turn within their region.
-    views, arrangements: those that lanes name; regions: number of buffers of a member; launch_ps: time before the first
-    step.
+
+    Args:
+        members: The number of members, n.
+        chunks: The number of chunks of the buffer.
+        lanes: The lanes of every member.
+        views: The orders of the members that lanes name by row.
+        regions: The number of buffers of a member that chunk numbers run over.
+        launch_ps: The time in picoseconds before the first step.
+        arrangements: The orders of the pieces of a region that lanes name by row, int32[pieces] each.
     """
     plans = _plans(chunks, [lanes], regions=regions, launch_ps=launch_ps)
     return plans._replace(members=members, relative=True, views=tuple(views), arrangements=tuple(arrangements))
@@ -351,8 +409,16 @@ def each_its_own(
     arrangements: Sequence[Int32] = (),
     aggregators: int = 0,
 ) -> Plans:
-    """Return plans of members with lanes of their own and absolute peers and chunks; the last may be aggregators."""
-    # The other arguments are those of `everyone_alike`; aggregators: number of members that are aggregators.
+    """Return plans of members with lanes of their own and absolute peers and chunks.
+
+    Args:
+        chunks: The number of chunks of the buffer.
+        lanes_of_members: The lanes of each member; the last members may be aggregators.
+        regions: The number of buffers of a member that chunk numbers run over.
+        launch_ps: The time in picoseconds before the first step.
+        arrangements: The orders of the pieces of a region that lanes name by row, int32[pieces] each.
+        aggregators: The number of members, the last ones, that are aggregators in switches.
+    """
     plans = _plans(chunks, lanes_of_members, regions=regions, launch_ps=launch_ps)
     return plans._replace(arrangements=tuple(arrangements), aggregators=aggregators)
 

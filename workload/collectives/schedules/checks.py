@@ -27,8 +27,15 @@ _PIECE_STEPS = 1 << 19  # number of steps that are checked at a time, which boun
 
 
 def checked(plans: Plans, label: str, kind: str = "", earlier_shares: SharesOf | None = None) -> Plans:
-    """Return the plans after checking that their peers, lanes and chunks exist; the oracle checks the result."""
-    # label: name of the schedule in errors; earlier_shares: connections' shares in schedules of equal groups, added to.
+    """Return the plans after checking that their peers, lanes and chunks exist; the oracle checks the result.
+
+    Args:
+        plans: The plans of a schedule.
+        label: The name of the schedule, with which errors begin.
+        kind: The kind of collective, one of workload.KINDS; "" = any.
+        earlier_shares: The rates of connections in schedules of equal groups; those of this schedule are added. None =
+            no others.
+    """
     given, min_regions = len(plans.plans), 2 if kind == "all-to-all" else 1
     attributes = [plans.attributes_of(i) for i in range(given)]
     for holds, problem in (
@@ -66,7 +73,7 @@ def checked(plans: Plans, label: str, kind: str = "", earlier_shares: SharesOf |
 
 
 def _check_attributes(plans: Plans, lane: Attributes, label: str) -> None:
-    """Check the attributes of a lane by themselves and against those of the plans; label: for errors."""
+    """Check the attributes of a lane by themselves and against those of the plans; label: beginning of errors."""
     has_view = -1 <= lane.view < len(plans.views) and (lane.view < 0 or plans.relative)
     has_part = 0 <= lane.part < lane.parts and (lane.chunks is None or lane.chunks >= 1)
     has_times = min(lane.wire) >= 1 and lane.latency_ps >= 0 and min(lane.phase, lane.gate) >= -1
@@ -106,12 +113,13 @@ def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], label:
 
 
 def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[Attributes, ...]], label: str) -> None:
-    """Check the peers, chunks and connections of the steps of some plans; label: for errors."""
+    """Check the peers, chunks and connections of the steps of some plans; label: beginning of errors."""
     lanes = [lane for i in plan_numbers for lane in plans.plans[i]]
     lengths = [len(lane) for lane in lanes]
     steps = dict(zip(Step._fields, step_table(lanes).T, strict=True))
 
     def by_step(values: Iterable[int]) -> Int64:
+        """Return int64[steps]: `values` of the lanes, repeated for each step of a lane."""
         return np.repeat(np.fromiter(values, np.int64, len(lanes)), lengths)
 
     attributes = list(chain.from_iterable(attributes_of))
@@ -135,6 +143,8 @@ def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[At
         sender = plan * (len(plans.views) + 1) + by_step(a.view for a in attributes) + 1
         sends = steps["send_peer"] >= 0
         peer, lane = steps["send_peer"][sends].astype(np.int64), steps["send_lane"][sends].astype(np.int64)
+        # One number for each (sender and view, peer, lane): it occurs with several connections if that makes more
+        # numbers
         to = (sender[sends] * (peer.max(initial=0) + 1) + peer) * (lane.max(initial=0) + 1) + lane
         if len(np.unique(to)) < len(np.unique(to * MAX_CONNECTIONS + connection[sends])):
             raise WorkloadError(f"{label}: a lane that gets a peer's messages over several connections, expected one")
@@ -161,7 +171,11 @@ class SharedPlans(NamedTuple):
 
 
 def shared(plans: Plans) -> SharedPlans:
-    """Return the plans with lists of peers if these take less memory; otherwise steps name members and lanes."""
+    """Return the plans with lists of peers if these take less memory; otherwise steps name members and lanes.
+
+    Args:
+        plans: The plans of a schedule, with absolute peers in each step.
+    """
     as_given = SharedPlans(plans, np.full(len(plans.plans), NONE, np.int32), np.zeros(0, np.int32))
     if plans.relative:
         return as_given
@@ -220,6 +234,7 @@ def _with_lists(steps: Int32, ptr: Int64) -> tuple[Int32, Int64, Int32]:
     lane_index, first_lane, lanes_of_member = _first_uses(member[sends], of_peer, len(ptr) - 1)
     peers = np.diff(of_member)
     counts = peers + np.diff(lanes_of_member)
+    # A member's list holds its peers and then the lanes that take its messages
     begin = pointers(counts)[:-1]
     entries = np.empty(int(counts.sum()), np.int32)
     entries[np.arange(len(first)) + (begin - of_member[:-1])[owner[first]]] = peer[first]
@@ -237,11 +252,13 @@ def _first_uses(owner: Int64, value: Int64, owners: int) -> tuple[Int64, Int64, 
     Returns the number of each value among those of its owner, the place of each first use, owner by owner, and
     int64[owners + 1], the first of these of each owner.
     """
+    # One number for each (owner, value), so that one call of unique handles all owners
     key = owner * (value.max(initial=0) + 1) + value
     is_new = np.append(True, key[1:] != key[:-1])[: len(key)]  # most steps have the peer of the step before
     places = np.flatnonzero(is_new)
     _, first, which = np.unique(key[places], return_index=True, return_inverse=True)
     first = places[first]
+    # unique sorts by value; number the values in the order of their first use instead, owner by owner
     order = np.lexsort((first, owner[first]))
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))

@@ -38,22 +38,35 @@ class OracleError(AssertionError):
 class PostedAtoms(NamedTuple):
     """Contents of atoms at the time when their send was posted."""
 
-    sender: int
-    contents: tuple[Content, ...]
+    sender: int  # member that sends
+    contents: tuple[Content, ...]  # contents of each atom
 
 
 def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
-    """Run schedule number `index` as a collective of a kind, in an order that depends on the seed.
+    """Run a schedule as a collective of a kind, in random order, and check its result.
 
     Raises OracleError: a member ends with other data than promised, sends an empty chunk, leaves a message over or gets
     stuck, or the result of a lane with several senders depends on the order of their messages.
+
+    Args:
+        kind: The kind of collective, one of workload.KINDS.
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        seed: The seed of the random order of members and messages.
     """
     play(Game, kind, schedules, index, seed)
 
 
 def play(game_of: Callable[..., "Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
-    """Run the steps of schedule `index` in a random order of `seed`, and check the result of the collective."""
-    # game_of: class of the run, Game or a class below it, which says which buffers are checked.
+    """Run the steps of a schedule in random order, and check the result of the collective.
+
+    Args:
+        game_of: The class of the run, Game or a class below it, which defines the data at the start and at the end.
+        kind: The kind of collective, one of workload.KINDS.
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        seed: The seed of the random order of members and messages.
+    """
     lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
     pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
     pieces |= {len(buffer.arrangement) for own in of_lanes for buffer in own if buffer.arrangement is not None}
@@ -72,11 +85,17 @@ def play(game_of: Callable[..., "Game"], kind: str, schedules: Schedules, index:
 class _Grid(NamedTuple):
     """Number of atoms of the buffer, and number of buffers (regions) of a member."""
 
-    atoms: int
-    regions: int
+    atoms: int  # number of atoms of the buffer
+    regions: int  # number of buffers of a member
 
     def span(self, buffer: Buffer, chunk: int, count: int) -> Sequence[int]:
-        """Return the atoms of consecutive chunks in the lane's order; OracleError for chunks that are not there."""
+        """Return the atoms of consecutive chunks in the lane's order; OracleError for chunks that are not there.
+
+        Args:
+            buffer: The part of the buffer on which the lane works.
+            chunk: The number of the first chunk, region by region.
+            count: The number of chunks.
+        """
         region, place = divmod(chunk, buffer.chunks)
         if place + count > buffer.chunks or region >= self.regions:
             raise OracleError(f"chunks {chunk} .. {chunk + count - 1} of {self.regions} x {buffer.chunks}: not there")
@@ -86,6 +105,7 @@ class _Grid(NamedTuple):
         if buffer.arrangement is None:
             return range(start + seen.start, start + seen.stop)
         piece = self.atoms // len(buffer.arrangement)
+        # An arrangement moves whole pieces; the atoms within a piece keep their order
         return [start + int(buffer.arrangement[atom // piece]) * piece + atom % piece for atom in seen]
 
 
@@ -154,6 +174,7 @@ class Game:
         """Let lanes and wires act in random order, some lanes slowly, until nothing moves."""
         # An actor that cannot proceed is tried again after an event that it may wait for.
         ready = [(NONE, member, lane) for member, own in enumerate(self.lanes) for lane in range(len(own))]
+        # Some actors that lag far behind find races that uniformly random orders hardly reach
         slow = {actor for actor in ready if self.rng.random() < 0.3}
         queued = set(ready)
         while ready:
@@ -225,7 +246,7 @@ class Game:
         return [itself, *((NONE, member, other) for other in self.followers[member][lane_number])]
 
     def _read(self, member: int, buffer: Buffer, step: Step, verb: str) -> tuple[Content, ...]:
-        """Return the contents of the chunks that a step sends or copies; verb: for errors."""
+        """Return the contents of the chunks that a step sends or copies; verb: word for errors."""
         atoms = self.grid.span(buffer, step.send_chunk, step.send_count)
         empty = [atom for atom in atoms if atom not in self.memory[member]]
         if empty:
@@ -255,7 +276,11 @@ class Game:
         return {shift + atom: {(member, atom): 1} for atom in self._part(member)}
 
     def start(self, member: int) -> Memory:
-        """Return what a member holds at the start."""
+        """Return the data that a member holds at the start.
+
+        Args:
+            member: The number of the member.
+        """
         if self.kind in {"all-gather", "gather"}:
             return self._own_part(member)
         if self.kind in {"broadcast", "scatter"} and member != 0:
@@ -279,7 +304,11 @@ class Game:
         return {a: {(0, a): 1} for a in range(self.grid.atoms)}
 
     def promised(self, member: int) -> Memory:
-        """Return what a member must hold at the end; atoms that are missing here may hold anything."""
+        """Return the data that a member must hold at the end; atoms that are missing here may hold anything.
+
+        Args:
+            member: The number of the member.
+        """
         own = self._part(member)
         makes: dict[str, Callable[[], Memory]] = {
             "all-reduce": lambda: self._summed,

@@ -90,7 +90,9 @@ class Schedules(NamedTuple):
     def named(self, entry: int | Int64, peers: Int32) -> Int32:
         """Return the members, or lanes, that values of send_peer, recv_peer or send_lane name; -1 stays -1.
 
-        entry: index in plan_of of the member whose steps have the values, or of the members, int64[len(peers)].
+        Args:
+            entry: The index in plan_of of the member whose steps have the values, or of the members, int64[len(peers)].
+            peers: The values of one of the columns send_peer, recv_peer or send_lane, int32[].
         """
         first, named = np.broadcast_to(self.list_first[entry], len(peers)), np.array(peers)
         in_list = (first >= 0) & (named >= 0)
@@ -98,7 +100,11 @@ class Schedules(NamedTuple):
         return named
 
     def lists(self, index: int) -> tuple[Int32, Int32]:
-        """Return the lists of schedule number `index`: where that of each member begins, and all of them in a row."""
+        """Return the lists of a schedule: the first entry of each member's list, and all lists in a row.
+
+        Args:
+            index: The number of the schedule.
+        """
         begin, end = self.plan_of_ptr[index : index + 2].tolist()
         first, later = self.list_first[begin:end], self.list_first[end:]
         if first[0] < 0:
@@ -139,10 +145,16 @@ class ScheduleSet:
     ) -> int:
         """Return the number of a schedule, after adding it if it is new; DONE_AT_ONCE (-1) for a group of one.
 
-        algorithm: name, with parameters if any, as `ring:channels=2`; shape and size_bytes (of the whole buffer) are
-        for algorithms that need them; stripes: of the buffer, over parallel NICs (workload.shape.stripes_of). Raises
-        WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not implement the kind, a missing
-        shape, or more memory than the set may take.
+        Raises WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not implement the kind, a
+        missing shape, or more memory than the set may take.
+
+        Args:
+            kind: The kind of collective, one of workload.KINDS.
+            algorithm: The algorithm as users write it, with parameters if any, such as `ring:channels=2`.
+            members: The number of members of the group.
+            shape: The positions of the group's members on the fabric, for algorithms that need them; None = unknown.
+            size_bytes: The size of the whole buffer in bytes, for algorithms that need it.
+            stripes: The number of stripes of the buffer over parallel NICs (workload.shape.stripes_of).
         """
         chosen = collectives.choose(kind, algorithm).striped(kind, stripes)
         key: tuple[object, ...] = (kind, chosen, members)
@@ -210,12 +222,15 @@ class ScheduleSet:
             )
 
     def add_uneven(self, matrix_bytes: Int64, algorithm: str, shape: GroupShape | None) -> int:
-        """Return the number of the schedule of an all-to-all with these bytes; multiples of a matrix share a schedule.
+        """Return the number of the schedule of an all-to-all with split sizes; multiples of a matrix share a schedule.
 
-        matrix_bytes: int64[n, n], from member (row) to member (column); algorithm: one of
-        workload.collectives.uneven_algorithms, with parameters if any; shape: of the group, None = unknown: algorithms
-        that need it also depend on the size, so that multiples have schedules of their own. Raises WorkloadError: as
-        workload.collectives.choose_uneven and uneven.all_to_all_v.
+        Algorithms that need the group's shape also depend on the size, so that multiples have schedules of their own.
+        Raises WorkloadError: as workload.collectives.choose_uneven and uneven.all_to_all_v.
+
+        Args:
+            matrix_bytes: The bytes from member (row) to member (column), int64[n, n].
+            algorithm: One of workload.collectives.uneven_algorithms, with parameters if any.
+            shape: The positions of the group's members on the fabric; None = unknown.
         """
         if len(matrix_bytes) == 1:
             return DONE_AT_ONCE
@@ -243,15 +258,27 @@ class ScheduleSet:
         return len(self._plans) - 1
 
     def pieces(self, schedule: int) -> int:
-        """Return the largest factor by which a schedule multiplies sizes: finest chunks, or the wire factor."""
+        """Return the largest factor by which a schedule multiplies sizes: its finest chunks, or the wire factor.
+
+        Args:
+            schedule: The number of the schedule.
+        """
         return self._pieces[schedule]
 
     def aggregators(self, schedule: int) -> int:
-        """Return the number of a schedule's members that are in switches."""
+        """Return the number of a schedule's members that are in switches.
+
+        Args:
+            schedule: The number of the schedule.
+        """
         return self._plans[schedule].plans.aggregators
 
     def chunks(self, schedule: int) -> int:
-        """Return the number of chunks of a schedule's buffer."""
+        """Return the number of chunks of a schedule's buffer.
+
+        Args:
+            schedule: The number of the schedule.
+        """
         return self._plans[schedule].plans.chunks
 
     def pack(self) -> Schedules:
@@ -260,7 +287,11 @@ class ScheduleSet:
 
 
 def pack(schedules: Sequence[Plans]) -> Schedules:
-    """Return schedules as arrays; equal plans are stored once, lanes without steps get an empty step."""
+    """Return schedules as arrays; equal plans are stored once, lanes without steps get an empty step.
+
+    Args:
+        schedules: The plans of each schedule.
+    """
     return _packed([shared(plans) for plans in schedules])
 
 
@@ -332,7 +363,12 @@ def _content(plans: SharedPlans) -> bytes:
 
 
 def appended(schedules: Schedules, more: Schedules) -> Schedules:
-    """Return schedules followed by more without views and arrangements; those of `more` get the numbers after."""
+    """Return the schedules followed by others, which get the numbers after them.
+
+    Args:
+        schedules: The schedules that keep their numbers.
+        more: The schedules to append, which have no views and no arrangements.
+    """
     columns = {name: np.concatenate([getattr(schedules, name), getattr(more, name)]) for name in Schedules._fields}
     for name in ("plan_of_ptr", "plan_ptr", "lane_ptr"):
         before = getattr(schedules, name)

@@ -22,12 +22,24 @@ class Buffer(NamedTuple):
     arrangement: Int32 | None = None
 
     def bytes(self, chunk: int, count: int, size_bytes: int) -> int:
-        """Return the bytes of consecutive chunks of a whole buffer of size_bytes; chunk: absolute, in any region."""
+        """Return the bytes of consecutive chunks.
+
+        Args:
+            chunk: The number of the first chunk, in any region.
+            count: The number of chunks.
+            size_bytes: The size of the whole buffer in bytes.
+        """
         first, pieces = self.part * self.chunks + chunk % self.chunks, self.parts * self.chunks
         return (first + count) * size_bytes // pieces - first * size_bytes // pieces
 
     def wire_bytes(self, chunk: int, count: int, size_bytes: int) -> int:
-        """Return the payload in bytes of a message of chunks."""
+        """Return the payload in bytes of a message of consecutive chunks.
+
+        Args:
+            chunk: The number of the first chunk, in any region.
+            count: The number of chunks.
+            size_bytes: The size of the whole buffer in bytes.
+        """
         return -(-self.bytes(chunk, count, size_bytes) * self.wire[0] // self.wire[1])
 
 
@@ -42,7 +54,12 @@ class _MemberSteps(NamedTuple):
 
 
 def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
-    """Return the steps of each lane of each member of schedule number `index`, with absolute peers and chunks."""
+    """Return the steps of each lane of each member of a schedule, with absolute peers and chunks.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+    """
     lanes_of_members = []
     for me in range(int(schedules.members[index])):
         own = _member_steps(schedules, index, me)
@@ -52,7 +69,12 @@ def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
 
 
 def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
-    """Return the buffer of each lane of each member of schedule number `index`."""
+    """Return the buffer of each lane of each member of a schedule.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+    """
     buffers_of_members = []
     for me in range(int(schedules.members[index])):
         own = _member_steps(schedules, index, me)
@@ -70,12 +92,15 @@ def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
 
 def _member_steps(schedules: Schedules, index: int, member: int) -> _MemberSteps:
     """Return the steps of a member of schedule number `index`."""
-    rows = _rows(schedules, index, member)
+    # All members share the plan of a relative schedule
+    plan = int(schedules.plan_of[schedules.plan_of_ptr[index] + (0 if schedules.relative[index] else member)])
+    rows = range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
     lanes = slice(rows.start, rows.stop)
     first = schedules.lane_ptr[rows.start : rows.stop + 1].astype(np.int64)
     steps = schedules.steps[first[0] : first[-1]].copy()
     part, parts = schedules.lane_part[lanes].astype(np.int64), schedules.lane_parts[lanes].astype(np.int64)
     line_size, line_begin, place = (np.full(len(rows), v) for v in (int(schedules.members[index]), NONE, member))
+    # Lanes with a view count peers within a line of the view, and work on the part that the view gives the member
     with_view = np.flatnonzero(schedules.lane_view[lanes] >= 0)
     if len(with_view):
         view = schedules.view_base[index] + schedules.lane_view[lanes][with_view]
@@ -89,6 +114,7 @@ def _member_steps(schedules: Schedules, index: int, member: int) -> _MemberSteps
     if schedules.relative[index]:
         lane = np.repeat(np.arange(len(rows)), np.diff(first))
         chunks = schedules.lane_chunks[lanes].astype(np.int64)
+        # Peers and chunks of relative plans are counted from the member: add its place, modulo the line and the region
         shift, chunks, begin = (place * (chunks // line_size))[lane], chunks[lane], line_begin[lane]
         for side in ("send", "recv"):
             peer, chunk = (steps[:, Step._fields.index(f"{side}_{field}")] for field in ("peer", "chunk"))
@@ -107,24 +133,30 @@ def _member_steps(schedules: Schedules, index: int, member: int) -> _MemberSteps
     return _MemberSteps(rows, first - first[0], steps, part, parts)
 
 
-def _rows(schedules: Schedules, index: int, member: int) -> range:
-    """Return the lanes of a member of schedule number `index` as rows of the columns `lane_*`."""
-    plan = int(schedules.plan_of[schedules.plan_of_ptr[index] + (0 if schedules.relative[index] else member)])
-    return range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
-
-
 # Senders, receivers and sizes of a schedule's messages, counted without going through the steps of each member.
 
 
 def message_count(schedules: Schedules, index: int) -> int:
-    """Return the number of messages of schedule number `index`."""
+    """Return the number of messages of a schedule.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+    """
     peers = [schedules.send_peer[_steps(schedules, plan)] for plan in _plans(schedules, index)]
     sent = sum(int(np.count_nonzero(each >= 0)) for each in peers)
     return sent * (int(schedules.members[index]) if schedules.relative[index] else 1)
 
 
 def packet_count(schedules: Schedules, index: int, size_bytes: int, mtu_bytes: int) -> float:
-    """Return the approximate number of packets of schedule number `index`; message sizes are shares of the buffer."""
+    """Return the approximate number of packets of a schedule; message sizes are shares of the buffer.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        size_bytes: The size of the whole buffer in bytes.
+        mtu_bytes: The maximum payload of a packet in bytes.
+    """
     payload = np.concatenate(
         [message_sizes(schedules, index, plan, size_bytes)[:, 1] for plan in _plans(schedules, index)]
     )
@@ -133,8 +165,14 @@ def packet_count(schedules: Schedules, index: int, size_bytes: int, mtu_bytes: i
 
 
 def message_sizes(schedules: Schedules, index: int, plan: int, size_bytes: int) -> NDArray[np.float64]:
-    """Return float64[sends, 2]: data and payload in bytes of all messages of a plan (its row), not rounded."""
-    # index: number of the schedule; size_bytes: whole buffer.
+    """Return float64[sends, 2]: data and payload in bytes of all messages of a plan, not rounded.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        plan: The row of the plan among all plans.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     lanes = slice(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
     bounds = schedules.lane_ptr[lanes.start : lanes.stop + 1]
     pieces = schedules.lane_parts[lanes].astype(np.int64) * schedules.lane_chunks[lanes]
@@ -143,13 +181,20 @@ def message_sizes(schedules: Schedules, index: int, plan: int, size_bytes: int) 
     steps = slice(int(bounds[0]), int(bounds[-1]))
     sends = schedules.send_peer[steps] >= 0
     lane_of_send = np.repeat(np.arange(len(pieces)), np.diff(bounds))[sends]
+    # A lane's chunk is one of parts * chunks equal pieces of the buffer
     data = schedules.send_count[steps][sends] * (size_bytes / pieces)[lane_of_send]
     wire = schedules.lane_wire_num[lanes] / schedules.lane_wire_den[lanes]
     return np.stack([data, data * wire[lane_of_send]], axis=1)
 
 
 def usual_message(schedules: Schedules, index: int, size_bytes: int) -> tuple[float, float]:
-    """Return data and payload in bytes of the median message of schedule number `index`; size_bytes: whole buffer."""
+    """Return data and payload in bytes of a schedule's median message.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     sizes = np.concatenate(
         [message_sizes(schedules, index, plan, size_bytes) for plan in sorted(set(_plans(schedules, index)))]
     )
@@ -158,7 +203,13 @@ def usual_message(schedules: Schedules, index: int, size_bytes: int) -> tuple[fl
 
 
 def pairs(schedules: Schedules, index: int, max_pairs: int) -> set[tuple[int, int]] | None:
-    """Return (sender, receiver) of all messages of schedule number `index`; None if more than max_pairs."""
+    """Return (sender, receiver) of all messages of a schedule; None if there are too many.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        max_pairs: The maximum number of pairs; the result is None for more.
+    """
     members = int(schedules.members[index])
     if schedules.relative[index]:
         peer_offsets = offsets(schedules, index)
@@ -170,14 +221,24 @@ def pairs(schedules: Schedules, index: int, max_pairs: int) -> set[tuple[int, in
 
 
 def peers_of_members(schedules: Schedules, index: int) -> list[list[int]]:
-    """Return the members to which each member sends in schedule number `index`, which has a plan per member."""
+    """Return the members to which each member sends.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule, which has a plan per member.
+    """
     numbers = (np.unique(schedules.send_peer[_steps(schedules, plan)]) for plan in _plans(schedules, index))
     peers = (schedules.named(entry, own) for entry, own in enumerate(numbers, start=schedules.plan_of_ptr[index]))
     return [sorted(p for p in own.tolist() if p >= 0) for own in peers]
 
 
 def offsets(schedules: Schedules, index: int) -> list[tuple[int, int]]:
-    """Return (view, offset) of the peers to which relative schedule `index` sends; views are numbered over all."""
+    """Return (view, offset) of the peers to which the members send; views are numbered over all schedules.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule, which has one plan for all members.
+    """
     pairs: set[tuple[int, int]] = set()
     plan = _plans(schedules, index)[0]
     for lane in range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1])):
@@ -188,17 +249,32 @@ def offsets(schedules: Schedules, index: int) -> list[tuple[int, int]]:
 
 
 def peer(schedules: Schedules, index: int, view: int, member: int, offset: int) -> int:
-    """Return the member `offset` places after another, in its line of a view or in the group (view -1)."""
-    # index: number of the schedule.
+    """Return the member that is a number of places after another one.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        view: The row of the view in whose lines places are counted, among the views of all schedules; -1 = in the
+            group.
+        member: The number of the member from which places are counted.
+        offset: The number of places.
+    """
     if view < 0:
         return (member + offset) % int(schedules.members[index])
     size, first = int(schedules.view_size[view]), int(schedules.view_ptr[view])
     at = int(schedules.view_at[first + member])
+    # The line begins at at - at % size; places wrap around at its end
     return int(schedules.view_member[first + at - at % size + (at + offset) % size])
 
 
 def most_bytes(schedules: Schedules, index: int, size_bytes: int) -> int:
-    """Return the maximum bytes that a member of schedule `index` sends or receives, if all lanes use all the buffer."""
+    """Return the maximum bytes that a member of a schedule sends or receives, if all lanes use all the buffer.
+
+    Args:
+        schedules: The schedules as arrays.
+        index: The number of the schedule.
+        size_bytes: The size of the whole buffer in bytes.
+    """
     max_chunks = 0
     for plan in _plans(schedules, index):
         steps = _steps(schedules, plan)

@@ -44,13 +44,20 @@ NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)  # Link with commu
 
 
 def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = NO_NETWORK) -> Clock:
-    """Return a function that computes the microseconds of an iteration through all stages; network: its times."""
+    """Return a function that computes the microseconds of an iteration through all stages.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+        gpu: The GPU on which the operators run.
+        network: The times of the engine's collectives and messages.
+    """
     # All replicas have the same work, and all members of an all-to-all of experts send as much as the first.
     times = ComputeTimes(gpu, pace=IN_SERVING)
     base = Shard(model, plan)
 
     def time_ps(items: Items) -> float:
-        """Return the ps of items that run one after another: operators and collectives."""
+        """Return the ps of `items` that run sequentially: operators and collectives."""
         operators: list[Operator] = [each for item in items if isinstance(item, Compute) for each in item.operators]
         return sum(times.time_ps(operator) for operator in operators) + sum(
             network.collective_ps(item) for item in items if isinstance(item, GroupCollective)
@@ -58,7 +65,7 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = 
 
     @lru_cache(maxsize=1 << 14)
     def mlp_ps(tokens: int, layer: int) -> float:
-        """Return the ps of a layer's MLP or experts, by the layer's number, for `tokens` tokens."""
+        """Return the ps of a layer's MLP or experts, by the number of the `layer`, for `tokens` tokens."""
         shard = ops.shard(base, tokens)
         if not model.has_experts(layer):
             return time_ps(linear.forward(shard))
@@ -67,7 +74,7 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = 
 
     @lru_cache(maxsize=1 << 14)
     def microseconds(batch: Batch) -> float:
-        """Return the microseconds that a batch takes through all stages."""
+        """Return the microseconds that a `batch` takes through all stages."""
         shard = ops.shard(base, batch.tokens)
         total = model.layers * time_ps(ops.attention_items(shard, batch))
         for kind in (False, True):
@@ -119,7 +126,7 @@ class Serving:
 
 
 class Engine(NamedTuple):
-    """The GPUs of one plan, with their requests and iterations."""
+    """The GPUs of one plan, with their requests and the schedule of their iterations."""
 
     model: Model  # Model to serve
     plan: ParallelPlan  # Settled parallel plan
@@ -132,7 +139,13 @@ class Engine(NamedTuple):
 def engines(
     serving: Serving, requests: Sequence[Request], report: Callable[[str], None] = say_nothing
 ) -> tuple[Engine, ...]:
-    """Return one engine or two (prefill, decode) with schedules of requests, by arrival; report: gets progress."""
+    """Return the engines of a deployment with their schedules: one, or one each for prefill and decoding.
+
+    Args:
+        serving: The configuration of serving: model, plans, limits of batches, and clock.
+        requests: The requests in the order of arrival.
+        report: A function that is called with texts about the progress.
+    """
     _check(serving, requests)
     plan = settle(serving.model, serving.plan)
     if serving.prefill_plan is None:
@@ -148,7 +161,12 @@ def engines(
 
 
 def settle(model: Model, plan: ParallelPlan) -> ParallelPlan:
-    """Return the settled plan for serving; without expert parallelism, experts are split like other matrices."""
+    """Return the settled plan for serving; without expert parallelism, experts are split like other matrices.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+    """
     if model.experts is not None and plan.ep == 1 and plan.etp == 1:
         plan = plan.model_copy(update={"etp": plan.tp})
     rules.check(model, plan, "inference")
@@ -194,6 +212,7 @@ def _engine(
 ) -> Engine:
     """Return the engine of a plan on NPUs from first_npu on, with the schedule of its requests in a role."""
     of_replica = tuple(tuple(requests[number :: plan.dp]) for number in range(plan.dp))
+    # One batch in flight per pipeline stage keeps all stages busy; each lane has an equal part of the cache
     lanes = min(plan.pp, serving.batch)
     limits = BatchLimits(
         sequences=-(-serving.batch // lanes),
@@ -218,7 +237,13 @@ def _engine(
 
 
 def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Request]) -> int:
-    """Return the capacity of a replica's KV cache in tokens, 0 = no limit is known."""
+    """Return the capacity of a replica's KV cache in tokens; 0 = no limit is known.
+
+    Args:
+        serving: The configuration of serving: model, plans, limits of batches, and clock.
+        plan: The settled parallel plan of the engine.
+        requests: The requests that the engine serves.
+    """
     if serving.kv_tokens or serving.gpu is None:
         return serving.kv_tokens
     longest = max((request.prompt for request in requests), default=1)
@@ -236,6 +261,7 @@ def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Reques
                 f"GiB without a cache, expected less than {memory / GIB:,.1f} GiB "
                 f"({USED_MEMORY:.0%} of {serving.gpu.name})"
             )
+        # The stage with the smallest room limits the tokens, as each stage caches its layers of every token
         capacities.append(free // kv_cache_bytes_per_token(serving.model, plan, layers))
     return min(capacities)
 

@@ -31,18 +31,33 @@ _NODES_PER_LAYER = 14  # Maximum number of nodes per layer and iteration, withou
 
 
 def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:
-    """Generate the traces of all NPUs that serve a model for requests; WorkloadError if these do not fit it."""
+    """Return the traces of all NPUs that serve a model. Raises WorkloadError: requests or plans do not fit the model.
+
+    Args:
+        serving: The configuration of serving: model, plans, limits of batches, and clock.
+        requests: Random requests, the path of a CSV file of requests, or the requests themselves.
+    """
     return traces_of(serving, engines(serving, requests_of(requests)))
 
 
 def nodes_at_least(serving: Serving, requests: Sequence[Request]) -> int:
-    """Return a lower bound of the number of nodes of the traces, without scheduling."""
+    """Return a lower bound of the number of nodes of the traces, without scheduling.
+
+    Args:
+        serving: The configuration of serving: model, plans, limits of batches, and clock.
+        requests: The requests to serve.
+    """
     # An iteration generates at most one token of each running sequence and has at least one node per layer.
     return sum(request.generate - 1 for request in requests) // serving.batch * serving.model.layers
 
 
 def nodes_at_most(serving: Serving, all_engines: Sequence[Engine]) -> int:
-    """Return an upper bound of the number of nodes of the engines' distinct traces together."""
+    """Return an upper bound of the number of nodes of the engines' distinct traces together.
+
+    Args:
+        serving: The configuration of serving: model, plans, limits of batches, and clock.
+        all_engines: One engine for all phases, or a prefill engine and a decoding engine.
+    """
     layers, total = serving.model.layers + 4, 0
     moved = sum(len(own) for own in all_engines[0].requests) if len(all_engines) > 1 else 0
     for engine in all_engines:
@@ -55,7 +70,13 @@ def nodes_at_most(serving: Serving, all_engines: Sequence[Engine]) -> int:
 
 
 def traces_of(serving: Serving, all_engines: Sequence[Engine], report: Callable[[str], None] = say_nothing) -> TraceSet:
-    """Return the traces of engines; `report` is called with texts about the progress."""
+    """Return the traces of engines.
+
+    Args:
+        serving: The configuration of serving: model, plans, limits of batches, and clock.
+        all_engines: One engine for all phases, or a prefill engine and a decoding engine.
+        report: A function that is called with texts about the progress.
+    """
     transfers = _transfers(serving, all_engines)
     traces: list[TraceTable] = []
     examples: list[int] = []
@@ -66,6 +87,7 @@ def traces_of(serving: Serving, all_engines: Sequence[Engine], report: Callable[
         for npu in range(engine.first, engine.first + engine.plan.gpus):
             rank = ranks.place(engine.plan, npu - engine.first)
             routed = _relative(transfers(engine, npu), engine, rank.dp, npu)
+            # NPUs with equal keys have the same trace, with peers counted from the NPU
             key = (rank.stage, rank.dp, rank.tp if ranks_differ else 0, routed)
             if key not in number_of:
                 number_of[key] = len(traces)
@@ -121,7 +143,7 @@ def _transfers(serving: Serving, all_engines: Sequence[Engine]) -> Callable[[Eng
     ]
 
     def of(engine: Engine, npu: int) -> Transfers:
-        """Return the function that returns the transfers of an NPU of an engine for a request."""
+        """Return the function that returns the transfers of NPU `npu` of an `engine` for a request."""
         sends = engine is before
         other, place = after if sends else before, ranks.place(engine.plan, npu - engine.first)
         own_routes = [route for route in all_routes if (route.source if sends else route.target) == place.tp]
@@ -130,7 +152,7 @@ def _transfers(serving: Serving, all_engines: Sequence[Engine]) -> Callable[[Eng
 
         @cache
         def transfers(request: Request) -> tuple[Transfer, ...]:
-            """Return the transfers of the NPU for a request: one per piece of a stage's layers and peer."""
+            """Return the transfers of the NPU for a `request`: one per piece of a stage's layers and peer."""
             replica = replica_of[sends].get(request.number)
             if replica is None:  # the prefill generates the request's only token
                 return ()
@@ -169,7 +191,13 @@ class Route(NamedTuple):
 
 
 def routes(model: Model, prefill_plan: ParallelPlan, decode_plan: ParallelPlan) -> tuple[Route, ...]:
-    """Return the routes between a prefill replica and a decoding replica, sorted by source and target."""
+    """Return the routes between a prefill replica and a decoding replica, sorted by source and target.
+
+    Args:
+        model: The architecture of the model.
+        prefill_plan: The plan of the GPUs that compute prompts.
+        decode_plan: The plan of the GPUs that decode.
+    """
     value_bytes = int(DTYPE_BYTES[decode_plan.dtype])
     if model.latent is not None:
         size = (model.latent.key_value_rank + model.latent.rope_dim) * value_bytes
@@ -178,6 +206,7 @@ def routes(model: Model, prefill_plan: ParallelPlan, decode_plan: ParallelPlan) 
     for head in range(model.key_value_heads):
         sources, targets = _holders(model, prefill_plan.tp, head), _holders(model, decode_plan.tp, head)
         for place, target in enumerate(targets):
+            # Spread the decoding ranks that hold the head evenly over the prefill ranks that hold it
             pair = sources[place * len(sources) // len(targets)], target
             heads[pair] = heads.get(pair, 0) + 1
     size = (model.query_dim + model.value_dim) * value_bytes

@@ -39,7 +39,11 @@ Transfers = Callable[[Request], Sequence[Transfer]]
 
 
 def no_transfers(_request: Request) -> Sequence[Transfer]:
-    """Return no transfers, for an engine that keeps its cache."""
+    """Return no transfers, for an engine that keeps its cache.
+
+    Args:
+        _request: A request, which is not used.
+    """
     return ()
 
 
@@ -50,7 +54,14 @@ class NpuTrace:
     # receives (if it does not prefill).
 
     def __init__(self, engine: Engine, npu: int, transfers: Transfers = no_transfers) -> None:
-        """Find the NPU's ranks, layers and iterations."""
+        """Find the NPU's ranks, layers and iterations.
+
+        Args:
+            engine: The engine that the NPU belongs to.
+            npu: The number of the NPU.
+            transfers: A function that returns the keys and values of a request that the NPU sends (if the engine does
+                not decode) or receives (if it does not prefill).
+        """
         plan, local = engine.plan, npu - engine.first
         self._engine, self._plan, self._npu, self._transfers = engine, plan, npu, transfers
         self._rank = place(plan, local)
@@ -138,6 +149,7 @@ class NpuTrace:
         batch = iteration.batch
         if not shard.model.has_experts(layer_number):
             return self._block(("layer", batch), lambda: [*ops.attention_items(shard, batch), *linear.forward(shard)])
+        # Without imbalance all layers with experts have the same work, and share a block
         rows, layer = self._rows(iteration), layer_number if self._plan.imbalance else -1
         return self._block(
             ("experts", batch, rows, layer),
@@ -212,7 +224,13 @@ class NpuTrace:
 
 
 def member_rows(engine: Engine, members: Iterable[tuple[int, int]], iteration_number: int) -> tuple[int, ...]:
-    """Return how many tokens GPUs, given by replica and tensor-parallel rank, route in an iteration."""
+    """Return how many tokens each of some GPUs routes to experts in an iteration.
+
+    Args:
+        engine: The engine that the GPUs belong to.
+        members: The replica and the tensor-parallel rank of each GPU.
+        iteration_number: The number of the iteration.
+    """
     of_replica = engine.schedule.iterations
     return tuple(ops.rows_of(engine.plan, of_replica[dp][iteration_number].batch.tokens, tp) for dp, tp in members)
 

@@ -37,12 +37,22 @@ class ExpertGroupTokens(NamedTuple):
         return len(set(self.rows)) == 1 and len(set(self.busy)) == 1 and len({n for row in self.sent for n in row}) == 1
 
     def received(self, member: int) -> tuple[int, ...]:
-        """Return the number of tokens that a member receives from each member."""
+        """Return the number of tokens that a member receives from each member.
+
+        Args:
+            member: The number of the receiving member.
+        """
         return tuple(row[member] for row in self.sent)
 
 
 def rows_of(plan: ParallelPlan, tokens: int, tp_rank: int) -> int:
-    """Return how many of a replica's tokens the GPU with tensor-parallel rank `tp_rank` routes."""
+    """Return how many of a replica's tokens a GPU routes to experts.
+
+    Args:
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+        tokens: The number of the replica's tokens.
+        tp_rank: The tensor-parallel rank of the GPU.
+    """
     if plan.ep == 1:
         return tokens
     return tokens // plan.tp + (tp_rank < tokens % plan.tp)
@@ -52,9 +62,16 @@ def rows_of(plan: ParallelPlan, tokens: int, tp_rank: int) -> int:
 def flow(
     plan: ParallelPlan, experts: Experts, rows_of_members: tuple[int, ...], layer_number: int
 ) -> ExpertGroupTokens:
-    """Return the distribution over experts of the tokens that each member of a group routes."""
-    # Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one. With
-    # imbalance, the number of the layer determines the order of experts.
+    """Return the distribution over experts of the tokens that the members of a group route.
+
+    Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one.
+
+    Args:
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+        experts: The experts of the model.
+        rows_of_members: The number of tokens that each member of the expert-parallel group routes.
+        layer_number: The number of the layer, from 0, which determines the order of experts if routing is imbalanced.
+    """
     of_member: list[Sequence[int]] = []
     begin = 0
     for count in rows_of_members:
@@ -64,6 +81,7 @@ def flow(
             each, more = divmod(count * experts.top_k, experts.count)
             at = begin % experts.count
             of_member.append([each + ((expert - at) % experts.count < more) for expert in range(experts.count)])
+            # The next member continues round-robin where this one ended
             begin += count * experts.top_k
     local = experts.count // plan.ep
     sent = tuple(tuple(sum(own[i * local : (i + 1) * local]) for i in range(plan.ep)) for own in of_member)
@@ -73,7 +91,13 @@ def flow(
 
 
 def items(shard: Shard, layer_number: int, rows_of_members: tuple[int, ...]) -> Items:
-    """Return the items of a layer's experts with norm and residual, for the tokens that each member routes."""
+    """Return the items of a layer's experts, with norm and residual.
+
+    Args:
+        shard: A GPU's share of the model.
+        layer_number: The number of the layer, from 0, which determines the order of experts if routing is imbalanced.
+        rows_of_members: The number of tokens that each member of the expert-parallel group routes.
+    """
     experts, h, own = shard.experts, shard.model.hidden, shard.expert_rank
     routed = flow(shard.plan, experts, rows_of_members, layer_number)
     sent = routed.sent[own]
@@ -98,12 +122,23 @@ def items(shard: Shard, layer_number: int, rows_of_members: tuple[int, ...]) -> 
 
 
 def idle(shard: Shard, layer: int, rows: tuple[int, ...]) -> Items:
-    """Return the work of a replica without tokens: its experts process the tokens of others."""
+    """Return the work of a replica without tokens: its experts process the tokens of others.
+
+    Args:
+        shard: A GPU's share of the model.
+        layer: The number of the layer, from 0.
+        rows: The number of tokens that each member of the expert-parallel group routes.
+    """
     return exchanged(shard, flow(shard.plan, shard.experts, rows, layer))
 
 
 def exchanged(shard: Shard, routed: ExpertGroupTokens) -> Items:
-    """Return the items of the router, the experts, and the all-to-alls before and after them, for routed tokens."""
+    """Return the items of the router, the experts, and the all-to-alls before and after them.
+
+    Args:
+        shard: A GPU's share of the model.
+        routed: The numbers of tokens that each member of the expert-parallel group sends to each.
+    """
     experts, h, own = shard.experts, shard.model.hidden, shard.expert_rank
     sent, received = routed.sent[own], routed.received(own)
     rows, local = sum(received), routed.busy[own]
@@ -130,7 +165,12 @@ def exchanged(shard: Shard, routed: ExpertGroupTokens) -> Items:
 
 
 def shard(model_shard: Shard, tokens: int) -> Shard:
-    """Return the GPU's share in a pass with at least one token; serving uses no dropout."""
+    """Return the GPU's share in a pass with at least one token; serving uses no dropout.
+
+    Args:
+        model_shard: A GPU's share of the model, with any number of tokens.
+        tokens: The number of tokens of the pass, at least one.
+    """
     plan: ParallelPlan = model_shard.plan.model_copy(update={"micro_batch": 1, "sequence": tokens})
     model = model_shard.model
     if model.dropout:
@@ -139,7 +179,12 @@ def shard(model_shard: Shard, tokens: int) -> Shard:
 
 
 def attention_items(shard: Shard, batch: Batch) -> Items:
-    """Return the attention of a layer with its norm and residual."""
+    """Return the attention of a layer with its norm and residual.
+
+    Args:
+        shard: A GPU's share of the model.
+        batch: The batch of an iteration: pieces of prompts and decoding sequences.
+    """
     if shard.model.latent is not None:
         return attention.around(shard, _latent(shard, batch))
     projection = shard.gemm(shard.tokens, attention.qkv_columns(shard), shard.model.hidden)
@@ -152,10 +197,16 @@ def attention_items(shard: Shard, batch: Batch) -> Items:
 
 
 def head_items(shard: Shard, batch: Batch) -> Items:
-    """Return logits for the sampled tokens only, their all-gather, and greedy sampling."""
+    """Return logits for the sampled tokens only, their all-gather, and greedy sampling.
+
+    Args:
+        shard: A GPU's share of the model.
+        batch: The batch of an iteration: pieces of prompts and decoding sequences.
+    """
     rows = batch.sampled
     if not rows:
         return []
+    # Sampling reads the gathered logits of the whole vocabulary
     words = shard.vocabulary * shard.plan.tp
     output = shard.operator("gemm", rows, shard.vocabulary, shard.model.hidden)  # never in FP8, as in training
     gathered: Items = []

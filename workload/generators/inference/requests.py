@@ -49,7 +49,12 @@ class Lengths(NamedTuple):
 
     @classmethod
     def parse(cls, text: object, key: str) -> "Lengths":
-        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8"; key: name of the value, for messages."""
+        """Return the distribution of a user's text. Raises WorkloadError: another form, or a number out of range.
+
+        Args:
+            text: A text such as "1024", "uniform:128-2048" or "lognormal:512,0.8".
+            key: The name of the value, with which errors begin.
+        """
         given = str(text)
         fixed = re.fullmatch(r"([0-9]{1,9})", given)
         uniform = re.fullmatch(r"uniform:([0-9]{1,9})-([0-9]{1,9})", given)
@@ -72,7 +77,12 @@ class Lengths(NamedTuple):
         return lengths
 
     def draw(self, generator: np.random.Generator, count: int) -> list[int]:
-        """Draw the lengths of `count` requests."""
+        """Return random lengths in tokens.
+
+        Args:
+            generator: The generator of random numbers.
+            count: The number of lengths to draw.
+        """
         if self.kind == "uniform":
             return [int(value) for value in generator.integers(self.first, int(self.second) + 1, count)]
         if self.kind == "lognormal":
@@ -102,7 +112,11 @@ class RequestStream:
 
 
 def requests_of(source: RequestStream | Path | Iterable[Request]) -> tuple[Request, ...]:
-    """Return requests in the order of arrival: drawn from a stream, read from a CSV file with COLUMNS, or as given."""
+    """Return requests in the order of arrival.
+
+    Args:
+        source: A stream from which requests are drawn, the path of a CSV file with COLUMNS, or requests.
+    """
     if isinstance(source, Path):
         return _numbered(_read(source))
     if not isinstance(source, RequestStream):
@@ -152,7 +166,11 @@ def _row(path: Path, line_number: int, row: list[str]) -> tuple[int, int, int]:
 
 
 def requests_in(trace: TraceTable) -> Iterator[tuple[int, int, int]]:
-    """Yield row, request number, and the request's number of tokens at the end of the row; 0 tokens = arrival."""
+    """Yield row, request number, and the request's number of tokens at the end of the row; 0 tokens = arrival.
+
+    Args:
+        trace: The trace of an NPU that serves.
+    """
     for row in _rows_with_requests(trace.names).tolist():
         name = trace.names[row]
         arrival, token = _ARRIVAL.fullmatch(name), _TOKEN.fullmatch(name)
@@ -163,7 +181,11 @@ def requests_in(trace: TraceTable) -> Iterator[tuple[int, int, int]]:
 
 
 def names_requests(trace: TraceTable) -> bool:
-    """Return whether a trace has rows that mark requests."""
+    """Return whether a trace has rows that mark requests.
+
+    Args:
+        trace: The trace of an NPU that serves.
+    """
     return next(requests_in(trace), None) is not None
 
 

@@ -78,30 +78,33 @@ class BatchLimits(NamedTuple):
 
 
 class Role(NamedTuple):
-    """Phases of a request that a replica runs."""
+    """The phases of requests that a replica runs: `prefills` = prompts, `decodes` = tokens after the first one."""
 
-    prefills: bool = True
-    decodes: bool = True
+    prefills: bool = True  # Whether it processes prompts
+    decodes: bool = True  # Whether it generates the tokens after the first one
 
 
 @dataclass
 class _Running:
-    """A running sequence with its numbers of cached and of generated tokens."""
+    """A sequence that runs, with the numbers of its tokens in the cache and of those generated so far."""
 
-    request: Request
-    cached: int = 0
-    generated: int = 0
+    request: Request  # Request that the sequence answers
+    cached: int = 0  # Number of its tokens in the KV cache
+    generated: int = 0  # Number of tokens generated so far
 
 
 @dataclass
 class _Lane:
-    """One batch in flight of one replica."""
+    """One batch in flight of one replica, with its waiting and running requests.
 
-    limits: BatchLimits
-    role: Role
-    waiting: deque[Request]
-    running: list[_Running] = field(default_factory=list)
-    reserved: int = 0
+    `reserved` is the number of cached tokens that the running requests can reach.
+    """
+
+    limits: BatchLimits  # Limits of the batch
+    role: Role  # Phases that the replica runs
+    waiting: deque[Request]  # Requests that have not started, in order of arrival
+    running: list[_Running] = field(default_factory=list)  # Sequences that run
+    reserved: int = 0  # Number of cached tokens that the running requests can reach
 
     def begins_at(self) -> float | None:
         """Return the earliest microsecond of the next iteration; None = all requests are done."""
@@ -110,7 +113,11 @@ class _Lane:
         return float(self.waiting[0].arrival_us) if self.waiting else None
 
     def next(self, now_us: float) -> "_Work":
-        """Schedule the next iteration, which starts at microsecond `now_us`."""
+        """Schedule the next iteration.
+
+        Args:
+            now_us: The time at which the iteration begins, in microseconds.
+        """
         work = _Work()
         if self.role.prefills and self.limits.chunk:
             self._chunked(now_us, work)
@@ -195,7 +202,12 @@ class _Work:
         self.sampled = 0
 
     def prompt(self, sequence: _Running, tokens: int) -> None:
-        """Add a piece of a sequence's prompt."""
+        """Add a piece of a sequence's prompt.
+
+        Args:
+            sequence: The running sequence.
+            tokens: The number of tokens of the piece.
+        """
         self.pieces[tokens, sequence.cached] += 1
         sequence.cached += tokens
         if sequence.cached == sequence.request.prompt:
@@ -203,7 +215,11 @@ class _Work:
             self._token(sequence)
 
     def decode(self, sequence: _Running) -> None:
-        """Add the next token of a sequence."""
+        """Add the next token of a sequence.
+
+        Args:
+            sequence: The running sequence.
+        """
         sequence.cached += 1
         self.keys.append(sequence.cached)
         self._token(sequence)
@@ -230,7 +246,11 @@ class ServingSchedule(NamedTuple):
 
 
 def say_nothing(_text: str) -> None:
-    """Report no progress."""
+    """Report no progress.
+
+    Args:
+        _text: A text about the progress, which is not used.
+    """
 
 
 def schedule(
@@ -240,9 +260,17 @@ def schedule(
     clock: Clock,
     report: Callable[[str], None] = say_nothing,
 ) -> ServingSchedule:
-    """Return the iterations of replicas in lockstep; a replica without work takes part with an empty batch."""
-    # The requests of each replica are in the order of arrival, and its slowest replica determines the time of an
-    # iteration. `report` is called after each iteration with a text about the progress.
+    """Return the iterations of replicas in lockstep.
+
+    The slowest replica determines the time of an iteration; a replica without work takes part with an empty batch.
+
+    Args:
+        requests: The requests of each replica in the order of arrival.
+        limits: The limits of each batch in flight.
+        role: The phases that the replicas run.
+        clock: A function that returns the microseconds of an iteration by its batch.
+        report: A function that is called after each iteration with a text about the progress.
+    """
     waiting = sum(map(len, requests))
     lanes = [[_Lane(limits, role, deque(own[n :: limits.lanes])) for own in requests] for n in range(limits.lanes)]
     iterations: list[list[Iteration]] = [[] for _ in requests]
@@ -259,8 +287,10 @@ def schedule(
         works = [each.next(now) for each in lanes[lane]]
         batches = [work.batch() for work in works]
         took = max(clock(batch) for batch in batches if batch.tokens)
+        # The first stage is free for another lane after its share of the time, this lane's sequences after all stages
         free_us, lane_free_us[lane] = now + took / limits.stages, now + took
         names = {batch.name for batch in batches if batch.tokens}
+        # A replica without tokens takes part in the experts' collectives, which must have the same name everywhere
         common = names.pop() if len(names) == 1 else "mixed"
         for own, work, batch in zip(iterations, works, batches, strict=True):
             of_requests = tuple(work.joined), tuple(work.prompted), tuple(work.marks)
@@ -271,6 +301,11 @@ def schedule(
 
 
 def _begin(lane_of_replicas: list[_Lane], free_us: float) -> float | None:
-    """Return the microsecond when a lane of all replicas can begin its next iteration, or None; free_us: earliest."""
+    """Return the microsecond when a lane of all replicas can begin its next iteration; None = all requests are done.
+
+    Args:
+        lane_of_replicas: The lane of each replica.
+        free_us: The time at which the lane's last iteration ends, in microseconds.
+    """
     begins = [begin for begin in (each.begins_at() for each in lane_of_replicas) if begin is not None]
     return max(free_us, min(begins)) if begins else None

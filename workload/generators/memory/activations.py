@@ -30,19 +30,33 @@ class LayerActivations(NamedTuple):
     working: int  # Bytes of gradients and copies that exist only during the layer's backward pass
 
     def kept(self, recompute: str) -> int:
-        """Return the bytes that the layer keeps from the forward to the backward pass; recompute: as in plans."""
+        """Return the bytes that the layer keeps from the forward to the backward pass.
+
+        Args:
+            recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
+        """
         if recompute == "full":
             return self.input
         return self.input + self.other + (self.light if recompute == "none" else 0)
 
     def again(self, recompute: str) -> int:
-        """Return the bytes of the tensors that the layer's backward pass recomputes."""
+        """Return the bytes of the tensors that the layer's backward pass recomputes.
+
+        Args:
+            recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
+        """
         return self.kept("none") - self.kept(recompute)
 
 
 @lru_cache(maxsize=1024)
 def layer_activations(model: Model, plan: ParallelPlan, *, has_experts: bool) -> LayerActivations:
-    """Return the activations of a layer in a settled plan."""
+    """Return the activations of a layer in a settled plan.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        has_experts: Whether the layer has experts instead of a plain MLP.
+    """
     # With FP8, inputs of matrices and of gated activations take a byte per value, because DeepSeek-V3 keeps both in
     # this type (arXiv 2412.19437, section 3.3.2).
     shard = Shard(model, plan)
@@ -95,9 +109,9 @@ def _core(shard: Shard) -> tuple[int, int]:
 class _Mlp(NamedTuple):
     """Bytes of an MLP: outputs of its first matrix (or matrices), input of its last one, gradients of both."""
 
-    inner: int
-    outer: int
-    working: int
+    inner: int  # outputs of the first matrix or matrices
+    outer: int  # input of the last matrix
+    working: int  # gradients of both
 
 
 def _mlp(shard: Shard, ffn_width: int) -> _Mlp:
@@ -116,7 +130,11 @@ def _inner_bytes(shard: Shard) -> int:
 
 
 def expert_rows(shard: Shard) -> int:
-    """Return the number of rows that the experts of one GPU receive per micro-batch."""
+    """Return the number of rows that the experts of one GPU receive per micro-batch.
+
+    Args:
+        shard: A GPU's share of the model.
+    """
     # This is the even share or, with `capacity`, the maximum that the capacity allows. Without a capacity, imbalanced
     # routing can exceed the even share on some GPUs, which the estimate ignores.
     rows = shard.rows * shard.experts.top_k * shard.plan.etp

@@ -47,14 +47,27 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "loss", "buffers", 
 
 
 def estimate(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> tuple[StageMemory, ...]:
-    """Return the peak memory of each stage, without fragmentation and temporary memory of the optimizer's step."""
+    """Return the peak memory of each stage, without fragmentation and temporary memory of the optimizer's step.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+        framework: The training framework whose rules hold: "megatron", "deepspeed" or "fsdp".
+    """
     rules.check(model, plan, framework)
     settled = rules.settle(model, plan, framework)
     return tuple(_stage(model, settled, framework, *each) for each in enumerate(chunks(model, settled)))
 
 
 def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> str:
-    """Return one line with the reason why a step does not fit, and the nearest plan that fits; "" if the step fits."""
+    """Return one line with the reason why a step does not fit, and the nearest plan that fits; "" if the step fits.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+        memory_bytes: The memory of a GPU in bytes.
+        framework: The training framework whose rules hold: "megatron", "deepspeed" or "fsdp".
+    """
     worst = max(estimate(model, plan, framework), key=lambda stage: stage.total)
     if worst.total <= memory_bytes:
         return ""
@@ -67,7 +80,13 @@ def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework:
 
 
 def peak_bytes(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
-    """Return the peak memory in bytes of the GPU that needs the most."""
+    """Return the maximum over all GPUs of the peak memory in bytes.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+        framework: The training framework whose rules hold: "megatron", "deepspeed" or "fsdp".
+    """
     return max(stage.total for stage in estimate(model, plan, framework))
 
 
@@ -85,6 +104,7 @@ def _stage(
         layers = [(layer_activations(model, plan, has_experts=kind), number) for kind, number in numbers]
         mask_of_embedding = shard.rows * model.hidden * model.dropout if chunk.is_first else 0
         kept_by_layers = sum(number * layer.kept(plan.recompute) for layer, number in layers)
+        # Every micro-batch in flight keeps its activations until its backward pass
         kept += micro_batches_in_flight * (kept_by_layers + mask_of_embedding)
         recomputed = max([recomputed, *(layer.again(plan.recompute) for layer, _ in layers)])
         kept_by_largest = max([kept_by_largest, *(layer.kept(plan.recompute) for layer, _ in layers)])
@@ -103,7 +123,11 @@ def _stage(
 
 
 def framework_bytes(*axes: int) -> int:
-    """Return the bytes of the CUDA context and of a communicator per parallel axis of more than one GPU."""
+    """Return the bytes of the CUDA context and of a communicator per parallel axis of more than one GPU.
+
+    Args:
+        *axes: The number of GPUs along each parallel axis.
+    """
     return CONTEXT_BYTES + COMMUNICATOR_BYTES * sum(size > 1 for size in axes)
 
 
@@ -179,6 +203,7 @@ def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, fram
         candidates.append(together)
     for axis in ("tp", "pp"):
         for times in (2, 4, 8, 16):
+            # Twice as many GPUs along one axis, at the cost of data parallelism
             more = {axis: getattr(plan, axis) * times, "dp": max(1, plan.dp // times), "uneven": True}
             candidates.append(together.model_copy(update=more))
     for candidate in candidates:
@@ -209,7 +234,13 @@ def _changes(plan: ParallelPlan, framework: Framework) -> list[dict[str, object]
 
 
 def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, layers: int = 0) -> int:
-    """Return the bytes per token of the KV cache of `layers` layers (0 = all) on one GPU; plan None = one GPU, bf16."""
+    """Return the bytes per token of the KV cache on one GPU.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan; None = one GPU with bf16.
+        layers: The number of layers whose cache the GPU holds; 0 = all layers of the model.
+    """
     # A layer caches the keys and values of the GPU's heads; with latent attention it caches the compressed ones, which
     # the GPUs of a tensor-parallel group do not split (DeepSeek-V2, arXiv 2405.04434, section 2.1.4).
     plan = plan or ParallelPlan()
@@ -221,8 +252,14 @@ def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, lay
 
 
 def serving_estimate(model: Model, plan: ParallelPlan, tokens_of_pass: int) -> tuple[StageMemory, ...]:
-    """Return the memory of each stage of one replica without its KV cache."""
-    # `tokens_of_pass` counts the tokens of a forward pass: of prompts or their pieces, one per decoding sequence.
+    """Return the memory of each stage of one replica without its KV cache.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+        tokens_of_pass: The number of tokens of a forward pass: those of prompts or their pieces, and one per decoding
+            sequence.
+    """
     rules.check(model, plan, "inference")
     settled = rules.settle(model, plan, "inference")
     one_pass = settled.model_copy(update={"micro_batch": 1, "sequence": tokens_of_pass, "cp": 1})

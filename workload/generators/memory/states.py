@@ -36,27 +36,47 @@ class States(NamedTuple):
 
 
 def weight_bytes(plan: ParallelPlan) -> int:
-    """Return the bytes per trained parameter for forward and backward passes; fp8 and fp4 are bf16 with copies."""
+    """Return the bytes per trained parameter for forward and backward passes; fp8 and fp4 are bf16 with copies.
+
+    Args:
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+    """
     if plan.lora:  # adapters are in the data type of activations
         return int(DTYPE_BYTES[plan.activation_dtype])
     return 2 + FP8_COPIES_BYTES if plan.dtype in {"fp8", "fp4"} else int(DTYPE_BYTES[plan.dtype])
 
 
 def frozen_bytes(parameters: int, plan: ParallelPlan) -> int:
-    """Return the bytes of frozen weights (of LoRA): a byte each in fp8 and fp4, as nothing updates them."""
+    """Return the bytes of frozen weights (of LoRA): a byte each in fp8 and fp4, as nothing updates them.
+
+    Args:
+        parameters: The number of frozen parameters that the GPU holds.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+    """
     # NeMo's fp8_params with disable_parameter_transpose_cache, as in NVIDIA's MLPerf submissions of Llama 2 70B LoRA
     return parameters * max(1, int(DTYPE_BYTES[plan.dtype])) if plan.lora else 0
 
 
 def states(held: HeldParameters, plan: ParallelPlan) -> States:
-    """Return the states of a GPU, given the parameters that it holds before ZeRO."""
+    """Return the bytes of weights, gradients and optimizer states of a GPU.
+
+    Args:
+        held: The numbers of parameters that the GPU holds before ZeRO.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+    """
     dense = states_of(held.dense, plan.dp * plan.cp, plan)
     experts = states_of(held.experts, plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp), plan)
     return States(*(sum(parts) for parts in zip(dense, experts, strict=True)))
 
 
 def states_of(parameters: int, replicas: int, plan: ParallelPlan) -> States:
-    """Return the states of one GPU for a number of parameters that `replicas` GPUs hold."""
+    """Return the bytes of states of one GPU for some of its parameters.
+
+    Args:
+        parameters: The number of parameters.
+        replicas: The number of GPUs that hold these parameters and share their states under ZeRO.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+    """
     share = -(-parameters // replicas)
     optimizer_bytes = MOMENTS_BYTES + (0 if plan.dtype == "fp32" else MASTER_BYTES)
     return States(
@@ -67,7 +87,12 @@ def states_of(parameters: int, replicas: int, plan: ParallelPlan) -> States:
 
 
 def divided(states: States, plan: ParallelPlan) -> tuple[States, States]:
-    """Return the parts of a GPU's states in its memory and in the host's."""
+    """Return the parts of a GPU's states in its memory and in the host's.
+
+    Args:
+        states: The bytes of all states of a GPU.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+    """
     optimizer = states.optimizer if "optimizer" in plan.offload else 0
     weights = states.weights if "parameters" in plan.offload else 0
     on_host = States(weights, 0, optimizer)
@@ -75,8 +100,13 @@ def divided(states: States, plan: ParallelPlan) -> tuple[States, States]:
 
 
 def divided_activations(kept_bytes: int, layer_bytes: int, plan: ParallelPlan) -> tuple[int, int]:
-    """Return the bytes of activations in the GPU's memory and in the host's, to which the plan may offload them."""
-    # kept_bytes are those of all layers and micro-batches, layer_bytes those of the largest layer for one micro-batch.
+    """Return the bytes of activations in the GPU's memory and in the host's, to which the plan may offload them.
+
+    Args:
+        kept_bytes: The bytes of all layers and micro-batches in flight.
+        layer_bytes: The bytes of the largest layer for one micro-batch.
+        plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
+    """
     if "activations" not in plan.offload:
         return kept_bytes, 0
     return min(kept_bytes, ACTIVATIONS_AT_A_TIME * layer_bytes), kept_bytes

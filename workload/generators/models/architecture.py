@@ -125,7 +125,11 @@ class Model(ModelPart):
         return self.activation in {"swiglu", "geglu"}
 
     def has_experts(self, layer: int) -> bool:
-        """Return whether a layer, counted from 0, has experts."""
+        """Return whether a layer has experts instead of a plain MLP.
+
+        Args:
+            layer: The number of the layer, from 0.
+        """
         experts = self.experts
         return (
             experts is not None and layer >= experts.first_dense and (layer - experts.first_dense) % experts.every == 0
@@ -157,7 +161,12 @@ class Weights(NamedTuple):
 
 
 def embedding(model: Model, vocab: int = 0) -> tuple[Weights, ...]:
-    """Return the word embedding and learned positions; vocab: padded vocabulary size, 0 = the model's."""
+    """Return the word embedding and learned positions.
+
+    Args:
+        model: The architecture of the model.
+        vocab: The padded vocabulary size; 0 = the model's own.
+    """
     words = Weights("embedding", (vocab or model.vocab) * model.hidden, "tp", is_matrix=False)
     if model.positions == "learned":
         return words, Weights("positions", model.sequence * model.hidden, is_matrix=False)
@@ -165,18 +174,23 @@ def embedding(model: Model, vocab: int = 0) -> tuple[Weights, ...]:
 
 
 def layer(model: Model, number: int) -> tuple[Weights, ...]:
-    """Return the weights of a layer, counted from 0."""
+    """Return the weights of a layer.
+
+    Args:
+        model: The architecture of the model.
+        number: The number of the layer, from 0.
+    """
     return layer_of_kind(model, has_experts=model.has_experts(number))
 
 
 def layer_of_kind(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
-    """Return the weights of a layer with experts, or with a plain MLP."""
+    """Return the weights of a layer of a model that has_experts, or else a plain MLP."""
     return (*attention(model), *mlp(model, has_experts=has_experts))
 
 
 @lru_cache(maxsize=256)
 def attention(model: Model) -> tuple[Weights, ...]:
-    """Return the weights of an attention in the order of the forward pass: norm, projections, output matrix."""
+    """Return the weights of a model's attention in the order of the forward pass: norm, projections, output matrix."""
     projections = _projections(model) if model.latent is None else _latent_projections(model)
     output = Weights("attention", model.heads * model.value_dim * model.hidden, "tp")
     bias = (Weights("attention", model.hidden, is_matrix=False),) if model.bias else ()
@@ -184,7 +198,12 @@ def attention(model: Model) -> tuple[Weights, ...]:
 
 
 def adapters(model: Model, rank: int) -> tuple[Weights, ...]:
-    """Return the weights of a layer's LoRA adapters: A and B of queries, keys and values, A and B of the output."""
+    """Return the weights of a layer's LoRA adapters: A and B of queries, keys and values, A and B of the output.
+
+    Args:
+        model: The architecture of the model.
+        rank: The rank of the adapters.
+    """
     columns, values = (model.heads + 2 * model.key_value_heads) * model.query_dim, model.heads * model.value_dim
     return (
         Weights("attention", rank * model.hidden, "tp"),
@@ -195,37 +214,47 @@ def adapters(model: Model, rank: int) -> tuple[Weights, ...]:
 
 @lru_cache(maxsize=256)
 def mlp(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
-    """Return the norm and the matrices of an MLP, or its norm, router and experts."""
+    """Return a model's norm and MLP matrices, or, if it has_experts, its norm, router and experts."""
     if has_experts:
         return (norm(model), *_experts(model))
     return (norm(model), *_matrices(model, "mlp", model.ffn_width, has_bias=model.bias))
 
 
 def norm(model: Model, width: int = 0) -> Weights:
-    """Return a norm of `width` values, 0 = the hidden size: a LayerNorm has two vectors, an RMSNorm one."""
+    """Return the weights of a norm: a LayerNorm has two vectors, an RMSNorm one.
+
+    Args:
+        model: The architecture of the model.
+        width: The number of values that it normalises; 0 = the hidden size.
+    """
     vectors = 2 if model.norm == "layernorm" else 1
     return Weights("norms", (width or model.hidden) * vectors, is_matrix=False, pieces=vectors)
 
 
 def output_matrix(model: Model, vocab: int = 0) -> Weights:
-    """Return the matrix of the output layer, tied to the word embedding or not."""
+    """Return the matrix of the output layer, tied to the word embedding or not.
+
+    Args:
+        model: The architecture of the model.
+        vocab: The padded vocabulary size; 0 = the model's own.
+    """
     return Weights("output", (vocab or model.vocab) * model.hidden, "tp")
 
 
 def mtp_projection(model: Model) -> tuple[Weights, ...]:
-    """Return the weights before a multi-token prediction layer: two norms, and a projection that is not split."""
+    """Return a model's weights before a multi-token prediction layer: two norms, and a projection that is not split."""
     return norm(model), norm(model), Weights("mtp", 2 * model.hidden * model.hidden)
 
 
 def mtp_layer(model: Model) -> tuple[Weights, ...]:
-    """Return the weights of a multi-token prediction layer, which shares embedding and output layer with the model."""
+    """Return the weights of a multi-token prediction layer, which shares a model's embedding and output layer."""
     # DeepSeek-V3 (arXiv 2412.19437, section 2.2): two norms, a projection from twice the hidden size to the hidden
     # size, a layer, and the norm of its head.
     return (*mtp_projection(model), *layer(model, model.layers - 1), norm(model))
 
 
 def all_weights(model: Model) -> Iterator[Weights]:
-    """Yield the weights of the whole model without multi-token prediction."""
+    """Yield the weights of a whole model without multi-token prediction."""
     yield from embedding(model)
     for number in range(model.layers):
         yield from layer(model, number)
@@ -235,34 +264,39 @@ def all_weights(model: Model) -> Iterator[Weights]:
 
 
 def total(weights: Iterable[Weights]) -> int:
-    """Return the total number of parameters of weights."""
+    """Return the total number of parameters of some weights."""
     return sum(each.size for each in weights)
 
 
 def parameters(model: Model) -> int:
-    """Return the number of parameters as models' authors count them: without multi-token prediction."""
+    """Return a model's number of parameters as its authors count them: without multi-token prediction."""
     return total(all_weights(model))
 
 
 def mtp_parameters(model: Model) -> int:
-    """Return the number of parameters that multi-token prediction adds to the model."""
+    """Return the number of parameters that multi-token prediction adds to a model."""
     return model.mtp_layers * total(mtp_layer(model)) if model.mtp_layers else 0
 
 
 def active_parameters(model: Model) -> int:
-    """Return the number of parameters per token: top_k routed experts, the whole embedding, and all other parts."""
+    """Return a model's parameters per token: top_k routed experts, the whole embedding, and all other parts."""
     return sum(active(model, each) for each in all_weights(model))
 
 
 def active(model: Model, weights: Weights) -> int:
-    """Return how many parameters of the weights one token uses."""
+    """Return how many parameters of the weights one token uses.
+
+    Args:
+        model: The architecture of the model.
+        weights: A matrix or vectors of the model.
+    """
     if weights.part != "experts" or model.experts is None:
         return weights.size
     return weights.size // model.experts.count * model.experts.top_k
 
 
 def by_part(model: Model) -> dict[str, int]:
-    """Return the number of parameters by part, multi-token prediction included, in the order of PARTS without zeros."""
+    """Return a model's parameters by part, multi-token prediction included, in the order of PARTS without zeros."""
     counts: Counter[str] = Counter()
     for each in all_weights(model):
         counts[each.part] += each.size
@@ -334,29 +368,56 @@ Recompute = Literal["none", "selective", "full"]
 
 
 def layer_flops(model: Model, number: int, sequence: int, *, causal: bool = False) -> int:
-    """Return the operations of a layer's forward pass over one sequence."""
+    """Return the operations of a layer's forward pass over one sequence.
+
+    Args:
+        model: The architecture of the model.
+        number: The number of the layer, from 0.
+        sequence: The number of tokens of the sequence.
+        causal: Whether only those pairs of query and key count that a causal mask leaves.
+    """
     return sequence * _matrix_flops(model, layer(model, number)) + core_flops(model, sequence, causal=causal)
 
 
 def core_flops(model: Model, sequence: int, *, causal: bool = False) -> int:
-    """Return the operations of one layer's attention core (scores, weighted values) over one sequence, forward."""
+    """Return the operations of one layer's attention core (scores, weighted values) over one sequence, forward.
+
+    Args:
+        model: The architecture of the model.
+        sequence: The number of tokens of the sequence.
+        causal: Whether only those pairs of query and key count that a causal mask leaves.
+    """
     pairs = sequence * (sequence + 1) // 2 if causal else sequence * sequence
     return 2 * model.heads * (model.query_dim + model.value_dim) * pairs
 
 
 def output_flops(model: Model, sequence: int, vocab: int = 0) -> int:
-    """Return the operations of the output layer's forward pass; vocab: padded vocabulary size, 0 = the model's."""
+    """Return the operations of the output layer's forward pass.
+
+    Args:
+        model: The architecture of the model.
+        sequence: The number of tokens of the sequence.
+        vocab: The padded vocabulary size; 0 = the model's own.
+    """
     return 2 * sequence * output_matrix(model, vocab).size
 
 
 def training_flops(
     model: Model, batch: int, sequence: int = 0, *, recompute: Recompute = "none", causal: bool = False, lora: int = 0
 ) -> int:
-    """Return the operations of a training step on `batch` sequences, including those of multi-token prediction."""
-    # A sequence has the model's number of tokens if `sequence` is 0. With recompute "none", the result counts the
-    # necessary operations, the basis of model FLOP/s utilization (MFU). With `causal`, pairs of query and key that a
-    # causal mask excludes do not count. `lora` is the rank of adapters beside attention's frozen matrices; frozen ones
-    # have no gradients, so that their backward pass has as many operations as their forward pass.
+    """Return the operations of a training step, including those of multi-token prediction.
+
+    With recompute "none", the result counts the necessary operations, the basis of model FLOP/s utilization (MFU).
+    Frozen matrices have no gradients, so that their backward pass has as many operations as their forward pass.
+
+    Args:
+        model: The architecture of the model.
+        batch: The number of sequences of the step.
+        sequence: The number of tokens per sequence; 0 = the model's own.
+        recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
+        causal: Whether only those pairs of query and key count that a causal mask leaves.
+        lora: The rank of adapters beside attention's frozen matrices; 0 = all parameters are trained.
+    """
     tokens = sequence or model.sequence
     core = core_flops(model, tokens, causal=causal)
     layers = sum(layer_flops(model, number, tokens, causal=causal) for number in range(model.layers))
@@ -366,8 +427,10 @@ def training_flops(
     outputs = (1 + model.mtp_layers) * output_flops(model, tokens)
     frozen = 0
     if lora:
+        # Frozen matrices have no gradients of weights: a third of their operations does not happen
         frozen = layers - cores + outputs
         layers += model.layers * tokens * _matrix_flops(model, adapters(model, lora))
+    # Recomputation repeats part of the forward pass once
     recomputed = {"none": 0, "selective": cores, "full": layers}[recompute]
     return batch * (3 * (layers + outputs) - frozen + recomputed)
 

@@ -50,7 +50,12 @@ _UNIMPORTANT = (
 
 
 def model_of(config_text: str, path: Path) -> Model:
-    """Return the model of a config.json's text; path: of the file, for errors."""
+    """Return the model of a config.json of Hugging Face. WorkloadError: an unknown type, or a missing or wrong key.
+
+    Args:
+        config_text: The text of the file.
+        path: The path of the file, for errors.
+    """
     try:
         config = json.loads(config_text)
     except (ValueError, RecursionError) as error:
@@ -90,20 +95,35 @@ class _CheckedConfig:
         return self._config[key]
 
     def get(self, key: str, default: Any) -> Any:  # noqa: ANN401 - JSON
-        """Return the value of a key, or the default of `transformers`."""
+        """Return the value of a key, or a default if it is missing or null.
+
+        Args:
+            key: The name of the key.
+            default: The default of `transformers`.
+        """
         self._read.add(key)
         value = self._config.get(key)
         return default if value is None else value
 
     def number(self, key: str, default: int) -> int:
-        """Return the integer value of a key, or the default of `transformers`."""
+        """Return the integer value of a key, or a default if it is missing or null.
+
+        Args:
+            key: The name of the key.
+            default: The default of `transformers`.
+        """
         value = self.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise WorkloadError(f"{self._path}: {key} is {json.dumps(value)[:40]}, expected an integer")
         return value
 
     def activation(self, key: str, gated: Mapping[str, str] | None = None) -> str:
-        """Return the model's activation; gated: its name by that of `transformers` if the MLP has three matrices."""
+        """Return the model's activation. Raises WorkloadError: it is unknown.
+
+        Args:
+            key: The name of the key that has the activation.
+            gated: The activation of an MLP with three matrices, by its name in `transformers`; None = the MLP has two.
+        """
         name = self[key]
         kind = ((gated or {}).get(name) or _ACTIVATIONS.get(name)) if isinstance(name, str) else None
         if kind is None:
@@ -262,7 +282,12 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Model:
-    """Return the model of a name (without regard to case, "-", "_" and spaces) or file; WorkloadError if unknown."""
+    """Return the model of a name or file. Raises WorkloadError: the name is unknown, or the file holds no model.
+
+    Args:
+        name: The name of a model in any case and with or without "-", "_" and spaces, or the path of a TOML or JSON
+            file.
+    """
     if name.endswith((".toml", ".json")) or "/" in name:
         return read(Path(name))
     known = {_bare(each): each for each in names()}
@@ -279,7 +304,11 @@ def find(name: str) -> Model:
 
 
 def read(path: Path) -> Model:
-    """Return the model of a file."""
+    """Return the model of a file. Raises WorkloadError: the file holds no model.
+
+    Args:
+        path: The path of a model in TOML, or of a config.json of Hugging Face.
+    """
     with inputs.refusing(path, _EXPECTED, WorkloadError, UnicodeDecodeError):
         text = inputs.read_text(path)
     if path.suffix == ".json" or text.lstrip().startswith("{"):

@@ -76,7 +76,11 @@ class ConnectionMatrix(NamedTuple):
 
 
 def read_connections(path: Path) -> ConnectionMatrix:
-    """Read a file; raise WorkloadError if it cannot be read, or a line or count is wrong."""
+    """Return the content of a file. Raises WorkloadError: it cannot be read, or a line or count is wrong.
+
+    Args:
+        path: The path of the file.
+    """
     with inputs.refusing(path, _EXPECTED, WorkloadError, UnicodeDecodeError):
         text = inputs.read_text(path)
     header = dict.fromkeys(_COUNTS.values(), 0)
@@ -190,11 +194,11 @@ def _whole(place: str, word: str, values: Sequence[str], maximum: int) -> int:
 
 
 class _Signal(NamedTuple):
-    """A message of one byte by which a trigger reaches another NPU."""
+    """A message of one byte that carries a trigger to another NPU."""
 
-    src: int
-    dst: int
-    trigger: int
+    src: int  # NPU that sends the message
+    dst: int  # NPU that receives the message
+    trigger: int  # number of the trigger
 
 
 class FlowTraces(NamedTuple):
@@ -205,9 +209,13 @@ class FlowTraces(NamedTuple):
 
 
 def flow_traces(matrix: ConnectionMatrix, *, waits_on_host: bool = False) -> FlowTraces:
-    """Return the traces of a matrix; waits_on_host: hosts wait for starts, not NPUs.
+    """Return the traces of a connection matrix.
 
     Raises WorkloadError: triggers do not fit the flows, or flows wait in a ring.
+
+    Args:
+        matrix: The connection matrix.
+        waits_on_host: Whether hosts wait for the starts of flows; else NPUs do.
     """
     firing = _firing(matrix)
     try:
@@ -254,14 +262,22 @@ class _Traces:
         self.signals: dict[_Signal, int] = {}  # receiver's row of each signal
 
     def receive(self, i: int) -> None:
-        """Add the receive of a flow."""
+        """Add the receive of a flow.
+
+        Args:
+            i: The index of the flow in the matrix.
+        """
         flow = self._matrix.flows[i]
         self._receives[i] = self._blocks[flow.dst].recv(
             self._name(i, f"from{flow.src}"), flow.bytes, peer=flow.src, tag=i
         )
 
     def send_at_start(self, i: int) -> None:
-        """Add the send of a flow with a start; the flows of a node come in the order of their starts."""
+        """Add the send of a flow with a start; flows of a node must be added in the order of their starts.
+
+        Args:
+            i: The index of the flow in the matrix.
+        """
         flow = self._matrix.flows[i]
         now_ps, waited = self._waits.get(flow.src, (0, []))
         if flow.start_ps > now_ps:
@@ -272,7 +288,11 @@ class _Traces:
         self._send(i, waited)
 
     def send_by_trigger(self, i: int) -> None:
-        """Add the send of a flow behind the flows that fire its trigger."""
+        """Add the send of a flow behind the flows that fire its trigger.
+
+        Args:
+            i: The index of the flow in the matrix.
+        """
         flow = self._matrix.flows[i]
         after, ends = [], defaultdict(list)
         for fired in self._firing[flow.trigger]:

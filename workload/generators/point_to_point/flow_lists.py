@@ -42,17 +42,19 @@ _NS3 = "SRC DST PRIORITY PORT BYTES SECONDS behind a line with the number of flo
 class _Flow(NamedTuple):
     """A flow of a list."""
 
-    src: int
-    dst: int
-    bytes: int
-    start_us: float
+    src: int  # rank that sends
+    dst: int  # rank that receives
+    bytes: int  # size in bytes
+    start_us: float  # start time in microseconds
 
 
 def flow_list(path: Path, rank_of: Mapping[int, int] | None = None) -> TraceSet:
-    """Return the traces of the ranks of a list of flows; WorkloadError names the line that is wrong.
+    """Return the traces of the ranks of a list of flows. Raises WorkloadError: a line is wrong.
 
-    rank_of: rank of each number that `flow.txt` may name, those of the GPUs in the topology's file; None = its numbers
-    are ranks.
+    Args:
+        path: The path of a list that ends in .csv, .txt (ns-3) or .cm (htsim).
+        rank_of: The rank of each node number that an ns-3 list may name, those of the GPUs in the topology's file; None
+            = the numbers are ranks.
     """
     if path.suffix not in ENDINGS:
         raise WorkloadError(f"{path}: found a name that ends otherwise; expected {', '.join(ENDINGS)}")
@@ -93,7 +95,11 @@ def _of_csv(path: Path, lines: Sequence[str]) -> list[_Flow]:
 
 
 def remarks(path: Path) -> tuple[str, ...]:
-    """Return a sentence about the lines of a list that `flow_list` does not read, none if it reads all."""
+    """Return a sentence about the lines of a list that `flow_list` does not read; no sentence if it reads all.
+
+    Args:
+        path: The path of the file.
+    """
     if path.suffix == ".txt":
         with suppress(OSError, ValueError):  # changed since it was read
             count, numbered = _numbered(path, read_text(path).splitlines())
@@ -111,7 +117,7 @@ def _numbered(path: Path, lines: Sequence[str]) -> tuple[int, list[tuple[int, st
 
 
 def _of_ns3(path: Path, lines: Sequence[str], rank_of: Mapping[int, int] | None) -> list[_Flow]:
-    """Return the flows of the lines of an ns-3 file, whose earliest one starts at 0; rank_of: as of `flow_list`."""
+    """Return the flows of the lines of an ns-3 file, whose earliest one starts at 0; rank_of: see `flow_list`."""
     found = []
     count, numbered = _numbered(path, lines)
     for number, line in numbered[:count]:

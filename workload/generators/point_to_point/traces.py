@@ -1,16 +1,9 @@
-"""Traces of messages without a model: times, sizes, and the traces of incast, permutation, pairs and all-to-all.
+"""Traces of messages without a model: the patterns incast, permutation, pairs, all-to-all and random, and their traces.
 
-Times at which an NPU sends random messages come from a Poisson process, or one with bursts.
-
-`poisson` has exponential gaps. `lognormal:sigma=2` has gaps of a lognormal distribution with the same mean: many short
-ones, which are a burst, and a few long ones. The standard deviation of the gaps is sqrt(exp(sigma^2) - 1) times their
-mean, 1.3 for sigma 1 and 7.3 for sigma 2, the burstiness of Backpressure Flow Control (Goyal et al., NSDI 2022) and of
-Parsimon (Zhao et al., NSDI 2023); a Poisson process has 1.
+`distributions` has the times and sizes of random messages.
 """
 
 import dataclasses
-import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,163 +13,13 @@ from numpy.typing import NDArray
 
 from nadi.et import Block, TraceColumns, TraceTable, write_table
 from nadi.et.names import NameTable
-from nadi.inputs import read_text, refusing
 from nadi.inputs.arrays import Int64, Mask, pointers
-from nadi.inputs.limits import MAX_BYTES, MAX_NPUS
-from nadi.inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S, parse_bytes_within, short
+from nadi.inputs.limits import MAX_NPUS
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
 from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.point_to_point.distributions import Arrivals, Sizes
 from nadi.workload.trace_sets.files import staged_traces
 from nadi.workload.trace_sets.trace_set import TraceSet
-
-MAX_SIGMA = 3.0  # The gaps' standard deviation is then 90 times their mean, and half of them are below 1 % of it
-EXPECTED = f'"poisson", or "lognormal:sigma=2" with a sigma up to {MAX_SIGMA:g}'
-_LOGNORMAL = re.compile(r"lognormal:sigma=([0-9]{1,2}(?:\.[0-9]{1,9})?+)")
-_FIRST_BLOCK = 64  # gaps that are drawn beyond the expected number
-
-
-class Arrivals(NamedTuple):
-    """An arrival process: the distribution of the gaps between the messages of an NPU."""
-
-    sigma: float = 0.0  # shape of the lognormal distribution of gaps; 0 = exponential gaps, a Poisson process
-
-    def times(self, until: float, mean_gap: float, stream: np.random.Generator) -> NDArray[np.float64]:
-        """Return the random times below `until` of a process that began long before 0, in the unit of the mean gap."""
-        block = int(until / mean_gap * 1.1) + _FIRST_BLOCK
-        gaps = self._gaps(block, stream)
-        if self.sigma:  # gaps of a Poisson process have no memory
-            gaps[0] = self._rest_of_first(stream)
-        at = np.cumsum(gaps) * mean_gap
-        while at[-1] < until:
-            at = np.concatenate((at, at[-1] + np.cumsum(self._gaps(block, stream)) * mean_gap))
-        return at[at < until]
-
-    def _gaps(self, count: int, stream: np.random.Generator) -> NDArray[np.float64]:
-        """Return random gaps whose mean is 1."""
-        if not self.sigma:
-            return -np.log1p(-stream.random(count))
-        return np.exp(self.sigma * stream.standard_normal(count) - self.sigma**2 / 2)
-
-    def _rest_of_first(self, stream: np.random.Generator) -> float:
-        """Return what is left at time 0 of the gap that began before, where the mean of gaps is 1."""
-        # Time 0 lies in a gap with a probability proportional to the gap's length, and anywhere in it. Such a gap is
-        # exp(sigma^2) times as long as a usual one (a lognormal distribution, too). If a gap began at time 0, short
-        # runs would have far more messages than their load.
-        longer = math.exp(self.sigma * stream.standard_normal() + self.sigma**2 / 2)
-        return float(stream.random() * longer)
-
-
-def arrivals(text: str) -> Arrivals:
-    """Return the arrival process of a text; raise WorkloadError for another text."""
-    if text == "poisson":
-        return Arrivals()
-    found = _LOGNORMAL.fullmatch(text)
-    if found is None or not 0 < float(found[1]) <= MAX_SIGMA:
-        raise WorkloadError(f"arrivals {short(text)}: expected {EXPECTED}")
-    return Arrivals(float(found[1]))
-
-
-# Distributions of message sizes: one size, a range, measurements in data centres, or a file of the user.
-#
-# | text | sizes |
-# | --- | --- |
-# | 1MiB | one size for all messages |
-# | uniform:64KiB-1MiB | uniformly distributed between the two |
-# | web-search | a web search cluster: Alizadeh et al., "Data Center TCP (DCTCP)", SIGCOMM 2010, figure 4 |
-# | hadoop | Facebook's Hadoop cluster: Roy et al., "Inside the social network's (datacenter) network", SIGCOMM 2015 |
-# | storage | Alibaba's distributed storage in 2019, published with HPCC |
-# | data-mining | a data-mining cluster: Greenberg et al., "VL2", SIGCOMM 2009, as in pFabric, SIGCOMM 2013 |
-# | a file | points of the cumulative distribution: a line `BYTES PERCENT` each, ascending to 100 |
-#
-# Web search, hadoop and storage are the distributions of HPCC (Li et al., SIGCOMM 2019, traffic_gen of
-# alibaba-edu/High-Precision-Congestion-Control), with which papers compare congestion control since; data mining is
-# given in packets of 1,460 bytes. All are linearly interpolated.
-
-
-_MEASURED = {
-    "web-search": (
-        *((0, 0), (10_000, 15), (20_000, 20), (30_000, 30), (50_000, 40), (80_000, 53), (200_000, 60)),
-        *((1_000_000, 70), (2_000_000, 80), (5_000_000, 90), (10_000_000, 97), (30_000_000, 100)),
-    ),
-    "hadoop": (
-        *((0, 0), (100, 1), (200, 2), (300, 5), (350, 15), (400, 20), (500, 30), (600, 40), (700, 50), (1000, 60)),
-        *((2000, 67), (7000, 70), (30_000, 72), (50_000, 82), (80_000, 87), (120_000, 90), (300_000, 95)),
-        *((1_000_000, 97.5), (2_000_000, 99), (10_000_000, 100)),
-    ),
-    "storage": (
-        *((0, 0), (4000, 22.93), (8000, 69.21), (16_000, 80.61), (32_000, 90.47), (64_000, 93.53), (128_000, 96.77)),
-        *((256_000, 97.53), (2_000_000, 100)),
-    ),
-    "data-mining": (
-        *((1460, 0), (1460, 50), (2920, 60), (4380, 70), (10_220, 80), (389_820, 90), (3_076_220, 95)),
-        *((97_333_820, 99), (973_333_820, 100)),
-    ),
-}
-"""Points of cumulative distributions: bytes, and the percentage of messages that are not larger."""
-_PERCENT = 100.0
-
-
-class Sizes(NamedTuple):
-    """A distribution of sizes, given by points of its cumulative distribution, linearly interpolated."""
-
-    bytes: NDArray[np.float64]  # float64[n], sizes in bytes, ascending
-    share: NDArray[np.float64]  # float64[n], shares of messages that are not larger, from 0 to 1
-
-    @property
-    def mean_bytes(self) -> float:
-        """Expected size of a message in bytes."""
-        return float(np.diff(self.share) @ (self.bytes[:-1] + self.bytes[1:]) / 2)
-
-    def at(self, shares: NDArray[np.float64]) -> Int64:
-        """Return int64[]: the quantiles for shares of messages, in bytes, at least 1."""
-        return np.maximum(np.rint(np.interp(shares, self.share, self.bytes)), 1).astype(np.int64)
-
-
-def message_sizes(text: str) -> Sizes:
-    """Return the distribution of a text as in the table above."""
-    if text in _MEASURED:
-        size, percentage = np.array(_MEASURED[text], np.float64).T
-        return Sizes(size, percentage / _PERCENT)
-    if Path(text).is_file():
-        return _of_file(text)
-    name, colon, rest = text.partition(":")
-    ends = rest.split("-") if name == "uniform" and colon else [text, text]
-    try:
-        smallest, largest = (parse_bytes_within(end, MAX_BYTES) for end in ends)
-    except ValueError:
-        expected = f"a size, uniform:64KiB-1MiB, one of {', '.join(_MEASURED)}, or a file"
-        raise WorkloadError(f"sizes {short(text)}: expected {expected}") from None
-    if not 1 <= smallest <= largest:
-        raise WorkloadError(f"sizes {short(text)}: expected at least 1 byte, and the smaller size first")
-    return Sizes(np.array([smallest, largest], np.float64), np.array([0.0, 1.0]))
-
-
-def _of_file(path: str) -> Sizes:
-    """Return the distribution of a file; WorkloadError names the line that is wrong."""
-    points: list[tuple[float, float]] = []
-    with refusing(path, "lines of bytes and percentage", WorkloadError):
-        text = read_text(path)
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            size, percentage = map(float, line.split())
-        except ValueError:
-            size = percentage = math.nan
-        before_size, before = points[-1] if points else (0.0, 0.0)
-        if not (before_size <= size <= MAX_BYTES and before <= percentage <= _PERCENT):
-            raise WorkloadError(
-                f"{path}: line {number}: found {short(line.strip())}; expected bytes up to 64 TiB and a percentage, "
-                "none less than on the line before"
-            )
-        points.append((size, percentage))
-    if not points or points[-1][1] < _PERCENT or points[-1][0] < 1:
-        found = f"{points[-1][0]:g} bytes and {points[-1][1]:g} %" if points else "no line"
-        raise WorkloadError(f"{path}: found {found} at its end; expected at least 1 byte, and 100 %")
-    if points[0][1] > 0:
-        points.insert(0, (points[0][0], 0.0))  # as many messages have the first size
-    size_bytes, percentages = np.array(points, np.float64).T
-    return Sizes(size_bytes, percentages / _PERCENT)
-
 
 # Traces of an NPU's messages, made column by column: lists of a million flows take seconds.
 #
@@ -197,8 +40,12 @@ def message_trace(
 ) -> TraceTable:
     """Return the trace of an NPU: its receives, then its waits and sends.
 
-    receives: number, sender and bytes of each message; sends: number, receiver, bytes and time of each, by time.
-    in_turn: a send follows the end of the one before; exact: times are numbers of operations instead of microseconds.
+    Args:
+        npu: The number of the NPU.
+        receives: The number, sender and bytes of each message that the NPU receives, int64[] each.
+        sends: The number, receiver, bytes and time of each message that the NPU sends, int64[] each, sorted by time.
+        in_turn: Whether a send follows the end of the send before it.
+        exact: Whether times are numbers of operations, one per picosecond, instead of microseconds.
     """
     number, _, _, at = sends
     gaps = np.diff(at, prepend=0)
@@ -290,7 +137,16 @@ class MessageSequence(NamedTuple):
 
 
 def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receiver: int = 0) -> MessageSequence:
-    """Return messages to one NPU from `fan_in` random others, each of which sends `rounds` messages sequentially."""
+    """Return messages to one NPU from random others, which send at the same time.
+
+    Args:
+        npus: The number of NPUs that take part.
+        fan_in: The number of senders.
+        rounds: The number of consecutive messages from each sender to each of its receivers.
+        sizes: The distribution of message sizes.
+        seed: The seed of the random numbers.
+        receiver: The number of the NPU that receives all messages.
+    """
     _check(npus, rounds * fan_in)
     if not 1 <= fan_in < npus:
         raise WorkloadError(f"incast: fan-in is {fan_in}, expected 1 to {npus - 1}, of {npus} NPUs")
@@ -302,7 +158,14 @@ def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receive
 
 
 def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages from each NPU to one other NPU of a random permutation without fixed points."""
+    """Return messages from each NPU to one other NPU of a random permutation without fixed points.
+
+    Args:
+        npus: The number of NPUs that take part.
+        rounds: The number of consecutive messages from each sender to each of its receivers.
+        sizes: The distribution of message sizes.
+        seed: The seed of the random numbers.
+    """
     _check(npus, rounds * npus)
     order = np.argsort(_uniform(npus, seed, 0, _PEERS), kind="stable")
     dst = np.empty(npus, np.int64)
@@ -311,7 +174,15 @@ def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSeque
 
 
 def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages between NPUs i and i + stride in both directions."""
+    """Return messages between the NPUs of pairs i and i + stride, in both directions.
+
+    Args:
+        npus: The number of NPUs that take part.
+        stride: The difference of the numbers of a pair.
+        rounds: The number of consecutive messages from each sender to each of its receivers.
+        sizes: The distribution of message sizes.
+        seed: The seed of the random numbers.
+    """
     _check(npus, rounds * npus)
     if stride < 1 or npus % (2 * stride):
         valid = [shard for shard in range(npus // 2, 0, -1) if npus % (2 * shard) == 0]
@@ -322,7 +193,14 @@ def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> Messa
 
 
 def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages from each NPU to all others sequentially, beginning with the next NPU."""
+    """Return messages from each NPU to all others sequentially, beginning with the next NPU.
+
+    Args:
+        npus: The number of NPUs that take part.
+        rounds: The number of consecutive messages from each sender to each of its receivers.
+        sizes: The distribution of message sizes.
+        seed: The seed of the random numbers.
+    """
     _check(npus, rounds * npus * (npus - 1))
     step = np.tile(np.arange(1, npus), npus)
     src = np.repeat(np.arange(npus), npus - 1)
@@ -334,7 +212,16 @@ def random_messages(
 ) -> MessageSequence:
     """Return messages from each NPU to uniformly random others, at the times of an arrival process.
 
-    Each NPU sends an expected share `load` of the rate of its link; all messages arrive before `duration_ps`.
+    All messages are sent before the end of the period.
+
+    Args:
+        npus: The number of NPUs that take part.
+        load: The expected share of the rate of its link that each NPU sends, above 0.
+        rate_bps: The rate of an NPU's link in bits per second.
+        duration_ps: The length of the period in picoseconds.
+        sizes: The distribution of message sizes.
+        seed: The seed of the random numbers.
+        arrivals: The arrival process of each NPU's messages.
     """
     if not 0 < load <= MAX_LOAD:
         raise WorkloadError(f"traffic: load is {load:g}, expected more than 0, at most {MAX_LOAD:g}")
@@ -354,7 +241,10 @@ def random_messages(
 def traces_of(messages: MessageSequence, first_npu: int = 0, *, exact: bool) -> Iterator[tuple[int, TraceTable]]:
     """Yield the number and the trace of each NPU that sends or receives: its receives, then its waits and sends.
 
-    first_npu: fabric's number of NPU 0 of `messages`; exact: gaps are in operations instead of microseconds.
+    Args:
+        messages: The messages in each sender's order.
+        first_npu: The fabric's number of NPU 0 of the messages.
+        exact: Whether gaps are numbers of operations, one per picosecond, instead of microseconds.
     """
     by_src, by_dst = (np.argsort(ends, kind="stable") for ends in (messages.src, messages.dst))
     npus = np.union1d(messages.src, messages.dst)
@@ -368,7 +258,11 @@ def traces_of(messages: MessageSequence, first_npu: int = 0, *, exact: bool) -> 
 
 
 def trace_set(messages: MessageSequence) -> TraceSet:
-    """Return the traces of all NPUs, with exact gaps; WorkloadError if there is no message."""
+    """Return the traces of all NPUs, with exact gaps. Raises WorkloadError: there is no message.
+
+    Args:
+        messages: The messages in each sender's order.
+    """
     tables: list[TraceTable | None] = [None] * messages.npus
     for npu, table in traces_of(messages, exact=True):
         tables[npu] = table
@@ -376,14 +270,22 @@ def trace_set(messages: MessageSequence) -> TraceSet:
 
 
 def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0) -> int:
-    """Write the traces `<out>/<prefix>.<npu>.et` of NPUs that send or receive, and return their number."""
-    # Files get their names when all are complete. The folder may hold traces of NPUs below first_npu.
+    """Write the traces `<out>/<prefix>.<npu>.et` of NPUs that send or receive, and return their number.
+
+    Files get their names when all are complete.
+
+    Args:
+        messages: The messages in each sender's order.
+        out: The folder of the files, which may hold traces of NPUs with smaller numbers.
+        prefix: The beginning of the files' names.
+        first_npu: The fabric's number of NPU 0 of the messages.
+    """
     if not 0 <= first_npu <= MAX_NPUS + 1 - messages.npus:
         raise WorkloadError(f"first NPU is {first_npu}, expected 0 to {MAX_NPUS + 1 - messages.npus}")
     names = {npu: f"{prefix}.{npu + first_npu}.et" for npu in np.union1d(messages.src, messages.dst).tolist()}
 
     def is_accepted(name: str) -> bool:
-        """Return whether a trace has another prefix, or belongs to an NPU below the first."""
+        """Return whether the trace called `name` has another prefix, or belongs to an NPU below the first."""
         number = name[len(prefix) + 1 :].split(".", maxsplit=1)[0]
         return not name.startswith(f"{prefix}.") or (number.isdecimal() and int(number) < first_npu)
 

@@ -38,7 +38,12 @@ class Adapter(NamedTuple):
 
 
 def forward(shard: Shard, adapter: Adapter) -> Items:
-    """Return the forward pass of an adapter up to its addition; empty if the plan trains all weights."""
+    """Return the forward pass of an adapter up to its addition; empty if the plan trains all weights.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        adapter: The GPU's share of the adapter.
+    """
     m, outputs, rank = shard.tokens, adapter.outputs, shard.plan.lora
     if not rank:
         return []
@@ -56,12 +61,18 @@ def forward(shard: Shard, adapter: Adapter) -> Items:
 
 
 def backward(shard: Shard, adapter: Adapter) -> Items:
-    """Return the backward pass of `forward`, and the sum of the input's gradients of adapter and frozen matrix."""
+    """Return the backward pass of `forward`, and the sum of the input's gradients of adapter and frozen matrix.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        adapter: The GPU's share of the adapter.
+    """
     m, inputs, outputs, rank = shard.tokens, adapter.inputs, adapter.outputs, shard.plan.lora
     if not rank:
         return []
     second = (shard.operator("gemm", m, rank, outputs), shard.operator("gemm", outputs, rank, m))
     first = (shard.operator("gemm", m, inputs, adapter.rank), shard.operator("gemm", adapter.rank, inputs, m))
+    # Only the output's adapter has the whole rank on each GPU; its result is split by tokens with sequence parallelism
     is_split_by_tokens = adapter.rank == rank and shard.plan.sequence_parallel
     return [
         *(_exchange(shard, CollectiveCommType.ALL_TO_ALL, m * outputs) if is_split_by_tokens else []),
@@ -72,12 +83,22 @@ def backward(shard: Shard, adapter: Adapter) -> Items:
 
 
 def added(shard: Shard, values: int) -> Operators:
-    """Return the addition of an adapter's `values` to those of the frozen matrix."""
+    """Return the addition of an adapter's output to that of the frozen matrix; empty without adapters.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        values: The number of values that are added.
+    """
     return (shard.operator("elementwise", values, 2, 1),) if shard.plan.lora else ()
 
 
 def shared(shard: Shard, items: Items) -> Items:
-    """Return items of the frozen projection, whose collectives an adapter shares."""
+    """Return items of the frozen projection, whose collectives an adapter shares.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        items: The items of a part of a pass, in order.
+    """
     is_shared = bool(shard.plan.lora)
     return [each._replace(family=FAMILY) if is_shared and isinstance(each, GroupCollective) else each for each in items]
 
@@ -87,7 +108,7 @@ def _dropout(shard: Shard, adapter: Adapter) -> Operator:
 
 
 def _exchange(shard: Shard, kind: CollectiveCommType, values: int) -> Items:
-    """Return a collective of the tensor-parallel group; values: of one member."""
+    """Return a collective of the tensor-parallel group; values: number of values of one member."""
     if shard.plan.tp == 1:
         return []
     name = f"attention/tp:{kind.name.lower().replace('_', '-')}"

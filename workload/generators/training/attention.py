@@ -16,7 +16,12 @@ _KEYS_VALUES, _GRADIENTS = 1 << 23, (1 << 23) + 1  # Message tags of the ring, a
 
 
 def core(shard: Shard, *, backward: bool = False) -> Items:
-    """Return the forward or backward pass of attention's core (scores, weighted values) for one micro-batch."""
+    """Return attention's core (scores, weighted values) for one micro-batch.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        backward: Whether the items are those of the backward pass.
+    """
     if shard.plan.cp > 1:
         return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[shard.plan.context](shard, backward=backward)
     tokens = shard.sequence
@@ -26,7 +31,17 @@ def core(shard: Shard, *, backward: bool = False) -> Items:
 def pieces(
     shard: Shard, queries: int, keys: int, heads: int, kv_heads: int, *, backward: bool = False, causal: bool = True
 ) -> Operators:
-    """Return the operators of attention between `queries` and `keys` tokens per sequence."""
+    """Return the operators of attention between some queries and some keys.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        queries: The number of query tokens per sequence.
+        keys: The number of key tokens per sequence.
+        heads: The number of query heads.
+        kv_heads: The number of key and value heads.
+        backward: Whether the operators are those of the backward pass.
+        causal: Whether a query only sees keys up to its own position.
+    """
     # Unfused attention writes scores and the dropout mask to memory and changes the layout of its output; its backward
     # pass also changes the layout of the gradients of queries, keys and values (Megatron-LM,
     # core/transformer/dot_product_attention.py).
@@ -60,7 +75,11 @@ def pieces(
 
 
 def key_value_values(shard: Shard) -> int:
-    """Return the number of values in the keys and values of a GPU's tokens."""
+    """Return the number of values in the keys and values of a GPU's tokens.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     return shard.tokens * shard.kv_heads * (shard.model.query_dim + shard.model.value_dim)
 
 
@@ -101,7 +120,7 @@ def _hop(size: int, tag: int, key: str, needs: tuple[str, ...], *, is_early: boo
 
 
 def _gathered(shard: Shard, *, backward: bool) -> Items:
-    """Return attention after an all-gather of keys and values; backward: with the reduce-scatter of gradients."""
+    """Return attention after an all-gather of keys and values; backward: adds the reduce-scatter of gradients."""
     half, size = shard.sequence // shard.plan.cp // 2, key_value_values(shard) * shard.value_bytes
     gather = GroupCollective("attention/cp:all-gather", CollectiveCommType.ALL_GATHER, size, "cp")
     if shard.plan.attention == "unfused":
@@ -142,12 +161,21 @@ NAME = "attention"
 
 
 def forward(shard: Shard) -> Items:
-    """Return the forward pass of one micro-batch."""
+    """Return the forward pass of one micro-batch.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     return around(shard, [*_projections(shard), *core(shard)])
 
 
 def around(shard: Shard, inner_items: Items) -> Items:
-    """Return attention's items: inner_items (projections, core) between the norm before and the output matrix after."""
+    """Return attention's items with the norm before and the output matrix after the inner items.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        inner_items: The items of the projections and the core.
+    """
     h, m = shard.model.hidden, shard.tokens
     output = shard.gemm(m, h, shard.heads * shard.model.value_dim)
     return [
@@ -161,7 +189,12 @@ def around(shard: Shard, inner_items: Items) -> Items:
 
 
 def backward(shard: Shard, *, recomputes_core: bool) -> Items:
-    """Return attention's backward pass of one micro-batch; recomputes_core: whether it first repeats the core."""
+    """Return attention's backward pass of one micro-batch.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        recomputes_core: Whether it first repeats the forward pass of the core.
+    """
     h, m, values = shard.model.hidden, shard.tokens, shard.heads * shard.model.value_dim
     recomputed = renamed(core(shard), "recompute/") if recomputes_core else []
     return [
@@ -177,7 +210,12 @@ def backward(shard: Shard, *, recomputes_core: bool) -> Items:
 
 
 def renamed(items: Items, prefix: str) -> Items:
-    """Return items with a prefix before their names."""
+    """Return items with a prefix before their names.
+
+    Args:
+        items: The items of a part of a pass, in order.
+        prefix: The text to put before the names.
+    """
     return [item._replace(name=prefix + item.name) for item in items]
 
 
@@ -231,12 +269,21 @@ def _projections_backward(shard: Shard) -> Items:
 
 
 def qkv_columns(shard: Shard) -> int:
-    """Return the number of columns of the GPU's matrix that projects to queries, keys and values."""
+    """Return the number of columns of the GPU's matrix that projects to queries, keys and values.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     return shard.heads * shard.model.query_dim + shard.kv_heads * (shard.model.query_dim + shard.model.value_dim)
 
 
 def positions(shard: Shard, suffix: str = "") -> Operators:
-    """Return the norms and rotary positions of queries and keys; suffix: "" or "-backward"."""
+    """Return the norms and rotary positions of queries and keys.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        suffix: The end of the operators' kinds: "" for the forward pass, "-backward" for the backward pass.
+    """
     heads = shard.heads + shard.kv_heads
     operators = []
     if shard.model.qk_norm:
@@ -254,7 +301,11 @@ def _compressed_width(shard: Shard) -> int:
 
 
 def compressing(shard: Shard) -> tuple[int, ...]:
-    """Return the numbers of columns of latent attention's compressing matrices, which are not split over GPUs."""
+    """Return the numbers of columns of latent attention's compressing matrices, which are not split over GPUs.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     latent = shard.latent
     return tuple(filter(None, (latent.query_rank, latent.key_value_rank + latent.rope_dim)))
 
@@ -268,7 +319,12 @@ def _expanding(shard: Shard) -> tuple[tuple[int, int], ...]:
 
 
 def latent_norms(shard: Shard, suffix: str = "") -> Operators:
-    """Return the norms of compressed values of latent attention; suffix: "" or "-backward"."""
+    """Return the norms of compressed values of latent attention.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        suffix: The end of the operators' kinds: "" for the forward pass, "-backward" for the backward pass.
+    """
     latent = shard.latent
     ranks = filter(None, (latent.query_rank, latent.key_value_rank))
     return tuple(shard.operator(f"norm{suffix}", shard.rows, rank) for rank in ranks)

@@ -29,8 +29,8 @@ _ON_HOST = 1  # tensor_loc of a tensor in the host's memory
 class Ring(NamedTuple):
     """Numbers of the NPUs after and before the trace's example NPU in the ring of context parallelism."""
 
-    after: int
-    before: int
+    after: int  # NPU that comes next in the ring
+    before: int  # NPU that comes before
 
 
 NO_RING = Ring(-1, -1)
@@ -57,7 +57,12 @@ class BlockBuilder:
     # be stamped alternately.
 
     def __init__(self, ring_neighbours: Ring = NO_RING, *, cuts: bool = False) -> None:
-        """Begin the first block; ring_neighbours: NPUs of context parallelism; cuts: as the class describes."""
+        """Begin the first block.
+
+        Args:
+            ring_neighbours: The neighbours of the NPU in the ring of context parallelism.
+            cuts: Whether each computation that waits for a collective begins a new block.
+        """
         self._ring, self._cuts = ring_neighbours, cuts
         self._finished: list[FinishedBlock] = []
         self._begin([COMPUTED, SENT])
@@ -78,7 +83,12 @@ class BlockBuilder:
         self._open_attributes: list[Attribute] = []
 
     def add(self, layer: str, items: Iterable[Item]) -> None:
-        """Add items of a layer; layer "" = outside layers."""
+        """Add items of a layer.
+
+        Args:
+            layer: The prefix of the items' names, for example "layer17"; "" = outside layers.
+            items: The items of a part of a pass, in order.
+        """
         for item in items:
             if isinstance(item, Compute):
                 self._compute(layer, item)
@@ -90,27 +100,51 @@ class BlockBuilder:
                 self._memory(layer, item)
 
     def wait(self, keys: Iterable[str]) -> None:
-        """Make the next computation wait for keys of this block or of other blocks."""
+        """Make the next computation wait for collectives, messages or transfers.
+
+        Args:
+            keys: The keys of items of this block or of other blocks, or names of ports.
+        """
         awaited = [self._keys.get(key, key) for key in keys]
         if awaited:
             self._flush()
             self._chain += awaited
 
     def receive(self, name: str, size_bytes: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
-        """Add a receive from NPU `peer`, after the ports `after` and before the next computation."""
+        """Add a receive, before the next computation.
+
+        Args:
+            name: The name of the row.
+            size_bytes: The size of the message in bytes.
+            peer: The number of the sending NPU.
+            tag: The tag of the message.
+            after: The ports that the receive waits for.
+        """
         self._flush()
         size_bytes = _bounded(name, "bytes", size_bytes, MAX_BYTES)
         row = self._block.recv(name, size_bytes, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
         self._chain.append(row)
 
     def send(self, name: str, size_bytes: int, peer: int, tag: int) -> None:
-        """Add a send to NPU `peer`, which waits for the computations so far."""
+        """Add a send, which waits for the computations so far.
+
+        Args:
+            name: The name of the row.
+            size_bytes: The size of the message in bytes.
+            peer: The number of the receiving NPU.
+            tag: The tag of the message.
+        """
         self._flush()
         after = self._noted(self._chain)
         self._sent.append(self._block.send(name, size_bytes, peer=peer, tag=tag, group=_STAGES, after=after))
 
     def note(self, attribute_name: str, text: str) -> None:
-        """Add an attribute, a list of one text, to the computation that was added last."""
+        """Add an attribute, a list of one text, to the computation that was added last.
+
+        Args:
+            attribute_name: The name of the attribute.
+            text: The value of the attribute.
+        """
         self._open_attributes.append(attribute(attribute_name, "string_list", [text]))
 
     def finish(self) -> list[FinishedBlock]:
@@ -140,10 +174,14 @@ class BlockBuilder:
             self._flush()
 
     def _flush(self) -> None:
-        """Add one row for the consecutive computations so far, named after the one with the most operations."""
+        """Add one row for the consecutive computations so far.
+
+        Its name is that of the computation with the largest number of operations.
+        """
         if not self._open:
             return
         total = _total(tuple(operator for item in self._open for operator in item.operators))
+        # A row that merges computations has the name of the one that takes the most operations or bytes
         name = max(self._open, key=lambda item: _total(item.operators)[:2]).name
         row = self._block.comp(
             _path(self._open_layer, name),
@@ -164,6 +202,7 @@ class BlockBuilder:
             return
         self._flush()
         after: list[int | str] = [*self._chain, *item.needs]
+        # Collectives of one communicator run one at a time, so each waits for the one before it
         if item.family in QUEUED or item.family in self._last:
             after.append(self._last.get(item.family, item.family))
         row = self._block.coll(
@@ -178,6 +217,7 @@ class BlockBuilder:
         if item.family in QUEUED or item.key:
             self._last[item.family] = row
         else:
+            # All later items wait for this collective, so that no later one of its family needs a dependency of its own
             self._last.pop(item.family, None)
         if item.key:
             self._keys[item.key] = row
@@ -228,9 +268,9 @@ def _bounded(name: str, quantity: str, value: int, maximum: int) -> int:
 class _Total(NamedTuple):
     """Totals of a node's operators: floating-point operations, bytes, and attribute text."""
 
-    flops: int
-    bytes: int
-    text: str
+    flops: int  # floating-point operations
+    bytes: int  # bytes of memory traffic
+    text: str  # text of the attribute that lists the operators
 
 
 @lru_cache(maxsize=1 << 14)

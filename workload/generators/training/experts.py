@@ -36,7 +36,12 @@ class ExpertTokens(NamedTuple):
 
 
 def flow(shard: Shard, layer: int) -> ExpertTokens:
-    """Return the numbers of tokens that the GPU exchanges in a layer (its number)."""
+    """Return the numbers of tokens that the GPU exchanges in a layer.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        layer: The number of the layer, from 0.
+    """
     experts, ep = shard.experts, shard.plan.ep
     if not shard.plan.imbalance:
         total = shard.routed_rows * experts.top_k
@@ -50,7 +55,12 @@ def flow(shard: Shard, layer: int) -> ExpertTokens:
 
 
 def forward(shard: Shard, layer: int) -> Items:
-    """Return the forward pass of a layer's experts, norm and residual for one micro-batch."""
+    """Return the forward pass of a layer's experts, norm and residual for one micro-batch.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        layer: The number of the layer, from 0.
+    """
     experts, h = shard.experts, shard.model.hidden
     tokens = flow(shard, layer)
     rows = tokens.received * shard.plan.etp
@@ -77,7 +87,12 @@ def forward(shard: Shard, layer: int) -> Items:
 
 
 def backward(shard: Shard, layer: int) -> Items:
-    """Return the backward pass of a layer's experts, norm and residual for one micro-batch."""
+    """Return the backward pass of a layer's experts, norm and residual for one micro-batch.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        layer: The number of the layer, from 0.
+    """
     experts, h = shard.experts, shard.model.hidden
     tokens = flow(shard, layer)
     rows, sent = tokens.received * shard.plan.etp, sum(tokens.sent)
@@ -131,7 +146,13 @@ def _products(shard: Shard, rows: int, *, backward: bool = False) -> Operators:
 
 
 def products(shard: Shard, local_experts: int, rows: int) -> Operators:
-    """Return both products of a GPU's experts with `rows` rows in total, and the activation between them."""
+    """Return both products of a GPU's experts, and the activation between them.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        local_experts: The number of the GPU's experts.
+        rows: The number of tokens of all these experts together.
+    """
     h, width = shard.model.hidden, shard.experts.ffn // shard.plan.etp
     both = 2 * width if shard.model.is_gated else width
     return (
@@ -142,7 +163,15 @@ def products(shard: Shard, local_experts: int, rows: int) -> Operators:
 
 
 def product(shard: Shard, local: int, rows: int, n: int, k: int) -> Operator:
-    """Return a product of `local` experts with `rows` rows in total and matrices of k x n values."""
+    """Return a product of several experts.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        local: The number of experts.
+        rows: The number of rows of all experts together.
+        n: The number of columns of each matrix.
+        k: The number of rows of each matrix.
+    """
     return Operator("grouped-gemm", (local, rows, n, k), shard.plan.dtype)
 
 
@@ -156,8 +185,15 @@ def _moved(shard: Shard, name: Literal["dispatch", "combine"], tokens: ExpertTok
 
 
 def exchange(shard: Shard, name: str, sent: tuple[int, ...], received: tuple[int, ...], *, is_even: bool) -> Items:
-    """Return the all-to-all of tokens that a GPU sends to, and receives from, each member of its expert group."""
-    # name: begin of the item's name; is_even: whether all members send and receive equally much.
+    """Return the all-to-all of an expert-parallel group; empty for a group of one.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        name: The first part of the item's name.
+        sent: The number of tokens that the GPU sends to each member.
+        received: The number of tokens that the GPU receives from each member.
+        is_even: Whether all members send and receive equally many tokens.
+    """
     if shard.plan.ep == 1:
         return []
     size = sum(sent) * shard.model.hidden * shard.value_bytes
@@ -177,13 +213,21 @@ def _shared(shard: Shard, tokens: ExpertTokens, kind: CollectiveCommType) -> Ite
 
 @functools.lru_cache(maxsize=4096)
 def tokens_of_experts(plan: ParallelPlan, experts: Experts, rows: int, layer: int) -> tuple[int, ...]:
-    """Return how many of `rows` tokens each expert receives; a token counts once for each of its experts."""
+    """Return how many tokens each expert receives; a token counts once for each of its experts.
+
+    Args:
+        plan: The settled parallel plan.
+        experts: The experts of the model.
+        rows: The number of tokens to distribute.
+        layer: The number of the layer, which determines the order of the experts' popularity.
+    """
     total = rows * experts.top_k
     weight = np.arange(1, experts.count + 1, dtype=np.float64) ** -plan.imbalance
     np.random.default_rng((plan.seed, layer)).shuffle(weight)
     counts = _distributed(total, weight, rows)
     if plan.capacity:
         limit = math.ceil(plan.capacity * total / experts.count)
+        # Tokens above an expert's capacity are dropped, so that the sum may be below the total
         counts = np.minimum(counts, limit)
     return tuple(counts.tolist())
 
@@ -196,6 +240,7 @@ def _distributed(total: int, weights: np.ndarray, maximum: int) -> np.ndarray:
         share = left * np.where(is_open, weights, 0.0) / weights[is_open].sum()
         added = np.minimum(np.floor(share).astype(np.int64), maximum - counts)
         if not np.any(added):
+            # Less than one token is left for each expert: the experts with the largest shares get one each
             by_share = np.argsort(-np.where(is_open, share, -1.0), kind="stable")
             added[by_share[: min(left, int(is_open.sum()))]] = 1
         counts += added

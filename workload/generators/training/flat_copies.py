@@ -22,13 +22,27 @@ from nadi.workload.generators.training.parallel_plan import ParallelPlan
 
 
 def unpacked(layer: str, values: int, plan: ParallelPlan, gather_keys: Sequence[str]) -> Compute:
-    """Return the copy of a layer's gathered parameters, `values` with padding, into tensors, after the all-gathers."""
+    """Return the copy of a layer's gathered parameters from a flat buffer into tensors.
+
+    Args:
+        layer: The prefix of the layer's names.
+        values: The number of parameters, padding included.
+        plan: The settled parallel plan.
+        gather_keys: The keys of the all-gathers that the copy waits for.
+    """
     size = _parameter_bytes(plan)
     return Compute(f"{layer}/copy-out", (_copy(values, size, size),), tuple(gather_keys))
 
 
 def packed(layer: str, values: int, plan: ParallelPlan, reduction_keys: Sequence[str]) -> Compute:
-    """Return the copy of a layer's gradients, `values`, into a buffer, after the reduce-scatters of reduction_keys."""
+    """Return the copy of a layer's gradients from tensors into a flat buffer.
+
+    Args:
+        layer: The prefix of the layer's names.
+        values: The number of gradients, padding included.
+        plan: The settled parallel plan.
+        reduction_keys: The keys of the reduce-scatters that the copy waits for.
+    """
     copy = _copy(values, _parameter_bytes(plan), int(DTYPE_BYTES[plan.grad_dtype]))
     return Compute(f"{layer}/copy-in", (copy,), tuple(reduction_keys), weights=True)
 

@@ -33,10 +33,17 @@ three gathers; views, reduce-scatter and copy of its gradient."""
 
 
 def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
-    """Return an upper bound of the number of nodes of a plan's distinct traces together."""
+    """Return an upper bound of the number of nodes of a plan's distinct traces together.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan; fields that are open get their defaults.
+        framework: The training framework: "megatron", "deepspeed" or "fsdp".
+    """
     rules.check(model, plan, framework)
     plan = rules.settle(model, plan, framework)
     per_layer = _NODES_PER_LAYER_IN_PIECES if plan.overlap_tp else _NODES_PER_LAYER
+    # Per turn of the ring: send, receive and attention forward; the same and two messages of gradients backward
     per_layer += 8 * plan.cp if plan.context == "ring" and plan.cp > 1 else 0
     # In a ring of at least 3, the first and the last NPU have other relative neighbours than those between.
     traces_per_stage = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
@@ -55,6 +62,11 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
 
     The NPUs of a stage share a trace unless the ring of context parallelism or imbalanced experts distinguish them.
     Raises WorkloadError: the model cannot be trained with the plan.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan; fields that are open get their defaults.
+        framework: The training framework: "megatron", "deepspeed" or "fsdp".
     """
     rules.check(model, plan, framework)
     plan = rules.settle(model, plan, framework)
@@ -77,7 +89,16 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
 def data_parallel_plan(
     npus: int, micro_batch: int, dtype_bytes: int, bucket_bytes: int, steps: int, *, recompute: bool
 ) -> ParallelPlan:
-    """Return a plan of plain data parallelism with one micro-batch per step."""
+    """Return a plan of plain data parallelism with one micro-batch per step.
+
+    Args:
+        npus: The number of NPUs, all replicas.
+        micro_batch: The number of sequences per micro-batch.
+        dtype_bytes: The bytes of each weight, activation and gradient: 2 or 4.
+        bucket_bytes: The bytes of gradients per all-reduce; 0 = the framework's default.
+        steps: The number of training steps.
+        recompute: Whether the backward pass repeats the forward pass of each layer.
+    """
     # All NPUs sum their gradients in buckets during the backward pass, like PyTorch's DistributedDataParallel (Li et
     # al., VLDB 2020). Attention writes its scores to memory, so that a step has the operations of the formulas of
     # Narayanan et al. (arXiv 2104.04473, appendix). Weights, activations and gradients take `dtype_bytes` (2 or 4)
@@ -94,14 +115,23 @@ def data_parallel_plan(
 
 
 def generate_for_all(model: Model, plan: ParallelPlan) -> TraceSet:
-    """Generate the one trace of a data-parallel plan, with collectives of all NPUs instead of families of groups."""
+    """Generate the one trace of a data-parallel plan, with collectives of all NPUs instead of families of groups.
+
+    Args:
+        model: The architecture of the model.
+        plan: A plan of plain data parallelism.
+    """
     traces = generate(model, plan)
     tables = [dataclasses.replace(table, group=np.zeros_like(table.group)) for table in traces.traces]
     return dataclasses.replace(traces, traces=tables, families={})
 
 
 def alike(plan: ParallelPlan) -> Iterator[list[int]]:
-    """Yield each list of NPUs of a plan that share a trace, stage by stage."""
+    """Yield each list of NPUs of a plan that share a trace, stage by stage.
+
+    Args:
+        plan: The settled parallel plan.
+    """
     size = ranks.stage_size(plan)
     for stage in range(plan.pp):
         sharing: dict[tuple[int, ...], list[int]] = {}

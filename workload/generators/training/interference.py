@@ -35,13 +35,17 @@ _HOSTS = 2  # Number of hosts for which channels are planned: NCCL uses as many 
 
 
 def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row: bool) -> float:
-    """Return the factor by which computation takes longer while a collective runs, rounded to a thousandth.
+    """Return the factor on the time of computation while a collective runs, rounded to a thousandth.
 
-    On GPUs without a factor `in_a_row` (A100), the clock is assumed not to rise. Each of NCCL's `channels` occupies one
-    SM. `in_a_row`: times of products include the power limit of consecutive products (workload.compute.Pace). Megatron-
-    Core leaves SMs free for NCCL (SM margins of Transformer Engine's kernels, NVTE_FWD_LAYERNORM_SM_MARGIN and the
-    like, as NVIDIA's recipes set them). PyTorch FSDP and DeepSpeed leave none. Inference overlaps nothing with its
-    collectives.
+    On GPUs without a factor `in_a_row` (A100), the clock is assumed not to rise. Megatron-Core leaves SMs free for NCCL
+    (SM margins of Transformer Engine's kernels, NVTE_FWD_LAYERNORM_SM_MARGIN and the like, as NVIDIA's recipes set
+    them). PyTorch FSDP and DeepSpeed leave none. Inference overlaps nothing with its collectives.
+
+    Args:
+        framework: The framework that runs the computation: "megatron", "deepspeed", "fsdp" or "inference".
+        gpu: The GPU that runs the work.
+        channels: The number of NCCL's channels, which occupy one SM each.
+        in_a_row: Whether times of products include the power limit of consecutive products (compute.SustainedShare).
     """
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold
         return 1.0
@@ -54,7 +58,12 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
 
 
 def copied_groups(framework: Framework, plan: ParallelPlan) -> frozenset[str]:
-    """Return the names of group families whose collectives run on copy engines and therefore occupy no SMs."""
+    """Return the names of group families whose collectives run on copy engines and therefore occupy no SMs.
+
+    Args:
+        framework: The training framework: "megatron", "deepspeed" or "fsdp".
+        plan: The settled parallel plan.
+    """
     # With overlap_tp, Megatron-Core exchanges the pieces of tensor-parallel collectives by Transformer Engine's
     # userbuffers, most of them by copy engines.
     uses_userbuffers = framework == "megatron" and plan.overlap_tp and "userbuffers" not in plan.without
@@ -64,7 +73,9 @@ def copied_groups(framework: Framework, plan: ParallelPlan) -> frozenset[str]:
 def channels_on(graph: Graph, memory_nodes: Sequence[int] = ()) -> int:
     """Return the channels that NCCL's communicators use on a fabric, over several hosts where it has several.
 
-    memory_nodes: Endpoints of the fabric that are remote memories, not GPUs.
+    Args:
+        graph: The fabric as a graph of nodes and links.
+        memory_nodes: The endpoints of the fabric that are remote memories, not GPUs.
     """
     gpus = np.setdiff1d(np.arange(graph.npus), memory_nodes)
     members = gpus[np.isin(graph.host[gpus], np.unique(graph.host[gpus])[:_HOSTS])]

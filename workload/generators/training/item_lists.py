@@ -62,8 +62,14 @@ Items = list[Item]
 
 
 def only(items: Items, *, weights: bool) -> Items:
-    """Return the items of one half of a split backward pass: gradients of weights, or everything else."""
-    # The other half ends long before the pass of the weights, so the function drops the `needs` that name its items.
+    """Return the items of one half of a split backward pass, whose other half ends long before.
+
+    The `needs` that name items of the other half are dropped.
+
+    Args:
+        items: The items of the whole backward pass.
+        weights: Whether to return the gradients of weights; else everything else.
+    """
     chosen = [item for item in items if item.weights == weights]
     keys = {item.key for item in chosen if not isinstance(item, Compute)}
     return [item._replace(needs=tuple(key for key in item.needs if key in keys)) for item in chosen]
@@ -116,7 +122,14 @@ class ListedTensor(NamedTuple):
 
 
 def gather(tensor: ListedTensor, value_bytes: int, key: str, needs: tuple[str, ...] = ()) -> Items:
-    """Return the creation of a tensor's list of views, and its all-gather with a key, after the items `needs` names."""
+    """Return the creation of a tensor's list of views, and its all-gather.
+
+    Args:
+        tensor: The tensor that is gathered or reduced.
+        value_bytes: The bytes per value.
+        key: The key that later items need to wait for the all-gather.
+        needs: The keys of items that the list and the all-gather wait for.
+    """
     size = tensor.share * value_bytes
     kind = CollectiveCommType.ALL_GATHER
     return [
@@ -126,14 +139,26 @@ def gather(tensor: ListedTensor, value_bytes: int, key: str, needs: tuple[str, .
 
 
 def unpacked(tensor: ListedTensor, dtype: str, gather_key: str) -> Compute:
-    """Return the zero fill of a flat tensor, and the copies into it after its all-gather."""
+    """Return the zero fill of a flat tensor, and the copies into it after its all-gather.
+
+    Args:
+        tensor: The tensor that is gathered or reduced.
+        dtype: The data type of the values.
+        gather_key: The key of the tensor's all-gather.
+    """
     zeros = Operator("elementwise", (tensor.share * tensor.members, 0, 1), dtype)
     return Compute(f"{tensor.name}/unpack", (zeros, _copies(tensor, dtype)), needs=(gather_key,))
 
 
 def reduce(tensor: ListedTensor, value_bytes: int, dtype: str, key: str) -> Items:
-    """Return the creation of a gradient's list, the copies of its entries, and the reduce-scatter with a key."""
-    # value_bytes and dtype: of gradients.
+    """Return the creation of a gradient's list, the copies of its entries, and the reduce-scatter.
+
+    Args:
+        tensor: The tensor of the gradients.
+        value_bytes: The bytes per gradient.
+        dtype: The data type of the gradients.
+        key: The key that later items need to wait for the reduce-scatter.
+    """
     size = tensor.share * tensor.members * value_bytes
     return [
         _views(tensor),
@@ -145,7 +170,13 @@ def reduce(tensor: ListedTensor, value_bytes: int, dtype: str, key: str) -> Item
 
 
 def gather_persistent(tensors: list[ListedTensor], value_bytes: int, dtype: str) -> Items:
-    """Return the gather of one family's unsharded tensors after a step."""
+    """Return the gather of one family's unsharded tensors after a step.
+
+    Args:
+        tensors: The unsharded tensors, all of one family of groups.
+        value_bytes: The bytes per value.
+        dtype: The data type of the values.
+    """
     # The copies of the last loop overlap its Python code, so that the host's time alone counts.
     if not tensors:
         return []
@@ -160,7 +191,12 @@ def gather_persistent(tensors: list[ListedTensor], value_bytes: int, dtype: str)
 
 
 def is_far(sizes: list[int], tensor_number: int) -> bool:
-    """Return whether a tensor of a layer is dropped between the layer's recomputation and its backward pass."""
+    """Return whether a tensor of a layer is dropped between the layer's recomputation and its backward pass.
+
+    Args:
+        sizes: The number of elements of each tensor of the layer, in the order of the forward pass.
+        tensor_number: The index of the tensor in `sizes`.
+    """
     # The layer's later tensors are used twice between them, forward and backward. `sizes` are the numbers of elements
     # of the layer's tensors, in the order of the forward pass.
     return 2 * sum(sizes[tensor_number + 1 :]) >= MAX_REUSE
@@ -192,7 +228,11 @@ _REDUCTIONS = (CollectiveCommType.REDUCE_SCATTER, CollectiveCommType.ALL_REDUCE)
 
 
 def overlapped(items: Items) -> Items:
-    """Return items in which each all-gather before, and each reduction after, a computation by rows is cut with it."""
+    """Return items in which each all-gather before, and each reduction after, a computation by rows is cut with it.
+
+    Args:
+        items: The items of a part of a pass, in order.
+    """
     result: Items = []
     number = 0
     for item in items:
@@ -260,7 +300,11 @@ def _reduced(computes: Items, reduction: GroupCollective, number: int) -> Items:
 
 
 def shares(total: int) -> list[int]:
-    """Return PIECES nearly equal integers whose sum is `total`."""
+    """Return PIECES nearly equal integers.
+
+    Args:
+        total: The sum of the integers.
+    """
     return [total * (i + 1) // PIECES - total * i // PIECES for i in range(PIECES)]
 
 

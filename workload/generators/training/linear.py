@@ -35,9 +35,17 @@ from nadi.workload.generators.training.shard import Operators, Shard
 def all_gather(
     shard: Shard, part: str, value_count: int, *, key: str = "", for_weights: bool = False, quantised: bool = False
 ) -> Items:
-    """Return the all-gather of `value_count` values of the whole tensor-parallel group; part: begin of the name."""
-    # All later items wait for it unless it has a key; for_weights: it belongs to the gradients of weights; quantised:
-    # the values are operands of a product in the plan's data type and are quantised before.
+    """Return an all-gather over the tensor-parallel group; empty for a group of one.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        part: The first part of the item's name.
+        value_count: The number of values of the whole group.
+        key: The key that later items need to wait for it; "" = all later items wait for it.
+        for_weights: Whether it belongs to the gradients of weights.
+        quantised: Whether the values are operands of products in the plan's data type, quantised before they are
+            gathered.
+    """
     if shard.plan.tp == 1:
         return []
     size = -(-value_count * (shard.operand_bytes if quantised else shard.value_bytes) // shard.plan.tp)
@@ -46,8 +54,14 @@ def all_gather(
 
 
 def reduction(shard: Shard, name: str, value_count: int, *, key: str = "") -> Items:
-    """Return the sum of values over the group: a reduce-scatter with sequence parallelism, else an all-reduce."""
-    # value_count: of each member; key: later items wait for it unless it has one; name: begin of the item's name.
+    """Return the sum of values over the group: a reduce-scatter with sequence parallelism, else an all-reduce.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        name: The first part of the item's name.
+        value_count: The number of values of each member.
+        key: The key that later items need to wait for it; "" = all later items wait for it.
+    """
     if shard.plan.tp == 1:
         return []
     if shard.plan.sequence_parallel:
@@ -58,24 +72,45 @@ def reduction(shard: Shard, name: str, value_count: int, *, key: str = "") -> It
 
 
 def enter(shard: Shard, name: str, width: int, *, quantised: bool = True) -> Items:
-    """Return the gather of `width` values per token before a matrix split by columns; backward: by rows."""
-    # quantised: the matrix is multiplied in the plan's data type; false for both ends of the model. name: begin of the
-    # items' names.
+    """Return the gather of values before a matrix split by columns; in the backward pass, of one split by rows.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        name: The first part of the items' names.
+        width: The number of values per token.
+        quantised: Whether the values are operands of products in the plan's data type, quantised before they are
+            gathered.
+    """
     return all_gather(shard, name, shard.tokens * width, quantised=quantised) if shard.plan.sequence_parallel else []
 
 
 def leave(shard: Shard, part: str, width: int) -> Items:
-    """Return the reduction of `width` values per token after a matrix split by rows; part: begin of the name."""
+    """Return the reduction of values after a matrix split by rows.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        part: The first part of the item's name.
+        width: The number of values per token.
+    """
     return reduction(shard, part, shard.tokens * width)
 
 
 def enter_backward(
     shard: Shard, name: str, width: int, data: Operators, weights: Operators, *, quantised: bool = True
 ) -> tuple[Items, str]:
-    """Return the backward pass of matrices split by columns, with operators for gradients of `data` and `weights`."""
-    # `width` is the number of input values per token, summed over the matrices' different inputs; quantised: the
-    # matrices are multiplied in the plan's data type. name: begin of the items' names. The second result is the key
-    # that users of the input gradient wait for; "" = the items end with it.
+    """Return the backward pass of matrices split by columns, and the key that users of the input gradient wait for.
+
+    The key is "" if the items end with the input gradient.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        name: The first part of the items' names.
+        width: The number of input values per token, summed over the matrices' different inputs.
+        data: The operators for the gradient of the input.
+        weights: The products for the gradients of weights.
+        quantised: Whether the values are operands of products in the plan's data type, quantised before they are
+            gathered.
+    """
     if shard.plan.tp == 1:
         return [Compute(name, data), weights_product(shard, name, weights)], ""
     is_hidden = (
@@ -96,9 +131,15 @@ def enter_backward(
 def weights_product(
     shard: Shard, name: str, products: Operators, needs: tuple[str, ...] = (), *, gathered: bool = False
 ) -> Compute:
-    """Return the products for gradients of weights, and their sums over micro-batches where these are not fused."""
-    # name: begin of the item's name; needs: keys of items before it; gathered: the gradient of the result comes from
-    # an all-gather if the plan has sequence parallelism.
+    """Return the products for gradients of weights, and their sums over micro-batches where these are not fused.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        name: The first part of the item's name.
+        products: The products for the gradients of weights.
+        needs: The keys of items that they wait for.
+        gathered: Whether the gradient of the result comes from an all-gather if the plan has sequence parallelism.
+    """
     is_quantised = gathered and shard.plan.sequence_parallel
     casts = [cast for product in products for cast in _casts(product, shard, is_quantised=is_quantised)]
     sums: Operators = ()
@@ -130,7 +171,11 @@ def _weights_of(product: Operator) -> int:
 
 
 def waiting(key: str) -> tuple[str, ...]:
-    """Return the `needs` of an item that waits for a key; empty for the key ""."""
+    """Return the `needs` of an item that waits for one key.
+
+    Args:
+        key: The key; "" = the item waits for nothing.
+    """
     return (key,) if key else ()
 
 
@@ -138,7 +183,11 @@ def waiting(key: str) -> tuple[str, ...]:
 
 
 def forward(shard: Shard) -> Items:
-    """Return the forward pass of an MLP with norm and residual for one micro-batch."""
+    """Return the forward pass of an MLP with norm and residual for one micro-batch.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     h = shard.model.hidden
     return [
         Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
@@ -148,7 +197,11 @@ def forward(shard: Shard) -> Items:
 
 
 def backward(shard: Shard) -> Items:
-    """Return the backward pass of an MLP with norm and residual for one micro-batch."""
+    """Return the backward pass of an MLP with norm and residual for one micro-batch.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     h = shard.model.hidden
     items, key = matrices_backward(shard, "mlp", shard.model.ffn_width // shard.plan.tp)
     norm = (shard.operator("norm-backward", shard.rows, h), shard.residual_backward())
@@ -156,7 +209,13 @@ def backward(shard: Shard) -> Items:
 
 
 def matrices(shard: Shard, name: str, width: int) -> Items:
-    """Return the products with an MLP's two or three matrices; width: this GPU's part of the inner width."""
+    """Return the products with an MLP's two or three matrices.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        name: The first part of the items' names.
+        width: The GPU's part of the MLP's inner width.
+    """
     h, m = shard.model.hidden, shard.tokens
     both = 2 * width if shard.model.is_gated else width
     operators = (shard.gemm(m, both, h), shard.activation(m, width), shard.gemm(m, h, width))
@@ -164,7 +223,13 @@ def matrices(shard: Shard, name: str, width: int) -> Items:
 
 
 def matrices_backward(shard: Shard, name: str, width: int) -> tuple[Items, str]:
-    """Return the backward pass of `matrices`, and the key of the input gradient's reduction; arguments are the same."""
+    """Return the backward pass of `matrices`, and the key of the input gradient's reduction.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        name: The first part of the items' names.
+        width: The GPU's part of the MLP's inner width.
+    """
     h, m = shard.model.hidden, shard.tokens
     both = 2 * width if shard.model.is_gated else width
     second: Operators = (shard.gemm(m, width, h),)

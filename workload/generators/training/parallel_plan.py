@@ -158,7 +158,11 @@ _AXIS = re.compile(r"([a-z]+)([0-9]{1,10})")
 
 
 def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
-    """Parse a plan from text such as "tp8,pp4,dp32,recompute=full", or from a table; WorkloadError if it is wrong."""
+    """Return the plan of a text or table. Raises WorkloadError: it is wrong.
+
+    Args:
+        text: A text such as "tp8,pp4,dp32,recompute=full", or a table with the fields of ParallelPlan.
+    """
     values = dict(text) if isinstance(text, Mapping) else _values(text)
     for key in ("offload", "without"):
         if isinstance(values.get(key), str):

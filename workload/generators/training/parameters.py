@@ -45,7 +45,13 @@ Tensors = list[ParameterTensor]
 
 
 def tensors(model: Model, plan: ParallelPlan, weights_list: Iterable[Weights]) -> Tensors:
-    """Return the tensors of some weights on one GPU, in the same order."""
+    """Return the tensors of some weights on one GPU, in the same order.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        weights_list: Weights of the model.
+    """
     return [
         ParameterTensor(
             _share(model, plan, part),
@@ -63,6 +69,7 @@ def _share(model: Model, plan: ParallelPlan, weights_part: Weights) -> int:
         return weights_part.size // plan.tp
     if weights_part.split == "qkv":
         key_value_heads = max(1, model.key_value_heads // plan.tp)
+        # Each GPU holds at least one head of keys and of values, even if there are fewer heads than GPUs
         heads = model.heads // plan.tp + 2 * key_value_heads
         return weights_part.size // (model.heads + 2 * model.key_value_heads) * heads
     if weights_part.split == "experts":
@@ -71,7 +78,13 @@ def _share(model: Model, plan: ParallelPlan, weights_part: Weights) -> int:
 
 
 def chunk_weights(model: Model, plan: ParallelPlan, chunk: Chunk) -> Iterator[Weights]:
-    """Yield the weights that a chunk uses, with a padded vocabulary and the output layer as a separate matrix."""
+    """Yield the weights that a chunk uses, with a padded vocabulary and the output layer as a separate matrix.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        chunk: The layers of the chunk, and whether it has an end of the model.
+    """
     vocab = padded_vocab(model, plan)
     if chunk.is_first:
         yield from architecture.embedding(model, vocab)
@@ -85,7 +98,13 @@ def chunk_weights(model: Model, plan: ParallelPlan, chunk: Chunk) -> Iterator[We
 
 
 def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weights]:
-    """Yield the weights of a stage; an output layer that is tied to the stage's own embedding does not count again."""
+    """Yield the weights of a stage; an output layer that is tied to the stage's own embedding does not count again.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        stage: The number of the pipeline stage, from 0.
+    """
     # Layers of multi-token prediction share the embedding and the output layer with the model (DeepSeek-V3, section
     # 2.2), so that a last stage without an embedding holds a copy.
     stage_chunks = chunks(model, plan)[stage]
@@ -100,12 +119,24 @@ def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weig
 
 
 def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
-    """Return the numbers of parameters of each GPU of a stage, for a plan that `rules.check` accepts."""
+    """Return the numbers of parameters of each GPU of a stage, for a plan that `rules.check` accepts.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        stage: The number of the pipeline stage, from 0.
+    """
     return count(model, plan, stage_weights(model, plan, stage))
 
 
 def trained(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
-    """Return the numbers of parameters of each GPU of a stage that have gradients: all, or those of LoRA's adapters."""
+    """Return the numbers of parameters of each GPU of a stage that have gradients: all, or those of LoRA's adapters.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        stage: The number of the pipeline stage, from 0.
+    """
     if not plan.lora:
         return held(model, plan, stage)
     layers = sum(len(chunk.layers) for chunk in chunks(model, plan)[stage])
@@ -113,7 +144,13 @@ def trained(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
 
 
 def count(model: Model, plan: ParallelPlan, weights_list: Iterable[Weights]) -> HeldParameters:
-    """Return the numbers of parameters of some weights on one GPU."""
+    """Return the numbers of parameters of some weights on one GPU.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        weights_list: Weights of the model.
+    """
     numbers = Counter(weights_list)  # most layers have equal weights
     distinct = zip(tensors(model, plan, numbers), numbers.values(), strict=True)
     sizes = [(tensor.size * number, tensor.is_expert) for tensor, number in distinct]
@@ -131,10 +168,14 @@ class ParameterBucket(NamedTuple):
 
 
 def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -> list[ParameterBucket]:
-    """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them."""
-    # A bucket has up to max_parameters; None = one bucket for dense parameters and one for experts. It ends before the
-    # tensor that would exceed the limit (ends_before, DeepSpeed), or after the tensor that reaches it (Megatron-LM).
-    # The units, lists of tensors, are in the order of the forward pass.
+    """Return a chunk's parameters in buckets, in the order of their completion in the backward pass.
+
+    Args:
+        units: The parameter tensors of each unit, in the order of the forward pass.
+        limit: The maximum number of parameters of a bucket; None = one bucket for dense parameters and one for experts.
+        ends_before: Whether a bucket ends before the tensor that would exceed the limit (DeepSpeed), or else after the
+            tensor that reaches it (Megatron-LM).
+    """
     closed: list[ParameterBucket] = []
     for is_expert in (False, True):
         tensors = [

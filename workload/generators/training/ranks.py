@@ -23,7 +23,12 @@ class RankPlace(NamedTuple):
 
 
 def place(plan: ParallelPlan, npu: int) -> RankPlace:
-    """Return the ranks of an NPU in the plan's axes."""
+    """Return the ranks of an NPU in the plan's axes.
+
+    Args:
+        plan: The settled parallel plan.
+        npu: The number of the NPU.
+    """
     rest, tp = divmod(npu, plan.tp)
     rest, cp = divmod(rest, plan.cp)
     stage, dp = divmod(rest, plan.dp)
@@ -31,7 +36,11 @@ def place(plan: ParallelPlan, npu: int) -> RankPlace:
 
 
 def stage_size(plan: ParallelPlan) -> int:
-    """Return the number of NPUs per stage."""
+    """Return the number of NPUs per stage.
+
+    Args:
+        plan: The settled parallel plan.
+    """
     return plan.tp * plan.cp * plan.dp
 
 
@@ -47,6 +56,9 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     - world: all NPUs,
     - dp-other, edp-other: with DualPipe two stages hold each slice of the model, and their replicas form one group; dp
       and edp are for the slices of the first half, dp-other and edp-other for those of the second half.
+
+    Args:
+        plan: The settled parallel plan.
     """
     npus = np.arange(plan.gpus).reshape(plan.pp, plan.dp, plan.cp, plan.tp)
     experts = np.arange(plan.gpus).reshape(plan.pp, -1, plan.ep, plan.etp)
@@ -62,6 +74,7 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
         "etp": experts,
     }
     if plan.is_mirrored:
+        # Stage s and stage pp - 1 - s hold the same slices: their replicas form one group
         mirrored = np.concatenate([npus, npus[::-1]], axis=1)[: plan.pp // 2]
         by_axis["dp"] = by_axis["dp-other"] = mirrored.transpose(0, 3, 1, 2).reshape(-1, 2 * plan.dp * plan.cp)
         twice = np.concatenate([experts, experts[::-1]], axis=1)[: plan.pp // 2]
@@ -77,7 +90,12 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
 
 
 def neighbours(plan: ParallelPlan, npu: int) -> tuple[int, int]:
-    """Return the next and the previous NPU in the ring of context parallelism."""
+    """Return the next and the previous NPU in the ring of context parallelism.
+
+    Args:
+        plan: The settled parallel plan.
+        npu: The number of the NPU.
+    """
     rank = place(plan, npu).cp
     first = npu - rank * plan.tp
     after, before = (rank + 1) % plan.cp, (rank - 1) % plan.cp

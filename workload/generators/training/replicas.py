@@ -47,7 +47,16 @@ class Replicas:
         is_first: bool,
         is_other: bool,
     ) -> None:
-        """Find the units that are gathered together; is_other: whether groups are the "-other" families (DualPipe)."""
+        """Find the units that are gathered together.
+
+        Args:
+            plan: The settled parallel plan.
+            framework: The training framework: "megatron", "deepspeed" or "fsdp".
+            units: The units of the chunk in the order of the forward pass.
+            chunk_number: The number of the chunk in its stage.
+            is_first: Whether the chunk has the model's first layers.
+            is_other: Whether its groups are the "-other" families, those of the second half of DualPipe's slices.
+        """
         self.plan, self.framework = plan, framework
         self.units = units  # Units of the chunk in the order of the forward pass
         self.chunk = chunk_number  # Number of the chunk in its stage
@@ -68,13 +77,21 @@ class Replicas:
         self._reduces_every_micro_batch = framework == "deepspeed" and plan.zero == 2
 
     def family(self, *, is_expert: bool) -> str:
-        """Return the name of the family of groups that hold the same parameters; "" if the plan leaves them out."""
+        """Return the name of the family of groups that hold the same parameters; "" if the plan leaves them out.
+
+        Args:
+            is_expert: Whether the parameters are those of experts; else they are dense.
+        """
         if "dp" in self.plan.without:
             return ""
         return ("edp" if is_expert else "dp") + ("-other" if self._is_other else "")
 
     def count(self, *, is_expert: bool) -> int:
-        """Return the number of replicas of dense parameters, or else of experts."""
+        """Return the number of replicas of dense parameters, or else of experts.
+
+        Args:
+            is_expert: Whether the parameters are those of experts; else they are dense.
+        """
         plan = self.plan
         copies_per_pipeline = 2 if plan.is_mirrored else 1
         in_stage = plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp) if is_expert else plan.dp * plan.cp
@@ -93,7 +110,12 @@ class Replicas:
         return buckets(tensors, requested or (None if is_single else default), ends_before=False)
 
     def before_forward(self, unit_number: int, *, is_first: bool) -> tuple[Items, list[str]]:
-        """Return the collectives before a unit's forward pass (is_first: of the step), and the keys it waits for."""
+        """Return the collectives before a unit's forward pass, and the keys that the unit waits for.
+
+        Args:
+            unit_number: The index of the unit in the chunk.
+            is_first: Whether the pass is the chunk's first one of the step.
+        """
         if self.shares_parameters:
             return self._gathers(unit_number, 1)
         if not is_first or not self.gathers_beside:
@@ -103,11 +125,22 @@ class Replicas:
         ]
 
     def before_backward(self, number: int) -> tuple[Items, list[str]]:
-        """Return `before_forward`'s result for the backward pass; FSDP with zero 2 keeps gathered parameters."""
+        """Return the collectives before a unit's backward pass, and the keys that the unit waits for.
+
+        FSDP with zero 2 keeps gathered parameters, so that it gathers none here.
+
+        Args:
+            number: The index of the unit in the chunk.
+        """
         return self._gathers(number, -1) if self.plan.zero == 3 and self.shares_parameters else ([], [])
 
     def after_backward(self, unit_number: int, *, is_last: bool) -> Items:
-        """Return the reductions that start when a unit's gradients are complete; is_last: in the step's last pass."""
+        """Return the reductions that start when a unit's gradients are complete.
+
+        Args:
+            unit_number: The index of the unit in the chunk.
+            is_last: Whether the pass is the chunk's last one of the step.
+        """
         if self.shares_parameters:
             first, wrap = self._wrap(unit_number)
             if first != unit_number:
@@ -142,8 +175,11 @@ class Replicas:
         return [item for b in self.buckets for item in self._reduce(b, is_overlapped=False)]
 
     def gathers(self, *, is_overlapped: bool) -> Items:
-        """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass."""
-        # is_overlapped: they overlap the forward pass, so that only units that need a bucket wait for it.
+        """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
+
+        Args:
+            is_overlapped: Whether they overlap the forward pass, so that only units that need a bucket wait for it.
+        """
         if self._in_lists:
             return self._gather_persistent()
         if self.plan.zero not in {1, 2} or self.framework == "fsdp":
@@ -166,7 +202,7 @@ class Replicas:
         return f"parameters {self.chunk} {bucket.number}"
 
     def _reduce(self, bucket: ParameterBucket, *, is_overlapped: bool) -> Items:
-        """Return the reduction of a bucket's gradients; is_overlapped: with a key, for which only some items wait."""
+        """Return the reduction of a bucket's gradients; is_overlapped: whether only items with its key wait."""
         members = self.count(is_expert=bucket.is_expert)
         if members == 1:
             return []
@@ -186,6 +222,7 @@ class Replicas:
         if not unit.layer:
             return unit_number, [unit_number]
         # A layer of multi-token prediction has the most units of all layers: four.
+        # Search near the unit only, since models have thousands of units
         near = range(max(0, unit_number - 3), min(unit_number + 4, len(self.units)))
         wrap = [i for i in near if self.units[i].layer == unit.layer]
         return wrap[0], wrap
@@ -205,6 +242,8 @@ class Replicas:
         entry = wraps[at][0] if direction > 0 else wraps[at][-1]
         if unit_number != entry:
             return [], []
+        # The first layer of a pass starts all gathers up to the one that is prefetched; later layers start one more
+        # each
         begin = 0 if at == 0 else at + self.plan.prefetch
         end = at + self.plan.prefetch + 1
         if self._in_lists:

@@ -25,7 +25,13 @@ _MICRO_BATCHES_PER_STAGE = 4
 
 
 def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> ParallelPlan:
-    """Return the plan with all open fields set: sequence, global batch and schedule."""
+    """Return the plan with all open fields set: sequence, global batch and schedule.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan.
+        framework: The framework: "megatron", "deepspeed", "fsdp", or "inference" for serving.
+    """
     # The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
     # ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
     plan = _with_software(plan, framework)
@@ -54,27 +60,49 @@ def _with_software(plan: ParallelPlan, framework: Framework) -> ParallelPlan:
 
 
 def is_open(field: str, value: object) -> bool:
-    """Return whether a field's value leaves the field for `settle` to set, for example a global batch of 0."""
+    """Return whether a field's value leaves the field for `settle` to set, for example a global batch of 0.
+
+    Args:
+        field: The name of a field of ParallelPlan.
+        value: The value of the field.
+    """
     return field in _OPEN and _OPEN[field] == value
 
 
 def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> None:
-    """Refuse a plan with which a model cannot be trained (or, with framework "inference", served)."""
-    # The message of the WorkloadError names the broken rule and the nearest valid values.
+    """Check that a model can be trained or served with a plan. Raises WorkloadError: the plan breaks a rule.
+
+    The message names the rule and the nearest valid values.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan.
+        framework: The framework: "megatron", "deepspeed", "fsdp", or "inference" for serving.
+    """
     broken = first_broken(model, plan, framework)
     if broken:
         raise WorkloadError(f"model {model.name}, plan {plan}: {broken}")
 
 
 def first_broken(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> str:
-    """Return the message of the first rule that a plan breaks; "" if it breaks no rule."""
+    """Return the message of the first rule that a plan breaks; "" if it breaks no rule.
+
+    Args:
+        model: The architecture of the model.
+        plan: The parallel plan.
+        framework: The framework: "megatron", "deepspeed", "fsdp", or "inference" for serving.
+    """
     settled = settle(model, plan, framework)
     return next((text for rule in _RULES for text in rule(model, settled, framework)), "")
 
 
 def valid_values(model: Model, key: str) -> tuple[int, ...]:
-    """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit."""
-    # `key` is "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
+    """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit.
+
+    Args:
+        model: The architecture of the model.
+        key: "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
+    """
     values: Iterable[int] = ()
     if key == "tp":
         values = (tp for tp in _divisors(model.heads) if not _tp_complaint(model, tp))

@@ -12,7 +12,13 @@ class Shard:
     """One GPU's share of a model under a parallel plan, for training or serving."""
 
     def __init__(self, model: Model, plan: ParallelPlan, expert_rank: int = 0) -> None:
-        """Compute the sizes of the share of a model under a settled plan; expert_rank: rank in its expert group."""
+        """Compute the sizes of a GPU's share.
+
+        Args:
+            model: The architecture of the model.
+            plan: The settled parallel plan.
+            expert_rank: The rank of the GPU in its expert-parallel group.
+        """
         self.model, self.plan = model, plan
         self.expert_rank = expert_rank  # Rank of the GPU in its expert-parallel group
         self.sequence = plan.sequence or model.sequence  # s, number of tokens per sequence
@@ -46,11 +52,22 @@ class Shard:
         return self.model.experts
 
     def gemm(self, m: int, n: int, k: int) -> Operator:
-        """Return a matrix product in the plan's data type."""
+        """Return a product of an (m x k) and a (k x n) matrix in the plan's data type.
+
+        Args:
+            m: The number of rows of the result.
+            n: The number of columns of the result.
+            k: The length of the sums.
+        """
         return Operator("gemm", (m, n, k), self.plan.dtype)
 
     def operator(self, kind: str, *shape: int) -> Operator:
-        """Return an operator in the data type of activations."""
+        """Return an operator in the data type of activations.
+
+        Args:
+            kind: The kind of operator, a key of operators.KINDS.
+            *shape: The entries of the operator's shape.
+        """
         return Operator(kind, shape, self.activation_dtype)
 
     def residual(self) -> Operator:
@@ -70,14 +87,28 @@ class Shard:
         return (*dropout, *self.bias_gradient(values))
 
     def bias_gradient(self, values: int) -> Operators:
-        """Return the sum of `values` gradients over tokens: the gradient of a bias that is fused when forward."""
+        """Return the sum of gradients over tokens: the gradient of a bias that is fused in the forward pass.
+
+        Args:
+            values: The number of gradients.
+        """
         return (self.operator("elementwise", values, 1, 0),) if self.model.bias and not self.plan.lora else ()
 
     def activation(self, rows: int, width: int) -> Operator:
-        """Return the activation function of an MLP's inner values; a gated one reads two matrices."""
+        """Return the activation function of an MLP's inner values; a gated one reads two matrices.
+
+        Args:
+            rows: The number of tokens.
+            width: The number of inner values per token.
+        """
         return self.operator("elementwise", rows * width, 2 if self.model.is_gated else 1, 1)
 
     def activation_backward(self, rows: int, width: int) -> Operator:
-        """Return the gradient of `activation`."""
+        """Return the gradient of `activation`.
+
+        Args:
+            rows: The number of tokens.
+            width: The number of inner values per token.
+        """
         gates = 2 if self.model.is_gated else 1
         return self.operator("elementwise", rows * width, gates + 1, gates)

@@ -34,12 +34,22 @@ class _State:
     rows: dict[str, list[int]] = field(default_factory=dict)
 
     def after(self, block: FinishedBlock, pass_rows: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
-        """Return the rows to which a block connects, by port; pass_rows: those of an alternating pass."""
+        """Return the rows to which a block connects, by port.
+
+        Args:
+            block: The block to stamp.
+            pass_rows: The rows by port of a pass that alternates with another pass; they take precedence.
+        """
         rows = {**self.rows, **pass_rows} if pass_rows else self.rows
         return {port: rows[port] for port in block.ports if port in rows}
 
     def advance(self, block: FinishedBlock, first_row: int) -> None:
-        """Record that a block was stamped into the trace with first_row as its first row."""
+        """Record that a block was stamped into the trace.
+
+        Args:
+            block: The block that was stamped.
+            first_row: The row of the trace that the block's first row became.
+        """
         if block.ends:
             self.rows[_POSTED] = self.rows.get(COMPUTED, [])
             self.rows[COMPUTED] = [first_row + row for row in block.ends]
@@ -47,8 +57,15 @@ class _State:
             self.rows[name] = [first_row + row]
 
     def advance_alternately(self, block: FinishedBlock, first_row: int, pass_rows: dict[str, list[int]]) -> None:
-        """Record that a block of a pass was stamped that alternates with another pass."""
-        # The other pass does not wait for this pass's collectives, so they go into `pass_rows`, rows by port.
+        """Record that a block was stamped into the trace, of a pass that alternates with another pass.
+
+        The other pass does not wait for this pass's collectives, so these go into `pass_rows`.
+
+        Args:
+            block: The block that was stamped.
+            first_row: The row of the trace that the block's first row became.
+            pass_rows: The rows of this pass by port, to which the block's are added.
+        """
         if block.computed >= 0:
             self.rows[COMPUTED] = [first_row + block.computed]
         pass_rows[OWN] = [first_row + row for row in block.ends]
@@ -149,6 +166,7 @@ class Stage:
                     after, tag = state.after(block, rows), self._tag_of(micro_batch)
                     first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
                     state.advance_alternately(block, first, rows)
+        # What follows waits for the ends of both passes
         ends = (*state.rows[COMPUTED], *(row for rows in own for row in rows.get(OWN, ())))
         state.rows[COMPUTED] = sorted(set(ends))
         state.rows[_POSTED] = posted
@@ -265,6 +283,7 @@ class Stage:
         if source is None:
             return
         slot = self._chunks[chunk_number].slot
+        # The boundary between two slices has the number of the earlier slice, the same at sender and receiver
         tag = self._tag(slot - 1 if is_forward else slot, is_forward=is_forward)
         ports: Iterable[str] = (COMPUTED if self._waits_for_sends else _POSTED,)
         builder.receive("pp:receive", self._message_bytes, self._npu_of(source), tag, ports)

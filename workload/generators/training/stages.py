@@ -27,12 +27,21 @@ class Chunk(NamedTuple):
 
 
 def slots(plan: ParallelPlan) -> int:
-    """Return the number of slots over which the layers are distributed."""
+    """Return the number of slots that share the layers.
+
+    Args:
+        plan: The settled parallel plan.
+    """
     return plan.pp * plan.vpp
 
 
 def layers_of_slots(layers: int, count: int) -> tuple[int, ...]:
-    """Return the number of layers of each slot: ceil(layers / count), or one less where the layers do not suffice."""
+    """Return the number of layers of each slot: ceil(layers / count), or one less where the layers do not suffice.
+
+    Args:
+        layers: The number of layers of the model.
+        count: The number of slots.
+    """
     # The slots with one layer less are the last, the first, the last but one, the second, and so on, because the ends
     # also have the embedding and the output layer. Llama 3 405B does so: its 126 layers fill 128 slots of one layer,
     # the first and the last slot are empty (arXiv 2407.21783, section 3.3.2).
@@ -44,7 +53,12 @@ def layers_of_slots(layers: int, count: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def chunks(model: Model, plan: ParallelPlan) -> tuple[tuple[Chunk, ...], ...]:
-    """Return the chunks of each stage, for a plan that `rules.check` accepts."""
+    """Return the chunks of each stage, for a plan that `rules.check` accepts.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+    """
     count = slots(plan)
     sizes = layers_of_slots(model.layers, count)
     begins = [sum(sizes[:slot]) for slot in range(count)]
@@ -60,16 +74,29 @@ def chunks(model: Model, plan: ParallelPlan) -> tuple[tuple[Chunk, ...], ...]:
 
 
 def pipeline_of(plan: ParallelPlan) -> PipelineSchedule:
-    """Return the pipeline schedule of a plan, with the plan's numbers of stages, micro-batches and chunks."""
+    """Return the pipeline schedule of a plan, with the plan's numbers of stages, micro-batches and chunks.
+
+    Args:
+        plan: The settled parallel plan.
+    """
     return schedule_of(plan.pipeline_schedule)(plan.pp, micro_batches(plan), plan.vpp)
 
 
 def padded_vocab(model: Model, plan: ParallelPlan) -> int:
-    """Return the number of vocabulary rows of a whole tensor-parallel group, padding included."""
+    """Return the number of vocabulary rows of a whole tensor-parallel group, padding included.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+    """
     unit = VOCABULARY_ROWS * plan.tp
     return -(-model.vocab // unit) * unit
 
 
 def micro_batches(plan: ParallelPlan) -> int:
-    """Return the number of micro-batches per replica and step, for a plan that `rules.settle` completed."""
+    """Return the number of micro-batches per replica and step, for a plan that `rules.settle` completed.
+
+    Args:
+        plan: The settled parallel plan.
+    """
     return plan.global_batch // (plan.dp * plan.micro_batch)

@@ -21,7 +21,12 @@ channels of DDR4-3200 each)."""
 
 
 def after_forward(shard: Shard, unit: ModelUnit) -> Items:
-    """Return the store of a layer's activations to the host after the layer's last unit."""
+    """Return the store of a layer's activations to the host after the layer's last unit.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        unit: The unit whose forward pass ends.
+    """
     is_offloaded = unit.kept and "activations" in shard.plan.offload
     return [Memory("memory:store", unit.kept, loads=False)] if is_offloaded else []
 
@@ -30,11 +35,17 @@ def before_backward(shard: Shard, units: Sequence[ModelUnit], unit_number: int) 
     """Return the loads of activations that start before a unit's backward pass, and the keys that the unit waits for.
 
     A layer's activations start to load before the backward pass of the layer above; those of the last layer at once.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        units: The units of the chunk in the order of the forward pass.
+        unit_number: The index of the unit in the chunk.
     """
     if not units[unit_number].kept or "activations" not in shard.plan.offload:
         return [], []
     layers = [i for i in reversed(range(len(units))) if units[i].kept]
     at = layers.index(unit_number)
+    # The last layer starts its own load and that of the layer below; the others start one layer ahead
     begun = layers[at : at + 2] if at == 0 else layers[at + 1 : at + 2]
     items: Items = [
         Memory(f"{units[i].layer}/memory:load", units[i].kept, loads=True, key=_key(units[i])) for i in begun
@@ -43,7 +54,13 @@ def before_backward(shard: Shard, units: Sequence[ModelUnit], unit_number: int) 
 
 
 def step(shard: Shard, parameters: int, update: Compute) -> Items:
-    """Return the optimizer's step (`update`) for some parameters, on the host with its transfers if it is offloaded."""
+    """Return the optimizer's step; if it is offloaded, it runs on the host between its transfers.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        parameters: The number of parameters that the GPU updates.
+        update: The computation of the step.
+    """
     # With ZeRO, a GPU updates its share of dense parameters and of experts; the GPUs gather the weights later.
     if "optimizer" not in shard.plan.offload:
         return [update]
@@ -71,9 +88,14 @@ _STATE_BYTES = 28
 
 
 def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
-    """Return the items at the end of a step."""
-    # `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has
-    # the embedding or the output layer.
+    """Return the items at the end of a step.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        replicas: The collectives between replicas of each chunk of the stage.
+        losses: The entries of `replicas` whose chunk has a loss, at most one.
+        is_at_an_end: Whether the stage has the embedding or the output layer.
+    """
     own = sum(_own_parameters(each) for each in replicas)
     return [
         *_norms(shard, replicas),

@@ -30,7 +30,13 @@ class ModelUnit(NamedTuple):
 
 
 def units(shard: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
-    """Return a chunk's units in the order of the forward pass; has_embedding: whether its stage has the embedding."""
+    """Return a chunk's units in the order of the forward pass.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        chunk: The layers of the chunk, and whether it has an end of the model.
+        has_embedding: Whether the stage of the chunk has the embedding.
+    """
     chunk_units: list[ModelUnit] = []
     vocab = padded_vocab(shard.model, shard.plan)
     if chunk.is_first:
@@ -111,7 +117,11 @@ _LOSS_BYTES = 4  # Bytes per logit in the loss (FP32)
 
 
 def embedding(shard: Shard) -> Items:
-    """Return the items of the lookup in the GPU's part of the embedding, and the sum over the tensor-parallel group."""
+    """Return the items of the lookup in the GPU's part of the embedding, and the sum over the tensor-parallel group.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     h = shard.model.hidden
     operators = [shard.operator("embedding", shard.tokens, h)]
     if shard.model.positions == "learned":
@@ -120,14 +130,22 @@ def embedding(shard: Shard) -> Items:
 
 
 def embedding_backward(shard: Shard) -> Items:
-    """Return the addition of gradients to the GPU's part of the table."""
+    """Return the addition of gradients to the GPU's part of the table.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     h = shard.model.hidden
     gradient = enter(shard, "embedding", h, quantised=False)
     return [*gradient, Compute("embedding", (shard.operator("embedding-backward", shard.tokens, h),))]
 
 
 def head(shard: Shard) -> Items:
-    """Return the last norm, the logits of the GPU's part of the vocabulary, and the loss."""
+    """Return the last norm, the logits of the GPU's part of the vocabulary, and the loss.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     # The loss needs three all-reduces of one number per token: the largest logit, the target's logit, and the sum of
     # exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
     h = shard.model.hidden
@@ -145,7 +163,11 @@ def head(shard: Shard) -> Items:
 
 
 def head_backward(shard: Shard) -> Items:
-    """Return the gradients of the output matrix and of the last norm; `head` includes the gradient of the loss."""
+    """Return the gradients of the output matrix and of the last norm; `head` includes the gradient of the loss.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     h, m, v = shard.model.hidden, shard.tokens, shard.vocabulary
     data, weights = shard.operator("gemm", m, h, v), shard.operator("gemm", v, h, m)
     items, key = enter_backward(shard, "head", h, (data,), (weights,), quantised=False)
@@ -153,7 +175,11 @@ def head_backward(shard: Shard) -> Items:
 
 
 def prediction(shard: Shard) -> Items:
-    """Return the items before a multi-token prediction layer."""
+    """Return the items before a multi-token prediction layer.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     # The embedding of the next tokens and the output of the previous layer are normalised, and one projection merges
     # them (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     h, rows = shard.model.hidden, shard.rows
@@ -162,7 +188,11 @@ def prediction(shard: Shard) -> Items:
 
 
 def prediction_backward(shard: Shard) -> Items:
-    """Return the backward pass of `prediction`."""
+    """Return the backward pass of `prediction`.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
     h, rows = shard.model.hidden, shard.rows
     return [
         Compute("projection", (shard.gemm(rows, 2 * h, h),)),

@@ -44,11 +44,11 @@ class _Sums(NamedTuple):
 class _Message(NamedTuple):
     """One end of a message; ends sort in the order of error messages."""
 
-    tag: int
-    seq: int
-    is_receive: bool
-    size: int
-    node: str
+    tag: int  # tag of the message
+    seq: int  # number of earlier messages with the same ends and tag
+    is_receive: bool  # whether this is the receiver's end
+    size: int  # size in bytes
+    node: str  # place of the node, for errors
 
 
 def check_messages(rank_traces: OwnTraces, exchange: Exchange = alone) -> None:
@@ -56,6 +56,10 @@ def check_messages(rank_traces: OwnTraces, exchange: Exchange = alone) -> None:
 
     Raises WorkloadError: an NPU sends to itself, a trace has another NPU's number as its own end, a send or receive has
     no counterpart, or the two differ in size.
+
+    Args:
+        rank_traces: The distinct traces of this rank's NPUs.
+        exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
     """
     npus = len(rank_traces.trace_of_npu)
     of_traces = agree(exchange, lambda: rank_traces.each(lambda view, users: _sums(view, users, npus)))
@@ -76,6 +80,7 @@ def _sums(view: TraceView, running_npus: Int64, npus: int) -> _Sums:
     shift = np.repeat([view.shift(user) for user in running_npus.tolist()], len(kinds.peer)).astype(np.int64)
     peer = np.tile(kinds.peer, len(running_npus)) + shift
     is_send = np.tile(kinds.is_send, len(running_npus))
+    # Sends and receives of one message have the same pair: source * npus + target
     pair = np.where(is_send, npu * npus + peer, peer * npus + npu)
     ends, sizes = (np.tile(column, len(running_npus)) for column in (kinds.ends, kinds.sizes))
     return _Sums(pair, *(np.where(is_send, column, np.negative(column)) for column in (ends, sizes)))
@@ -213,7 +218,13 @@ class _Issued(NamedTuple):
 
 
 def check_collectives(rank_traces: OwnTraces, group_table: GroupTable, exchange: Exchange = alone) -> None:
-    """Check that all members of a group issue the same collectives in the same order; WorkloadError if they do not."""
+    """Check that all members of a group issue the same collectives in the same order; WorkloadError if they do not.
+
+    Args:
+        rank_traces: The distinct traces of this rank's NPUs.
+        group_table: The groups of all NPUs, with the members of those that this rank's NPUs use.
+        exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
+    """
     slots = _slots(rank_traces, group_table)
     columns = [np.concatenate(column) for column in zip(*exchange(_summary(slots, group_table)), strict=True)]
     by_group = np.argsort(columns[0], kind="stable")

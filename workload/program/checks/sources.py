@@ -36,11 +36,15 @@ def sources_of(
 ) -> Sources:
     """Return the traces of a path without opening them as traces.
 
-    path: folder of a trace set, folder of plain traces `<prefix>.<npu>.et[.gz]`, `<folder>/<prefix>`, or one file,
-    which is checked alone; groups: path of the group file, None = groups.json or `<prefix>.json` next to the traces, if
-    it is a group file; npus: number of NPUs, None = that of the set, or the largest number in the files' names plus
-    one. Raises WorkloadError: there are no traces, several prefixes in a folder, two files for one NPU, more NPUs than
+    Raises WorkloadError: there are no traces, several prefixes in a folder, two files for one NPU, more NPUs than
     `npus`, or an invalid manifest; TraceError: the group file is invalid.
+
+    Args:
+        path: The folder of a trace set, the folder of plain traces `<prefix>.<npu>.et[.gz]`, `<folder>/<prefix>`, or
+            one file, which is checked alone.
+        groups: The path of the group file; None = groups.json or `<prefix>.json` next to the traces, if it is a group
+            file.
+        npus: The number of NPUs; None = that of the set, or the largest number in the files' names plus one.
     """
     source = Path(path)
     if source.is_file():
@@ -70,21 +74,21 @@ def sources_of(
 
 def _of_set(folder: Path, groups: Mapping[str, tuple[int, ...]], groups_file: str, npus: int | None) -> Sources:
     """Return the traces of a set's folder; groups and npus as in `sources_of`, groups_file: where groups are from."""
-    said = read_manifest(folder / manifest.NAME)
-    if npus is not None and npus != len(said.trace_of_npu):
-        raise WorkloadError(f"{folder / manifest.NAME}: npus is {len(said.trace_of_npu)}, expected {npus} as asked for")
-    order = np.argsort(said.trace_of_npu, kind="stable")
-    ends = np.searchsorted(said.trace_of_npu[order], np.arange(len(said.files) + 1))
-    users = [order[ends[trace] : ends[trace + 1]].astype(np.int64) for trace in range(len(said.files))]
-    used = [trace for trace in range(len(said.files)) if len(users[trace])]
+    data = read_manifest(folder / manifest.NAME)
+    if npus is not None and npus != len(data.trace_of_npu):
+        raise WorkloadError(f"{folder / manifest.NAME}: npus is {len(data.trace_of_npu)}, expected {npus} as asked for")
+    order = np.argsort(data.trace_of_npu, kind="stable")
+    ends = np.searchsorted(data.trace_of_npu[order], np.arange(len(data.files) + 1))
+    users = [order[ends[trace] : ends[trace + 1]].astype(np.int64) for trace in range(len(data.files))]
+    used = [trace for trace in range(len(data.files)) if len(users[trace])]
     return Sources(
         path=folder,
-        files=tuple(folder / said.files[trace] for trace in used),
+        files=tuple(folder / data.files[trace] for trace in used),
         users=tuple(users[trace] for trace in used),
-        examples=tuple(int(said.example_npu[trace]) for trace in used),
-        npus=len(said.trace_of_npu),
+        examples=tuple(int(data.example_npu[trace]) for trace in used),
+        npus=len(data.trace_of_npu),
         groups=groups,
-        families=said.families,
+        families=data.families,
         groups_file=groups_file,
     )
 
@@ -99,7 +103,14 @@ def _groups_beside(prefix: Path) -> Path | None:
 
 
 def write_mended(sources: Sources, folder: Path) -> list[TraceFix]:
-    """Write all traces and their manifest or group file to a folder, and return the fixes, one per type and file."""
+    """Write all traces with their fixes to a folder, and return the fixes, one per type and file.
+
+    The manifest or group file is copied.
+
+    Args:
+        sources: The traces to fix, and the files beside them.
+        folder: The folder to write to, which is not the traces' own.
+    """
     own = sources.files[0].parent
     if folder.exists() and folder.samefile(own):
         raise WorkloadError(f"{folder}: the traces' own folder, expected another one")
@@ -154,6 +165,11 @@ def check_sizes(view: TraceView, running_npus: Int64, npus: int) -> None:
     Raises WorkloadError: comm_size is missing, above 64 TiB, or 0 (except for barriers and split sizes); split sizes do
     not cut it into integer bytes; or a peer, a tag, or a count of equal messages or collectives is missing or out of
     range.
+
+    Args:
+        view: The view of the trace: its rows by kind, in topological order.
+        running_npus: The NPUs that run the trace, int64[], ascending.
+        npus: The number of NPUs of the fabric.
     """
     size = view.table.comm_size[view.coll_rows]
     wrong = np.where(view.coll_uneven, size < 0, (size <= 0) & (view.coll_kind != BARRIER))

@@ -14,7 +14,8 @@ from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
-    from nadi.workload.generators.point_to_point.traces import MessageSequence, Sizes
+    from nadi.workload.generators.point_to_point.distributions import Sizes
+    from nadi.workload.generators.point_to_point.traces import MessageSequence
 
     Traffic = tuple[MessageSequence, str]  # messages, and a text for the result line
 
@@ -61,8 +62,7 @@ def incast(
     """Generate incast: many NPUs send to one."""
     from nadi.workload.generators.point_to_point import traces
 
-    senders = npus - 1 if fan_in is None else fan_in
-    return traces.incast(npus, senders, messages, _sizes(size), seed, receiver), ""
+    return traces.incast(npus, npus - 1 if fan_in is None else fan_in, messages, _sizes(size), seed, receiver), ""
 
 
 def permutation(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
@@ -116,18 +116,18 @@ def _random(process: str, npus: int, load: float, rate: str, duration: str, size
     """Return messages to random NPUs at the times of an arrival process, and the load that they offer."""
     from nadi.inputs.limits import LONGEST_PS, MEMORY_RATE_BPS
     from nadi.inputs.units import parse_rate_within, parse_time_within
-    from nadi.workload.generators.point_to_point import traces
-    from nadi.workload.generators.point_to_point.traces import arrivals
+    from nadi.workload.generators.point_to_point import distributions, traces
 
     rate_bps, duration_ps = parse_rate_within(rate, MEMORY_RATE_BPS), parse_time_within(duration, LONGEST_PS)
-    made = traces.random_messages(npus, load, rate_bps, duration_ps, _sizes(size), seed, arrivals(process))
+    times = distributions.arrivals(process)
+    made = traces.random_messages(npus, load, rate_bps, duration_ps, _sizes(size), seed, times)
     offered = made.bytes.sum() * PS_PER_BYTE_AT_1_BPS / (npus * rate_bps * duration_ps)
     return made, f", {offered:.3g} of {npus} x {rate} in {duration}"
 
 
 def _sizes(text: str) -> "Sizes":
     """Parse the distribution of message sizes that an option gives."""
-    from nadi.workload.generators.point_to_point.traces import message_sizes
+    from nadi.workload.generators.point_to_point.distributions import message_sizes
 
     return message_sizes(text)
 

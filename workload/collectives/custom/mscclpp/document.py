@@ -34,52 +34,62 @@ Channel = tuple[str, int, int]
 
 
 class Span(NamedTuple):
-    """Parts of a buffer of a GPU."""
+    """Consecutive parts of a buffer of a GPU; `letter` is "i" for input, "o" for output or "s" for scratch space."""
 
-    gpu: int
-    letter: str
-    begin: int
-    length: int
+    gpu: int  # GPU that has the buffer
+    letter: str  # kind of the buffer
+    begin: int  # number of the first part
+    length: int  # number of parts
 
 
 def overlap(a: Span, b: Span) -> bool:
-    """Return whether two spans of a GPU have parts in common."""
+    """Return whether two spans have parts in common.
+
+    Args:
+        a: A span of a GPU.
+        b: Another span of the same GPU.
+    """
     return a.letter == b.letter and a.begin < b.begin + b.length and b.begin < a.begin + a.length
 
 
 class PlanOperation(NamedTuple):
-    """An operation."""
+    """An operation of a thread block: what it reads and writes, and what it signals or waits for."""
 
     label: str  # name for messages
-    name: str
-    sources: list[Span]
-    targets: list[Span]
-    channels: list[Channel]
+    name: str  # name of the operation in the file, such as "put"
+    sources: list[Span]  # spans that it reads
+    targets: list[Span]  # spans that it writes
+    channels: list[Channel]  # channels that it uses
     barrier: tuple[int, int]  # number, thread blocks
-    semaphores: list[int]
+    semaphores: list[int]  # numbers of the semaphores that it acquires or releases
 
 
 class PlanGpu(NamedTuple):
-    """A GPU."""
+    """The buffers, thread blocks and semaphores of a GPU."""
 
-    label: str
+    label: str  # name for messages
     chunks: dict[str, int]  # length of each buffer in parts, by letter
-    blocks: list[list[PlanOperation]]
+    blocks: list[list[PlanOperation]]  # operations of each thread block, in order
     semaphores: list[int]  # initial values
 
 
 class PlanDocument(NamedTuple):
-    """A file."""
+    """The contents of a file."""
 
     kind: str
     in_place: bool
     wire: tuple[int, int]
     sizes_bytes: tuple[int, int]  # smallest and largest buffer that MSCCL++ takes it for
-    gpus: list[PlanGpu]
+    gpus: list[PlanGpu]  # plan of each GPU
 
 
 def read_document(path: Path, kind: str) -> PlanDocument:
-    """Return the contents of a file for a kind of collective; WorkloadError if a value is wrong."""
+    """Return the contents of a file for a kind of collective. Raises WorkloadError: a value is wrong.
+
+    Args:
+        path: The path of an execution plan of MSCCL++ in JSON.
+        kind: The kind of collective, one of workload.KINDS.
+    """
     try:
         content = json.loads(inputs.read_bytes(path))
     except OSError as error:
@@ -263,18 +273,24 @@ Place = tuple[int, int]
 class Turn(NamedTuple):
     """An operation in the order."""
 
-    place: Place
-    operation: PlanOperation
+    place: Place  # place of the operation
+    operation: PlanOperation  # the operation itself
     after: list[Place]  # operations of other thread blocks that must be done before
 
 
 def turns_of(gpu: PlanGpu) -> list[Turn]:
-    """Return all operations of a GPU; WorkloadError if its barriers or semaphores hold some up for ever."""
+    """Return all operations of a GPU in an order that lets all of them run.
+
+    Raises WorkloadError: barriers or semaphores that hold some up for ever.
+
+    Args:
+        gpu: The GPU with its thread blocks.
+    """
     return _Order(gpu).found
 
 
 class _Order:
-    """Thread blocks that take turns, each going on until it must wait for another."""
+    """A possible order of operations: each thread block runs until it must wait for another one."""
 
     def __init__(self, gpu: PlanGpu) -> None:
         self.gpu = gpu

@@ -47,18 +47,22 @@ Clock = dict[int, int]  # messages that a thread block of the sender has put to 
 
 
 class Put(NamedTuple):
-    """Parts of a GPU's buffer that a message fills."""
+    """The parts of a GPU's buffer that a message from another GPU fills."""
 
     gpu: int  # that sends
-    block: int
+    block: int  # thread block of the sender
     number: int  # among the messages of that thread block to this GPU
-    span: Span
+    span: Span  # parts that the message fills
 
 
 def read_mscclpp(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]], tuple[int, int]]:
-    """Return a file's plans for a kind, each step's name by member, lane and number, and the range of buffers in bytes.
+    """Return a file's plans, each step's name by member, lane and number, and the range of buffers in bytes.
 
     Raises WorkloadError: the file is invalid.
+
+    Args:
+        path: The path of an execution plan of MSCCL++ in JSON.
+        kind: The kind of collective, one of workload.KINDS.
     """
     document = read_document(path, kind)
     writer = _Writer(path, document)
@@ -135,6 +139,8 @@ class _Writer:
             for place in after:
                 for to, clock in (kept[place] or {}).items():
                     mine = known[block].setdefault(to, {})
+                    # Vector clocks: after waiting for another thread block, this one knows of the puts that the other
+                    # knew of
                     mine.update({b: max(count, mine.get(b, 0)) for b, count in clock.items()})
             for span in self._sent(gpu, operation):
                 clock = known[block].setdefault(span.gpu, {})
@@ -155,7 +161,14 @@ class _Writer:
         return [span for span in targets if span.gpu != gpu]
 
     def lane(self, gpu: int, key: Key, block: int = 0, *, byte: bool = False) -> int:
-        """Return the number of a GPU's lane for something, which begins empty."""
+        """Return the number of a GPU's lane for a purpose, after adding an empty lane if it is new.
+
+        Args:
+            gpu: The number of the GPU.
+            key: The purpose of the lane, and the GPUs, thread blocks or channels that it belongs to.
+            block: The number of the thread block that sends, from which the lane gets its connection.
+            byte: Whether the lane sends signals of one byte.
+        """
         if key not in self.number[gpu]:
             self.number[gpu][key] = len(self.lanes[gpu])
             wire = _BYTE if byte else self.document.wire
@@ -164,7 +177,12 @@ class _Writer:
         return self.number[gpu][key]
 
     def scratch(self, gpu: int, length: int = 1) -> int:
-        """Return the first of some chunks of a GPU that nothing else uses."""
+        """Return the first of some consecutive chunks of a GPU that nothing else uses.
+
+        Args:
+            gpu: The number of the GPU.
+            length: The number of chunks.
+        """
         chunks = self.algorithm.chunks
         if self.free[gpu] % chunks + length > chunks:
             self.free[gpu] += -self.free[gpu] % chunks
@@ -172,22 +190,41 @@ class _Writer:
         return self.free[gpu] - length
 
     def chunk(self, span: Span, operation: PlanOperation) -> int:
-        """Return the number of the first chunk of a span of a GPU."""
+        """Return the number of the first chunk of a span.
+
+        Args:
+            span: The parts of a GPU's buffer.
+            operation: The operation that uses the span, for errors.
+        """
         step = MscclStep(operation.label, "cpy", span[1:3], span[1:3], span.length, None)
         return self.memories[span.gpu].chunk((span.letter, span.begin), step)
 
     def last(self, gpu: int, lane: int) -> tuple[int, int]:
-        """Return the last step of a lane as a dependency."""
+        """Return the last step of a lane as a dependency.
+
+        Args:
+            gpu: The number of the GPU.
+            lane: The number of the lane.
+        """
         steps = len(self.lanes[gpu][lane].steps)
         return (lane, steps - 1) if steps else AT_ONCE
 
     def named(self, gpu: int, operation: PlanOperation) -> None:
-        """Name the new steps of all lanes of a GPU after an operation."""
+        """Name the new steps of all lanes of a GPU after an operation.
+
+        Args:
+            gpu: The number of the GPU.
+            operation: The operation to which the new steps belong.
+        """
         for lane, names in zip(self.lanes[gpu], self.names[gpu], strict=True):
             names.extend([operation.label] * (len(lane.steps) - len(names)))
 
     def emit(self, gpu: int) -> None:
-        """Write the steps of a GPU's thread blocks, and those of other GPUs that go with them."""
+        """Write the steps of a GPU's thread blocks, and the steps of other GPUs at the other ends of their messages.
+
+        Args:
+            gpu: The number of the GPU.
+        """
         for turn in self.turns[gpu]:
             self._turn(gpu, turn)
             for other in range(len(self.lanes)):
@@ -225,7 +262,7 @@ class _Writer:
         self._byte(gpu, sends, self.last(gpu, block), peer, receives)
 
     def _byte(self, gpu: int, lane: int, after: tuple[int, int], peer: int, to_lane: int) -> None:
-        """Send a byte from a lane of a GPU to one of another."""
+        """Send a byte, a signal, from a lane of a GPU to a lane of another GPU."""
         self.lanes[gpu][lane].step(send_to=peer, to_lane=to_lane, send=self.byte[gpu], after=after)
         self.lanes[peer][to_lane].step(receive_from=gpu, receive=self.scratch(peer))
 
@@ -241,6 +278,7 @@ class _Writer:
         lane = self.lanes[gpu][block]
         lane.step(after=(self.lane(gpu, ("signal" + kind, peer, gpu, number), sender, byte=True), taken))
         for other, count in clock.items():
+            # A signal promises all puts that its sender knew of, also those of other thread blocks
             lane.step(after=(self.lane(gpu, ("put", peer, other, 0), other), count - 1))
 
     def _await_packets(self, gpu: int, block: int, operation: PlanOperation) -> None:

@@ -93,9 +93,14 @@ def generations() -> dict[str, Generation]:
 
 
 def generation_of(generation_name: str, accelerator: str, inside_bps: int) -> Generation:
-    """Return the generation of a name; inside_bps: rate from a member to another of its host, 0 = one member per host.
+    """Return the generation of a name.
 
-    With AUTO it is the accelerator's, else the one whose NVLinks have the nearest rate; without NVLink a100.
+    With AUTO it is the accelerator's, else the one whose NVLinks have the nearest rate; without NVLink "a100".
+
+    Args:
+        generation_name: The name of a generation, or AUTO.
+        accelerator: The name of the NPU type on the fabric; "" = unknown.
+        inside_bps: The rate from a member to another of its host in bits per second; 0 = one member per host.
     """
     known = generations()
     wanted_name = accelerator if generation_name == AUTO else generation_name

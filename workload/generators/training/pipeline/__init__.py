@@ -16,6 +16,10 @@ KIND = "pipeline schedule"
 
 
 def schedule_of(name: str) -> type[PipelineSchedule]:
-    """Return the schedule of a name or file; WorkloadError if it is none."""
+    """Return a pipeline schedule. Raises WorkloadError: the name is unknown, or the file holds no schedule.
+
+    Args:
+        name: The name of a schedule, or the path of a Python file with one.
+    """
     found: type[PipelineSchedule] = plug_ins.module(KIND, name, WorkloadError).Pipeline
     return found

@@ -24,7 +24,11 @@ class Pipeline(PipelineSchedule):
         return 2
 
     def order(self, stage: int) -> list[Work]:
-        """Return the passes of a stage in order, as DualPipe's published steps."""
+        """Return the passes of a stage in order, as DualPipe's published steps.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         from_end = min(stage, self.stages - 1 - stage)
         from_middle = self.stages // 2 - from_end - 1
         passes = _StagePasses(self.micro_batches, is_in_second_half=stage >= self.stages // 2)
@@ -57,17 +61,29 @@ class Pipeline(PipelineSchedule):
         return passes.done
 
     def in_flight(self, stage: int) -> tuple[int, ...]:
-        """Return the number of micro-batches per direction: as many as 1F1B holds at the stage's position in it."""
+        """Return the number of micro-batches per direction: as many as 1F1B holds at the stage's position in it.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         half = self.micro_batches // 2
         return min(half, self.stages - stage), min(half, stage + 1)
 
     def position(self, stage: int, chunk: int) -> int:
-        """Return the slice of a chunk; chunk 1 belongs to the reverse direction."""
+        """Return the slice of a chunk; chunk 1 belongs to the reverse direction.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+            chunk: The number of the chunk in its stage, from 0.
+        """
         return self.stages - 1 - stage if chunk else stage
 
 
 class _StagePasses:
-    """The growing list of a stage's passes. Way 0 is the direction that begins nearer to the stage, way 1 the other."""
+    """The growing list of a stage's passes.
+
+    Direction 0 begins at the end of the pipeline that is nearer to the stage, direction 1 at the other end.
+    """
 
     def __init__(self, micro_batches: int, *, is_in_second_half: bool) -> None:
         """Begin with no passes; is_in_second_half: whether the stage is nearer to the pipeline's end."""
@@ -79,20 +95,38 @@ class _StagePasses:
         self._weights: deque[Work] = deque()
 
     def forward(self, way: int, *, is_paired: bool = False) -> None:
+        """Add the next forward pass in a direction.
+
+        Args:
+            way: The direction, 0 or 1.
+            is_paired: Whether the pass runs together with the backward pass after it.
+        """
         self.done.append(self._pass("forward", way)._replace(is_paired=is_paired))
 
     def backward(self, direction: int, *, is_split: bool = False) -> None:
-        """Add the next backward pass in a direction; is_split: its gradients of weights follow later."""
+        """Add the next backward pass in a direction.
+
+        Args:
+            direction: The direction, 0 or 1.
+            is_split: Whether it computes only gradients of inputs; those of weights follow later.
+        """
         work = self._pass("backward", direction)._replace(is_split=is_split)
         self.done.append(work)
         if is_split:
             self._weights.append(Work("weights", work.micro_batch, work.chunk))
 
     def pair(self, forward_way: int, backward_way: int) -> None:
+        """Add a forward pass and a backward pass that run together.
+
+        Args:
+            forward_way: The direction of the forward pass, 0 or 1.
+            backward_way: The direction of the backward pass, 0 or 1.
+        """
         self.forward(forward_way, is_paired=True)
         self.backward(backward_way)
 
     def weights(self) -> None:
+        """Add the oldest pass for gradients of weights that a split backward pass has left."""
         self.done.append(self._weights.popleft())
 
     def _pass(self, kind: Literal["forward", "backward"], direction: int) -> Work:

@@ -13,8 +13,18 @@ class Pipeline(PipelineSchedule):
     WAITS_FOR_SENDS = "always"
 
     def order(self, stage: int) -> list[Work]:
+        """Return the passes of a stage in order.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         forward = [Work("forward", micro_batch) for micro_batch in range(self.micro_batches)]
         return forward + [Work("backward", micro_batch) for micro_batch in range(self.micro_batches)]
 
     def in_flight(self, stage: int) -> tuple[int, ...]:
+        """Return the number of micro-batches that a stage holds: all.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         return (self.micro_batches,)

@@ -19,7 +19,11 @@ class Pipeline(PipelineSchedule):
     WAITS_FOR_SENDS = "without overlap"  # overlap_p2p_comm; Megatron-LM before 3.0 always waited
 
     def order(self, stage: int) -> list[Work]:
-        """Return the passes of a stage in order."""
+        """Return the passes of a stage in order.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         total = self.micro_batches * self.vpp
         ahead = self._ahead(stage)
         passes = [self._work("forward", i) for i in range(ahead)]
@@ -30,14 +34,23 @@ class Pipeline(PipelineSchedule):
         return passes
 
     def in_flight(self, stage: int) -> tuple[int, ...]:
-        """Return the first forward passes plus one; groups of p micro-batches pass through one chunk, then the next."""
+        """Return the first forward passes plus one; groups of p micro-batches pass through one chunk, then the next.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         held = min(self._ahead(stage) + 1, self.micro_batches * self.vpp)
         rounds, rest = divmod(held, self.stages * self.vpp)
         in_last_round = (min(self.stages, max(0, rest - chunk * self.stages)) for chunk in range(self.vpp))
         return tuple(rounds * self.stages + count for count in in_last_round)
 
     def position(self, stage: int, chunk: int) -> int:
-        """Return the slice of a chunk: slices are assigned round-robin to stages."""
+        """Return the slice of a chunk; slices are assigned round-robin to stages.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+            chunk: The number of the chunk in its stage, from 0.
+        """
         return chunk * self.stages + stage
 
     def _ahead(self, stage: int) -> int:

@@ -12,7 +12,11 @@ class Pipeline(PipelineSchedule):
     WAITS_FOR_SENDS = "always"
 
     def order(self, stage: int) -> list[Work]:
-        """Return the passes of a stage in order."""
+        """Return the passes of a stage in order.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         ahead = min(self.stages - 1 - stage, self.micro_batches)
         passes = [Work("forward", micro_batch) for micro_batch in range(ahead)]
         for micro_batch in range(self.micro_batches):
@@ -22,4 +26,9 @@ class Pipeline(PipelineSchedule):
         return passes
 
     def in_flight(self, stage: int) -> tuple[int, ...]:
+        """Return the number of micro-batches that a stage holds: its first forward passes plus one.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         return (min(self.stages - stage, self.micro_batches),)

@@ -36,13 +36,22 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def order(self, stage: int) -> list[Work]:
-        """Return the passes of a stage in the order of execution: each micro-batch of each chunk, both ways."""
+        """Return the passes of a stage in the order of execution: each micro-batch of each chunk, both ways.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
 
     @abstractmethod
     def in_flight(self, stage: int) -> tuple[int, ...]:
-        """Return how many micro-batches' activations a stage holds per chunk at the moment when it holds the most."""
-        # A micro-batch counts from the start of its forward pass to the end of its backward pass, including the
-        # gradients of weights.
+        """Return how many micro-batches' activations a stage holds per chunk at their maximum.
+
+        A micro-batch counts from the start of its forward pass to the end of its backward pass, including the gradients
+        of weights.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
 
     @property
     def chunks(self) -> int:
@@ -59,11 +68,22 @@ class PipelineSchedule(ABC):
         return ""
 
     def position(self, stage: int, chunk: int) -> int:
-        """Return the slice of the model that a chunk of a stage holds, from 0."""
+        """Return the slice of the model that a chunk of a stage holds, from 0.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+            chunk: The number of the chunk in its stage, from 0.
+        """
         return stage
 
     def beside(self, stage: int, chunk: int, step: int) -> int | None:
-        """Return the stage of the slice that is `step` slices after that of a chunk, None outside the model."""
+        """Return the stage that holds the slice some slices after that of a chunk; None outside the model.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+            chunk: The number of the chunk in its stage, from 0.
+            step: The number of slices after it: 1 is the target of forward passes, -1 that of backward passes.
+        """
         # The next slice (step 1) is the target of forward passes and the source of backward passes; the previous one
         # (-1) is the reverse. If two stages hold each slice (DualPipe), a micro-batch keeps its direction.
         position = self.position(stage, chunk) + step

@@ -12,7 +12,11 @@ class Pipeline(PipelineSchedule):
     """p - 1 - s forward passes, then forward, backward and delayed W passes in turns, then the other passes."""
 
     def order(self, stage: int) -> list[Work]:
-        """Return the passes of a stage in order."""
+        """Return the passes of a stage in order.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         ahead = min(self.stages - 1 - stage, self.micro_batches)
         passes = [Work("forward", micro_batch) for micro_batch in range(ahead)]
         for micro_batch in range(self.micro_batches):
@@ -25,4 +29,9 @@ class Pipeline(PipelineSchedule):
         return passes + [Work("weights", micro_batch) for micro_batch in range(first_left, self.micro_batches)]
 
     def in_flight(self, stage: int) -> tuple[int, ...]:
+        """Return the number of micro-batches that a stage holds: as many as there are stages, or all of the step.
+
+        Args:
+            stage: The number of the pipeline stage, from 0.
+        """
         return (min(self.stages, self.micro_batches),)

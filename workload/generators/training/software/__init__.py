@@ -38,14 +38,23 @@ def profile_names() -> tuple[str, ...]:
 
 
 def one_of(name: str, known: Sequence[str]) -> str:
-    """Return a name; a pydantic error with all known names if it is none of them."""
+    """Return a name if it is known; else raise a pydantic error that lists all known names.
+
+    Args:
+        name: The name that the user gives.
+        known: The known names.
+    """
     if name not in known:
         raise PydanticCustomError("literal_error", "Input should be one of {known}", {"known": ", ".join(known)})
     return name
 
 
 def known_profile(name: str) -> str:
-    """Return the name of a profile; refuse unknown ones."""
+    """Return the name of a profile if it is known; else raise a pydantic error.
+
+    Args:
+        name: The name of a profile, or AUTO.
+    """
     return one_of(name, (AUTO, *profile_names()))
 
 
