@@ -311,11 +311,14 @@ def test_an_importer(nadi, tmp_path):
     assert done.code == 0, done.err
     assert "nadi: queues differ" in done.err.splitlines()
     assert "4 nodes" in done.err.splitlines()
-    assert "without effect" not in done.err, "flowlet_gap is a key of the peer's files"
+    assert "without effect here: [network] flowlet_gap (needs" in done.err
     assert done.document["digest"] == run(nadi, tmp_path / "run.toml")
     report = nadi(tmp_path / "peer.py", *mtu, "--set", "network.cnp_interval=1us", "--quiet")
     assert "4 nodes" in report.out.splitlines()
-    assert "without effect here: [network] cnp_interval" in report.err
+    assert "[network] cnp_interval (needs" in report.err
+    (tmp_path / "silent.py").write_text(IMPORTER.replace("overrides=", "warns=False, overrides="))
+    silent = nadi(tmp_path / "silent.py", *mtu, "--set", "network.cnp_interval=1us", "--quiet")
+    assert ("flowlet_gap" in silent.err, "[network] cnp_interval (needs" in silent.err) == (False, True)
     usage = nadi(tmp_path / "peer.py", "--help").out
     assert ("packets of a queue" in usage, "-q, --quiet" in usage) == (True, False)
 

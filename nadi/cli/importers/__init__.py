@@ -92,8 +92,9 @@ def _run(
         if not isinstance(run, TranslatedRun):
             raise PlugInError.at(source, f"read returned {type(run).__name__}", "a TranslatedRun")
         keys = [*run.overrides, *overrides]
-        # Only these count as named by the user: the keys of the files have names of the other simulator.
-        config = load_config(None, keys, run.sections, source).with_named(key.partition("=")[0].strip() for key in keys)
+        config = load_config(None, keys, run.sections, source)
+        if not run.warns:
+            config = config.with_named(key.partition("=")[0].strip() for key in keys)
     for remark in run.remarks if ranks.rank == 0 else ():
         say(f"nadi: {remark}", err=True)
     if run.run_file is None:

@@ -89,6 +89,7 @@ def read(
     return TranslatedRun(
         sections,
         (f"warning: {warning}",) * bool(warning),
+        warns=False,  # about keys of the files, which have other names there
         before_report=partial(print_lines, log_folder=logging_folder),
         run_file=write,
         origin=f"From files of ASTRA-sim: {system_configuration}, {network_configuration}",
