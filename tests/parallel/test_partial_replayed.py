@@ -1,6 +1,7 @@
 """Partial results of runs that replay collectives and count periods: what is over counts, and counts once."""
 
 import json
+import os
 import shutil
 from contextlib import contextmanager
 
@@ -18,6 +19,7 @@ from tests.features.restarting import STOPPED, differences, tables
 from tests.nonempty import nonempty
 from tests.parallel.cut_at import cut_at
 from tests.parallel.test_partial import check_times, command, summary_of
+from tests.samples import FULL
 
 HOST, NPUS, TURNS, MESSAGE_BYTES = 8, 16, 12, 300_000
 RUN = """
@@ -126,7 +128,8 @@ def check(found, packets):
 @pytest.mark.parametrize(("last", "periods"), [(BEFORE_PERIODS, 1), (0.9, 0)])
 def test_what_is_over_counts_once(folder, tmp_path, monkeypatch, last, periods):
     """Periods are counted only where no checkpoint ends their notes for long enough."""
-    shares = [*np.arange(0.02, last, 0.002), *np.arange(0.9, 1, 0.002)]
+    step = 0.002 if os.environ.get(FULL) else 0.007
+    shares = [*np.arange(0.02, last, step), *np.arange(0.9, 1, 0.002)]
     with kept(tmp_path, monkeypatch) as copies, cut_at(*(share_ps(folder, share) for share in shares), last=SAVE):
         assert main(command(folder, tmp_path / "out")) == 0
     over = [check(copy, folder / "packets") for copy in copies]
