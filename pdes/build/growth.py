@@ -55,7 +55,14 @@ def _with_free_rows(world: s.World, tables: Any, added_rows: int, counter: str, 
 
 
 def events_room(npus: int, messages: int, instances: int, lanes: int) -> int:
-    """Return the maximum number of events of a message-level model, plus one."""
+    """Return the maximum number of events of a message-level model, plus one.
+
+    Args:
+        npus: Number of NPUs.
+        messages: Maximum number of messages under way.
+        instances: Maximum number of active collectives.
+        lanes: Maximum number of lanes of a collective.
+    """
     # Each message has two, each NPU its lanes and its begin, each collective instance its launch, `lanes` and one more.
     return FIRST_EVENT + 2 * messages + (s.LANES + 1) * npus + (2 + lanes) * instances + 1
 

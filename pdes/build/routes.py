@@ -64,7 +64,14 @@ class _ListStore:
 
 
 def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings") -> tuple[s.Routes, int, int]:
-    """Return the routes of an LP, `part`, and the constants dimensions (0 = routing by tables) and homes per NPU."""
+    """Return the routes of an LP, and the constants dimensions (0 = routing by tables) and homes per NPU.
+
+    Args:
+        graph: The fabric (`Graph`).
+        fabric: Links of the fabric by class, and their times (`Fabric`).
+        part: Nodes and links of the LP (`Part`).
+        settings: Settings of the run.
+    """
     routing: Any = graph.routing
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
@@ -88,7 +95,11 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Sett
 
 
 def has_choice(graph: Graph) -> Int64:
-    """Return int64[nodes]: 1 for nodes that may have several equal links to some NPU."""
+    """Return int64[nodes]: 1 for nodes that may have several equal links to some NPU.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     r: Any = graph.routing
     found = np.ones(graph.nodes, np.int64)
     if hasattr(r, "home"):

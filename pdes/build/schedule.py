@@ -89,7 +89,11 @@ class Faults:
         return spans <= {(0, s.INF)} and not self.storms and all(fault.is_lasting for fault in self.links)
 
     def can_lose(self, settings: "Settings") -> bool:
-        """Return whether packets may get lost."""
+        """Return whether packets may get lost.
+
+        Args:
+            settings: Settings of the run.
+        """
         # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
         # overflow a buffer.
         return any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
@@ -112,7 +116,12 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
 
 
 def with_lasting(graph: Graph, faults: Faults) -> Graph:
-    """Return a fabric whose links have the rates and delays that lasting faults give them."""
+    """Return a fabric whose links have the rates and delays that lasting faults give them.
+
+    Args:
+        graph: The fabric (`Graph`).
+        faults: Faults of the run.
+    """
     lasting = [fault for fault in faults.links if fault.is_lasting]
     if not lasting:
         return graph
@@ -154,7 +163,14 @@ def _stretches(faults: Sequence[Fault], cell_ps: int) -> Iterable[tuple[int, lis
 def link_changes(
     faults: Faults, cell_ps: int, link_class: Int64, classes: Rows
 ) -> tuple[list[tuple[int, int, int]], Rows]:
-    """Return changes of links, (ps, link, class) in time order, and the class table with the classes that they need."""
+    """Return changes of links, (ps, link, class) in time order, and the class table with the classes that they need.
+
+    Args:
+        faults: Faults of the run.
+        cell_ps: Length of a cell in ps; changes happen at multiples of it.
+        link_class: int64[links], each link's row of `classes`.
+        classes: Link classes (rows of `LinkClass`) without faults.
+    """
     # link_class: int64[links], each link's row of `classes`; changes happen at multiples of cell_ps, in picoseconds.
     table = list(classes)
     number = {row.tobytes(): i for i, row in enumerate(classes)}
@@ -179,7 +195,12 @@ def link_changes(
 
 
 def with_pit(net: s.Net, faults: Faults) -> s.Net:
-    """Return Net with a link that loses all packets, where faults may cut a switch off from an NPU's homes."""
+    """Return Net with a link that loses all packets, where faults may cut a switch off from an NPU's homes.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        faults: Faults of the run.
+    """
     if net.const.homes <= 1 or not any(fault.down for fault in faults.links):
         return net
     pit = len(net.tx)
@@ -217,7 +238,14 @@ def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:
 def scheduled(
     graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
 ) -> tuple[s.Routes, list[int], s.FaultSchedule, int]:
-    """Return the routes of an LP, [dimensions, homes], its FaultSchedule, and its number of routing-table sets."""
+    """Return the routes of an LP, [dimensions, homes], its FaultSchedule, and its number of routing-table sets.
+
+    Args:
+        graph: The fabric (`Graph`).
+        fabric: Links of the fabric by class, and their times (`Fabric`).
+        part: Nodes and links of the LP (`Part`).
+        settings: Settings of the run.
+    """
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
     routings: list[frozenset[int]] = [frozenset()]
@@ -241,7 +269,12 @@ def scheduled(
 
 
 def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:
-    """Return changes of an NPU's pace at cells of cell_ps: (ps, duration in 1024ths of the nominal, 0 = nominal)."""
+    """Return changes of an NPU's pace: (ps, duration in 1024ths of the nominal, 0 = nominal).
+
+    Args:
+        faults: Faults of one NPU.
+        cell_ps: Length of a cell in ps; changes happen at multiples of it.
+    """
     return [(begin, round(1024 * held[0].slowdown) if held else 0) for begin, held in _stretches(faults, cell_ps)]
 
 

@@ -282,8 +282,14 @@ def build_world(
 ) -> Simulation:
     """Return a Simulation with worlds of all LPs that run `program` on `graph`, ready for the driver.
 
-    owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP. is_driven: whether lanes are driven at
-    shares whatever the program says. Raises ImpossibleRunError if the packet format cannot hold the run.
+    Raises ImpossibleRunError if the packet format cannot hold the run.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run.
+        owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP.
+        is_driven: Whether lanes are driven at shares whatever the program says.
     """
     layout = Layout(graph, settings, owner)
     layout.control = control_of(settings, driven=is_driven or has_shares(program, settings))
@@ -294,7 +300,15 @@ def build_world(
 def build_lps(
     layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], outboxes: Outboxes
 ) -> Simulation:
-    """Return a Simulation with the worlds of the LPs that this process holds, those of `parts`."""
+    """Return a Simulation with the worlds of the LPs that this process holds, those of `parts`.
+
+    Args:
+        layout: Division of the fabric among LPs (`Layout`).
+        program: Work of all NPUs (`Program`), with at least the traces of these LPs' NPUs.
+        settings: Settings of the run.
+        parts: Parts of the LPs that this process holds.
+        outboxes: Outboxes of these LPs and of their neighbours.
+    """
     # The program has at least the traces of these LPs' NPUs; outboxes: those of the LPs and of their neighbours.
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings, layout.lps)

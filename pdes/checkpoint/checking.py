@@ -100,7 +100,12 @@ def check_owner(run: SavedState, nodes: int) -> Int64:
 
 
 def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that saved arrays have the types of the LP's, and their lengths, or longer ones where pools grow."""
+    """Check that saved arrays have the types of the LP's, and their lengths, or longer ones where pools grow.
+
+    Args:
+        world: State of the LP, which was just built (`World`).
+        arrays: Saved arrays of the LP by name.
+    """
     own = {name: flat(array) for name, array in arrays_of(world, "")}
     for name, array in own.items():
         saved = arrays.get(name)
@@ -119,7 +124,12 @@ def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def check_built(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
-    """Check the words of saved arrays that follow from fabric and program alone; the LP was just built."""
+    """Check the words of saved arrays that follow from fabric and program alone; the LP was just built.
+
+    Args:
+        world: State of the LP, which was just built (`World`).
+        arrays: Saved arrays of the LP by name.
+    """
     npu = _rows(arrays, "npus.npu", world.npus.npu)
     for word, declared in Npu.declared.items():
         if declared.is_built and (npu[word] != world.npus.npu[word]).any():
@@ -134,7 +144,11 @@ def _rows(arrays: Mapping[str, np.ndarray], name: str, like: Rows) -> Rows:
 
 
 def check_world(lp: LogicalProcess) -> None:
-    """Check what kernels take as an index in the restored state of an LP."""
+    """Check what kernels take as an index in the restored state of an LP.
+
+    Args:
+        lp: The logical process.
+    """
     world = lp.world
     net, qps, insts, npus = world.net, world.qps, world.insts, world.npus
     limits = {

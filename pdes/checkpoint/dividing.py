@@ -80,7 +80,11 @@ class Redivision:
         return self._parts[number], self._states[number]
 
     def restore(self, lp: LogicalProcess) -> None:
-        """Restore an LP that was just built."""
+        """Restore an LP that was just built.
+
+        Args:
+            lp: The logical process, which was just built.
+        """
         incoming = np.concatenate([*lp.part.links_in, np.zeros(0, np.int64)]).astype(np.int64)
         sources = self._owner[self._sim.graph.link_src[incoming]]
         numbers = np.union1d(self._owner[lp.part.nodes], sources).tolist()
@@ -231,7 +235,12 @@ class Redivision:
 
 
 def packets_on_wires(shared: Shared, columns: int) -> Int64:
-    """Return int64[n, columns]: packets of an old LP in inboxes and on links, as of `sent_packets`."""
+    """Return int64[n, columns]: packets of an old LP in inboxes and on links, as of `sent_packets`.
+
+    Args:
+        shared: The old LP and what it has in common with a new one.
+        columns: Number of words of a packet in the result.
+    """
     net: Any = shared.world.net
     ctl, nodes = net.ctl, len(shared.part.nodes)
     box = inbox_of(np.arange(nodes)[:, None], np.arange(s.SIDES)).reshape(-1)

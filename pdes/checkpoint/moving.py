@@ -34,7 +34,7 @@ LANE_MASK = (1 << s.REF_LANE) - 1
 
 
 def copied(into: Any, new: Int64, rows: Any, old: Int64) -> None:
-    """Copy rows of one array into another of the same kind, if the run uses it: unused ones have one item."""
+    """Copy `rows[old]`, of the old LP, to `into[new]`, if the run uses the array: unused ones have one item."""
     if len(into) > 1 or len(rows) > 1:
         into[new] = rows[old]
 
@@ -46,13 +46,16 @@ def ranges(begins: Int64, lengths: Int64) -> Int64:
 
 
 def by_parts(old: Int64, new: Int64, parts: int) -> tuple[Int64, Int64]:
-    """Return numbers of the `parts` items of each of several things, in arrays that hold them in order."""
+    """Return old and new numbers of the `parts` items of each thing, numbered `old` and `new`, in order."""
     each = np.arange(parts)
     return (old[:, None] * parts + each).reshape(-1), (new[:, None] * parts + each).reshape(-1)
 
 
 def take_rows(lp: Any, counter: str, need: int, count: int) -> Int64:
-    """Take rows of a pool of an LP, which grows if need be; return their numbers. need: NEED_* of the pool."""
+    """Take `count` rows of a pool of `lp`, which grows if need be; return their numbers.
+
+    need: NEED_* of the pool; counter: field of `Scalars` that counts its free rows.
+    """
     lp.make_room(counter, need, count)
     stack = lp.world.qps.msg_free if need == s.NEED_MSGS else lp.world.insts.inst_free
     free = int(lp.world.net.ctl[counter])
@@ -61,7 +64,7 @@ def take_rows(lp: Any, counter: str, need: int, count: int) -> Int64:
 
 
 def waiter(shared: Shared, words: Any) -> Int64:
-    """Return words that name a waiter (Message.ref) with the new number of the active collective."""
+    """Return `words` that name waiters (Message.ref) with the new numbers, from `shared`, of active collectives."""
     words = np.asarray(words, np.int64)
     is_instance = words >= s.REF_INSTANCE
     instance = looked_up(shared.collective, np.where(is_instance, words & LANE_MASK, -1))
@@ -92,7 +95,7 @@ def renumbered(shared: Shared, rows: Rows) -> Rows:
 
 
 def move_nodes_and_links(shared: Shared) -> None:
-    """Move times, counts and buffers of nodes, and what links have sent."""
+    """Move times, counts and buffers of the nodes of `shared`, and what its links have sent."""
     old, new = shared.world, shared.lp.world
     nodes, to_nodes = shared.nodes
     are_timed = (nodes < len(old.net.next_time)) & (to_nodes < len(new.net.next_time))
@@ -120,7 +123,7 @@ def move_nodes_and_links(shared: Shared) -> None:
 
 
 def move_watched(shared: Shared, links: Int64, to_links: Int64) -> None:
-    """Move the sampled queues and marks of ports, in columns as wide as the widest of both worlds."""
+    """Move the sampled queues and marks of `shared` from ports `links` to `to_links`, as wide as the wider world's."""
     old, new = shared.world.net, shared.lp.world.net
     columns = int(new.const.depths)
     if columns == 0:
@@ -149,7 +152,7 @@ def _widen(samples: Any, columns: int, factor: int, merge: np.ufunc) -> None:
 
 
 def move_npus(shared: Shared) -> None:
-    """Move NPUs, their ports, their own events and their trace rows."""
+    """Move the NPUs of `shared`, their ports, their own events and their trace rows."""
     old, new = shared.world, shared.lp.world
     npus, to = shared.npus
     saved = renumbered(shared, old.npus.npu[npus])
@@ -179,7 +182,7 @@ def move_npus(shared: Shared) -> None:
 
 
 def slots_of(shared: Shared) -> tuple[Int64, Int64]:
-    """Return the old and the new numbers of the group slots of the NPUs that both have."""
+    """Return the old and the new numbers of the group slots of the NPUs that both LPs of `shared` have."""
     npus, to = shared.npus
     has_rows = np.diff(shared.lp.row_ptr)[to] > 0  # so that the program has the NPU
     npus, to = npus[has_rows], to[has_rows]
@@ -189,21 +192,21 @@ def slots_of(shared: Shared) -> tuple[Int64, Int64]:
 
 
 def move_ports(shared: Shared) -> None:
-    """Move the ports of NPUs without the packets that wait at them."""
+    """Move the ports of the NPUs of `shared` without the packets that wait at them."""
     old, new = shared.world.npus, shared.lp.world.npus
     links, to = ports_of(shared)
     new.port[to] = renumbered(shared, old.port[links])
 
 
 def ports_of(shared: Shared) -> tuple[Int64, Int64]:
-    """Return the old and the new rows of the ports of the NPUs that both have."""
+    """Return the old and the new rows of the ports of the NPUs that both LPs of `shared` have."""
     links, to = shared.links
     is_port = links < shared.part.out_ptr[shared.part.npus]
     return links[is_port], to[is_port]
 
 
 def lane_places(shared: Shared, places: Any) -> Int64:
-    """Return the new places of lanes of active collectives, which agendas list; the last of a collective is itself."""
+    """Return the new `places` of lanes of collectives of `shared`, which agendas list; the last is the collective."""
     old, new = stride_of(shared.world, "lane"), int(shared.lp.world.net.const.lane_stride)
     places = np.asarray(places, np.int64)
     lane = places % old
@@ -212,19 +215,19 @@ def lane_places(shared: Shared, places: Any) -> Int64:
 
 
 def phase_places(shared: Shared, places: Any) -> Int64:
-    """Return the new numbers of phases of active collectives, -1: none."""
+    """Return the new numbers of phases of active collectives of `shared`, from the old ones, `places`; -1: none."""
     old, new = stride_of(shared.world, "phase"), int(shared.lp.world.net.const.phase_stride)
     places = np.asarray(places, np.int64)
     return np.where(places < 0, places, looked_up(shared.collective, places // old) * new + places % old)
 
 
 def stride_of(world: s.World, name: str) -> int:
-    """Return the rows of an array of Insts per active collective; the programs of two ranks may differ in it."""
+    """Return the rows per collective of array `name` of `world.insts`; the programs of two ranks may differ in it."""
     return max(1, len(getattr(world.insts, name)) // len(world.insts.inst_free))
 
 
 def move_collectives(shared: Shared) -> None:
-    """Move active collectives, their lanes and phases, except that lists of messages at lanes follow."""
+    """Move active collectives of `shared`, their lanes and phases, but not the lists of messages at lanes."""
     lp, old = shared.lp, shared.world
     used = np.ones(len(old.insts.inst_free), bool)
     used[old.insts.inst_free[: int(old.net.ctl.free_instances)]] = False
@@ -277,7 +280,7 @@ def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
 
 
 def move_messages(shared: Shared, pairs: QueuePairs) -> None:
-    """Move messages, each from the list that holds it."""
+    """Move the messages of `shared`, each from the list that holds it; pairs: new numbers of all queue pairs."""
     lp, old = shared.lp, shared.world
     following = np.array(old.qps.msg.next_message)
     own: Rows = old.qps.qp[own_pairs(shared)[0]]
@@ -332,14 +335,14 @@ def _move_requests(shared: Shared) -> None:
 
 
 def own_pairs(shared: Shared) -> tuple[Int64, Int64]:
-    """Return the old and the new rows of the queue pairs of the NPUs that both LPs have."""
+    """Return the old and the new rows of the queue pairs of the NPUs that both LPs of `shared` have."""
     count = int(shared.world.net.ctl.queue_pairs)
     old = np.flatnonzero(shared.node[shared.world.qps.qp.npu[:count]] >= 0)
     return old, shared.pair[old]
 
 
 def own_receivers(shared: Shared) -> Int64:
-    """Return the old rows of the receiving queue pairs of the NPUs that both LPs have."""
+    """Return the old rows of the receiving queue pairs of the NPUs that both LPs of `shared` have."""
     key = np.array(shared.world.qps.rxqp.key)
     used = np.flatnonzero(key != FREE)
     local = shared.lp.part.local[key_owner(key[used])]
@@ -347,7 +350,7 @@ def own_receivers(shared: Shared) -> Int64:
 
 
 def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
-    """Move sending queue pairs, after their messages."""
+    """Move the sending queue pairs of `shared`, after their messages; pairs: new numbers of all queue pairs."""
     lp, old = shared.lp, shared.world
     rows, to = own_pairs(shared)
     new = lp.world.qps
@@ -367,7 +370,7 @@ def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
 
 
 def move_receivers(shared: Shared, pairs: QueuePairs) -> None:
-    """Move receiving queue pairs, after the messages that they keep; the table has room for them."""
+    """Move receiving queue pairs of `shared` after the messages that they keep; pairs: new numbers of queue pairs."""
     old, new = shared.world.qps, shared.lp.world.qps
     rows = own_receivers(shared)
     keys = pairs.receiver_keys(np.array(old.rxqp.key[rows]))
@@ -383,7 +386,7 @@ def move_receivers(shared: Shared, pairs: QueuePairs) -> None:
 
 
 def move_port_queues(shared: Shared, pairs: QueuePairs) -> None:
-    """Move packets that wait at the ports of NPUs and of switches with shared buffers."""
+    """Move packets that wait at ports of NPUs and shared-buffer switches of `shared`; pairs: numbers of queue pairs."""
     old, lp = shared.world, shared.lp
     links, to = ports_of(shared)
     for name in ("control", "transit"):

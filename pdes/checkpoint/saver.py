@@ -38,7 +38,11 @@ def program_hash(program: Program) -> str:
 
 
 def reused(checkpoints: Checkpoints) -> bool:
-    """Return whether the run reused what repeats at the checkpoint that it continues; True if it continues none."""
+    """Return whether the run reused what repeats at the checkpoint that it continues; True if it continues none.
+
+    Args:
+        checkpoints: Checkpoints of the run.
+    """
     return checkpoints.resumed is None or bool(checkpoints.resumed.values["reuse"])
 
 
@@ -63,7 +67,12 @@ class Saver(Cuts):
         return max(self._checkpoints.request, SAVE if is_due else NO_CUT)
 
     def save(self, team: Team, begin_ps: int) -> None:
-        """As Cuts.save."""
+        """As `Cuts.save`: write this process's part of a checkpoint, and end the run if that was asked.
+
+        Args:
+            team: Memory that all workers of the team share.
+            begin_ps: Begin of the next window in ps.
+        """
         if self._checkpoints.request <= team.state.cut:
             self._checkpoints.request = NO_CUT  # here, as a later request is one for the next cut
         ends = team.state.cut == SAVE_AND_END
@@ -136,7 +145,11 @@ class Saver(Cuts):
         return SavedState({"program": self._program}, {"npu_of_pair": lp.part.nodes[pairs].astype(np.int64)})
 
     def restore(self, team: Team) -> None:
-        """Restore the part of this process from the checkpoint that the run continues."""
+        """Restore the part of this process from the checkpoint that the run continues.
+
+        Args:
+            team: Memory that all workers of the team share.
+        """
         resumed = self._checkpoints.resumed
         assert resumed is not None, "the caller has asked"  # noqa: S101 - for mypy
         saved = check_owner(resumed, len(self._sim.layout.owner))
@@ -201,7 +214,12 @@ class Saver(Cuts):
 
 
 def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:
-    """Make the changes of the schedule up to the begin of the next window, which an LP makes when it has events."""
+    """Make the changes of the schedule up to the begin of the next window, which an LP makes when it has events.
+
+    Args:
+        lp: The logical process.
+        begin_ps: Begin of the next window in ps.
+    """
     world = lp.world
     ctl = world.net.ctl
     if ctl.fault_ps <= begin_ps:

@@ -13,7 +13,11 @@ from nadi.pdes.network.boundary import WORD_BYTES
 
 
 def saved_fields(record: Any) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a NamedTuple of a world that a checkpoint holds, and whether each is a NamedTuple itself."""
+    """Return the fields of a NamedTuple of a world that a checkpoint holds, and whether each is a NamedTuple itself.
+
+    Args:
+        record: Class of the NamedTuple.
+    """
     hints = get_type_hints(record, include_extras=True)
     fields = []
     for name in hints:
@@ -32,7 +36,12 @@ def flat(array: Any) -> Any:
 
 
 def arrays_of(record: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the array or row of each saved field of a NamedTuple of a world."""
+    """Yield the name and the array or row of each saved field of a NamedTuple of a world.
+
+    Args:
+        record: The NamedTuple: a world or a part of it.
+        prefix: Beginning of each name: names of the NamedTuples around this one, each with a dot.
+    """
     for name, is_nested in saved_fields(type(record)):
         value = getattr(record, name)
         if is_nested:
@@ -57,7 +66,13 @@ def in_rows(numbers: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 
 def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
-    """Return a world that was just built with the arrays of `saved_arrays`; rows are set in place."""
+    """Return a world that was just built with the arrays of `saved_arrays`; rows are set in place.
+
+    Args:
+        world: The world, or a part of it.
+        arrays: Saved arrays by name.
+        prefix: Beginning of each name: names of the NamedTuples around this one, each with a dot.
+    """
     replaced = {}
     for name, is_nested in saved_fields(type(world)):
         value = getattr(world, name)
@@ -74,7 +89,13 @@ def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> 
 
 
 def as_world(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
-    """Return a NamedTuple as `template` with the arrays of `saved_arrays`, of another world, in memory of their own."""
+    """Return a NamedTuple as `template` with the arrays of `saved_arrays`, of another world, in memory of their own.
+
+    Args:
+        template: NamedTuple that has the types of the arrays: a world, or a part of it.
+        arrays: Saved arrays by name.
+        prefix: Beginning of each name: names of the NamedTuples around this one, each with a dot.
+    """
     replaced: dict[str, Any] = {}
     for name, is_nested in saved_fields(type(template)):
         value = getattr(template, name)
@@ -90,7 +111,11 @@ def as_world(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> 
 
 
 def load_routes(world: s.World) -> None:
-    """Load the routing tables that are in force after the changes of the schedule that were made."""
+    """Load the routing tables that are in force after the changes of the schedule that were made.
+
+    Args:
+        world: State of the LP (`World`).
+    """
     schedule, epochs = world.schedule, int(world.net.const.epochs)
     made: Rows = schedule.change[: int(world.net.ctl.fault_at)]
     numbers = made.value[made.kind == s.CHANGE_ROUTES]

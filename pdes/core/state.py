@@ -403,7 +403,12 @@ later_messages = seen_as(nic.LaterMessage)
 
 @inline
 def take_row(net, qps):
-    """Take a free row of `msg` and return its number; the room is checked before the next event (`Scalars.check`)."""
+    """Take a free row of `msg` and return its number; the room is checked before the next event (`Scalars.check`).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+    """
     free = net.ctl.free_messages - 1
     net.ctl.free_messages = free
     net.ctl.check = 1
@@ -412,6 +417,12 @@ def take_row(net, qps):
 
 @inline
 def give_row_back(net, qps, row):
-    """Return row number `row` of `msg` to the pool of free rows."""
+    """Return row number `row` of `msg` to the pool of free rows.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        row: Number of the row of `msg`.
+    """
     qps.msg_free[net.ctl.free_messages] = row
     net.ctl.free_messages += 1

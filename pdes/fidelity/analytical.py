@@ -30,7 +30,13 @@ from nadi.pdes.network.routing import forwarding_ps
 
 @hook
 def send_over_next_link(world_address, message, now_ps):
-    """Send a message, a row of `msg`, over the next link of its path."""
+    """Send a message over the next link of its path.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        message: Row of `msg`.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     msg = whole_messages(qps.msg)[message]
@@ -67,7 +73,15 @@ def send_over_next_link(world_address, message, now_ps):
 
 
 def stored_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
-    """Return int64[m], ps of messages of size_bytes on an idle path: sending and delay of each link, and forwarding."""
+    """Return int64[m], ps of messages on an idle path: sending and delay of each link, and forwarding.
+
+    Args:
+        psb: float64[k], ps per byte of the path's links.
+        delay_ps: int64[k], propagation times of the path's links.
+        forwarding_ps: Latencies in ps of the path's switches.
+        size_bytes: int64[m], sizes of the messages.
+        resolution_ps: Unit in ps to which times are rounded down.
+    """
     # psb: float64[k], ps per byte of the links; delay_ps: int64[k], of the links; forwarding_ps: latencies of the
     # switches; resolution_ps: unit to which times are rounded down.
     time_ps = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
@@ -76,7 +90,13 @@ def stored_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: I
 
 @hook
 def send_over_path(world_address, message, now_ps):
-    """Send a message, a row of `msg`, over its whole path."""
+    """Send a message over its whole path.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        message: Row of `msg`.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     msg = whole_messages(qps.msg)[message]
@@ -107,7 +127,15 @@ def send_over_path(world_address, message, now_ps):
 
 
 def unhindered_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
-    """Return all latencies of an idle path plus the time of the bytes at the lowest rate; see stored_ps."""
+    """Return all latencies of an idle path plus the time of the bytes at the lowest rate; see stored_ps.
+
+    Args:
+        psb: float64[k], ps per byte of the path's links.
+        delay_ps: int64[k], propagation times of the path's links.
+        forwarding_ps: Latencies in ps of the path's switches.
+        size_bytes: int64[m], sizes of the messages.
+        resolution_ps: Unit in ps to which times are rounded down.
+    """
     time_ps = (size_bytes * psb.max() + 0.5).astype(np.int64) + delay_ps.sum() + forwarding_ps.sum()
     return time_ps - time_ps % resolution_ps
 

@@ -72,7 +72,11 @@ class OwnKeys:
         return 1
 
     def couples(self, _num_messages: float) -> bool:
-        """Return whether collectives are coupled flows in a run with about this number of messages."""
+        """Return whether collectives are coupled flows in a run with about `_num_messages` messages: by default, no.
+
+        Args:
+            _num_messages: None
+        """
         return False
 
 

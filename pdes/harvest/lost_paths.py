@@ -45,7 +45,12 @@ class LostPaths:
         return f"{ends} since {listed(self._names(new), ' and ')} went down at {since_ps / PS_PER_MS:g} ms"
 
     def of_npu(self, npu: int, peers: Sequence[int]) -> str:
-        """Return `between` of an NPU and the first of several others, or aggregator next to it, that it has lost."""
+        """Return `between` of an NPU and the first of several others, or aggregator next to it, that it has lost.
+
+        Args:
+            npu: Number of the NPU.
+            peers: Numbers of the other NPUs.
+        """
         if not self._faults:
             return ""
         graph = self._graph
@@ -111,7 +116,12 @@ class LostPaths:
 
 
 def end_name(graph: Graph, npu: int) -> str:
-    """Return the name of an NPU, or of the aggregator in a switch, which is an endpoint, too."""
+    """Return the name of an NPU, or of the aggregator in a switch, which is an endpoint, too.
+
+    Args:
+        graph: The fabric (`Graph`).
+        npu: Number of the NPU.
+    """
     if graph.node_kind[npu] != AGGREGATOR_KIND:
         return graph.node_name(npu)
     return f"the reduction in {graph.node_name(int(graph.link_dst[graph.out_links(npu)[0]]))}"

@@ -25,7 +25,11 @@ TOO_LATE_TEXT = (
 
 
 def too_late(lp: LogicalProcess) -> bool:
-    """Return whether an event of the LP lies beyond the times that the engine can represent."""
+    """Return whether an event of the LP lies beyond the times that the engine can represent.
+
+    Args:
+        lp: The logical process.
+    """
     w = lp.world
     npus = lp.part.npus
     pending = (w.net.next_time, w.net.tx.busy_ps, w.npus.npu.rto_at_ps[:npus], w.npus.heap[::2])
@@ -33,7 +37,12 @@ def too_late(lp: LogicalProcess) -> bool:
 
 
 def failed_queue_pair(sim: Simulation, lp: LogicalProcess) -> str:
-    """Return a line about the queue pair of an LP that gave up; sim: the LPs of this process."""
+    """Return a line about the queue pair of an LP that gave up.
+
+    Args:
+        sim: The part of the run in this process (`Simulation`).
+        lp: The logical process.
+    """
     w = lp.world
     row = int(w.net.ctl.failed_queue_pair)
     qp, now_ps = w.qps.qp[row], int(w.net.ctl.now_ps)
@@ -84,7 +93,11 @@ def _links_between(begin: Int32, end: Int32, nodes: int, start: int) -> Int64:
 
 
 def storming_npus(lp: LogicalProcess) -> list[str]:
-    """Return the NPUs whose NICs pause links of the LP's switches for ever, by faults."""
+    """Return the NPUs whose NICs pause links of the LP's switches for ever, by faults.
+
+    Args:
+        lp: The logical process.
+    """
     change = lp.world.schedule.change
     links = change.index[(change.kind == s.CHANGE_PAUSE) & (change.begin_ps <= lp.world.net.ctl.now_ps)]
     return [f"npu {lp.part.nodes[end_of(lp.world.net.tx.meta[link])]}" for link in links.tolist()]
@@ -98,7 +111,12 @@ def _by_faults(paths: LostPaths, lp: LogicalProcess) -> str:
 
 
 def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
-    """Return int64[k, 3]: own links whose port has data that a pause holds back, with their two ends."""
+    """Return int64[k, 3]: own links whose port has data that a pause holds back, with their two ends.
+
+    Args:
+        graph: The fabric (`Graph`).
+        lp: The logical process.
+    """
     net = lp.world.net
     if net.hooks.shared_switches == 0:
         return np.zeros((0, 3), np.int64)
@@ -108,7 +126,11 @@ def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
 
 
 def circle(held_links: Int64) -> list[int]:
-    """Return the nodes of a circle of held links, each held back by the switch at its end; [] without a circle."""
+    """Return the nodes of a circle of held links, each held back by the switch at its end; [] without a circle.
+
+    Args:
+        held_links: int64[k, 3], as `held_links` returns them: link and its two ends.
+    """
     # held_links: int64[k, 3], rows of `held_links`: link and its two ends.
     held_links = held_links[np.argsort(held_links[:, 0])]
     while not (continues := np.isin(held_links[:, 2], held_links[:, 1])).all():
@@ -192,6 +214,10 @@ def waiting_rows(sim: Simulation, lp: LogicalProcess) -> tuple[list[str], str]:
     """Return a line for each trace row of an LP that has started, or could, and is not done: what it waits for.
 
     And return a clause about an NPU that has lost its only path to one that it waits for; "" if none has.
+
+    Args:
+        sim: The run, or the part of it in this process (`Simulation`).
+        lp: The logical process.
     """
     w, t = lp.world, lp.world.trace
     flag = w.rows.flag[: lp.row_ptr[-1]]

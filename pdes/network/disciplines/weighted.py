@@ -12,7 +12,13 @@ TITLE = "weighted round robin by class_weights"
 
 @hook
 def pick(world_address, link, ready_classes):
-    """Return the data class of a port whose turn it is, of the bit set `ready_classes`, and count its packet."""
+    """Return the data class of a port whose turn it is, and count its packet.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        link: Outgoing link of the port.
+        ready_classes: Bit set of the data classes that can send.
+    """
     net = world_at(world_address).net
     own = net.gate[link].discipline
     klass = 1 - (own[0] & 1)
