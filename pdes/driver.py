@@ -35,7 +35,7 @@ def run(
         sim: The run, or the part of it in this process (`Simulation`).
         progress: Function that receives a Snapshot a few times a second; None = no function.
         threads: Number of workers that share the LPs; one at message level.
-        checkpoints: Where the run saves its state and continues from; None = nowhere.
+        checkpoints: Checkpoints that the run writes and continues from; None = no checkpoints.
     """
     alone = SingleProcess([lp.part for lp in sim.lps])
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim, checkpoints)
@@ -61,7 +61,7 @@ def run_divided(
         mailbox: Cooperation of the run's processes.
         threads: Number of workers of each process; one at message level.
         progress: Function that receives a Snapshot a few times a second on the first rank; None = no function.
-        checkpoints: Where the run saves its state and continues from; None = nowhere.
+        checkpoints: Checkpoints that the run writes and continues from; None = no checkpoints.
     """
     layout.control = control_of(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress, checkpoints=checkpoints)

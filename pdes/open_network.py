@@ -51,7 +51,13 @@ class OpenNetwork:
         self._free = [list(range(int(rows.trace_ptr[1])))[::-1] for _ in range(graph.npus)]
 
     def post(self, src: int, dst: int, size_bytes: int) -> int:
-        """Post a message now and return its number; RunError: too many of the sender's messages are under way."""
+        """Post a message now and return its number; RunError: too many of the sender's messages are under way.
+
+        Args:
+            src: Number of the NPU that sends.
+            dst: Number of the NPU that receives.
+            size_bytes: Payload of the message in bytes.
+        """
         check_message(self._sim.graph.npus, src, dst, size_bytes)
         if not self._free[src]:
             raise RunError(f"npu {src} has {self._sim.program.trace_ptr[1]:,} messages under way; expected fewer")

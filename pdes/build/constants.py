@@ -144,7 +144,7 @@ Hook = Callable[..., Any]
 def _choices(
     settings: Settings, control: Control, *, one_home: bool, one_port: bool, has_domains: bool
 ) -> list[tuple[str, Any, Any]]:
-    """Return (word of `Hooks`, whether the run calls it, hook); control: congestion control."""
+    """Return (word of `Hooks`, whether the run calls it, hook); control: the run's congestion control."""
     # one_home, one_port: whether each NPU has only one. has_domains: whether the fabric has NVLink domains that may be
     # replayed.
     ends = settings.fidelity

@@ -38,7 +38,7 @@ def numbers_in_teams(team_of_lp: Int64) -> Int64:
 
 
 class Part:
-    """Nodes and links of one LP; number: that of the LP."""
+    """Nodes and links of one LP, which has a number."""
 
     def __init__(self, graph: Graph, fabric: Fabric, owner: Int64, number: int, lookahead_ps: int) -> None:
         """Take the part of LP `number`; owner: int64[nodes], each node's LP; lookahead_ps: length of a window."""

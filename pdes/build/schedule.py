@@ -221,7 +221,7 @@ def _with_row(array: Array, link: int, entries: int) -> Array:
 
 
 def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:
-    """Return the row of LinkClass of a link while `faults` hold; class_row: that without faults."""
+    """Return the row of LinkClass of a link while `faults` hold; class_row: row without faults."""
     class_row = class_row.copy()
     for fault in faults:
         if fault.rate_bps:

@@ -78,7 +78,7 @@ def renumbered(shared: Shared, rows: Rows) -> Rows:
     depend on more than the word itself, and the caller sets them.
 
     Args:
-        shared: What the two LPs have in common; `message` and `collective` must be known if the rows name such.
+        shared: Common parts of the two LPs; `message` and `collective` must be known if the rows name such.
         rows: Rows of one kind, taken from an array of the old LP.
     """
     moved = rows.copy()

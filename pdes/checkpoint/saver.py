@@ -52,7 +52,7 @@ class Saver(Cuts):
     def __init__(
         self, checkpoints: Checkpoints, mailbox: Mailbox, place: ProcessPlace, sim: Simulation, records: Records
     ) -> None:
-        """Take what is saved: LPs of `sim` and `records`; mailbox, place: of the process."""
+        """Take what is saved: LPs of `sim` and `records`; mailbox, place: mailbox and place of the process."""
         self._checkpoints, self._mailbox, self._place = checkpoints, mailbox, place
         self._sim, self._records = sim, records
         self._is_first = place.rank == 0 and place.first == 0
@@ -194,7 +194,7 @@ class Saver(Cuts):
         return (number for number in range(lps) if self._checkpoints.has(f"records-{number}"))
 
     def _restore_lp(self, lp: LogicalProcess, sent: dict[int, Int64]) -> None:
-        """Restore an LP; sent: what each LP has sent to others, as far as it was read."""
+        """Restore an LP; sent: packets that LPs have sent to others, as far as they were read."""
         state = self._checkpoints.read(f"lp-{lp.part.number}")
         check_shapes(lp.world, state.arrays)
         check_built(lp.world, state.arrays)

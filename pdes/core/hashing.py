@@ -73,7 +73,7 @@ def find_row(rows, key):
 
     Args:
         rows: Rows with a word `key`, a power of two long; FREE marks a free row.
-        key: The key.
+        key: Key of the row that is sought.
     """
     mask = rows.shape[0] - 1
     at = np.int64(home(rows, key))
@@ -87,7 +87,7 @@ def remove(keys, values, key):
     """Remove `key` from the map of parallel arrays, and close the gap (Knuth, volume 3, algorithm R).
 
     Args:
-        keys: int64[power of two], keys of the map, FREE where there is none.
+        keys: int64[power of two], keys of the map, FREE at free places.
         values: int64, values of the map at the places of their keys.
         key: Key to remove.
     """
@@ -111,7 +111,7 @@ def rehash(keys, values, new_keys, new_values):
     """Copy all pairs of a map into a larger, empty one (new_keys, new_values).
 
     Args:
-        keys: int64[power of two], keys of the map, FREE where there is none.
+        keys: int64[power of two], keys of the map, FREE at free places.
         values: int64, values of the map at the places of their keys.
         new_keys: Keys of the larger map, all FREE.
         new_values: Values of the larger map.

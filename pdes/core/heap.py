@@ -16,7 +16,7 @@ def heap_push(heap, base, place, time_ps, slot):
         base: Pair at which the heap begins.
         place: Place of the entry in the heap; the size of the heap for a new entry.
         time_ps: Time of the entry in ps.
-        slot: What the entry is for; it orders entries of equal times.
+        slot: Number of the entry's port, lane, timer or event; it orders entries of equal times.
     """
     while place > 0:
         parent = (place - 1) >> 1
@@ -63,7 +63,7 @@ def heap_hasten(heap, base, size, time_ps, slot):
         base: Pair at which the heap begins.
         size: Number of entries of the heap.
         time_ps: Time of the entry in ps.
-        slot: What the entry is for; it orders entries of equal times.
+        slot: Number of the entry's port, lane, timer or event; it orders entries of equal times.
     """
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
@@ -80,7 +80,7 @@ def heap_postpone(heap, base, size, time_ps, slot):
         base: Pair at which the heap begins.
         size: Number of entries of the heap.
         time_ps: Time of the entry in ps.
-        slot: What the entry is for; it orders entries of equal times.
+        slot: Number of the entry's port, lane, timer or event; it orders entries of equal times.
     """
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:

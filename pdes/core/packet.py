@@ -120,7 +120,7 @@ def pause_word(klass, ask):
     """Return word 2 of a pause frame: a data class, and PAUSE or RESUME.
 
     Args:
-        klass: Data class.
+        klass: Number of the data class.
         ask: PAUSE or RESUME.
     """
     return klass << 1 | ask

@@ -39,7 +39,7 @@ def setting(default: T, description: str, unset: str = "", *, is_given: bool = T
 
     Args:
         default: Value of the setting where users give none.
-        description: What the setting means, in one line.
+        description: Meaning of the setting, in one line.
         unset: Word that users write for a default that is no value ("auto", "unlimited"); "" = the default itself.
         is_given: Whether users can give the setting in a run file.
     """
@@ -50,7 +50,7 @@ def settings_of(owner: type) -> tuple[Setting, ...]:
     """Return all settings of a dataclass, in order; every field is one.
 
     Args:
-        owner: The dataclass.
+        owner: Dataclass whose fields are settings.
     """
     declared = [(item, item.metadata["setting"]) for item in fields(owner)]
     return tuple(replace(each, name=item.name, default=item.default, type=item.type) for item, each in declared)

@@ -72,10 +72,10 @@ class OwnKeys:
         return 1
 
     def couples(self, _num_messages: float) -> bool:
-        """Return whether collectives are coupled flows in a run with about `_num_messages` messages: by default, no.
+        """Return whether collectives are coupled flows in a run; by default, none are.
 
         Args:
-            _num_messages: None
+            _num_messages: Approximate number of messages of the run.
         """
         return False
 

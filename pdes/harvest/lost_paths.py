@@ -17,7 +17,7 @@ class LostPaths:
     """The fabric of a run at a moment: the links that are down, and the paths that are left."""
 
     def __init__(self, graph: Graph, faults: Faults, now_ps: int) -> None:
-        """Keep the inputs; faults: of the run; now_ps: the moment, in picoseconds."""
+        """Keep the inputs; faults: faults of the run; now_ps: the moment, in picoseconds."""
         self._graph, self._now_ps = graph, now_ps
         self._faults = [fault for fault in faults.links if fault.down or fault.error_rate == 1]
         self._lossy = [fault for fault in faults.links if 0 < fault.error_rate < 1]

@@ -206,7 +206,7 @@ def _collective_waits(
 
 
 def _row_of_trace(sim: Simulation, table_row: int, row: int) -> int:
-    """Return a row of an NPU as its trace counts, in which divided sends are one; table_row: its row in the tables."""
+    """Return a row of an NPU as its trace counts, in which divided sends are one; table_row: the same row in the tables."""
     return int(sim.program.whole_row[table_row]) if len(sim.program.whole_row) else row
 
 

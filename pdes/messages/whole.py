@@ -98,7 +98,7 @@ def post_message(world_address, node, dst, connection, tag, size_bytes, waiter, 
         connection: Group of the queue pair with number and share (pdes/core/packet.py).
         tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
         size_bytes: Payload of the message in bytes.
-        waiter: What waits for its last byte to leave (`Message.ref`).
+        waiter: Waiter for its last byte to leave (`Message.ref`), -1 = nobody.
         now_ps: Current time in ps.
     """
     world = world_at(world_address)
@@ -145,7 +145,7 @@ def post_whole(world_address, node, dst, connection, tag, size_bytes, waiter, no
         connection: Group of the queue pair with number and share (pdes/core/packet.py).
         tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
         size_bytes: Payload of the message in bytes.
-        waiter: What waits for its last byte to leave (`Message.ref`).
+        waiter: Waiter for its last byte to leave (`Message.ref`), -1 = nobody.
         now_ps: Current time in ps.
     """
     post_message(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)

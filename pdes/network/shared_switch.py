@@ -293,8 +293,8 @@ def bring_up(net, node, until_ps):
 def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2, word3):
     """Test a data packet near a threshold, with all ports up to date. Return whether it proceeds (and is counted).
 
-    net, node, link, ingress, klass: the packet's switch, port, incoming port and data class; now_ps: current time in ps; record: record of the packet; word1,
-    word2, word3: its words.
+    net, node, link, ingress, klass: the packet's switch, port, incoming port and data class; now_ps: current time in
+    ps; record: record of the packet; word1, word2, word3: its words.
     """
     bring_up(net, node, now_ps + 1)
     carry(net, TAKE_UP, record)
@@ -325,8 +325,8 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
 def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     """Handle a data packet for the port of a link.
 
-    net, node, link, ingress: the packet's switch, port and incoming port; now_ps: current time in ps; record: record of the packet; word1, word2,
-    word3: its words.
+    net, node, link, ingress: the packet's switch, port and incoming port; now_ps: current time in ps; record: record of
+    the packet; word1, word2, word3: its words.
     """
     tx = net.tx[link]
     pool = net.pool[node]

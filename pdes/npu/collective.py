@@ -17,7 +17,7 @@ from nadi.pdes.npu.tokens import lane_done, may_begin
 
 @inline
 def instance(net, insts, node, group, seq):
-    """Return NPU `node`'s instance of the seq-th collective of a group, created at its start or first message."""
+    """Return the instance of collective `seq` of `group` at NPU `node`, created at its start or first message."""
     key = instance_key(node, group, seq)
     at = find(insts.inst_key, key)
     if insts.inst_key[at] != FREE:
@@ -41,7 +41,7 @@ def instance(net, insts, node, group, seq):
 
 @inline
 def instance_for(net, npus, insts, node, group, seq):
-    """Return what `instance` returns, and try the instance of NPU `node`'s last message first."""
+    """Return what `instance` (node, group, seq) returns, and try the instance of the NPU's last message first."""
     npu = npus.npu[node]
     inst = npu.last_instance
     if inst < 0 or insts.inst[inst].key != instance_key(node, group, seq):
@@ -52,8 +52,7 @@ def instance_for(net, npus, insts, node, group, seq):
 
 @inline
 def begins_after(net, plans, first_lane):
-    """Return the endpoint's delay in ps before a collective; 0 if its lanes wait for it themselves."""
-    # first_lane: row of the first lane of the member's plan.
+    """Return the delay in ps before a collective with its first_lane (row of `plans.lane_row`); 0 if lanes wait."""
     if plans.lane_row[first_lane].begins == 1:
         return np.int64(0)
     return net.const.endpoint_delay_ps
@@ -61,19 +60,19 @@ def begins_after(net, plans, first_lane):
 
 @inline
 def plan_entry(plans, schedule, member):
-    """Return the entry of `plan_of` and `list_first` for a member of a schedule."""
+    """Return the entry of `plans.plan_of` and `list_first` for a `member` of a `schedule`, by their numbers."""
     return plans.plan_of_ptr[schedule] + (0 if plans.relative[schedule] else member)
 
 
 @inline
 def first_lane_of(plans, schedule, slot):
-    """Return the row of the first lane of an NPU's plan in a schedule; slot: the NPU's slot of the group."""
+    """Return the row of `plans.lane_row` of an NPU's first lane in a `schedule`; slot: the NPU's slot of the group."""
     return np.int64(plans.plan_ptr[plans.plan_of[plan_entry(plans, schedule, plans.slot_member[slot])]])
 
 
 @inline
 def start_collective(world, node, row, now_ps):
-    """Begin the collective of a trace row of NPU `node`; return its instance. Its first step may be due later."""
+    """Begin, at now_ps or later, the collective of trace row `row` of NPU `node` of `world`; return its instance."""
     net, npus, insts, trace, plans = world.net, world.npus, world.insts, world.trace, world.plans
     npu = npus.npu[node]
     r = npu.trace_base + row
@@ -112,7 +111,7 @@ def start_collective(world, node, row, now_ps):
 
 @inline
 def chunk_bytes(insts, plans, instance, chunk, count):
-    """Return the bytes of `count` chunks from number `chunk` on, for a plain lane of an instance."""
+    """Return the bytes of `count` chunks from number `chunk` on, for a plain lane of row `instance` of `insts`."""
     collective = insts.inst[instance]
     schedule = collective.schedule
     chunks = np.int64(plans.chunks[schedule])
@@ -125,7 +124,7 @@ def chunk_bytes(insts, plans, instance, chunk, count):
 
 @outline
 def part_bytes(world_address, instance, lane_row_number, chunk, count):
-    """Return the bytes on the wire of `count` chunks from number `chunk` on, for a lane by its row in `lane_row`."""
+    """Return the wire bytes of `count` chunks from `chunk` on of `instance`, for row lane_row_number of `lane_row`."""
     world = world_at(world_address)
     insts, plans = world.insts, world.plans
     collective = insts.inst[instance]
@@ -156,7 +155,7 @@ def part_bytes(world_address, instance, lane_row_number, chunk, count):
 
 @inline
 def sent_bytes_of(world_address, insts, plans, inst, lane, step):
-    """Return the payload that an instance sends in a step, a row of `step`, of a lane, its row of `lane_row`."""
+    """Return the payload that `inst` sends in a `step`, row of `plans.step`, of a `lane`, row of `plans.lane_row`."""
     chunk, count = np.int64(plans.step[step].send_chunk), np.int64(plans.step[step].send_count)
     if plans.lane_row[lane].plain == 1:
         return chunk_bytes(insts, plans, inst, chunk, count)
@@ -165,9 +164,12 @@ def sent_bytes_of(world_address, insts, plans, inst, lane, step):
 
 @inline
 def npu_of_peer(insts, plans, instance, lane, peer):
-    """Return the NPU of a step's peer in an instance; lane: row of the lane in `lane_row`."""
-    # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member, or
-    # its index in the list of this member.
+    """Return the NPU of a step's peer in an instance.
+
+    insts, plans: active collectives, and their plans; instance, lane: rows of `insts.inst` and `plans.lane_row`; peer:
+    distance from this member in its view or, in relative plans, in the group; else the number of the member, or its
+    index in the list of this member.
+    """
     lane_row = plans.lane_row[lane]
     collective = insts.inst[instance]
     if lane_row.view_number >= 0:
@@ -200,7 +202,11 @@ def lane_of_peer(insts, plans, instance, lane):
 
 @hook
 def expect(world_address, node, inst, lane_number, lane, step, now_ps):
-    """Prepare a step that receives: answer the first request, call the sender. Arguments are as of `post_step`."""
+    """Prepare a step that receives: answer the first request, call the sender.
+
+    world_address, node: the LP's address and the number of the NPU; inst, lane_number: row of `insts.inst` and number
+    of the lane in its plan; lane, step: rows of `plans.lane_row` and `plans.step`; now_ps: current time in ps.
+    """
     world = world_at(world_address)
     net, insts, plans = world.net, world.insts, world.plans
     if is_used(net):
@@ -218,7 +224,12 @@ def expect(world_address, node, inst, lane_number, lane, step, now_ps):
 
 @inline
 def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
-    """Post the send of a step, a row of `step`; lane_number: the lane's number in the plan, lane: its `lane_row`."""
+    """Post the send of a step of an instance.
+
+    net, insts, plans, node: links, collectives and plans of the LP, and number of the NPU; inst, lane_number: row of
+    `insts.inst` and number of the lane in its plan; lane, step: rows of `plans.lane_row` and `plans.step`; now_ps:
+    current time in ps.
+    """
     lane_row = plans.lane_row[lane]
     collective = insts.inst[inst]
     step_row = plans.step[step]
@@ -236,14 +247,14 @@ def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
 
 @inline
 def arrives(net, insts, instance, lane):
-    """Count a message that has arrived for a lane of an instance."""
+    """Count a message that has arrived for lane number `lane` of `instance`, a row of `insts.inst`."""
     insts.lane[lane_place(net, instance, lane)].arrived += 1
     stir(insts, instance, lane)
 
 
 @inline
 def send_has_left(net, insts, waiter):
-    """Handle the departure of a message's last byte; waiter: as in Message.ref. Return (row done, instance)."""
+    """Handle the departure of a message's last byte; waiter: word of Message.ref. Return (row done, instance)."""
     if waiter < REF_INSTANCE:
         return waiter, np.int64(-1)
     inst = waiter & ((1 << REF_LANE) - 1)
@@ -257,7 +268,11 @@ def send_has_left(net, insts, waiter):
 
 @inline
 def is_due(net, npus, insts, plans, node, lane_place, lane, step_word, now_ps):
-    """Return whether a lane's ready step may be posted; else postpone it. lane: its row; step_word: its word `pc`."""
+    """Return whether a lane's ready step may be posted; else postpone it.
+
+    net, npus, insts, plans, node: parts of the world, and number of the NPU; lane_place, lane: rows of `insts.lane` and
+    `plans.lane_row`; step_word: word `pc` of the lane; now_ps: current time in ps.
+    """
     lane_row = plans.lane_row[lane]
     latency = lane_row.latency_ps
     if step_word == 0 and lane_row.begins == 1:
@@ -272,7 +287,7 @@ def is_due(net, npus, insts, plans, node, lane_place, lane, step_word, now_ps):
 
 @inline
 def advance_lane(world, node, inst, lane, now_ps):
-    """Do every step of a lane (its number in the plan) that is possible now; return whether there was one."""
+    """Do all possible steps of lane number `lane` of `inst`, of NPU `node`, at now_ps; return whether there was one."""
     net, npus, insts, plans = world.net, world.npus, world.insts, world.plans
     collective = insts.inst[inst]
     world_address = net.const.address
@@ -329,7 +344,7 @@ def advance_lane(world, node, inst, lane, now_ps):
 
 @outline
 def advance(world_address, node, inst, now_ps):
-    """Do every step of an instance that is possible now, in rounds over its lanes from the first to the last."""
+    """Do all possible steps of `inst`, of NPU `node`, at now_ps, in rounds over its lanes from the first on."""
     # Only lanes with new events are checked, and lanes that wait for one that has advanced.
     world = world_at(world_address)
     net, insts, plans = world.net, world.insts, world.plans
@@ -369,7 +384,7 @@ def advance(world_address, node, inst, now_ps):
 
 @inline
 def close_if_done(net, insts, inst):
-    """Free an instance that has done and sent everything and return its trace row; else return -1."""
+    """Free `inst`, a row of `insts.inst`, if it has done and sent everything, and return its trace row; else -1."""
     collective = insts.inst[inst]
     if collective.lanes_left > 0 or collective.sends_left > 0 or collective.started == 0:
         return -1
@@ -379,7 +394,7 @@ def close_if_done(net, insts, inst):
 
 @inline
 def free_instance(net, insts, inst):
-    """Return an instance to the pool."""
+    """Return `inst`, a row of `insts.inst`, to the pool."""
     remove(insts.inst_key, insts.inst_val, insts.inst[inst].key)
     insts.inst[inst].key = FREE
     insts.inst_free[net.ctl.free_instances] = inst

@@ -92,7 +92,11 @@ class OpenEpisode:
 
 
 def first_sent(one: Running) -> tuple[int, tuple[int, ...]]:
-    """Return by what the collectives of an episode are in order: the first time at which they send, and members."""
+    """Return by what the collectives of an episode are in order: the first time at which they send, and members.
+
+    Args:
+        one: Collective of the episode.
+    """
     return one.first_ps, one.group.places
 
 
@@ -106,7 +110,11 @@ class IslandState:
     episodes: list[OpenEpisode] = field(default_factory=list)
 
     def add(self, one: Running) -> list[OpenEpisode]:
-        """Add a collective that all members have started; return the episodes on its links that are over, removed."""
+        """Add a collective that all members have started; return the episodes on its links that are over, removed.
+
+        Args:
+            one: A collective that all members have started.
+        """
         over: list[OpenEpisode] = []
         running = [one]
         for other in [other for other in self.episodes if other.meets(one.collective.places)]:
@@ -122,6 +130,10 @@ class IslandState:
         """Add to an episode what meets it of the collectives that some members have started; return if it changes.
 
         Other episodes that these collectives meet become parts of it. One that changes has no record.
+
+        Args:
+            episode: Episode that may grow.
+            partial: Collectives that some members have started.
         """
         meets: list[Running] = []
         others: list[OpenEpisode] = []

@@ -38,7 +38,12 @@ class Episode(NamedTuple):
 
 
 def star_graph(graph: Graph, star: Star) -> Graph:
-    """Return the fabric of a star alone, whose links have the order that they have in the whole fabric."""
+    """Return the fabric of a star alone, whose links have the order that they have in the whole fabric.
+
+    Args:
+        graph: The fabric (`Graph`).
+        star: NPUs of a domain with the links between them and the switch.
+    """
     nodes = np.append(star.npus, star.switch)
     npus, links = len(star.npus), len(star.links)
     down = np.flatnonzero(graph.link_src[star.links] == star.switch)

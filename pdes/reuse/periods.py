@@ -117,9 +117,14 @@ def _sends_alike(program: Program, period: Period, npu: int, end: int) -> int:
 
 
 def receive_rows(program: Program, npu: int, peer: int, tags: Array, seqs: Array) -> Int64:
-    """Return the rows of an NPU's trace that receive messages with these tags and numbers, -1 = none.
+    """Return the rows of an NPU's trace that receive some messages, -1 = none.
 
-    peer: rank of the sender minus that of the NPU.
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu: Number of the NPU.
+        peer: Rank of the sender minus that of the NPU.
+        tags: int[m], tags of the messages.
+        seqs: int[m], their numbers within the tag.
     """
     trace = program.trace_of_npu[npu]
     own = slice(int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1]))
@@ -134,7 +139,12 @@ def receive_rows(program: Program, npu: int, peer: int, tags: Array, seqs: Array
 def tags_later(program: Program, period: Period, following: Continuation, pairs: Int64, tags: Int64) -> list[Int64]:
     """Return int64[m] for each period that follows: the tags of the messages that are those of a period again.
 
-    pairs, tags: int64[m], pairs of NPUs (`packet.pair_word`) and word 3 of the last packet of the period's messages.
+    Args:
+        program: Work of all NPUs (`Program`).
+        period: Period that repeats.
+        following: The periods that follow it.
+        pairs: int64[m], pairs of NPUs (`packet.pair_word`) of the period's messages.
+        tags: int64[m], word 3 of the last packet of these messages.
     """
     group = packet.tag_group(tags)
     is_p2p = group == packet.P2P
@@ -158,6 +168,10 @@ def marks(program: Program, npu: int) -> Int64:
     """Return the rows of an NPU's trace, ascending, after which it may be in the same place of a period.
 
     They are its messages or, without any, the rows of the rarest kind that occurs several times.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu: Number of the NPU.
     """
     begin, end = (int(program.trace_ptr[program.trace_of_npu[npu] + i]) for i in range(2))
     kind = program.node_kind[begin:end]

@@ -63,7 +63,11 @@ class Records:
             return list(self._records.items())
 
     def count_replay(self, record: EpisodeRecord) -> None:
-        """Count an episode that is over."""
+        """Count an episode that is over.
+
+        Args:
+            record: The episode's record.
+        """
         with self._lock:
             self.replayed += 1
             self.replayed_hops += record.hops

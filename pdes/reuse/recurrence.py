@@ -40,7 +40,7 @@ _IN_EACH[: len(Counters.declared)] = [name not in {"flows", "trace_rows", "windo
 
 
 def may_recur(sim: Simulation) -> bool:
-    """Return whether a run's state is all in `quiet.write_state`, and all of its LPs are in this process."""
+    """Return whether the state of a run, `sim`, is all in `quiet.write_state`, and all LPs are in this process."""
     settings, program = sim.settings, sim.program
     const = sim.lps[0].world.net.const if sim.lps else None
     return (
@@ -121,7 +121,7 @@ class Steady:
         return self._recent_ps
 
     def is_near(self, earlier: Moment, moment: Moment, tolerance: float) -> bool:
-        """Return whether two moments differ by at most a part `tolerance` of the time between them."""
+        """Return whether `moment` differs from `earlier` by at most a part `tolerance` of the time between them."""
         if not tolerance or earlier.shape != moment.shape:
             return False
         most_ps = tolerance * (moment.earliest_ps - earlier.earliest_ps)

@@ -358,7 +358,7 @@ class Replay:
         self._lp.flows_in.append(into[: len(tag)])
 
     def finish(self, before_ps: int = s.INF) -> None:
-        """Count the episodes that are over before a time: at the end of the run, and before what they did is read."""
+        """Count the episodes that end before before_ps: at the run's end, and before what they did is read."""
         for state in self.islands:
             for episode in list(state.episodes):
                 is_over = not episode.partial and episode.busy_until_ps < before_ps
@@ -373,7 +373,8 @@ class Replay:
     def state_since(self, moment_ps: int, low: Int64) -> tuple[list[Any], list[Int64]]:
         """Return what determines the future of all domains at a quiet moment: names and numbers, and times since then.
 
-        low: int64[NPUs of the LP], trace rows from which those of an NPU are counted.
+        moment_ps: time of the moment in ps; low: int64[NPUs of the LP], trace rows from which those of an NPU are
+        counted.
         """
         starts = int(self._lp.world.net.ctl.replay_starts)
         found: list[Any] = []

@@ -38,7 +38,12 @@ EVENTS_OF_A_PAUSE = 1_000_000  # events between two reports at message level
 
 
 def compile_kernels(layout: Layout | None = None, settings: Settings | None = None) -> float:
-    """Compile or load all kernels of a run and return the seconds; without a layout, those of every packet run."""
+    """Compile or load all kernels of a run and return the seconds.
+
+    Args:
+        layout: Division of the fabric among LPs; None = compile the kernels of every packet run.
+        settings: Settings of the run; None with no layout.
+    """
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     if settings is not None and settings.fidelity.hooks.act:
@@ -92,8 +97,8 @@ class Crew:
     ) -> None:
         """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives.
 
-        cuts: where the state is saved from time to time, None = nowhere. recurrence: looks at quiet moments, None = it
-        stops at none.
+        cuts: writer of checkpoints, None = no checkpoints. recurrence: counter of repeated periods, which looks at quiet
+        moments; None = no counter.
         """
         self.sim = sim
         self.team = place.team
@@ -254,7 +259,12 @@ class Crew:
 
 
 def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
-    """Begin a run at message level: each NPU with work has an event at 0, and so have changes of the network."""
+    """Begin a run at message level: each NPU with work has an event at 0, and so have changes of the network.
+
+    Args:
+        lp: The logical process.
+        settings: Settings of the run.
+    """
     world = lp.world
     npu: Rows = world.npus.npu[: lp.part.npus]
     ready = np.flatnonzero((npu.ready_head >= 0) | (npu.job_row >= 0))
@@ -265,7 +275,11 @@ def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
 
 
 def make_room(lp: LogicalProcess) -> None:
-    """Make room in the pool that was too small, after FULL."""
+    """Make room in the pool that was too small, after FULL.
+
+    Args:
+        lp: The logical process whose pool was too small.
+    """
     if lp.world.net.ctl.need == s.NEED_FLOWS:
         lp.take_flows()
     elif lp.world.net.ctl.need == s.NEED_SAMPLES:

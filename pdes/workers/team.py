@@ -76,12 +76,15 @@ YIELDS = 50_000  # checks of a word between which the core is yielded, before co
 
 
 def team_words(workers: int) -> int:
-    """Return the length of a team's words."""
+    """Return the length of a team's words.
+
+    workers: number of its workers.
+    """
     return TeamState.words + workers * Worker.words
 
 
 def team_in(words: Int64) -> Team:
-    """Return a team in int64[team_words(workers)], memory that all its processes share."""
+    """Return a team in `words`, int64[team_words(workers)], memory that all its processes share."""
     state = words[: TeamState.words].view(TeamState.dtype).view(np.recarray)
     workers = words[TeamState.words :].view(Worker.dtype).view(np.recarray)
     return Team(state[0], workers, words)
@@ -129,7 +132,11 @@ def plan_next(crew, lps, window_number):
 
 @inline
 def next_lp(crew, lps, parity, worker):
-    """Take the next free LP of a crew for a worker, preferably one that it did last; -1 = all are taken."""
+    """Take the next free LP of a crew for a worker, preferably one that it did last; -1 = all are taken.
+
+    crew: lists of the process's workers; lps: number of LPs of the process; parity: 1 in windows of odd number, else 0;
+    worker: number of the worker in the team.
+    """
     # parity: 1 in windows of odd number, else 0.
     for of_all in range(2):
         for place in range(parity * lps, (parity + 1) * lps):
@@ -145,7 +152,11 @@ def next_lp(crew, lps, parity, worker):
 
 @inline
 def await_word(team, place, minimum, worker_row):
-    """Wait until a word of the team's memory is at least `minimum`. Return DONE, ABORTED, or WAITING after a while."""
+    """Wait until a word of the team's memory is at least `minimum`. Return DONE, ABORTED, or WAITING after a while.
+
+    team: memory of the team; place: index of the word in `team.words`; minimum: value to wait for; worker_row: row of
+    the worker (`Worker`).
+    """
     # The waiting time is counted in worker_row, the waiting worker's, only while it actually waits.
     words = team.words
     if load_acquire(words, place) >= minimum:
@@ -167,7 +178,11 @@ def await_word(team, place, minimum, worker_row):
 
 @inline
 def await_all(team, place, worker_row, window_number):
-    """Wait until all workers have written a word in a window; place: the first worker's. Return as `await_word`."""
+    """Wait until all workers have written a word in a window. Return as `await_word`.
+
+    team: memory of the team; place: index in `team.words` of the first worker's word; worker_row: row of the worker
+    (`Worker`); window_number: number of the window.
+    """
     for worker in range(team.workers.shape[0]):
         status = await_word(team, place + worker * WORKER_WORDS, window_number + 1, worker_row)
         if status != DONE:
@@ -177,7 +192,11 @@ def await_all(team, place, worker_row, window_number):
 
 @inline
 def settle(meeting_address, worker_row, window_number):
-    """Find the earliest event of all, in the first worker. Return DONE, ABORTED, WAITING, or EXCHANGE (call Python)."""
+    """Find the earliest event of all, in the first worker. Return DONE, ABORTED, WAITING, or EXCHANGE (call Python).
+
+    meeting_address: address of the directory of the process's `Meeting`; worker_row: row of the worker (`Worker`);
+    window_number: number of the window.
+    """
     meeting = meeting_at(meeting_address)
     team, parcels = meeting.team, meeting.parcels
     state = team.state
@@ -203,7 +222,10 @@ def settle(meeting_address, worker_row, window_number):
 
 @inline
 def is_at_mark(meeting):
-    """Return whether the watched NPU has no more rows left than its mark, and no packet is under way in any LP."""
+    """Return whether the watched NPU has no more rows left than its mark, and no packet is under way in any LP.
+
+    meeting: memory that the workers of the process share.
+    """
     state = meeting.team.state
     watched = world_at(meeting.addresses[state.watched_lp])
     if watched.npus.npu[state.watched_npu].rows_left > state.mark or state.soonest_ps >= INF:
@@ -218,7 +240,11 @@ def is_at_mark(meeting):
 
 @inline
 def do_window(meeting, worker_row, lp):
-    """Do an LP's part of a worker's window, or the rest of it; return its status and earliest event (pdes.window)."""
+    """Do an LP's part of a worker's window, or the rest of it; return its status and earliest event (pdes.window).
+
+    meeting: memory that the workers of the process share; worker_row: row of the worker (`Worker`); lp: index of the LP in the
+    process.
+    """
     status, hops, events, rows, cost, soonest = window(meeting.addresses[lp], worker_row.begin_ps, worker_row.window)
     worker_row.hops += hops
     worker_row.events += events
@@ -232,7 +258,7 @@ def do_window(meeting, worker_row, lp):
 
 @inline
 def first_parts(meeting_address, worker_row, worker):
-    """Do all LPs until their packets for other teams are sent. Return DONE; or FULL or FAILED, for the current LP."""
+    """Do LPs until their packets for other teams are sent, by `worker` (worker_row); FULL, FAILED: current LP."""
     meeting = meeting_at(meeting_address)
     crew = meeting.crew
     while True:
@@ -258,7 +284,7 @@ def first_parts(meeting_address, worker_row, worker):
 
 @inline
 def second_parts(meeting_address, worker_row, worker):
-    """Do the rest of LPs, while parcels travel. Return DONE; or FULL or FAILED, for the current LP."""
+    """Do the rest of LPs, while parcels travel, by `worker` with its worker_row. Return as `first_parts`."""
     meeting = meeting_at(meeting_address)
     while worker_row.rest >= 0:
         worker_row.lp = worker_row.rest
@@ -273,7 +299,7 @@ def second_parts(meeting_address, worker_row, worker):
 
 @inline
 def do_parts(meeting_address, worker_row, worker):
-    """Do all work of a worker in a window. Return DONE, or the status that interrupts it."""
+    """Do all work of `worker`, with its worker_row, in a window. Return DONE, or the status that interrupts it."""
     meeting = meeting_at(meeting_address)
     team, parcels, number = meeting.team, meeting.parcels, worker_row.window
     if worker_row.stage == FIRST:
@@ -306,7 +332,11 @@ def do_parts(meeting_address, worker_row, worker):
 
 @kernel
 def work(meeting_address, worker, max_hops, max_windows):
-    """Do windows as worker number `worker` of the team, with others of its crew; meeting_address: of a Meeting."""
+    """Do windows as a worker of the team, with others of its crew.
+
+    meeting_address: address of the directory of the process's `Meeting`; worker: number of the worker in the team;
+    max_hops: packet-hops of the team after which the first worker returns; max_windows: windows after which it returns.
+    """
     # Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
     # WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work
     # is done, all teams must agree on the next event. CUT, to all workers before the same window: the cut that
