@@ -66,6 +66,7 @@ class OpenNetwork:
         while post_from_outside(self._lp.address, src, dst, row, size_bytes, self.now_ps) == FULL:
             make_room(self._lp)
         worker, state = self._team.workers[0], self._team.state
+        # the window that is next, or under way, must not begin after this message
         begun = state if worker.stage == tm.ALL else worker
         begun.begin_ps = min(begun.begin_ps, self.now_ps)
         self._leaving[src, row] = self._arriving[src, row] = self._posted

@@ -71,6 +71,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     if settings.switch.pfc and len(part.links):
         headroom = headrooms(graph, fabric, settings)[part.links ^ 1]
         gate.headroom_bytes[:] = headroom
+        # each port and class has a headroom of its own, and all share the rest
         node_headroom = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
         pool.shared_bytes -= node_headroom * classes_in_use(settings)
     of_domain = domain_switches(graph)[part.nodes]
@@ -93,6 +94,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     pool.shared_bytes[of_domain] = 0
     samples = len(part.links) * settings.queue_samples
     facing = zeros(graph.links, np.int32)
+    # links 2k and 2k + 1 are the directions of one cable
     facing[part.links ^ 1] = np.arange(len(part.links))
     return {
         "gate": gate,

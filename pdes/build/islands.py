@@ -172,6 +172,7 @@ def roles_of(program: Program, island_of: Int64) -> Any:
     lowest, highest = np.full(groups, len(island_of)), np.full(groups, -2)
     np.minimum.at(lowest, group, island)
     np.maximum.at(highest, group, island)
+    # INSIDE: the lowest and the highest island of the members are one, so all members are in it
     role = np.where((lowest == highest) & (lowest >= 0), INSIDE, OUTSIDE)
     known = island >= 0
     pairs, count = np.unique(np.stack([group[known], island[known]]), axis=1, return_counts=True)
@@ -230,6 +231,7 @@ def island_tables(
         due=zeros(slots + groups + part.npus, np.int32),
         row_of=aligned(row_of_link, np.int32),
     )
+    # nothing crosses an island's link in the first long cell, so that the run may begin with one
     if first_packet_ps(program, tables) >= layout.grid_ps:
         net.const.long_cell_ps = net.ctl.cell_ps = layout.grid_ps
     return tables

@@ -44,6 +44,7 @@ def job_tables(program: Program, npus: int, queue_pairs: str = "pair") -> s.JobT
         total = rows_of(JobTotal, 1, pair_per_message=queue_pairs == "message")
         return s.JobTables(aligned(everyone), aligned(everyone, np.int32), _numbers(groups), total, zeros(1))
     count = len(jobs.begin_ps)
+    # NPUs without a job count in the last row
     who = full(npus, NOBODY | count << _JOB_SHIFT)
     for job in range(count):
         own = jobs.npu[jobs.rank_ptr[job] : jobs.rank_ptr[job + 1]]

@@ -95,6 +95,7 @@ class Part:
         here = team_of_lp[self.number]
         teams = team_of_lp[np.array(self.neighbours, np.int64)]
         near = int(np.count_nonzero(teams == here))
+        # the own team first, then team by team, each in the old order
         order = np.argsort(np.where(teams == here, -1, teams), kind="stable").tolist()
         for name in ("neighbours", "links_out", "links_in", "rooms", "rooms_in"):
             setattr(self, name, [getattr(self, name)[place] for place in order])

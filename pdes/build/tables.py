@@ -146,6 +146,7 @@ def npu_rows(program: Program, jobs: s.JobTables, part: Part, layout: Layout) ->
     own.place = places(program, own.number)
     own.job_begin_ps = begins_ps(jobs, own.number)
     later = np.flatnonzero((own.job_begin_ps > 0) & (own.ready_head >= 0))
+    # without parents, but ready only when their job begins
     own.job_row[later] = own.ready_head[later]
     own.ready_head[later] = -1
     return npu, state, row_ptr

@@ -249,7 +249,7 @@ def _check_rows(lp: LogicalProcess) -> None:
 
 
 def _check_message_events(world: s.World, npus: int) -> None:
-    """Check the subjects of the events of messages by their kinds (pdes/messages/events.py); npus: number of the LP's NPUs."""
+    """Check the subjects of the events of messages by their kinds (pdes/messages/events.py); npus: NPUs of the LP."""
     event: Rows = world.messages.event[FIRST_EVENT:]
     kind, which = event.order >> KIND_SHIFT, event.which
     messages, instances, pairs = len(world.qps.msg), len(world.insts.inst), 2 * len(world.qps.qp)

@@ -87,6 +87,7 @@ class Redivision:
         """
         incoming = np.concatenate([*lp.part.links_in, np.zeros(0, np.int64)]).astype(np.int64)
         sources = self._owner[self._sim.graph.link_src[incoming]]
+        # the old LPs of its nodes, and those that send to it: their packets may be under way
         numbers = np.union1d(self._owner[lp.part.nodes], sources).tolist()
         slot_ptr = np.asarray(self._sim.program.slot_ptr)
         olds = []
@@ -249,6 +250,7 @@ def packets_on_wires(shared: Shared, columns: int) -> Int64:
     box, side = box[used], side[used]
     records, counts = queues_of(net, net.inbox[box], net.inbox[box + 1])
     packets, telemetry = words_of_packets(net, records)
+    # begin of the cell whose packets the inbox collects
     begin_ps = ctl.now_ps + ((side - ctl.side) & (s.SIDES - 1)) * ctl.cell_ps
     in_inboxes = _crossing(packets, telemetry, inbox_link(packets[:, 0]), columns)
     in_inboxes[:, 0] = np.repeat(begin_ps, counts) + inbox_later_ps(packets[:, 0])

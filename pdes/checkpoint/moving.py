@@ -98,6 +98,7 @@ def move_nodes_and_links(shared: Shared) -> None:
     """Move times, counts and buffers of the nodes of `shared`, and what its links have sent."""
     old, new = shared.world, shared.lp.world
     nodes, to_nodes = shared.nodes
+    # `next_time` has NPUs first, and switches only where these share buffers
     are_timed = (nodes < len(old.net.next_time)) & (to_nodes < len(new.net.next_time))
     if not new.net.hooks.shared_switches:
         are_timed &= nodes < shared.part.npus
@@ -229,6 +230,7 @@ def stride_of(world: s.World, name: str) -> int:
 def move_collectives(shared: Shared) -> None:
     """Move active collectives of `shared`, their lanes and phases, but not the lists of messages at lanes."""
     lp, old = shared.lp, shared.world
+    # rows that are not on the stack of free ones are in use
     used = np.ones(len(old.insts.inst_free), bool)
     used[old.insts.inst_free[: int(old.net.ctl.free_instances)]] = False
     rows = np.flatnonzero(used)
@@ -241,6 +243,7 @@ def move_collectives(shared: Shared) -> None:
     into = new.insts.inst
     into[to] = saved
     node = shared.node[instance_node(saved.key)]
+    # the key holds the NPU's number in its LP, which is another now
     into.key[to] = (saved.key & ((1 << NODE_SHIFT) - 1)) | node << NODE_SHIFT
     begun = to[saved.started != 0]
     npu = new.npus.npu[instance_node(into.key[begun])]
@@ -285,6 +288,7 @@ def move_messages(shared: Shared, pairs: QueuePairs) -> None:
     following = np.array(old.qps.msg.next_message)
     own: Rows = old.qps.qp[own_pairs(shared)[0]]
     npus = shared.npus[0]
+    # every row in use is in a list: find all from the heads of the lists
     posted = walked(own.head_message, following)
     pending = walked(own.pending.astype(np.int64) - 1, following)
     later = walked(old.npus.system.later_head[npus] - 1, following)
@@ -307,6 +311,7 @@ def move_messages(shared: Shared, pairs: QueuePairs) -> None:
     msg.ref[at[posted]] = waiter(shared, msg.ref[at[posted]])
     msg.told[at[posted]] = waiter(shared, msg.told[at[posted]])
     msg.ref[at[pending]] = waiter(shared, msg.ref[at[pending]])
+    # a row of a later action has other words at the same places
     view = msg.view(np.ndarray).view(LaterMessage.dtype).view(np.recarray)
     into = at[later]
     view.ref[into] = waiter(shared, view.ref[into])
@@ -365,6 +370,7 @@ def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
     key = old.qps.qp_key
     at = np.flatnonzero(key != FREE)
     at = at[shared.node[shared.part.local[key_owner(key[at])]] >= 0]
+    # the free entry at the end is skipped: compiled code needs arrays that are not empty
     keys, values = np.append(key[at], FREE), np.append(shared.pair[old.qps.qp_val[at]], 0)
     rehash(np.ascontiguousarray(keys), np.ascontiguousarray(values), new.qp_key, new.qp_val)
 

@@ -125,6 +125,7 @@ def load_routes(world: s.World) -> None:
     nodes = len(world.routes.node)
     world.routes.node[:] = schedule.table_node[epoch * nodes : (epoch + 1) * nodes]
     for tables, names in TABLES.items():
+        # the arrays of Routes one after another, each for all epochs
         at, every = 0, getattr(schedule, tables)
         for name in names:
             own = getattr(world.routes, name)

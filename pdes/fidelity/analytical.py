@@ -47,6 +47,7 @@ def send_over_next_link(world_address, message, now_ps):
     link = link_of_connection(net, world.routes, qps, pair, node)
     tx = net.tx[link]
     meta = tx.meta
+    # the port sends what came before first; INF bounds times on a link that is cut
     start = min(max(now_ps, tx.busy_ps), INF)
     psb = link_psb(net, link)
     sent = start + whole_ps(net, size, psb, 0)
@@ -55,6 +56,7 @@ def send_over_next_link(world_address, message, now_ps):
     count_for_job(net, link, np.int64(qp.npu), destination(qp.w1), size)
     net.count.hops += 1
     at_npu = node == qp.npu
+    # the port is busy at its whole rate, while messages of a driven queue pair follow each other at its share
     if at_npu and qp.shares > SHARE_UNITS:
         start = max(start, qps.arrived[pair])
         psb *= qp.shares / SHARE_UNITS
@@ -113,12 +115,14 @@ def send_over_path(world_address, message, now_ps):
         link = link_of_connection(net, world.routes, qps, pair, node)
         meta = net.tx[link].meta
         latency += net.link_class[class_of(meta)].delay_ps
+        # the queue pair has a share of the first link, and the whole rate of all others
         slowest = max(slowest, link_psb(net, link) * shares)
         shares = 1.0
         count_sent(net, link, size, 0)
         count_for_job(net, link, np.int64(qp.npu), dst, size)
         net.count.hops += 1
         node = end_of(meta)
+    # messages of a queue pair arrive in order
     arrived = max(now_ps + whole_ps(net, size, slowest, latency), qps.arrived[pair])
     qps.arrived[pair] = arrived
     leaves(world, message, now_ps + whole_ps(net, size, slowest, 0), now_ps)

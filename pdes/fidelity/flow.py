@@ -90,6 +90,7 @@ def count_on_links(world, pair, size_bytes):
         link = np.int64(hop.link)
         if use.is_back == 1:
             on_link = back_bytes_on(net, link, packets) * use.share // WHOLE
+            # acknowledgements are no messages, so only their bytes count
             net.tx[link].sent_bytes += on_link
         else:
             on_link = bytes_on(net, link, size_bytes, packets) * use.share // WHOLE
@@ -182,6 +183,7 @@ def reroute(world, now_ps):
             else:
                 lay_path(world, pair, now_ps)
                 load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+            # `load_message` has set the bytes of the whole message, of which these are left
             flow.remaining_bytes = min(flow.remaining_bytes, left_bytes)
             enter(flows, pair, now_ps)
             ask_to_solve(world, now_ps)

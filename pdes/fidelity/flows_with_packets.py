@@ -128,7 +128,9 @@ def count_placeholder(world, pair, what, now_ps):
         if flow.is_packets == 0:
             flow.is_packets = 1
             lay_path(world, pair, now_ps)
+            # a message longer than a window, to which the cap of the window applies
             load_message(world, pair, (world.net.const.window_packets + 1) * world.net.const.mtu_bytes)
+            # it ends with the last message of packets, never by its bytes
             flow.remaining_bytes = ENDLESS_BYTES
         enter(flows, pair, now_ps)
     else:
@@ -159,6 +161,7 @@ def set_packet_rate(world, link):
             taken += flows.link_flow[i].weight * flow.rate
     psb = nominal_psb(net, link)
     if taken > 0:
+        # packets get what flows leave, and at least a small part, so that they always move
         psb *= row.capacity / max(row.capacity - taken, row.capacity // MIN_SHARE)
     number = number_of(net.tx[link].meta)
     net.link_class[number].ps_per_byte = psb
@@ -226,6 +229,7 @@ def plan_turn(world, node, begin_ps, end_ps):
     flows, npu = world.flows, world.npus.npu[node]
     state = flows.state
     next_ps = min(own_event_ps(world, node), next_packet_ps(world, node, begin_ps))
+    # what follows from the last action happens at its time
     if npu.ready_head >= 0 or npu.kick_head >= 0 or (world.net.hooks.selective_sender != 0 and npu.done_head >= 0):
         next_ps = np.int64(npu.now_ps)
     place = flows.turn_place[node] - 1
@@ -261,6 +265,7 @@ def gather_cell(world, begin_ps, end_ps):
             for i in range(net.ctl.batch):
                 net.ordered[count] = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
                 count += 1
+            # blocks stay until the cell is over
             for i in range(net.ctl.batch_freed):
                 net.held_block[held] = inbox.batch_freed[i]
                 held += 1
@@ -362,6 +367,7 @@ def take_flow_event(world_address, begin_ps, end_ps):
         call_hook(net.hooks.settle, world_address, kind, now_ps)
     elif kind == SOLVE:
         solve_for_both(world_address, now_ps)
+    # negative items are placeholders of packets (`announce`)
     elif kind == STEP and item < 0:
         count_placeholder(world, (-1 - item) >> 1, (-1 - item) & 1, now_ps)
     elif kind == STEP:
@@ -405,6 +411,7 @@ def npus_with_flows(world_address, begin_ps, end_ps):
             take_flow_event(world_address, begin_ps, end_ps)
         else:
             break
+    # until now, turns have read packets in the blocks of their batches
     free = net.ctl.free_blocks
     for i in range(state.held_blocks):
         net.block_free[free + i] = net.held_block[i]

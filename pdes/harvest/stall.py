@@ -206,7 +206,7 @@ def _collective_waits(
 
 
 def _row_of_trace(sim: Simulation, table_row: int, row: int) -> int:
-    """Return a row of an NPU as its trace counts, in which divided sends are one; table_row: the same row in the tables."""
+    """Return a row of an NPU as its trace counts, in which divided sends are one; table_row: row in the tables."""
     return int(sim.program.whole_row[table_row]) if len(sim.program.whole_row) else row
 
 
@@ -221,6 +221,7 @@ def waiting_rows(sim: Simulation, lp: LogicalProcess) -> tuple[list[str], str]:
     """
     w, t = lp.world, lp.world.trace
     flag = w.rows.flag[: lp.row_ptr[-1]]
+    # rows that wait for their parents only are left out: they follow from these
     begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
     lines, lost = [], ""
     requests = _requests(lp)

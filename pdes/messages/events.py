@@ -138,6 +138,7 @@ def add_event(ctl, messages, time_ps, kind, key, which):
     events[event].which = which
     if time_ps > queue.now_ps:
         put_in_list(queue, events, event)
+    # it waits until all earlier kinds of this time have happened
     elif kind >= STEP and queue.kind < STEP:
         wait_for_turn(queue, events, event)
     else:
@@ -192,6 +193,7 @@ def sorted_list(events, first_event):
         first_event: Number of the first event of the list.
     """
     runs = 2
+    # natural merge sort: events that come in order need one pass
     while runs > 1:
         rest = first_event
         last = np.int64(SORTING)
@@ -219,6 +221,7 @@ def next_moment(messages):
         messages: State of the message-level models of the LP (`MessageModels`).
     """
     queue, events = messages.queue, messages.event
+    # radix heap: the first list of the lowest digit that has any holds the earliest events
     digit = 0
     while queue.full[digit] == 0:
         digit += 1
@@ -229,6 +232,7 @@ def next_moment(messages):
     queue.lists[which] = NONE
     queue.lists[which + 1] = NONE
     now_ps = events[first].time_ps
+    # only a list of digit 0 has events of one time; in another one, find the earliest
     if digit > 0:
         event = events[first].next_event
         while event >= 0:
@@ -240,6 +244,7 @@ def next_moment(messages):
     event = first
     while event >= 0:
         following = events[event].next_event
+        # later events move to lists of lower digits, as these are relative to the new time
         if events[event].time_ps > now_ps:
             put_in_list(queue, events, event)
         elif events[event].order >> KIND_SHIFT >= STEP:
@@ -286,6 +291,7 @@ def take_event(ctl, messages):
     """
     queue, events = messages.queue, messages.event
     ctl.events -= 1
+    # events of kinds from STEP on wait until all others of their time have happened
     if queue.due < 0 and queue.rushing == 0:
         if queue.waiting_last == WAITING:
             next_moment(messages)

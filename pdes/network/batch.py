@@ -170,6 +170,7 @@ def sort_batch(inbox, batch, begin_ps, end_ps):
     if batch <= SMALL_BATCH:
         insert_each(key, 0, batch)
         return
+    # buckets of equal spans of time, at most two per packet; the time is above bit 16 of a key
     shift = 16
     while end_ps - begin_ps >> (shift - 16) > min(2 * batch, BUCKETS):
         shift += 1
@@ -177,6 +178,7 @@ def sort_batch(inbox, batch, begin_ps, end_ps):
     bucket = inbox.bucket
     for b in range(buckets + 1):
         bucket[b] = 0
+    # counting sort by bucket: count, sum up, distribute
     for i in range(batch):
         inbox.batch_tmp[i] = key[i]
         bucket[(key[i] >> shift) + 1] += 1
@@ -188,6 +190,7 @@ def sort_batch(inbox, batch, begin_ps, end_ps):
         b = inbox.batch_tmp[i] >> shift
         key[bucket[b]] = inbox.batch_tmp[i]
         bucket[b] += 1
+    # buckets are in order and hold few packets each, so an insertion sort moves each only a little
     if max_count <= SMALL_BATCH:
         insert_each(key, 0, batch)
         return

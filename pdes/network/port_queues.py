@@ -44,6 +44,7 @@ def line_up(net, node, link, queue, now_ps, ingress, word1, word2, word3):
         word3: Word 3 of the packet, the tag of its message.
     """
     gate = net.gate[link]
+    # the port joins the switch's list of ports where packets wait
     if gate.mask == 0:
         pool = net.pool[node]
         gate.place = net.out_ptr[node] + pool.ports

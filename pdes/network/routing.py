@@ -169,6 +169,7 @@ def dimension_cell(net, routes, node, dst, word2):
         ahead = target - routes.here[node * dims + d]
         if ahead < 0:
             ahead += size
+        # equally far both ways: a hash of destination and entropy decides
         opposite = 2 * ahead == size
         if 2 * ahead > size or (opposite and mix(salt_of(net.const.seed, dst) ^ entropy(word2)) & 1 == 1):
             at += 1

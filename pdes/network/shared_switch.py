@@ -296,7 +296,7 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
     net, node, link, ingress, klass: the packet's switch, port, incoming port and data class; now_ps: current time in
     ps; record: record of the packet; word1, word2, word3: its words.
     """
-    bring_up(net, node, now_ps + 1)
+    bring_up(net, node, now_ps + 1)  # may free enough
     carry(net, TAKE_UP, record)
     size_bytes = wire_bytes(word1)
     if admit(net, node, link, ingress, klass, size_bytes):
@@ -381,7 +381,7 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
         if destination(packet.w1) != PAUSE_FRAME:
             cell = switch_cell_to(net, routes, node, destination(packet.w1), packet.w2)
             link = choose(routes, cell, node, packet.w2)
-            inbox.batch_tmp[i] = cell
+            inbox.batch_tmp[i] = cell  # for a rule, which chooses at the packet's own time
             prefetch(net.tx, link, 0)
             prefetch(net.gate, link, 0)
         inbox.batch_out[i] = link

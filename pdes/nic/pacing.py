@@ -66,6 +66,7 @@ def take_soonest(npus, qps, link):
     pair = np.int64(npus.port[link].paced)
     rest = qps.cc[pair].child
     pairs = np.int64(-1)
+    # two passes over the children of a pairing heap: merge pairs, then the results, the last pair first
     while rest >= 0:
         first = rest
         second = qps.cc[first].sibling

@@ -162,6 +162,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
     qp = qps.qp[pair]
     again = net.hooks.selective_sender != 0 and has_lost(qps, pair)
     if again:
+        # with selective repeat, lost packets go before new ones
         lost = ask_sender(net, TAKE_LOST, pair, 0, 0, 0)
         seq = lost >> MESSAGE_BITS
         message = lost & ((1 << MESSAGE_BITS) - 1)
@@ -180,6 +181,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         qp.sent_max = seq + 1
     else:
         net.count.retransmitted_packets += 1
+    # the last packet has the rest of the payload; when it has left, the send is done, unless this repeats it
     if seq + 1 == end:
         flag = FLAG_LAST
         msg = qps.msg[message]
@@ -189,6 +191,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         if not again:
             take_message(qps, pair, msg.next_message)
     size += net.const.header_bytes
+    # the timer watches the oldest packet, so it begins anew with that one
     if seq == qp.una:
         arm_timer(net, npus, qps, node, pair, now_ps)
     due_ps = True
@@ -196,6 +199,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         due_ps = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = echo_at(now_ps)
+    # pass the turn on: out of the list if nothing more may go now, else behind the others, or wait for the pace
     if not may_send(net, qps, pair):
         leave_turns(npus, qps, link, pair)
     elif due_ps:

@@ -166,10 +166,12 @@ def lane_gets(net, qps, insts, lane_place, kind, src):
     if kind == ASKED_FOR:
         asked.cleared = 0
         insts.lane[lane_place].arrived += 1
+        # messages behind the one that was asked for count now, as a lane takes all in order
         while asked.first > 0 and asking(qps.msg)[asked.first - 1].src == SENT_AT_ONCE:
             take_first(net, qps, insts, lane_place)
             insts.lane[lane_place].arrived += 1
         return
+    # behind an open request, a message waits for its turn
     if kind == EAGER:
         if asked.first == 0 and asked.cleared == 0:
             insts.lane[lane_place].arrived += 1

@@ -129,6 +129,7 @@ def selected(net, qps, pair, seq, is_trimmed):
         highest = max(selective.highest, seq)
         selective.highest = highest
         checked = max(selective.checked, qps.qp[pair].una)
+        # packets too far behind the highest that has arrived count as lost
         while checked + net.const.reorder_packets <= highest:
             lose(qps, pair, checked)
             checked += 1

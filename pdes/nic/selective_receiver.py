@@ -32,6 +32,7 @@ def keep_last(net, qps, receiver, seq, word1, word2, tag):
     kept[message].w2 = word2
     before = np.int64(-1)
     at = qps.sel_rx[receiver].head_message
+    # the list is in the order of sequence numbers
     while at >= 0 and kept[at].last_seq < seq:
         before = at
         at = kept[at].next_message
@@ -107,6 +108,7 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
     rxqp = qps.rxqp[receiver]
     expected = rxqp.expected
     ahead = (word2 - expected) & PSN_MASK
+    # a trimmed packet has no data: ask for it again
     if flags(word1) & FLAG_TRIMMED != 0:
         flag_bits |= FLAG_NAK
     elif ahead < HALF_PSN:
@@ -117,6 +119,7 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
             if flags(word1) & FLAG_LAST != 0:
                 keep_last(net, qps, receiver, expected + ahead, word1, word2, word3)
         expected = missing
+        # the packet may fill a gap behind which several messages are complete
         message = complete_next(npus, qps, node, receiver, expected)
         while message >= 0:
             ordinal = np.int64(rxqp.messages)

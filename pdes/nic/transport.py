@@ -276,8 +276,8 @@ def on_data(net, npus, qps, node, now_ps, word1, word2, word3):
         rxqp.nak_sent &= ~1
         net.count.payload_bytes += wire_bytes(word1) - net.const.header_bytes
         complete = flags(word1) & FLAG_LAST != 0
-    elif ahead < HALF_PSN:
-        answer = rxqp.nak_sent & 1 == 0 or ahead == 0
+    elif ahead < HALF_PSN:  # a gap or a trimmed packet: ask for the missing one, once
+        answer = rxqp.nak_sent & 1 == 0 or ahead == 0  # once per gap, but again if the missing one itself came trimmed
         flag |= flags(word1) & FLAG_TRIMMED
         rxqp.nak_sent |= 1
         flag |= FLAG_NAK
@@ -323,7 +323,7 @@ def free_acknowledged(net, qps, node, pair, now_ps):
             call_hook(net.hooks.is_acknowledged, net.const.address, node, told, now_ps)
         message = following
     qp.head_message = message
-    if message >= 0:
+    if message >= 0:  # so that `take_acknowledged` compares one word
         qp.head_end = qps.msg[message].end_seq
 
 

@@ -166,6 +166,7 @@ def take_due(net, npus, insts, node, now_ps):
     collective = insts.inst[inst]
     insts.lane[at].due = DUE
     stir(insts, inst, at - lane_place(net, inst, 0))
+    # the place of the collective as a whole: its first step is due, so check all lanes
     if at == wake_place(net, inst):
         insts.lane[at].due = 0
         collective.stirred = -1

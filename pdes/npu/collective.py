@@ -119,6 +119,7 @@ def chunk_bytes(insts, plans, instance, chunk, count):
         chunk += collective.member * (chunks // np.int64(plans.members[schedule]))
     chunk %= chunks
     size = collective.buffer_bytes
+    # differences of rounded ends, so that the sizes of all chunks add up to the buffer
     return (chunk + count) * size // chunks - chunk * size // chunks
 
 
@@ -148,6 +149,7 @@ def part_bytes(world_address, instance, lane_row_number, chunk, count):
     first = part * chunks + chunk % chunks
     pieces = parts * chunks
     size = collective.buffer_bytes
+    # differences of rounded ends, so that the sizes of all pieces add up to the buffer
     data = (first + count) * size // pieces - first * size // pieces
     per = lane_row.wire_den
     return (data * lane_row.wire_num + per - 1) // per

@@ -61,11 +61,13 @@ def change_pace(system, change, now_ps):
     done = elapsed
     part = np.int64(0)
     if system.running > 0:
+        # quotient and remainder apart, since the product could exceed 63 bits
         rest = elapsed % slow_1000ths * SLOWDOWN_UNIT
         done = elapsed // slow_1000ths * SLOWDOWN_UNIT + rest // slow_1000ths
         part = rest % slow_1000ths
     work = system.work_ps - done
     part = system.work_part - part
+    # borrow a ps, which is slow_1000ths units
     if part < 0:
         work -= 1
         part += slow_1000ths

@@ -36,6 +36,7 @@ def row_of_message(net, npus, trace, node, word1, word3):
     key = receive_key(peer, tag_lane(word3), tag_seq(word3))
     low = trace.recv_ptr[number]
     high = trace.recv_ptr[number + 1]
+    # binary search: the receives of a trace are sorted by key
     while low < high:
         middle = (low + high) >> 1
         if trace.recv_key[middle] < key:
@@ -95,6 +96,7 @@ def message_by_kind(world_address, node, word1, word3):
     tag = word3 - kind
     group = tag_group(tag)
     lane = tag_lane(tag)
+    # others have started the collective, and wait for this NPU: it starts without a place
     if net.const.collectives_in_flight > 0 and group != P2P:
         call(world_address, node, group, tag_seq(tag))
         if lane == CALL_LANE:

@@ -93,6 +93,7 @@ def put_off(npus, qps, node, row, action, due_ps):
     npu, system = npus.npu[node], npus.system[node]
     head, tail = np.int64(system.later_head - 1), np.int64(system.later_tail - 1)
     before, following = np.int64(-1), head
+    # most actions come later than all others: try the end of the list first
     if tail >= 0 and precedes(msg, tail, row):
         before, following = tail, np.int64(-1)
     while following >= 0 and precedes(msg, following, row):
@@ -244,6 +245,7 @@ def acted_on_at(world, node, now_ps, word1, word2, word3):
     if is_used(net):
         kind = word3 & KIND_MASK
     tag = word3 - kind
+    # only data of collectives is reduced: no requests, answers or calls
     if tag_group(tag) == P2P or kind == CLEAR or tag_lane(tag) == CALL_LANE:
         return at
     return in_lane_at(world, node, tag, size, at, kind == EAGER or kind == ASKED_FOR)

@@ -263,6 +263,7 @@ def leave_island(world_address, node, row, now_ps):
         return 0
     islands.island[number].packet_rows -= 1
     net.ctl.packet_rows -= 1
+    # cells may be long again once the links have been idle for drain_ps
     if net.ctl.packet_rows == 0 and net.const.long_cell_ps > net.const.cell_ps:
         net.ctl.retry_ps = now_ps + islands.island[number].drain_ps
     return 0
@@ -301,6 +302,7 @@ def send_packets(world_address, nodes, rows, slots, start_ps, begin_ps):
             lapse(world, node, row)
             islands.end_ps[slot] = -1
         number = islands.island_of[npu.number]
+        # aggregators send nothing of their own; a row that was counted before is not counted again
         if npu.number >= islands.island[number].first_aggregator or islands.packet_row[slot] == row + 1:
             continue
         first, last = members_on(world, plans.slot_group[slot], np.int64(world.trace.schedule[npu.trace_base + row]))

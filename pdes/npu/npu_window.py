@@ -41,6 +41,7 @@ def short_of(net, qps):
     need = 0
     if ctl.free_messages < net.const.reserve_messages:
         need = NEED_MSGS
+    # maps are at most half full, so that searches are short
     elif 2 * (ctl.queue_pairs + net.const.reserve_queue_pairs) > qps.qp_key.shape[0]:
         need = NEED_QPS
     elif 2 * (ctl.receivers + 1) > qps.rxqp.shape[0]:
@@ -82,6 +83,7 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
         port.transit_bytes += size
         port.transit_packets += 1
         tail = np.int64(port.transit_tail)
+        # an empty queue holds no block
         if port.transit_packets == 1:
             tail = take_block(net)
             port.transit_head = tail

@@ -55,6 +55,7 @@ def takes_turn(npu, turns, rows, trace, row, is_serial):
         return True
     before = np.int64(-1)
     at = np.int64(turns.next_row[kind])
+    # the list is in the order of the trace
     while at >= 0 and at < row:
         before = at
         at = np.int64(state[npu.row_base + at])

@@ -125,6 +125,7 @@ def write_events(npus, node, moment_ps, words, at):
         entry = 2 * (npu.heap + i)
         time, slot = npus.heap[entry] - moment_ps + LOOSE, npus.heap[entry + 1]
         place = at
+        # insertion sort: the order of entries in a heap depends on its history
         while place > begin and (words[place - 2] > time or (words[place - 2] == time and words[place - 1] > slot)):
             words[place], words[place + 1] = words[place - 2], words[place - 1]
             place -= 2
@@ -286,6 +287,7 @@ def write_network(world, moment_ps, forgotten_ps, words, at):
         at = write_ties(net.port_ties[link], moment_ps, forgotten_ps, words, at + 1)
     for node in range(net.const.nodes):
         own = net.counts[node]
+        # a recent choice by load balancing still affects the next one
         if net.hooks.balancing != 0 and moment_ps - own.last_choice_ps <= forgotten_ps:
             return np.int64(NOT_QUIET)
         at = write_ties(own, moment_ps, forgotten_ps, words, at)
@@ -335,6 +337,7 @@ def write_state(world_address, moment_ps, forgotten_ps, slots, low, high, words)
             at = write_starts(world, node, slots[node], low[node], moment_ps, words, at)
         if at < 0:
             return at
+    # a message that is in no list of later actions is under way
     if messages + ctl.free_messages != world.qps.msg_free.shape[0]:
         return np.int64(NOT_QUIET)
     if net.hooks.leave_island != 0:

@@ -30,9 +30,11 @@ def repeat_rows(world_address, periods, period_ps, low, high, flag_ptr, flags, h
             continue
         total = net.jobs.total[job_of(net.jobs.who[npu.number])]
         for row in range(low[node], high_now[node]):
+            # rows beyond the range at the period's begin had no flags then
             before = np.int64(0)
             if row < high[node]:
                 before = np.int64(flags[flag_ptr[node] + row - low[node]])
+            # flags that the period has set
             new = np.int64(rows.flag[base + row]) & ~before
             for turn in range(1, periods + 1):
                 again = row + turn * step
@@ -57,6 +59,7 @@ def move_rows(world, node, low, high, by):
     """
     npu, rows = world.npus.npu[node], world.rows
     base = npu.row_base
+    # from the last row on, since both ranges may overlap
     for row in range(high - 1, low - 1, -1):
         rows.state[base + row + by] = rows.state[base + row]
         rows.flag[base + row + by] = rows.flag[base + row]

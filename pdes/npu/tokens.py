@@ -61,6 +61,7 @@ def may_begin(net, npus, insts, plans, node, inst, lane_row_number, arrived_mess
     word = phase_row.state
     token = token_row(net, plans, node, lane_row_number)
     tokens = npus.token[token]
+    # the first lane of a phase asks for a token for all of its lanes
     if word & 3 == ASLEEP:
         word = (lane_row.alike << 2) | WAITING
         if tokens.running < net.const.tokens:
@@ -69,6 +70,7 @@ def may_begin(net, npus, insts, plans, node, inst, lane_row_number, arrived_mess
         else:
             phase_row.next_phase = tokens.waiting
             tokens.waiting = phase
+    # another member has begun the phase and waits for this one, so it needs no token
     if word & 3 == WAITING and arrived_messages > 0:
         leave_line(npus, insts, token, phase)
         word = (word & ~3) | CALLED

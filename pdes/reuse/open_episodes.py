@@ -138,6 +138,7 @@ class IslandState:
         meets: list[Running] = []
         others: list[OpenEpisode] = []
         places = {place for one in episode.running for place in one.collective.places}
+        # a collective that is taken in may meet further ones, and so on until none does
         grows = True
         while grows:
             grows = False

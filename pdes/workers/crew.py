@@ -45,6 +45,7 @@ def compile_kernels(layout: Layout | None = None, settings: Settings | None = No
         settings: Settings of the run; None with no layout.
     """
     begun = time.perf_counter()
+    # stands for arguments of the type with which a run calls the kernels
     words = np.zeros(1, np.int64)
     if settings is not None and settings.fidelity.hooks.act:
         compile_for(message_loop.work_messages, 0, 0, 0)
@@ -97,8 +98,8 @@ class Crew:
     ) -> None:
         """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives.
 
-        cuts: writer of checkpoints, None = no checkpoints. recurrence: counter of repeated periods, which looks at quiet
-        moments; None = no counter.
+        cuts: writer of checkpoints, None = no checkpoints. recurrence: counter of repeated periods, which looks at
+        quiet moments; None = no counter.
         """
         self.sim = sim
         self.team = place.team

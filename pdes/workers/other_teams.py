@@ -107,6 +107,7 @@ def send_parcels(meeting_address, worker):
     status = await_all(team, PACKED, worker_row, number)
     if status != DONE:
         return status
+    # the team's earliest event as far as known: it is final unless LPs have stopped in the middle of the window
     known, parts = INF, np.int64(0)
     for number_of_other in range(team.workers.shape[0]):
         other = team.workers[number_of_other]

@@ -242,8 +242,8 @@ def is_at_mark(meeting):
 def do_window(meeting, worker_row, lp):
     """Do an LP's part of a worker's window, or the rest of it; return its status and earliest event (pdes.window).
 
-    meeting: memory that the workers of the process share; worker_row: row of the worker (`Worker`); lp: index of the LP in the
-    process.
+    meeting: memory that the workers of the process share; worker_row: row of the worker (`Worker`); lp: index of the
+    LP in the process.
     """
     status, hops, events, rows, cost, soonest = window(meeting.addresses[lp], worker_row.begin_ps, worker_row.window)
     worker_row.hops += hops
@@ -275,6 +275,7 @@ def first_parts(meeting_address, worker_row, worker):
         worker_row.known_ps = min(worker_row.known_ps, soonest)
         if has_others(meeting.parcels):
             call_hook(meeting.parcels.hooks.pack_parcels, meeting_address, lp, worker_row.window)
+        # the rest of the LP follows while parcels travel (`second_parts`)
         if status == SENT:
             worker_row.parts += 1
             worker_row.lp = -1
@@ -307,6 +308,7 @@ def do_parts(meeting_address, worker_row, worker):
         if status != DONE:
             return status
         worker_row.stage = SENDING
+        # parcels may be sent once all workers have packed theirs
         store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
     if worker_row.stage == SENDING:
         if has_others(parcels):

@@ -57,6 +57,7 @@ def add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes):
         if total.total_bytes == 0:
             flows.touched[flows.state.touched] = link
             flows.state.touched += 1
+        # at least a byte, since 0 means that the link is not in `touched` yet
         total.total_bytes += max(1, on_link * use.share // WHOLE)
         if use.is_back == 0:
             total.messages += messages
@@ -187,10 +188,12 @@ def lay_coupled(world, flow_id, now_ps):
                 row_bytes, lane_ps = add_lane(world, flow_id, first_lane + own - first_row, own, src, now_ps)
                 most_bytes = max(most_bytes, row_bytes)
                 slowest_ps = max(slowest_ps, lane_ps)
+    # bounds the weights: no link has more than 2^MAX_RATIO_SHIFT times the bytes to which weights refer
     for i in range(flows.state.touched):
         most_bytes = max(most_bytes, flows.link_total[flows.touched[i]].total_bytes >> MAX_RATIO_SHIFT)
     flow.first_hop = flows.state.hops
     flow.hops = flows.state.touched
+    # lanes with a share of the line rate limit the flow to the rate of the slowest of them
     flow.cap = INF if slowest_ps == 0.0 else np.int64(UNITS_PER_PS * most_bytes / slowest_ps)
     for i in range(flow.hops):
         h = flow.first_hop + i

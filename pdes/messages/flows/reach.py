@@ -103,6 +103,7 @@ def set_first_message(world, flow_id, kind, lane, row, src, inst, now_ps):
     for number in range(step, plans.lane_ptr[lane + 1]):
         messages += np.int64(plans.step[number].send_peer >= 0)
     flow = flows.flow[flow_id]
+    # per message of the lane, the time of all bytes on the busiest link of its path
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         if flows.hop_use[h].is_back == 0:
             link = np.int64(flows.hop[h].link)

@@ -62,6 +62,7 @@ def pick(world_address, node, first_port, count, word1, _w2, now_ps):
     at = 2 * (node * FLOWLETS + (destination(word1) & (FLOWLETS - 1))) + is_control
     count_choice(net, node, now_ps)
     pauses = net.counts[node].pauses
+    # the count of packets begins anew when the switch has paused
     sent = np.int64(0)
     if routes.flowlet[at] >> SENT_BITS == pauses:
         sent = routes.flowlet[at] & ((1 << SENT_BITS) - 1)
@@ -75,8 +76,10 @@ def pick(world_address, node, first_port, count, word1, _w2, now_ps):
     min_work = np.int64(INF)
     for i in range(count):
         min_work = min(min_work, work_left(net, base + routes.link[first_port + i], now_ps))
+    # ports that differ by less than this count as equally busy
     slack = SLACK_PACKETS * full_packet_bytes(net)
     link = base + routes.link[first_port + which]
+    # from the link whose turn it is, go on to the first that is not busier than that
     while work_left(net, link, now_ps) > min_work + np.int64(slack * link_psb(net, link)):
         which = (which + 1) % count
         link = base + routes.link[first_port + which]

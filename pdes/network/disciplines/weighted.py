@@ -21,6 +21,7 @@ def pick(world_address, link, ready_classes):
     """
     net = world_at(world_address).net
     own = net.gate[link].discipline
+    # the word holds packets left in the turn of a class << 1 | 1 - that class
     klass = 1 - (own[0] & 1)
     left = own[0] >> 1
     if left == 0 or ready_classes & (1 << klass) == 0:

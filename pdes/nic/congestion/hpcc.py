@@ -147,6 +147,7 @@ def same_path(net, state):
         sent = (net.carried.met[2 * i + 1] - state.last[2 * i + 1]) & BYTES_MASK
         if first >> TELEMETRY_CLASS_SHIFT != last_first >> TELEMETRY_CLASS_SHIFT or elapsed == 0 or elapsed >= LATER:
             return False
+        # more bytes than the link can send in that time: it is another link of the class
         if (sent - full_packet_bytes(net)) * class_psb(net, first) > elapsed:
             return False
     return True
@@ -171,6 +172,7 @@ def measure_inflight(net, params, state):
         psb = class_psb(net, first)
         elapsed = float((first - state.last[2 * i]) & TIME_MASK)
         tx_rate = float((second - last_second) & BYTES_MASK) / elapsed
+        # the shorter queue of two packets, so that a burst at one of them does not count
         queue = min(second >> TELEMETRY_QUEUE_SHIFT, last_second >> TELEMETRY_QUEUE_SHIFT)
         busy = float(queue) * psb / t + tx_rate * psb
         if busy > u:

@@ -214,6 +214,7 @@ def quick_adapt(net, params, state, now_ps, is_loss, is_marked, delay_ps, in_fli
             is_loss == 1 or state.trigger_qa == 1 or delay_ps > params.qa_threshold_targets * target_qdelay(net, params)
         )
         through = state.achieved_bytes
+        # far less has arrived in a round trip than fits into it: keep only that much in flight
         if state.qa_end_ps != 0 and bad and through < params.qa_gate * max_window(net, params, state):
             state.cwnd_bytes = float(max(through, full_packet_bytes(net)))
             state.to_ignore_bytes = in_flight_bytes
