@@ -152,11 +152,14 @@ def dispatcher(function, use):
 
 
 def compiled_c_function(dispatched, parameters):
-    """Compile a function that returns an int64 or None as a C function, from its dispatcher for "c".
+    """Compile a function that returns an int64 or None as a C function.
 
-    parameters: types of its parameters, as `compiling.machine_code.c_function` takes them. Returns the address of the C
-    function, its name, and its ELF object; None if the object contains addresses of this process, so that no other
-    process can use it.
+    Returns the address of the C function, its name, and its ELF object; None if the object contains addresses of this
+    process, so that no other process can use it.
+
+    Args:
+        dispatched: The function's dispatcher for "c".
+        parameters: Types of its parameters, as `compiling.machine_code.c_function` takes them.
     """
     arguments = tuple(_PARAMETERS[parameter] for parameter in parameters)
     dispatched.compile(arguments)
@@ -193,7 +196,11 @@ def type_of_reader(record):
 
 
 def type_of_row_view(row_class):
-    """Return Numba's type of a function that views an array of rows as rows of another class, equal in size."""
+    """Return Numba's type of a function that views an array of rows as rows of another class, equal in size.
+
+    Args:
+        row_class: Class of the rows that the view has.
+    """
     kind = ItemsType(from_dtype(row_class.dtype))
 
     @intrinsic

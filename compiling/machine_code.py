@@ -65,6 +65,11 @@ def c_function(address: int, parameters: str) -> Callable[..., int]:
     kernel = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(address)
 
     def call(*arguments: Any) -> int:
+        """Call the machine code, and return its result.
+
+        Args:
+            *arguments: int64 values, and arrays of them.
+        """
         return int(kernel(*(_entry(each) if isinstance(each, np.ndarray) else int(each) for each in arguments)))
 
     return call

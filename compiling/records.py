@@ -88,6 +88,11 @@ class _ItemsAttributes(AttributeTemplate):
     key = ItemsType
 
     def resolve_shape(self, _items):
+        """Return the type of `items.shape`: one size.
+
+        Args:
+            _items: The type of `items`, which makes no difference.
+        """
         return types.UniTuple(types.intp, 1)
 
 
@@ -107,7 +112,12 @@ def _lower_shape(context, builder, _kind, value):
 @infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):
     def generic(self, args, _kws):
-        """Return the signature of `items[index]`, types in `args`; None unless `items` is an ItemsType."""
+        """Return the signature of `items[index]`, types in `args`; None unless `items` is an ItemsType.
+
+        Args:
+            args: The types of `items`, the index and, in an assignment, the value.
+            _kws: Keyword arguments, which an index never has.
+        """
         items, index = args
         if isinstance(items, ItemsType) and isinstance(index, types.Integer):
             return signature(items.dtype, items, types.intp)
@@ -117,7 +127,12 @@ class _GetItem(AbstractTemplate):
 @infer_global(operator.setitem)
 class _SetItem(AbstractTemplate):
     def generic(self, args, _kws):
-        """Return the signature of `items[index] = value`, types in `args`; None unless `items` is an ItemsType."""
+        """Return the signature of `items[index] = value`, types in `args`; None unless `items` is an ItemsType.
+
+        Args:
+            args: The types of `items`, the index and, in an assignment, the value.
+            _kws: Keyword arguments, which an index never has.
+        """
         items, index, value = args
         if isinstance(items, ItemsType) and isinstance(index, types.Integer):
             if not self.context.can_convert(value, items.dtype):

@@ -160,7 +160,7 @@ def stops(net, end_ps):
         net: Nodes, links and packets of the LP (`Net`).
         end_ps: End of the window in ps.
     """
-    # end_ps: end of the window; outer switches alone send to other teams: the rest of it sends nothing more there
+    # Outer switches alone send to other teams, so the rest of the window sends nothing more there.
     now_ps = net.ctl.now_ps
     if net.const.splits == 0 or now_ps + net.ctl.cell_ps < end_ps or now_ps < net.ctl.catch_up_ps:
         return False

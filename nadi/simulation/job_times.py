@@ -8,7 +8,12 @@ from nadi.workload import Program
 
 
 def job_finish_ps(program: Program, results: pdes.Results) -> Int64:
-    """Return int64[jobs]: the end of the last trace node of each job on this rank's NPUs; 0 where there are none."""
+    """Return int64[jobs]: the end of the last trace node of each job on this rank's NPUs; 0 where there are none.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        results: Results of the run.
+    """
     jobs = program.jobs
     if jobs is None:
         return np.zeros(0, np.int64)

@@ -47,6 +47,12 @@ def with_nvlink_closed_forms(
     """Return the program with stand-ins for the collectives of groups in one NVLink domain.
 
     ConfigError: NVLinks have faults that closed forms cannot have, or one trace has groups with different NVLinks.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        collectives: Algorithms of collectives that the user has chosen.
     """
     costs = CollectiveCosts(_with_slow_nvlinks(graph, settings.faults), settings, PLANNER_EFFORT, planned_on=graph)
     inside = _inside_domains(graph)

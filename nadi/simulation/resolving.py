@@ -80,7 +80,13 @@ class _Inputs(NamedTuple):
         return {"sources": source_hash(), "keys": sections, "files": hashes}
 
     def expected(self, workers: Workers, progress: Progress, *, force: bool) -> tuple[Self, Estimate]:
-        """Return inputs with stand-ins or coupled flows, and the work of all ranks; refuse too much, unless `force`."""
+        """Return inputs with stand-ins or coupled flows, and the work of all ranks; refuse too much.
+
+        Args:
+            workers: Ranks, processes and threads of the run.
+            progress: Display of the run's progress.
+            force: Whether to accept too much work or memory.
+        """
         config, graph, settings, ranks = self.config, self.graph, self.settings, workers.ranks
         work, own, is_coupled = self.estimated()
         if ranks.rank == 0:

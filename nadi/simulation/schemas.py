@@ -93,7 +93,11 @@ class Schema(NamedTuple):
         return pa.Table.from_arrays(arrays, schema=schema.with_metadata(metadata))
 
     def kinds(self, names: Iterable[str]) -> dict[str, bool]:
-        """Return for each column name whether its values are text."""
+        """Return for each column name whether its values are text.
+
+        Args:
+            names: Names of columns.
+        """
         of_name = {field.name: field.is_name for field in self.fields}
         return {name: of_name[name] for name in names}
 

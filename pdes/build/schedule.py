@@ -171,7 +171,6 @@ def link_changes(
         link_class: int64[links], each link's row of `classes`.
         classes: Link classes (rows of `LinkClass`) without faults.
     """
-    # link_class: int64[links], each link's row of `classes`; changes happen at multiples of cell_ps, in picoseconds.
     table = list(classes)
     number = {row.tobytes(): i for i, row in enumerate(classes)}
     faults_of_link: dict[int, list[LinkFault]] = {}

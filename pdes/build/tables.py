@@ -24,7 +24,6 @@ def trace_tables(program: Program, p2p_share: float) -> s.Trace:
         program: Work of all NPUs (`Program`).
         p2p_share: Share of its NIC's rate that an NPU uses for point-to-point messages to other hosts.
     """
-    # p2p_share: share of its NIC's rate that an NPU uses for point-to-point messages to other hosts.
     channels = program.channels  # group, number and share of each; p2p_share applies between hosts
     connection = packet.P2P | _numbered(channels.connection, channels.shares)
     connection = np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, connection)
@@ -160,8 +159,7 @@ def begin_traces(npu: Rows, trace_of_row: Int64, program: Program) -> tuple[Int3
         trace_of_row: int64[n], number of the distinct trace of each row, -1 = no trace.
         program: Work of all NPUs (`Program`).
     """
-    # trace_of_row: int64[n], number of the distinct trace of each, -1 without one. Returns `RowStates.state` of their
-    # trace rows, and offsets of these, int64[n + 1].
+    # Returns `RowStates.state` of their trace rows, and offsets of these, int64[n + 1].
     trace_ptr = program.trace_ptr
     left = program.node_deps.astype(np.int32)
     ends = np.full((2, len(trace_ptr) - 1), -1)

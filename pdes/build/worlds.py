@@ -309,7 +309,6 @@ def build_lps(
         parts: Parts of the LPs that this process holds.
         outboxes: Outboxes of these LPs and of their neighbours.
     """
-    # The program has at least the traces of these LPs' NPUs; outboxes: those of the LPs and of their neighbours.
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings, layout.lps)
     jobs = job_tables(program, layout.graph.npus, settings.queue_pairs)

@@ -84,8 +84,6 @@ def stored_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: I
         size_bytes: int64[m], sizes of the messages.
         resolution_ps: Unit in ps to which times are rounded down.
     """
-    # psb: float64[k], ps per byte of the links; delay_ps: int64[k], of the links; forwarding_ps: latencies of the
-    # switches; resolution_ps: unit to which times are rounded down.
     time_ps = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
     return forwarding_ps.sum() + (time_ps - time_ps % resolution_ps).sum(axis=1)
 

@@ -131,7 +131,6 @@ def circle(held_links: Int64) -> list[int]:
     Args:
         held_links: int64[k, 3], as `held_links` returns them: link and its two ends.
     """
-    # held_links: int64[k, 3], rows of `held_links`: link and its two ends.
     held_links = held_links[np.argsort(held_links[:, 0])]
     while not (continues := np.isin(held_links[:, 2], held_links[:, 1])).all():
         held_links = held_links[continues]

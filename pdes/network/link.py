@@ -90,7 +90,7 @@ def inbox_for(net, link_word, arrival_ps):
     net: the LP's links; link_word: word `meta` of the link; arrival_ps: arrival at its other end in ps.
     """
     # The inbox is that of the receiving node for the cell of the arrival: the current one or one of the next SIDES - 1.
-    # Time and link of a packet in an inbox share a word. link_word: the link's word `meta`.
+    # Time and link of a packet in an inbox share a word.
     cell = net.ctl.cell_ps
     later = arrival_ps - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
@@ -222,8 +222,7 @@ def hand_over(net, link, link_word, arrival_ps, word1, word2, word3):
     its other end in ps; word1, word2, word3: words of the packet (pdes/core/packet.py).
     """
     # Packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
-    # because the LP at the other end may let them wait on the link again, in a list that must be in order. link_word:
-    # the link's word `meta`.
+    # because the LP at the other end may let them wait on the link again, in a list that must be in order.
     is_far = end_of(link_word) >= net.const.nodes
     if arrival_ps < reach(net) and not is_far:
         return SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3)
@@ -261,7 +260,6 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
     which it came to the output queue of a switch, 0 elsewhere; arrival_ps: arrival at its other end in ps; word1,
     word2, word3: words of the packet (pdes/core/packet.py).
     """
-    # queued_ps: when it came to the output queue of a switch; 0 elsewhere.
     if net.const.sample_ps > 0:
         sample_packet(net, link, queued_ps, word1)
     error = net.link_class[class_of(link_word)].error

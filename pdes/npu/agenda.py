@@ -107,7 +107,6 @@ def put_in(rows, head, tail, row, due_word):
         row: Row to insert.
         due_word: Time in ps << 1.
     """
-    # rows: table with words `due` (time << 1) and `later`; head, tail: first and last row of the list, -1 = empty.
     rows[row].due = due_word
     if head < 0 or due_word >> 1 < rows[head].due >> 1:
         rows[row].later = head

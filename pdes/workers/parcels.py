@@ -282,7 +282,7 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
         window_number: Number of the window.
         begin_ps: Begin of the window in ps.
     """
-    # world_address: of its world. Words of rows that the loops use are read before: stores might change them.
+    # Words of rows that the loops use are read before: stores might change them.
     net = world_at(world_address).net
     crossing = net.const.crossing_words
     shape, words, marks, outbox = parcels.shape, parcels.words, parcels.marks, net.outbox

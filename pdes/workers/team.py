@@ -137,7 +137,6 @@ def next_lp(crew, lps, parity, worker):
     crew: lists of the process's workers; lps: number of LPs of the process; parity: 1 in windows of odd number, else 0;
     worker: number of the worker in the team.
     """
-    # parity: 1 in windows of odd number, else 0.
     for of_all in range(2):
         for place in range(parity * lps, (parity + 1) * lps):
             lp = crew.orders[place]

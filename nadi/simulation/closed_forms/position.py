@@ -95,6 +95,11 @@ def used_links(graph: Graph, members: Sequence[int], *, of_switches: bool) -> ND
     """Return bool[links], the links on any of the equal paths between members of a group.
 
     of_switches: Also all links of the switches on these paths, which aggregators in switches depend on.
+
+    Args:
+        graph: The fabric (`Graph`).
+        members: NPUs of the group's members.
+        of_switches: Whether to add all links of the switches on these paths, which aggregators in switches depend on.
     """
     used = np.zeros(graph.links, np.bool_)
     nodes: set[int] = set()

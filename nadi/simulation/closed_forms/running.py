@@ -45,7 +45,12 @@ def laid_out(
 ) -> FoldedProgram:
     """Return a program's classes of NPUs with the collectives and messages that need a time.
 
-    `job_slowdowns` are those of `pdes.Settings`.
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        fabric_costs: Times of collectives on the fabric.
+        slow_npus: Slow NPUs of the run.
+        job_slowdowns: Slowdowns of computation during collectives, by job (`pdes.Settings`).
     """
     program = _with_shared_traces(program)
     pairs = pairs_of(program)
@@ -74,14 +79,26 @@ def _paces(num_npus: int, npu_faults: Sequence[pdes.NpuFault]) -> Int64:
 
 
 def costed(folded: FoldedProgram, costs: CollectiveCosts, collective_settings: CollectiveSettings) -> ClosedFormCosts:
-    """Return the times at closed forms of the collectives of a folded program."""
+    """Return the times at closed forms of the collectives of a folded program.
+
+    Args:
+        folded: The Program laid out by classes of NPUs.
+        costs: Times of collectives on the fabric.
+        collective_settings: Algorithms of collectives that the user has chosen.
+    """
     keys, program = folded.collectives, folded.program
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
     return costs.of_collectives(program, collective_settings, keys, kinds)
 
 
 def formulas(folded: FoldedProgram, closed_forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
-    """Return (schedule number in `program`, before folding, bytes) of collectives whose time a formula gives."""
+    """Return (schedule number in `program`, before folding, bytes) of collectives whose time a formula gives.
+
+    Args:
+        folded: The Program laid out by classes of NPUs.
+        closed_forms: Times of the collectives of the folded program.
+        program: The program before folding.
+    """
     keys = folded.collectives
     derived = np.flatnonzero(~closed_forms.is_played)
     not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))
@@ -105,6 +122,15 @@ def run(
     `costs`: Costs on the fabric, for messages.
     `progress`: Receiver of snapshots.
     `max_rows`: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
+
+    Args:
+        graph: The fabric (`Graph`).
+        folded: The Program laid out by classes of NPUs.
+        collective_costs: Times of the collectives of the folded program.
+        costs: Times on the fabric, for messages.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        progress: Receiver of snapshots.
+        max_rows: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
     """
     begun = time.perf_counter()
     compile_s = compile_closed_form()

@@ -60,7 +60,12 @@ def control(name: str, parameters: Mapping[str, float], switch: str | None, *, e
 
 
 def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balancing:
-    """Return the load-balancing rule; refuse an unknown one, or one that reorders without selective repeat."""
+    """Return the load-balancing rule; refuse an unknown one, or one that reorders without selective repeat.
+
+    Args:
+        name: Name of the rule.
+        selective_repeat: Value of [network] selective_repeat: True, False or "auto".
+    """
     with _naming("load_balancing"):
         rule = balancing.balancing(name)
     if rule.reorders and selective_repeat is False:
@@ -71,7 +76,11 @@ def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balanci
 
 
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
-    """Return the names and settled values of a congestion control's parameters."""
+    """Return the names and settled values of a congestion control's parameters.
+
+    Args:
+        chosen: Congestion control of the run.
+    """
     return dict(zip(congestion.parameters(chosen.name), chosen.values, strict=True))
 
 
@@ -97,7 +106,12 @@ def controls() -> list[dict[str, Any]]:
 
 
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
-    """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric."""
+    """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
     widest = int(np.diff(graph.routing.set_ptr).max(initial=0))

@@ -16,7 +16,11 @@ _BLOCK_ROWS = 1 << 20
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Read summary.json of a run; OSError, or ValueError of one line if the contents are not what a run writes."""
+    """Read summary.json of a run; OSError, or ValueError of one line if the contents are not what a run writes.
+
+    Args:
+        folder: Folder of the run's results.
+    """
     from nadi.inputs.documents import DocumentError, read_document
     from nadi.simulation.summary_schema import SUMMARY
 
@@ -66,7 +70,14 @@ def read_table(
 def table_blocks(
     folder: Path, schema: Schema, needed: Sequence[str], summary: Mapping[str, Any] | None = None
 ) -> "Iterator[pa.RecordBatch]":
-    """Yield `needed` columns of a table in blocks of a million rows; parameters and errors are those of read_table."""
+    """Yield columns of a table in blocks of a million rows; errors are those of read_table.
+
+    Args:
+        folder: Folder of the run's results.
+        schema: Columns of the table.
+        needed: Names of the columns to read.
+        summary: Contents of the run's summary.json, with whose values they are checked; None = without it.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

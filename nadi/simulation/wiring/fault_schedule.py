@@ -26,7 +26,11 @@ class NodeNames:
         self._graph = graph
 
     def node(self, text: str) -> int:
-        """Return the node of a name or number; ValueError suggests similar names if there is no such node."""
+        """Return the node of a name or number; ValueError suggests similar names if there is no such node.
+
+        Args:
+            text: Text of the user.
+        """
         node = self._node(text)
         if node is not None:
             return node
@@ -36,7 +40,11 @@ class NodeNames:
         raise ValueError(f"found {wanted!r}, which is not the name of a node; {self._near(wanted)}")
 
     def ends(self, text: str) -> tuple[int, int]:
-        """Return both nodes of "12-40", "leaf 0 - spine 1" or, as in reports, "leaf 0 → spine 1"; else ValueError."""
+        """Return both nodes of "12-40", "leaf 0 - spine 1" or, as in reports, "leaf 0 → spine 1"; else ValueError.
+
+        Args:
+            text: Text of the user.
+        """
         places = [match.span() for separator in _SEPARATORS for match in separator.finditer(text)]
         if not places:
             raise ValueError(f'found {text!r}; expected two nodes, as "12-40" or "leaf 0 - spine 1"')
@@ -90,9 +98,14 @@ def _kind(name: str) -> str:
 def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
-    `detection_time_ps`: Time in picoseconds from when links go down or come up until routes change. `cut_through`: the
-    switches cut through. The function refuses nodes and links that the fabric lacks, overlapping changes, and faults
-    that the fabric or its switches do not support.
+    The function refuses nodes and links that the fabric lacks, overlapping changes, and faults that the fabric or its
+    switches do not support.
+
+    Args:
+        faults: Sections [[faults]] of the run file.
+        detection_time_ps: Time in ps from when links go down or come up until routes change.
+        graph: The fabric (`Graph`).
+        cut_through: Whether the switches cut through.
     """
     links, npus, storms = [], [], []
     names = NodeNames(graph)
@@ -134,7 +147,12 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
 
 
 def rerouted(faults: pdes.Faults, graph: Graph) -> pdes.Faults:
-    """Return the faults with the routings of another fabric with the same links, as one that has aggregators, too."""
+    """Return the faults with the routings of another fabric with the same links, as one that has aggregators, too.
+
+    Args:
+        faults: Faults of the run.
+        graph: Another fabric with the same links, as one that has aggregators, too.
+    """
     return replace(faults, routings=_routings(graph, faults.routings)) if faults.routings else faults
 
 
@@ -144,7 +162,13 @@ def _routings(graph: Graph, down_sets: Collection[frozenset[int]]) -> dict[froze
 
 
 def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *, has_pauses: bool) -> None:
-    """Refuse faults that the network's model does not support, and pause storms unless links have pauses (PFC)."""
+    """Refuse faults that the network's model does not support, and pause storms unless links have pauses (PFC).
+
+    Args:
+        faults: Sections [[faults]] of the run file.
+        model: Model of the network.
+        has_pauses: Whether links have pauses.
+    """
     if faults and model.refused_faults is None:
         expected = pdes.fidelity.quoted(lambda other: other.refused_faults is not None)
         raise ConfigError(f"[[faults]]: found with a [network] fidelity without faults; expected {expected}")
@@ -183,7 +207,11 @@ class _FaultPlace:
         return npu
 
     def links_to_nics(self, npu: int) -> list[int]:
-        """Return the links to an NPU from switches other than NVSwitches."""
+        """Return the links to an NPU from switches other than NVSwitches.
+
+        Args:
+            npu: Number of the NPU.
+        """
         graph = self._graph
         links = np.flatnonzero((graph.link_dst == npu) & (graph.node_kind[graph.link_src] == SWITCH)).tolist()
         if not links:
@@ -266,6 +294,10 @@ def with_slow_links(graph: Graph, faults: pdes.Faults) -> Graph:
     the slowest of them, in both directions.
 
     `faults`: Fault schedule of a run; its link faults hold for the whole run and change rates or delays only.
+
+    Args:
+        graph: The fabric (`Graph`).
+        faults: Fault schedule of a run; its link faults hold for the whole run and change rates or delays only.
     """
     if not faults.links:
         return graph

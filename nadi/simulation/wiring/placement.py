@@ -23,7 +23,12 @@ _EXPECTED = "numbers of NPUs and ranges, one for each rank, as 0-7 16 17"
 
 
 def ranks_of(job: JobSection, graph: Graph) -> int:
-    """Return the number of ranks of a job on a fabric, that of its NPUs: as it says, or as its traces are."""
+    """Return the number of ranks of a job on a fabric, that of its NPUs: as it says, or as its traces are.
+
+    Args:
+        job: Section [[jobs]] of the run file.
+        graph: The fabric (`Graph`).
+    """
     if job.gpus is not None:
         return job.gpus
     if job.trace_set is not None and not isinstance(job.trace_set, str):
@@ -44,6 +49,10 @@ def placements(jobs: Sequence[JobSection], graph: Graph) -> list[list[Int32]]:
 
     Jobs that name their NPUs get them first; the others follow in the order of the run file, on NPUs that are free.
     Raises ConfigError: too few NPUs are free, or a list is wrong.
+
+    Args:
+        jobs: Sections [[jobs]] of the run file.
+        graph: The fabric (`Graph`).
     """
     is_free = np.ones(graph.npus, np.bool_)
     found: dict[int, list[Int32]] = {}

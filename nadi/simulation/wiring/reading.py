@@ -105,7 +105,13 @@ class WorkReader:
 
     @classmethod
     def of(cls, config: RunConfig, exchange: Exchange = alone, *, force: bool = False) -> Self:
-        """Return the reader of a configuration, whose fabric is built; `force`: even if it takes too much memory."""
+        """Return the reader of a configuration, whose fabric is built.
+
+        Args:
+            config: Configuration of the run.
+            exchange: Exchange of values between ranks.
+            force: Whether to build a fabric that takes too much memory.
+        """
         graph = config.topology.graph
         if not isinstance(graph, Graph):
             source = config.topology.source()
@@ -225,13 +231,22 @@ class WorkReader:
         return replace(traces, trace_of_npu=trace_of_npu)
 
     def settings(self, *, record_nodes: bool = True, record_flows: bool = True) -> pdes.Settings:
-        """Return the engine's settings of the network, whatever the NPUs do; refuse contradictory values."""
+        """Return the engine's settings of the network, whatever the NPUs do; refuse contradictory values.
+
+        Args:
+            record_nodes: Whether results have a row per trace node.
+            record_flows: Whether results have a row per message.
+        """
         config = self.config
         records = {"record_nodes": record_nodes, "record_flows": record_flows}
         return network_settings(config.network, config.system, seed=config.engine.seed, **records)
 
     def fitted_settings(self, *, records: bool = True) -> pdes.Settings:
-        """Return `settings`, with or without rows of nodes and messages; refuse what does not suit the fabric."""
+        """Return `settings`; refuse what does not suit the fabric.
+
+        Args:
+            records: Whether results have rows of trace nodes and messages.
+        """
         return fabric.fitted(self.graph, self.settings(record_nodes=records, record_flows=records))
 
     def collective_settings(self) -> CollectiveSettings:
@@ -291,6 +306,9 @@ class WorkReader:
         """Return compute_slowdown, None if jobs differ, and then that of each job, else ().
 
         It is 1 without a GPU or without a known framework.
+
+        Args:
+            work: The workload that was read.
         """
         config = self.config
         if config.system.compute_slowdown is not None:

@@ -118,7 +118,6 @@ def add_lane(world, flow_id, lane, own, src, now_ps):
     world: state of the LP; flow_id: number of the flow of the stage (row of `flows.flow` and `flows.stage`); lane: row
     of `lane_row`; own: row of `flows.lane`; src: number of the NPU in the fabric; now_ps: current time in ps.
     """
-    # lane: row of `lane_row`; own: row of `flows.lane`.
     # Messages to several peers are in a row if the lane receives between them; else they leave at once.
     net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
     flow, stage = flows.flow[flow_id], flows.stage[flow_id]

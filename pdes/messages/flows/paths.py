@@ -88,8 +88,6 @@ def spread(world, flow_id, node, dst, word2, is_back, front_length):
         front_length: Number of nodes in `flows.front` that have received a share for the next round, which is returned
             after this node's sharing.
     """
-    # is_back: 1 for acknowledgements; front_length: number of nodes in flows.front that have received a share for the
-    # next round, which is returned after this node's sharing.
     net, routes, flows = world.net, world.routes, world.flows
     share = flows.node_share[node]
     flows.node_share[node] = 0
@@ -172,7 +170,7 @@ def idle_way(world, flow_id, node, dst, is_back, packet_bytes):
         is_back: 1 for the links of acknowledgements, else 0.
         packet_bytes: Size of the packet on the wire in bytes.
     """
-    # is_back: 1 for acknowledgements. The first path: each link begins where the one before it ends.
+    # The first path: each link begins where the one before it ends.
     net, flows = world.net, world.flows
     flow = flows.flow[flow_id]
     way_ps = np.int64(0)
@@ -344,7 +342,6 @@ def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
     """
     # The first packet reaches the slowest link after it has crossed those before, and the last packet crosses those
     # behind it. A short last packet does not overtake the one before it, which is full: it follows on the last link.
-    # slowest_hop: the link's row of `hop`, -1 if the sender's cap is slower than all; slowest_psb: ps per byte there.
     net, flows = world.net, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
     full = full_packet_bytes(net)

@@ -164,7 +164,6 @@ def find_reach(world, flow_id, kind, inst, now_ps):
         now_ps: Current time in ps.
     """
     # Only the first message of each lane counts: it awaits what the lane receives before, and steps of other lanes.
-    # flow_id: its first stage, whose path is known
     flows, plans, collective = world.flows, world.plans, world.insts.inst[inst]
     flow = flows.flow[flow_id]
     first_hop, hops = np.int64(flow.first_hop), np.int64(flow.hops)

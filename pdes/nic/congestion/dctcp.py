@@ -208,7 +208,6 @@ def update(world_address, pair, event, _now, packets_or_kind, is_marked, _c):
         is_marked: 1 if the acknowledgement echoes a congestion mark, with CC_ACK.
         _c: Not used here.
     """
-    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]

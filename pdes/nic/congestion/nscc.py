@@ -403,7 +403,6 @@ def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_p
         is_marked: 1 if the acknowledgement echoes a congestion mark, with CC_ACK.
         rtt_ps: Round-trip time in ps with CC_ACK; -1 = unknown.
     """
-    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]

@@ -245,7 +245,6 @@ def update(world_address, pair, event, now_ps, packets_or_kind, _b, rtt_ps):
         _b: Not used here.
         rtt_ps: Round-trip time in ps with CC_ACK; -1 = unknown.
     """
-    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, state = parameters(qps.par)[0], own(qps.cc)[pair]

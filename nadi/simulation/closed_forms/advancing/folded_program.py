@@ -66,8 +66,13 @@ def lay_out(
 ) -> FoldedProgram:
     """Lay out the classes of a Program, and list the collectives and messages that need a time.
 
-    Groups (int64[G]) and pairs (int64[k]) of equal likeness have equal positions and paths; port_of_pair: int32[k], the
-    sender's port.
+    Args:
+        program: Work of all NPUs (`Program`).
+        classes: Classes of NPUs that do the same at the same times.
+        pairs: Peers of each NPU.
+        group_likeness: int64[G], equal numbers for groups with equal positions.
+        pair_likeness: int64[k], equal numbers for pairs with equal paths.
+        port_of_pair: int32[k], the sender's port.
     """
     trace = program.trace_of_npu[classes.example]
     rows = np.diff(program.trace_ptr)[trace]

@@ -42,7 +42,11 @@ class Classes(NamedTuple):
 
 
 def pairs_of(program: Program) -> TracePeers:
-    """Return the peers to which each NPU of a Program sends or from which it receives."""
+    """Return the peers to which each NPU of a Program sends or from which it receives.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+    """
     kind, peer, ptr = program.node_kind, program.node_peer, program.trace_ptr
     far, sends = [], []
     for first, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
@@ -65,8 +69,12 @@ def classes_of(
 ) -> Classes:
     """Return the coarsest classes whose members do the same at the same times.
 
-    Groups (int64[G]) of equal likeness have equal positions, pairs (int64[k]) equal paths, and NPUs (int64[npus]) equal
-    pace at all times; None = all NPUs are equal.
+    Args:
+        program: Work of all NPUs (`Program`).
+        pairs: Peers of each NPU.
+        group_likeness: int64[G], equal numbers for groups with equal positions.
+        pair_likeness: int64[k], equal numbers for pairs with equal paths.
+        npu_likeness: int64[npus], equal numbers for NPUs with equal pace at all times; None = all NPUs are equal.
     """
     own = np.zeros(program.npus, np.int64) if npu_likeness is None else npu_likeness
     colour = numbered([program.trace_of_npu.astype(np.uint64), own.astype(np.uint64)])
@@ -90,7 +98,11 @@ def classes_of(
 
 
 def numbered(columns: list[Words]) -> Int64:
-    """Return int64[n], equal numbers for equal rows, in order of first appearance."""
+    """Return int64[n], equal numbers for equal rows, in order of first appearance.
+
+    Args:
+        columns: uint64[n] each, the columns of the rows to compare.
+    """
     rows = np.ascontiguousarray(np.stack(columns, axis=1)).view(np.dtype((np.void, 8 * len(columns)))).reshape(-1)
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
@@ -99,7 +111,12 @@ def numbered(columns: list[Words]) -> Int64:
 
 
 def mixed(seed: int, *words: NDArray) -> Words:
-    """Return uint64[n], hashes of n rows of words (splitmix64 of one word at a time)."""
+    """Return uint64[n], hashes of n rows of words (splitmix64 of one word at a time).
+
+    Args:
+        seed: Seed of the hashes.
+        *words: int[n] each, the columns of the rows to hash.
+    """
     hashed = np.full(len(words[0]), seed, np.uint64)
     for word in words:
         hashed = (hashed ^ word.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
@@ -110,7 +127,11 @@ def mixed(seed: int, *words: NDArray) -> Words:
 
 
 def slots_of(program: Program) -> tuple[Int64, Int64]:
-    """Return int64[slots], twice: the NPU that owns each slot, and the index of the slot on that NPU."""
+    """Return int64[slots], twice: the NPU that owns each slot, and the index of the slot on that NPU.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+    """
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     return owner, np.arange(len(owner)) - program.slot_ptr[owner]
 

@@ -52,8 +52,9 @@ def run_closed_form(
 ) -> ClassTimes:
     """Run a Program, one NPU per class, and return the times per class of NPUs; RunError if rows wait for ever.
 
-    `collective_ps` is int64[K], the time of each of folded.collectives in picoseconds; `messages` holds the times of
-    folded.messages. `progress` is called with a snapshot every EVENTS_OF_A_PAUSE events.
+    folded: the Program laid out by classes of NPUs; collective_ps: int64[K], time in ps of each of folded.collectives;
+    messages: times of folded.messages; settings: the engine's settings of the run; progress: function that receives a
+    snapshot every EVENTS_OF_A_PAUSE events, None = no function.
     """
     begun = time.perf_counter()
     work = _initial_state(folded, collective_ps, messages, settings)
@@ -127,7 +128,13 @@ def compile_closed_form() -> float:
 
 
 def digests_of(times: ClassTimes, program: Program, classes: Classes) -> dict[str, Any]:
-    """Return the fields digest and job_digests of Results: hashes of the completion times of all trace rows."""
+    """Return the fields digest and job_digests of Results: hashes of the completion times of all trace rows.
+
+    Args:
+        times: Times of the rows by class.
+        program: Work of all NPUs (`Program`).
+        classes: Classes of NPUs.
+    """
     tables = traces.job_tables(program, program.npus)
     totals = np.zeros(4 * len(tables.total), np.int64)
     class_of_npu = classes.class_of_npu.astype(np.int64)
