@@ -83,16 +83,23 @@ class RankFindings:
 
 
 def find(simulation: FinishedRun) -> Findings:
-    """Analyse a run of one rank."""
+    """Analyse a run of one rank.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+    """
     return merge(simulation, [part(simulation)])
 
 
 def part(
     simulation: FinishedRun, exchange: Exchange = alone, known: dict[CollectiveKey, ClosedForm] | None = None
 ) -> RankFindings:
-    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call it with their `exchange`.
+    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call it.
 
-    `known`: Closed forms that an earlier analysis of the same run has found, to which this one adds.
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        exchange: Function that gives every rank's value to all ranks.
+        known: Closed forms that an earlier analysis of the same run has found, to which this one adds; None = none.
     """
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
@@ -132,7 +139,12 @@ def _without_step(simulation: FinishedRun) -> Iterator[int]:
 
 
 def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
-    """Merge the parts of all ranks, in any order, into the findings of a run that has the counters of all links."""
+    """Merge the parts of all ranks, in any order, into the findings of a run that has the counters of all links.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        parts: Parts of the ranks.
+    """
     results = simulation.results
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))

@@ -18,8 +18,10 @@ MAX_SHARED = 8  # other jobs that results list for each job, those with the most
 def documents(simulation: FinishedRun, finish_ps: Int64, step_times: Int64 | None) -> list[dict[str, Any]]:
     """Return the table `jobs` of summary.json, one entry for each job.
 
-    `finish_ps`: int64[jobs], end of each job. `step_times`: int64[npus, categories], time of each NPU by axis; None =
-    no name has an axis.
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        finish_ps: int64[jobs], end of each job in ps.
+        step_times: int64[npus, categories], time of each NPU by axis in ps; None = no name has an axis.
     """
     jobs = simulation.program.jobs
     if jobs is None:

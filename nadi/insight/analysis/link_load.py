@@ -28,7 +28,13 @@ class LinkLoad(NamedTuple):
 
 
 def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
-    """Estimate the load of the busiest links in equal intervals of a run."""
+    """Estimate the load of the busiest links in equal intervals of a run.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        max_links: Maximum number of links.
+        num_intervals: Number of equal intervals.
+    """
     busy = numpy_column(run.links["tx_bytes"], np.float64)
     order = np.argsort(-numpy_column(run.links["utilisation"], np.float64), kind="stable")[:max_links]
     links = order[busy[order] > 0]
@@ -81,7 +87,12 @@ class LimitingLink(NamedTuple):
 
 
 def limiting_links(limits: Mapping[str, Int64], name_of_group: Callable[[int], str]) -> list[LimitingLink]:
-    """Return the links of `limits` (columns of limits.parquet), those with the longest total times first."""
+    """Return the links of `limits` (columns of limits.parquet), those with the longest total times first.
+
+    Args:
+        limits: Columns of limits.parquet by name.
+        name_of_group: Function that returns the name of a group by its number.
+    """
     links, place = np.unique(limits["link"], return_inverse=True)
     totals_ps = np.bincount(place, limits["limited_ps"], len(links))
     found = []
@@ -95,9 +106,15 @@ def limiting_links(limits: Mapping[str, Int64], name_of_group: Callable[[int], s
 
 
 def limiting_link(run: Run, group: int, src: int, dst: int) -> int | None:
-    """Return the link that limited collectives of a group, or messages between NPUs (group -1), for longest.
+    """Return the link that limited collectives of a group, or messages between NPUs, for longest.
 
     None: no link limited them, or the run has another model of the network.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        group: Number of the group, -1 for messages between NPUs.
+        src: Number of the NPU that sends; only for messages.
+        dst: Number of the NPU that receives; only for messages.
     """
     if run.limits is None:
         return None

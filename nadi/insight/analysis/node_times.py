@@ -77,7 +77,13 @@ def npu_blocks(rows_of_npu: Int64) -> list[range]:
 
 
 def rows_of(program: Program, npu_node_ptr: Int64, block_npus: range) -> NodeRows:
-    """Return the trace nodes of a block of NPUs, NPU by NPU; the second parameter is that of pdes.Results."""
+    """Return the trace nodes of a block of NPUs, NPU by NPU.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
+        block_npus: Numbers of the NPUs.
+    """
     npu = np.repeat(
         np.arange(block_npus.start, block_npus.stop), np.diff(npu_node_ptr[block_npus.start : block_npus.stop + 1])
     )
@@ -87,15 +93,24 @@ def rows_of(program: Program, npu_node_ptr: Int64, block_npus: range) -> NodeRow
 
 
 def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
-    """Yield all trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory (npu_node_ptr: of pdes.Results)."""
+    """Yield all trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
+    """
     for npus in npu_blocks(np.diff(npu_node_ptr)):
         yield rows_of(program, npu_node_ptr, npus)
 
 
 def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, num_owners: int) -> Int64:
-    """Return int64[owners], the length of the union of each owner's intervals; owner: int64[m] of each interval.
+    """Return int64[owners], the length of the union of each owner's intervals.
 
-    The intervals are sorted by owner, and those of an owner by start.
+    Args:
+        owner: int64[m], owner of each interval; the intervals are sorted by owner, and those of an owner by start.
+        start_ps: int64[m], start of each interval in ps.
+        finish_ps: int64[m], end of each interval in ps.
+        num_owners: Number of owners.
     """
     total = np.zeros(num_owners, np.int64)
     first = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -114,7 +129,15 @@ def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, num_owners: int)
 def npu_times(
     program: Program, npu_node_ptr: Int64, node_start_ps: Int64, node_finish_ps: Int64, finish_time_ps: int
 ) -> NpuTimes:
-    """Return the time of each NPU by kind from the columns of pdes.Results; an NPU idles after its last node."""
+    """Return the time of each NPU by kind from the columns of pdes.Results; an NPU idles after its last node.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
+        node_start_ps: int64[rows], start of each trace node in ps.
+        node_finish_ps: int64[rows], end of each trace node in ps.
+        finish_time_ps: End of the run in ps.
+    """
     parts = [
         _block_times(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result], finish_time_ps)
         for rows in row_blocks(program, npu_node_ptr)
@@ -128,6 +151,13 @@ def find_collectives(
     """Return all collectives that ran from the columns of pdes.Results, sorted by group and place in the group.
 
     `group_like`: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
+        node_start_ps: int64[rows], start of each trace node in ps.
+        node_finish_ps: int64[rows], end of each trace node in ps.
+        group_like: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
     """
     parts = [
         _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
@@ -157,7 +187,12 @@ def merge_collectives(parts: Sequence[CollectiveTimes]) -> CollectiveTimes:
 
 
 def bus_factor(kind: str, members: int) -> float:
-    """Return the bus bandwidth over the algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md); else 1."""
+    """Return the bus bandwidth over the algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md); else 1.
+
+    Args:
+        kind: Kind of collective.
+        members: Number of members.
+    """
     if kind == "all-reduce":
         return 2 * (members - 1) / members
     if kind in {"reduce-scatter", "all-gather", "all-to-all", UNEVEN, "gather", "scatter"}:
@@ -166,7 +201,14 @@ def bus_factor(kind: str, members: int) -> float:
 
 
 def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tuple[float, float]:  # noqa: N802 - bytes
-    """Return algorithm and bus bandwidth in bytes per second; 0 where no time passed."""
+    """Return algorithm and bus bandwidth in bytes per second; 0 where no time passed.
+
+    Args:
+        kind: Index of the kind in KINDS.
+        members: Number of members.
+        size_bytes: Size of the buffer in bytes.
+        time_ps: Time of the collective in ps.
+    """
     if time_ps <= 0:
         return 0.0, 0.0
     algorithm_Bps = size_bytes / time_ps * PS_PER_S  # noqa: N806 - bytes, not bits
@@ -227,6 +269,13 @@ def utilisation(
 
     Where faults change a link's rate, the capacity uses its mean rate over the run; a change counts from the begin of
     the first cell at or after its time (docs/reference/faults.md).
+
+    Args:
+        graph: The fabric (`Graph`).
+        tx_bytes: int64[links], bytes that each link sent.
+        finish_time_ps: End of the run in ps.
+        faults: Faults of links.
+        cell_ps: Length of a cell in ps, at whose begin a change takes effect.
     """
     if finish_time_ps <= 0:
         return np.zeros(graph.links)

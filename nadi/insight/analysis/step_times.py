@@ -71,6 +71,11 @@ def divided(segments: Segments, num_categories: int, stays: tuple[int, ...]) -> 
     no category explains) stays with the collective's own axis.
 
     Waits are divided in the order of their ends, so that earlier waits of a member count by their divided shares.
+
+    Args:
+        segments: Activities and waits of NPUs.
+        num_categories: Number of categories.
+        stays: Categories whose excess stays with the collective's own axis.
     """
     order = np.lexsort((segments.begin_ps, segments.npu))
     segments = Segments(*(column[order] for column in segments))
@@ -105,7 +110,13 @@ class _Spent:
         self._share = np.zeros((len(waits), categories))
 
     def between(self, npu: int, from_ps: int, until_ps: int) -> NDArray[np.float64]:
-        """Return float64[categories], picoseconds that an NPU spent by category between two times."""
+        """Return float64[categories], picoseconds that an NPU spent by category between two times.
+
+        Args:
+            npu: Number of the NPU.
+            from_ps: First time in ps.
+            until_ps: Second time in ps.
+        """
         if npu + 1 >= len(self._first) or until_ps <= from_ps:
             return np.zeros(self._categories)
         low, high = int(self._first[npu]), int(self._first[npu + 1])
@@ -122,7 +133,12 @@ class _Spent:
         return spent
 
     def divide(self, segment: int, share_ps: Int64) -> None:
-        """Count a wait, the number of a segment, by its shares (int64[categories]) from now on."""
+        """Count a wait, the number of a segment, by its shares (int64[categories]) from now on.
+
+        Args:
+            segment: Number of the segment that is a wait.
+            share_ps: int64[categories], parts of the wait in ps.
+        """
         self._share[self._row[segment]] = share_ps / share_ps.sum()
         self._is_divided[segment] = True
 
@@ -147,14 +163,24 @@ class _SentMessages:
         self._sent_ps = np.append(begun.sent_ps, 0)
 
     def begin_ps(self, sender: Int64, message: Int64) -> Int64:
-        """Return int64[k], the begin of each message; 0 = nobody sends it."""
+        """Return int64[k], the begin of each message; 0 = nobody sends it.
+
+        Args:
+            sender: int64[k], NPU that sends each message.
+            message: int64[k], key of each message.
+        """
         number = positions_in_sorted(self._messages, message)
         key = np.where(number >= 0, sender * len(self._messages) + number, _NONE)
         return self._sent_ps[positions_in_sorted(self._key, key)]
 
 
 def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
-    """Return whether the name of any communication on any rank contains its axis of parallelism; all ranks call."""
+    """Return whether the name of any communication on any rank contains its axis of parallelism; all ranks call.
+
+    Args:
+        traces: The distinct traces of this rank.
+        exchange: Function that gives every rank's value to all ranks.
+    """
     axes = _axes(traces)
     return any(exchange(bool(np.any((axes > 0) & (axes != _UNNAMED)))))
 
@@ -162,7 +188,15 @@ def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> b
 def step_times(
     program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results, exchange: Exchange = alone
 ) -> Int64:
-    """Return int64[npus, len(CATEGORIES)] picoseconds, 0 on other ranks; trace_of_npu: int32[npus], < 0 = none."""
+    """Return int64[npus, len(CATEGORIES)] picoseconds, 0 for NPUs of other ranks.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        traces: The distinct traces of this rank.
+        trace_of_npu: int32[npus], index of each NPU's trace, below 0 = none.
+        results: Results of the engine.
+        exchange: Function that gives every rank's value to all ranks.
+    """
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))
     sent = _SentMessages(begun)
@@ -241,7 +275,12 @@ class _Block:
         self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
 
     def segments(self, begun: StartTimes, sent: _SentMessages) -> Segments:
-        """Return the activities and waits of this block's NPUs that took time."""
+        """Return the activities and waits of this block's NPUs that took time.
+
+        Args:
+            begun: Times at which members start collectives and messages.
+            sent: Begins of messages by sender.
+        """
         own = np.flatnonzero(self._category == _COMPUTE)
         own = own[np.lexsort((self._start_ps[own], self._rows.npu[own]))]
         npu, start_ps, finish_ps = self._rows.npu[own], self._start_ps[own], self._finish_ps[own]

@@ -21,7 +21,11 @@ Parts = dict[str, NDArray[np.float64]]
 
 
 def relative(values: Sequence[float | None]) -> list[float | None]:
-    """Return each value over the first, minus 1; None where either is missing or only the first is 0."""
+    """Return each value over the first, minus 1; None where either is missing or only the first is 0.
+
+    Args:
+        values: Value of each run; None = missing.
+    """
     first = values[0]
     changes: list[float | None] = []
     for value in values:
@@ -33,13 +37,21 @@ def relative(values: Sequence[float | None]) -> list[float | None]:
 
 
 def difference(values: Sequence[float | None]) -> list[float | None]:
-    """Return each value minus the first; None where either is missing."""
+    """Return each value minus the first; None where either is missing.
+
+    Args:
+        values: Value of each run; None = missing.
+    """
     first = values[0]
     return [None if first is None or value is None else value - first for value in values]
 
 
 def size(values_of_run: Sequence[float | None]) -> float:
-    """Return the largest absolute difference from the first value, missing values being 0; rows are sorted by it."""
+    """Return the largest absolute difference from the first value, missing values being 0; rows are sorted by it.
+
+    Args:
+        values_of_run: Value of each run; None = missing, which counts as 0.
+    """
     first = values_of_run[0] or 0.0
     return max(abs((value or 0.0) - first) for value in values_of_run)
 
@@ -113,7 +125,11 @@ def knows_links(run: Run) -> bool:
 
 
 def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return a row per tier ("npu → leaf") that any run has; lists have a value per run, None where it is missing."""
+    """Return a row per tier ("npu → leaf") that any run has; lists have a value per run, None where it is missing.
+
+    Args:
+        runs: The runs to compare, the first of which the others are compared with.
+    """
     names = ("links", "rate_bps", "mean_utilisation", "max_utilisation", "max_queue_bytes", *_SUMS)
     of_runs = [_by_tier(run) if knows_links(run) else {} for run in runs]
     return [{"tier": tier} | values for tier, values in _by_key(of_runs, names)]
@@ -150,7 +166,11 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
 
 
 def by_load(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tiers sorted by the change of their highest utilisation."""
+    """Return the tiers sorted by the change of their highest utilisation.
+
+    Args:
+        rows: Rows of `tiers`.
+    """
     return sorted(rows, key=lambda row: -size(row["max_utilisation"]))
 
 
@@ -246,6 +266,9 @@ def jobs(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     Lists have a value per run, None where the run lacks it: `time_ps`, `change` from the first run, `digest`,
     `alone_ps` and `slowdown` ([output] alone), and `shares`, the jobs with which it shares links.
+
+    Args:
+        runs: The runs to compare, the first of which the others are compared with.
     """
     of_runs = [{job["name"]: job for job in run.summary.get("jobs", ())} for run in runs]
     rows = []

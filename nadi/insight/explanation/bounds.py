@@ -44,7 +44,12 @@ class MessagesOfPath:
         self._key = self._rows["group"] << _SEQ_BITS | self._rows["seq"]
 
     def of_collective(self, group: int, seq: int) -> Rows:
-        """Return the messages of a collective sorted by receiver; a sample of MAX_FLOWS if there are more."""
+        """Return the messages of a collective sorted by receiver; a sample of MAX_FLOWS if there are more.
+
+        Args:
+            group: Number of the group.
+            seq: Number of the collective in its group.
+        """
         here = np.flatnonzero(self._key == (group << _SEQ_BITS | seq))
         here = here[np.argsort(self._rows["dst"][here], kind="stable")]
         if len(here) > MAX_FLOWS:

@@ -93,12 +93,22 @@ class _Pieces(NamedTuple):
     idle_ps: Float64  # float64[p], time on an idle network
 
     def selected(self, which: Int64) -> "_Pieces":
-        """Return the pieces with these indices."""
+        """Return the pieces with these indices.
+
+        Args:
+            which: int64[k], indices of the pieces.
+        """
         return _Pieces(**{name: column[which] for name, column in self._asdict().items()})
 
 
 def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Contention:
-    """Find the contended pieces of a run, preferably of path_nodes; none without messages or a known fabric."""
+    """Find the contended pieces of a run; none without messages or a known fabric.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        path_nodes: Nodes of the critical path, whose pieces are preferred.
+    """
     nothing = Contention([], np.full(len(run_events.npu), -1), np.zeros(0, np.int64))
     if not (run.network.has_links and run.has(LINKS) and run.has(FLOWS)):
         return nothing
@@ -125,7 +135,11 @@ def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Co
 
 
 def rows_of_collectives(run: Run) -> dict[tuple[int, int], int]:
-    """Return the row of collectives.parquet by group and place in the group."""
+    """Return the row of collectives.parquet by group and place in the group.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+    """
     groups, places = (run.collectives[name].to_pylist() for name in ("group", "seq"))
     return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
 

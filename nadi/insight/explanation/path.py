@@ -31,7 +31,12 @@ class PathPiece(NamedTuple):
 
 
 def critical_path(run: Run, run_events: RunEvents) -> list[PathPiece]:
-    """Return the pieces from the begin of the run to its end; where several ends coincide, one path of them."""
+    """Return the pieces from the begin of the run to its end; where several ends coincide, one path of them.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+    """
     times = run_events.dag.times()
     edges = run_events.dag.edges
     pieces = []
@@ -88,6 +93,11 @@ def _sort(run: Run, run_events: RunEvents, what: str, node: int) -> str:
 
 
 def npus_of(run_events: RunEvents, pieces: list[PathPiece]) -> list[int]:
-    """Return the NPUs on the path, in order, without immediate repetitions."""
+    """Return the NPUs on the path, in order, without immediate repetitions.
+
+    Args:
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        pieces: Pieces of the critical path.
+    """
     npus = np.array([int(run_events.npu[piece.node]) for piece in pieces], np.int64)
     return npus[np.flatnonzero(np.diff(npus, prepend=-1))].tolist()

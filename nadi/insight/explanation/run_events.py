@@ -160,7 +160,11 @@ def _npus_of_jobs(run: Run, program: Program, name: str) -> NDArray[np.bool_]:
 
 
 def senders_of(run: Run) -> Int64:
-    """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive."""
+    """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+    """
     program = run.work.program
     npu, row = (numpy_column(run.nodes[name], np.int64) for name in ("npu", "row"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
@@ -168,7 +172,11 @@ def senders_of(run: Run) -> Int64:
 
 
 def names(run: Run) -> pa.ChunkedArray:
-    """Return the names of the nodes, in the order of RunEvents."""
+    """Return the names of the nodes, in the order of RunEvents.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+    """
     return run.nodes["name"]
 
 
@@ -280,7 +288,13 @@ def is_folded(run: Run) -> bool:
 
 
 def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
-    """Return the representatives of a run; npu: int64[n], NPU of each row of nodes.parquet."""
+    """Return the representatives of a run.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        program: Work of all NPUs (`Program`).
+        npu: int64[n], NPU of each row of nodes.parquet.
+    """
     groups = np.arange(len(program.group_ptr) - 1)
     like = np.arange(program.npus)
     if is_folded(run):
@@ -319,24 +333,45 @@ def closed_forms_on(
     """Return closed forms on a fabric; large collectives are extrapolated, because each what-if evaluates all again.
 
     before: Closed forms on a fabric that differs in the rates of these links, bool[links], only.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        before: Closed forms on a fabric that differs in the rates of some links only, and bool[links], these links;
+            None = no such fabric.
     """
     return CollectiveCosts(graph, settings, WHAT_IF_EFFORT, before=before)
 
 
 def shares_of_messages(run_events: RunEvents, sends: Int64) -> NDArray[np.float64]:
-    """Return float64[k]: share of the port's line rate that drives each message; sends: int64[k], nodes."""
+    """Return float64[k]: share of the port's line rate that drives each message.
+
+    Args:
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        sends: int64[k], nodes that send.
+    """
     of_channel = np.append(run_events.program.channels.shares, 1.0)  # the last is that of -1, no channel
     return of_channel[run_events.program.node_channel[run_events.at[sends]]]
 
 
 def bytes_of_messages(run_events: RunEvents, ends: Int64) -> Int64:
-    """Return int64[k]: bytes of each message, or of its longest part over several NICs; ends: int64[k], nodes."""
+    """Return int64[k]: bytes of each message, or of its longest part over several NICs.
+
+    Args:
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        ends: int64[k], nodes that send or receive.
+    """
     at = run_events.at[ends]
     return -(-run_events.program.node_bytes[at] // run_events.program.node_parts[at])
 
 
 def of_collectives(run_events: RunEvents, collective_nodes: Int64) -> tuple[Int64, Int64, Int64]:
-    """Return group, schedule and size in bytes of the collectives of nodes, int64[k] each."""
+    """Return group, schedule and size in bytes of the collectives of nodes, int64[k] each.
+
+    Args:
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        collective_nodes: int64[k], nodes of collectives.
+    """
     program, at, npu = run_events.program, run_events.at[collective_nodes], run_events.npu[collective_nodes]
     group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)
     return group, program.node_schedule[at].astype(np.int64), program.node_bytes[at].astype(np.int64)

@@ -45,7 +45,14 @@ class ChangeEffect(NamedTuple):
 def what_if(
     run: Run, run_events: events.RunEvents, contention: Contention, factor: float = FASTER
 ) -> list[ChangeEffect]:
-    """Return the effects of GPUs, tiers of links and kinds of communication `factor` times as fast, best first."""
+    """Return the effects of GPUs, tiers of links and kinds of communication `factor` times as fast, best first.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        contention: Contended pieces of the run.
+        factor: Factor by which a part becomes faster.
+    """
     weight = run_events.dag.edges.weight
     whole_ps = float(run_events.dag.times(weight)[run_events.last()])
     answers = []

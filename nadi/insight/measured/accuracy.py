@@ -50,7 +50,12 @@ class JointOperations(NamedTuple):
 
 
 def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
-    """Return the operations with these numbers, int64[n] by node: nodes.collective or nodes.message."""
+    """Return the operations with these numbers.
+
+    Args:
+        nodes: Nodes with measured and simulated times.
+        number: int64[n], number of the operation of each node: nodes.collective or nodes.message; below 0 = none.
+    """
     rows = np.flatnonzero(number >= 0)
     rows = rows[np.lexsort((nodes.measured_ps[rows], number[rows]))]
     is_first = np.diff(number[rows], prepend=-1) > 0
@@ -75,7 +80,13 @@ def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
 
 
 def document(nodes: TimedNodes, clocks: RankClocks, num_worst: int = 10) -> dict[str, Any]:
-    """Return the accuracy report as a JSON document; worst: number of nodes with the largest errors to list."""
+    """Return the accuracy report as a JSON document.
+
+    Args:
+        nodes: Nodes with measured and simulated times.
+        clocks: Clocks of the ranks.
+        num_worst: Number of nodes with the largest errors to list.
+    """
     collectives, messages = joint_operations(nodes, nodes.collective), joint_operations(nodes, nodes.message)
     residual = np.abs(clocks.residual_micros)
     npu, measured_span, simulated_span = spans(nodes)

@@ -34,7 +34,11 @@ class RankClocks(NamedTuple):
 
 
 def estimate_clocks(nodes: TimedNodes) -> RankClocks:
-    """Estimate the clock offsets of all ranks whose traces have start times, from synchronising collectives."""
+    """Estimate the clock offsets of all ranks whose traces have start times, from synchronising collectives.
+
+    Args:
+        nodes: Nodes with measured and simulated times.
+    """
     npus = len(nodes.has_start)
     # rows of synchronising collectives with two or more timed members
     kinds = np.asarray(nodes.collectives["kind"], dtype=str)

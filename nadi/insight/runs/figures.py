@@ -161,7 +161,12 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
 
 
 def ranking_figure(table: pa.Table, figure_name: str = "") -> Figure | None:
-    """Return the figure that ranks points of a sweep: the named one, else a default; None = no point is finished."""
+    """Return the figure that ranks points of a sweep; None = no point is finished.
+
+    Args:
+        table: Points of the sweep with their figures as columns.
+        figure_name: Name of the figure; "" = a default.
+    """
     known = {figure.name: figure for figure in FIGURES if figure.name in table.column_names}
     wanted = (figure_name, *_DEFAULTS) if figure_name else _DEFAULTS
     return next((known[name] for name in wanted if name in known), None)
@@ -199,6 +204,10 @@ def best_value(results: Mapping[object, Sequence[float]], figure: Figure) -> obj
     """Return the value of a key whose mean is best, or None where another value is as good.
 
     results: for each value of a key its repetitions, one per seed.
+
+    Args:
+        results: Results of the repetitions, one per seed, by value of a key.
+        figure: The figure that ranks.
     """
     cost = np.array([np.mean(own) for own in results.values()]) * (1 if figure.is_cost else -1)
     none = (np.nan, np.nan)

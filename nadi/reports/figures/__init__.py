@@ -25,6 +25,10 @@ def write_figures(folder: Path, page: Page) -> list[str]:
 
     A chart of another kind than lines, points, bars, boxes and heat maps has no file. Raise OutputError if a file
     cannot be written.
+
+    Args:
+        folder: Folder to write to.
+        page: Page with the charts.
     """
     names: dict[str, None] = {}
     with inputs.refusing(folder, "a folder to write figures to", OutputError):

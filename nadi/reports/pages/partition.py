@@ -20,13 +20,24 @@ _NPU, _SWITCH = "circle", "square"
 
 
 def check_plot(path: Path) -> None:
-    """Check before the work whether a plot can be written: as .html or .png."""
+    """Check before the work whether a plot can be written: as .html or .png.
+
+    Args:
+        path: File to write.
+    """
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"--plot {path}: found {path.suffix or 'no ending'!r}; expected a file .html or .png")
 
 
 def write_plot(path: Path, graph: Graph, partition: Partition, weights: TrafficWeights) -> None:
-    """Write a picture of a partition; an HTML file needs no other files."""
+    """Write a picture of a partition; an HTML file needs no other files.
+
+    Args:
+        path: File to write.
+        graph: The fabric (`Graph`).
+        partition: The partition.
+        weights: Expected work of nodes and links.
+    """
     check_plot(path)
     drawn = figure(graph, partition, weights)
     try:
@@ -42,7 +53,13 @@ def write_plot(path: Path, graph: Graph, partition: Partition, weights: TrafficW
 
 
 def figure(graph: Graph, partition: Partition, weights: TrafficWeights) -> Plotly:
-    """Return the picture of a partition."""
+    """Return the picture of a partition.
+
+    Args:
+        graph: The fabric (`Graph`).
+        partition: The partition.
+        weights: Expected work of nodes and links.
+    """
     marks = lay_out(graph, partition.owner, weights.link)
     events = np.bincount(marks.of_node, weights.node, minlength=len(marks.part))
     drawn = charts.figure()

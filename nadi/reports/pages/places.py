@@ -31,8 +31,10 @@ class Marks(NamedTuple):
 def lay_out(graph: Graph, part_of_node: NDArray[np.integer], load_of_link: NDArray[np.integer]) -> Marks:
     """Place the nodes; in large fabrics the nodes of a server, of a switch, or more nodes of a part share one mark.
 
-    Nodes of different parts, int[nodes], never share a mark. The load, int[links], ranks lines if there are too many;
-    lines between parts rank first.
+    Args:
+        graph: The fabric (`Graph`).
+        part_of_node: int[nodes], the part of each node; nodes of different parts never share a mark.
+        load_of_link: int[links], load that ranks lines if there are too many; lines between parts rank first.
     """
     # An NVSwitch is drawn below its NPUs
     tier = np.where(graph.node_kind == NVSWITCH, -1, tier_of_node(graph))
@@ -143,6 +145,12 @@ def with_gaps(ends: Float64) -> list[float | None]:
 
 
 def mark_name(graph: Graph, marks: Marks, mark: int) -> str:
-    """Return the name of a mark's first node, and the number of its other nodes."""
+    """Return the name of a mark's first node, and the number of its other nodes.
+
+    Args:
+        graph: The fabric (`Graph`).
+        marks: The marks.
+        mark: Index of the mark.
+    """
     name = graph.node_name(int(marks.first[mark]))
     return name if marks.nodes[mark] == 1 else f"{name} and {marks.nodes[mark] - 1} more"

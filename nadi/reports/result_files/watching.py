@@ -91,7 +91,11 @@ class Watch:
 
 
 def partial_figures(out: Path) -> dict[str, Any] | None:
-    """Return `partial` of the summary of a run's partial results; None if it has none, or just replaces them."""
+    """Return `partial` of the summary of a run's partial results; None if it has none, or just replaces them.
+
+    Args:
+        out: Folder of the run's results.
+    """
     try:
         found: dict[str, Any] | None = read_summary(out / PARTIAL).get("partial")
     except (OSError, ValueError):

@@ -67,7 +67,12 @@ def _operators(statistics: Mapping[str, Any]) -> FittedTable:
 
 
 def collectives_table(statistics: Mapping[str, Any], max_rows: int) -> FittedTable:
-    """Return the communication by kind and group."""
+    """Return the communication by kind and group.
+
+    Args:
+        statistics: Result of et.statistics.statistics.
+        max_rows: Maximum number of rows of the table.
+    """
     numbers = "count", "bytes", ("minimum", 3), "median", ("maximum", 2), ("sizes", 4)
     table = FittedTable("communication", name_column("kind"), name_column("group", 1), *numbers)
     for row in statistics["collectives"][:max_rows]:

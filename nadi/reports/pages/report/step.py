@@ -54,6 +54,9 @@ def section(run: Run) -> PageSection | None:
     """Return the section about time by category: a chart and a table with a row per group of NPUs.
 
     None if the NPUs only send messages, which is no time of theirs.
+
+    Args:
+        run: The run, read from its folder (`Run`).
     """
     if run.has_only_messages:
         return None
@@ -87,7 +90,11 @@ def times_of(run: Run) -> dict[str, Float64]:
 
 
 def exposed(times_by_category: dict[str, Float64]) -> Float64:
-    """Return float64[npus]: exposed communication of all axes."""
+    """Return float64[npus]: exposed communication of all axes.
+
+    Args:
+        times_by_category: float64[npus] by name of the category.
+    """
     names = [name for name in times_by_category if name in {*COMMUNICATION_AXES, "unnamed", "communication"}]
     return (
         np.sum([times_by_category[name] for name in names], axis=0)
