@@ -29,7 +29,9 @@ def coupled_schedules(program: Program) -> NDArray[np.bool_]:
         program: Work of all NPUs (`Program`).
     """
     s = program.schedules
+    # sends of each lane, as differences of a running total
     sends = np.diff(np.append(0, np.cumsum(s.send_peer >= 0))[s.lane_ptr])
+    # lanes that send and whose first step waits for no other lane
     unawaited = (sends > 0) & (np.append(s.dep_lane, -1)[s.lane_ptr[:-1]] < 0)
     sent, again, begins = (_by_schedule(program, lanes) for lanes in (sends, sends > 1, unawaited))
     staged = (again == 0) & (begins <= s.members) & (sent > s.members)

@@ -68,6 +68,7 @@ def with_nvlink_closed_forms(
         *(slots.position[entry], program.node_schedule[node], program.node_bytes[node]),
         *(program.node_collective[node], program.node_lane[node] == MEMORY_LANE),
     ]
+    # one closed form for all collectives of a kind, size and position
     keys, example, key_of_node = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
     npu = slots.npu[entry[example]]
     row = node[example] - program.trace_ptr[program.trace_of_npu[npu]]
@@ -83,6 +84,7 @@ def with_nvlink_closed_forms(
     ):
         if position not in own_ps:
             own_ps[position] = _own_ps(graph, settings, members)
+        # the stand-in takes some time itself, which its delay must not count again
         left_ps = max(0, duration_ps - round(own_ps[position]))
         launch_ps = min(left_ps, int(program.schedules.launch_ps[schedule]))
         kind = len(members), launch_ps, left_ps - launch_ps

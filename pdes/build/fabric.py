@@ -141,8 +141,10 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     """
     routing: Any = graph.routing
     if hasattr(routing, "home"):
+        # 127 marks homes out of reach; one link more at both ends
         hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
     else:
+        # the longest way in each dimension: half a ring, or one link
         ring = (routing.mode[: graph.npus] == 0).any(axis=0)
         single = (routing.mode[: graph.npus] == 2).any(axis=0)
         hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
@@ -208,7 +210,9 @@ def rto_ps(graph: Graph, settings: Settings) -> int:
         settings: Settings of the run.
     """
     limit: float = settings.queue_limit_bytes
+    # with pauses and automatic headrooms nothing overflows, so there is no limit
     if settings.switch and not (settings.switch.pfc and not settings.switch.pfc_headroom_bytes):
+        # a queue alone in the buffer grows to alpha / (1 + alpha) of it
         limit = settings.switch.buffer_bytes * settings.switch.pfc_alpha / (1 + settings.switch.pfc_alpha)
     if not limit and settings.faults.can_lose(settings):
         limit = QUEUE_BYTES

@@ -127,6 +127,7 @@ def grow(world: s.World) -> s.World:
             grown = _with_free_rows(world, qps, added, "free_messages", "msg_free", "msg")
             return _with_room_for_events(world._replace(qps=grown))
         case s.NEED_QPS:
+            # queue pairs have half as many rows as their map, so that searches stay short
             old = len(qps.qp_key) // 2
             key, val = _rehashed(qps.qp_key, qps.qp_val, 4 * max(old, int(const.reserve_queue_pairs)))
             grown = _with_rows(qps, old, len(key) // 2, "qp", "cc", "arrived", "resends", "sel_tx")

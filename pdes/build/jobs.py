@@ -117,6 +117,7 @@ def digests(totals: Int64, program: Program) -> dict[str, Any]:
     """
     jobs = program.jobs
     if totals.shape[1] > _PLAIN_WORDS:
+        # sums of several LPs again below their primes
         totals = np.concatenate([totals[:, :_PLAIN_WORDS], totals[:, _PLAIN_WORDS:] % (PRIME_A, PRIME_B)], axis=1)
     if jobs is None:
         return {"digest": _digest(totals)}

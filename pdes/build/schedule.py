@@ -108,6 +108,7 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
     times = sorted({t for f in links if f.down for t in (f.at_ps, f.until_ps) if t < s.INF})
     sets = []
     down: frozenset[int] = frozenset()
+    # several faults of one link overlap: it is down while any of them holds
     for time in times:
         before, down = down, frozenset(n for f in links if f.down and f.at_ps <= time < f.until_ps for n in f.links)
         if down != before:
@@ -128,6 +129,7 @@ def with_lasting(graph: Graph, faults: Faults) -> Graph:
     rate_bps, delay_ps = graph.link_rate_bps.copy(), graph.link_delay_ps.copy()
     for fault in lasting:
         links = list(fault.links)
+        # 0 means that the fault leaves the rate
         rate_bps[links] = fault.rate_bps or rate_bps[links]
         delay_ps[links] += fault.added_latency_ps
     return replace(graph, link_rate_bps=rate_bps, link_delay_ps=delay_ps)
@@ -204,6 +206,7 @@ def with_pit(net: s.Net, faults: Faults) -> s.Net:
         return net
     pit = len(net.tx)
     net.const.pit = pit
+    # the last link class loses everything (`link_changes`)
     row = row_of(OutgoingLink, meta=link_meta(0, 0, len(net.link_class) - 1))
     shares, columns = net.hooks.shared_switches != 0 or len(net.gate) > 1, int(net.const.depths)
     per_link = {"tx_dropped": 1, "port_ties": 1, "gate": int(shares), "sample": int(net.const.sample_ps > 0)}
@@ -230,6 +233,7 @@ def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:
             class_row.error = ALWAYS_LOST
         elif fault.error_rate:
             class_row.error = max(int(class_row.error), round(fault.error_rate * 2**32))
+    # losses are drawn only on links that have this flag
     class_row.special |= s.CARE * int(class_row.error > 0)
     return class_row
 
@@ -248,6 +252,7 @@ def scheduled(
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
     routings: list[frozenset[int]] = [frozenset()]
+    # most runs have no changes, and a dictionary of all links takes time
     row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes or faults.storms else {}
     changes = [(time, s.CHANGE_LINK, row[link], number) for time, link, number in fabric.changes if link in row]
     changes += _npu_changes(faults, fabric.cell_ps, part)
@@ -257,6 +262,7 @@ def scheduled(
     for time, down in down_sets(faults.links):
         if down not in routings:
             routings.append(down)
+        # routes change once the fault is detected; of two at one time, the later counts
         epoch_at[_cell_begin(time + faults.detection_time_ps, fabric.cell_ps)] = routings.index(down)
     changes += [(time, s.CHANGE_ROUTES, 0, epoch) for time, epoch in epoch_at.items()]
     tables: dict[str, Array] = {}
@@ -326,6 +332,7 @@ def _without_ports(routes: s.Routes, part: "Part", down_links: frozenset[int]) -
         return routes
     homes = int(routes.home.max()) + 1
     via = routes.via.copy()
+    # a row of distances behind all others, from which nothing can be reached
     via[dead] = len(routes.hop_row)
     return routes._replace(
         via=via,

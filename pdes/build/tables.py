@@ -102,10 +102,12 @@ def _waited_for(schedules: Schedules) -> Int64:
     lane = np.repeat(np.arange(len(waited_for), dtype=np.int32), np.diff(schedules.lane_ptr))
     needs = schedules.dep_lane
     first = needs >= 0
+    # once per pair of lanes, since steps of a lane mostly wait for the same one
     first[1:] &= (lane[1:] != lane[:-1]) | (needs[1:] != needs[:-1])
     lane, needs = lane[first], needs[first]
     in_set = number[lane] < s.STIRRED_LANES
     lane, needs = lane[in_set], needs[in_set]
+    # several lanes may wait for one, so the plain operator would lose bits
     np.bitwise_or.at(waited_for, lane - number[lane] + needs, 1 << number[lane])
     return waited_for
 

@@ -115,6 +115,7 @@ def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
         pool = _POOL_OF.get(name)
         rows = len(own[pool]) if pool else 1
         grown = len(arrays[pool]) if pool else 1
+        # arrays of models with one LP grow by themselves
         if ARRAYS[name] == ALONE and pool is None:
             fits = len(saved) >= len(array)
         else:
@@ -134,6 +135,7 @@ def check_built(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
     for word, declared in Npu.declared.items():
         if declared.is_built and (npu[word] != world.npus.npu[word]).any():
             _refuse(f"npus.npu.{word}", "another value", "that of the fabric and the traces")
+    # the class of a link is left out, which faults change
     meta, own = _rows(arrays, "net.tx", world.net.tx).meta, world.net.tx.meta
     if (end_of(meta) != end_of(own)).any() or (number_of(meta) != number_of(own)).any():
         _refuse("net.tx.meta", "another fabric", "that of the run")
@@ -289,5 +291,6 @@ def _check_packets(lp: LogicalProcess) -> None:
     if ((goes_to < 0) | ((goes_to >= npus) & (goes_to != PAUSE_FRAME)) | (source(record.w1) >= npus)).any():
         _refuse("net.record.w1", "an unknown NPU", f"numbers below {npus}")
     local = lp.part.local[np.minimum(goes_to, npus - 1)]
+    # only acknowledgements name a queue pair of this LP
     is_own = (flags(record.w1) & FLAG_ACK != 0) & (goes_to < npus) & (local >= 0)
     _check("net.record.w2", sender_pair(record.w2[is_own]), len(lp.world.qps.qp) - 1)

@@ -65,6 +65,7 @@ class Redivision:
         self._parts: dict[int, Part] = {}
         self._domains = all_domains(sim.graph, sim.settings, owner)
         own = [domain.switch for domain in sim.layout.domains]
+        # replays of a domain can neither be divided nor turn into packets here
         if [domain.switch for domain in self._domains] != own:
             raise OtherDivisionError(
                 "--resume: found NVLink domains with replayed collectives that are cut in another way than in the "
@@ -119,6 +120,7 @@ class Redivision:
         while len(lp.world.qps.qp) < pairs + int(const.reserve_queue_pairs):
             ctl.need = s.NEED_QPS
             lp.world = grow(lp.world)
+        # the table of receivers is a map, at most half full
         while len(lp.world.qps.rxqp) < 2 * (receivers + int(const.reserve_queue_pairs) + 1):
             ctl.need = s.NEED_RXQPS
             lp.world = grow(lp.world)
@@ -138,6 +140,7 @@ class Redivision:
         samples: Rows = state.arrays["samples"].view(SampleEntry.dtype).view(np.recarray)
         if len(samples):
             samples = samples[shared.link[np.minimum(samples.link, len(shared.link) - 1)] >= 0].copy()
+            # the last row may be the link that loses all packets
             samples = samples[samples.link < len(shared.link)]
             samples.link = shared.link[samples.link]
             shared.lp.samples.append(samples)
@@ -149,6 +152,7 @@ class Redivision:
         """Move counters, digests and logs of an old LP."""
         old, lp = shared.world, shared.lp
         new = lp.world
+        # all LPs have the same windows, so these do not add up
         windows = max(int(old.net.count.windows), int(new.net.count.windows))
         words_of(new.net.count)[:] += np.asarray(old.net.count.base).view(np.int64).reshape(-1)
         new.net.count.windows = windows
@@ -166,6 +170,7 @@ class Redivision:
             for net in (new.net, old.net)
         ]
         log = np.concatenate(logs)
+        # the log keeps the first pauses, in order of time
         log = log[np.argsort(log[:, 0], kind="stable")][:room]
         new.net.pause_log[: 2 * len(log)] = log.reshape(-1)
         new.net.ctl.pauses += old.net.ctl.pauses
@@ -193,6 +198,7 @@ class Redivision:
                 begun = int(np.flatnonzero(running.rows >= 0)[0])
                 npu = lp.world.npus.npu[running.group.nodes[begun]]
                 schedule = int(lp.world.trace.schedule[int(npu.trace_base) + int(running.rows[begun])])
+                # programs of two processes may number their schedules differently
                 running.collective = running.collective._replace(schedule=schedule)
             groups = [group.number for group in island.groups]
             new.started[groups] = old.started[groups]
@@ -212,6 +218,7 @@ class Redivision:
             return
         shared = [each.world.net.ctl for each in olds if (each.node >= 0).any()]
         ctl.replay_starts = max(int(old.replay_starts) for old in shared)
+        # packets may cross islands of one of the old LPs, so all cells are short
         ctl.cell_ps = min(int(old.cell_ps) for old in shared)
         ctl.packet_rows = lp.world.islands.island.packet_rows[: len(lp.domains)].sum()
         if ctl.cell_ps < const.long_cell_ps and ctl.packet_rows == 0:
@@ -229,9 +236,11 @@ class Redivision:
         packets = packets[owner[graph.link_dst[packets[:, LINK]]] == part.number]
         packets[:, 2] = self._pairs.renumbered(packets[:, 1], packets[:, 2])
         links = np.concatenate([part.links, *part.links_in]).astype(np.int64)
+        # from the link's number in the fabric to its row of `tx`
         row = np.zeros(graph.links, np.int64)
         row[links] = np.arange(len(links))
         packets[:, LINK] = row[packets[:, LINK]]
+        # links need their packets in the order of arrival
         put_on_links(lp, packets[np.argsort(packets[:, 0], kind="stable")])
 
 

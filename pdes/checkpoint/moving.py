@@ -129,6 +129,7 @@ def move_watched(shared: Shared, links: Int64, to_links: Int64) -> None:
     columns = int(new.const.depths)
     if columns == 0:
         return
+    # both must have columns of one width, which is a power of two times the first
     width_ps = max(int(old.ctl.depth_ps), int(new.ctl.depth_ps))
     for name, merge in (("depth", np.maximum), ("marks", np.add)):
         into, saved = getattr(new, name), getattr(old, name)
@@ -263,6 +264,7 @@ def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
     """Move the lanes and phases of active collectives from rows of the old `inst` to rows of the new one."""
     old, new, plans = shared.world.insts, shared.lp.world.insts, shared.lp.world.plans
     stride, new_stride = stride_of(shared.world, "lane"), int(shared.lp.world.net.const.lane_stride)
+    # programs differ in their maximum of lanes; the last row is the collective itself
     common = min(stride, new_stride) - 1
     lanes = np.append(np.arange(common), stride - 1)
     new_lanes = np.append(np.arange(common), new_stride - 1)
@@ -381,6 +383,7 @@ def move_receivers(shared: Shared, pairs: QueuePairs) -> None:
     rows = own_receivers(shared)
     keys = pairs.receiver_keys(np.array(old.rxqp.key[rows]))
     table, came_from = np.array(new.rxqp.key), np.full(len(new.rxqp), -1, np.int64)
+    # find the place of each key first: the rows move there at once
     rehash(np.append(keys, FREE), np.append(np.arange(len(rows)), 0), table, came_from)
     to = np.flatnonzero(came_from >= 0)
     rows, keys = rows[came_from[to]], keys[came_from[to]]
@@ -420,6 +423,7 @@ def _move_gates(shared: Shared, pairs: QueuePairs) -> None:
     records, counts = queues_of(old.net, words & ((1 << 32) - 1), words >> 32)
     packets, telemetry = words_of_packets(old.net, records)
     packets[:, 2] = pairs.renumbered(packets[:, 1], packets[:, 2])
+    # waiting packets name the port by which they came in
     ingress = looked_up(shared.link, packets[:, 0] >> TIME_BITS)
     packets[:, 0] = (packets[:, 0] & ((1 << TIME_BITS) - 1)) | ingress << TIME_BITS
     heads, tails = put_in_queues(lp, counts, packets, telemetry)

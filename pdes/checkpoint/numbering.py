@@ -92,6 +92,7 @@ def walked(heads: Any, following: Any) -> Int64:
     found = []
     at = np.asarray(heads, np.int64)
     at = at[at >= 0]
+    # all lists advance together, one element in each round
     while len(at):
         found.append(at)
         at = following[at].astype(np.int64)

@@ -32,6 +32,7 @@ def sent_packets(lp: LogicalProcess) -> Int64:
         count, at = int(net.outbox[half]), half + HEADER_WORDS
         packets = net.outbox[at : at + count * part.crossing_words].reshape(count, part.crossing_words).copy()
         own = np.flatnonzero(list_of_link == number)
+        # packets name the link by `far`, which is not in the order of links
         own = own[np.argsort(net.far[own])]
         packets[:, LINK] = part.links[own[np.searchsorted(net.far[own], packets[:, LINK])]]
         found.append(packets)

@@ -45,6 +45,7 @@ def queues_of(net: Net, heads: Int64, tails: Int64) -> tuple[Int64, Int64]:
         tails: int64[queues], place behind the last record; -1 = the queue ends at a time INF.
     """
     records, ends = np.zeros(len(net.record) + 1, np.int64), np.zeros(max(1, len(heads)), np.int64)
+    # contiguous copies, which compiled code can take
     ready_ps = np.array(net.record.ready_ps)
     block_next = net.block_next.astype(np.int64)
     heads, tails = (np.ascontiguousarray(each, np.int64) for each in (heads, tails))

@@ -181,6 +181,7 @@ class Saver(Cuts):
         """Return whether this process has the LPs of the checkpoint, and its program the same numbers."""
         layout, settings = self._sim.layout, self._sim.settings
         own = len(owner) == len(layout.owner) and not np.any(owner != layout.owner)
+        # rows name groups and schedules by the numbers of the program
         for lp in self._sim.lps if own else ():
             own = own and self._checkpoints.read(f"names-{lp.part.number}").values.get("program") == self._program
         if not own and (settings.fidelity.hooks.act is not None or settings.flow_groups is not None):
@@ -204,6 +205,7 @@ class Saver(Cuts):
             rows: Rows = state.arrays[name].view(kind.dtype).view(np.recarray)
             setattr(lp, name, [rows.copy()] if len(rows) else [])
         load_islands(lp, state.values["islands"], array_list(state))
+        # packets that others sent in the last window have not been taken in yet
         for neighbour in lp.part.neighbours:
             if neighbour not in sent:
                 packets = self._checkpoints.read(f"sent-{neighbour}").arrays["packets"]
@@ -230,6 +232,7 @@ def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:
 
 def _of_lp(lp: LogicalProcess) -> SavedState:
     """Return the state of an LP."""
+    # rows in the kernels' pools move to the lists that are saved
     lp.take_flows()
     lp.take_samples()
     numbered: list[np.ndarray] = []

@@ -22,6 +22,7 @@ def saved_fields(record: Any) -> tuple[tuple[str, bool], ...]:
     fields = []
     for name in hints:
         marks = getattr(hints[name], "__metadata__", None)
+        # a field without marks is a NamedTuple itself
         if hints[name] not in s.NOT_SAVED and (marks is None or s.BUILT not in marks[1:]):
             fields.append((name, marks is None))
     return tuple(fields)
@@ -81,6 +82,7 @@ def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> 
             continue
         saved, numbers = arrays[prefix + name], flat(value)
         if not isinstance(value, np.record) and len(saved) != len(numbers):
+            # a pool that has grown: saved arrays are flat words, others rows
             items = len(saved) * saved.itemsize // value.itemsize
             value = zeros(items, np.asarray(value).view(np.ndarray).dtype)
             numbers, replaced[name] = flat(value), value

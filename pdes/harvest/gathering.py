@@ -151,6 +151,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         ("messages", ctl.free_messages, len(w.qps.msg_free)),
         ("collective instances", ctl.free_instances, len(w.insts.inst_free)),
     )
+    # without records, there are no times of rows
     row_ptr = lp.row_ptr if sim.settings.record_nodes else np.zeros(npus + 1, np.int64)
     return Harvest(
         count=w.net.count,
@@ -241,6 +242,7 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     tx: Rows = net.tx[:own]
     psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps[lp.part.links]
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
+    # an output queue has no counter of bytes: the longest wait at the link's rate gives them
     queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
     gate_columns = [gate[name] for name in _GATE_WORDS]
@@ -252,6 +254,7 @@ def _limits(lp: LogicalProcess) -> Int64:
     world = lp.world
     count = int(world.net.ctl.queue_pairs) if world.net.hooks.settle != 0 else 0
     all_flows: Rows = world.flows.flow[:count]
+    # a majority vote (`count_limit`): with bound_ps 0, no link has the majority of the time
     which = np.flatnonzero((all_flows.bound_link >= 0) & (all_flows.bound_ps > 0) & (all_flows.is_packets == 0))
     flow: Rows = all_flows[which]
     qp: Rows = world.qps.qp[which]
@@ -316,6 +319,7 @@ def check(total: Harvest) -> None:
     sent, received, dropped = int(c.sent_bytes), int(c.received_bytes), int(c.dropped_bytes)
     if sent != received + dropped:
         raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
+    # notifications are no acknowledgements, but packets too
     created = int(c.data_packets + c.ack_packets + c.congestion_notifications)
     gone = int(c.consumed_packets + c.dropped_packets)
     if created != gone:

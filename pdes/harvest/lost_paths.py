@@ -33,6 +33,7 @@ class LostPaths:
     def between(self, src: int, dst: int) -> str:
         """Return a clause that says since when NPU src has no path to NPU dst, and why; "" if faults left one."""
         since_ps = None
+        # since_ps is the begin of the last stretch without a path
         for time_ps in self._times_ps:
             if self._is_cut(time_ps, src, dst):
                 since_ps = time_ps if since_ps is None else since_ps
@@ -54,6 +55,7 @@ class LostPaths:
         if not self._faults:
             return ""
         graph = self._graph
+        # aggregators are endpoints in the switches next to an NPU
         near = [node for link in graph.out_links(npu) for node in graph.link_dst[graph.out_links(graph.link_dst[link])]]
         reducing = [node for node in near if node < graph.npus and graph.node_kind[node] == AGGREGATOR_KIND]
         clauses = (self.between(npu, peer) for peer in [*peers, *reducing] if peer != npu)
@@ -85,6 +87,7 @@ class LostPaths:
         while True:
             before = part.copy()
             np.minimum.at(part, graph.link_dst[between], part[graph.link_src[between]])
+            # pointer jumping, so that long chains take few rounds
             part = part[part]
             if np.array_equal(part, before):
                 return is_up, part
@@ -103,6 +106,7 @@ class LostPaths:
         both, is_down = np.asarray(links, np.int64), np.zeros(graph.links, np.bool_)
         is_down[both] = is_down[both ^ 1] = True
         alive = graph.link_src[~is_down & (graph.node_kind[graph.link_dst] != AGGREGATOR_KIND)]
+        # all its links are down, which a fault of the switch itself does
         is_dead = (np.arange(graph.nodes) >= graph.npus) & (np.bincount(alive, minlength=graph.nodes) == 0)
         is_dead &= np.bincount(graph.link_src, minlength=graph.nodes) > 0
         names = [graph.node_name(node) for node in np.flatnonzero(is_dead).tolist()]

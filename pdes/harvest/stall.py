@@ -83,6 +83,7 @@ def _links_between(begin: Int32, end: Int32, nodes: int, start: int) -> Int64:
     """Return int64[nodes]: the number of links from node `start` to each; begin, end: int32[links], nodes of links."""
     distance = np.full(nodes, nodes, np.int64)
     distance[start] = 0
+    # breadth-first search over all links at once
     for links in range(nodes):
         reached = end[distance[begin] == links]
         reached = reached[distance[reached] == nodes]
@@ -152,6 +153,7 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
         message = int(qp.pending) - 1
         while message >= 0:
             ref = int(waiting[message].ref)
+            # the number of a blocking lane is no part of the collective's name
             if ref >= s.REF_INSTANCE:
                 ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
             requests.setdefault((int(qp.npu), ref), destination(int(qp.w1)))

@@ -119,6 +119,7 @@ class IslandState:
         running = [one]
         for other in [other for other in self.episodes if other.meets(one.collective.places)]:
             self.episodes.remove(other)
+            # nothing of the other is on the links any more
             if one.first_ps > other.busy_until_ps and not other.partial:
                 over.append(other)
             else:
@@ -180,11 +181,13 @@ class IslandState:
         disturbed: list[OpenEpisode] = []
         lost: list[Running] = []
         touched, stay = set(places), list(started)
+        # what is removed touches further members, and so on until nothing new is found
         grows = True
         while grows:
             grows = False
             for episode in [episode for episode in self.episodes if episode.meets(touched)]:
                 self.episodes.remove(episode)
+                # its packets are gone, so its replay stays as it is
                 if episode.busy_until_ps < now_ps and not episode.partial:
                     over.append(episode)
                     continue

@@ -69,6 +69,7 @@ def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, I
     if end <= first:
         return first, of_slot
     one, other = slice(begin + first, begin + end), slice(begin + first + steps, begin + end + steps)
+    # each column shortens the stretch that the next one compares
     for name in ALIKE.split():
         column = getattr(program, f"node_{name}")
         end = first + _first(column[one] != column[other], end - first)
@@ -77,6 +78,7 @@ def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, I
     apart = program.node_seq[other].astype(np.int64) - program.node_seq[one]
     group = program.node_group[one]
     in_period = np.flatnonzero(is_collective[:steps])
+    # the first period shows by how many collectives each group advances
     of_slot[group[in_period]] = apart[in_period]
     differs = is_collective & (apart != of_slot[np.where(is_collective, group, 0)]) if slots else is_collective
     end = first + _first(differs, end - first)
@@ -106,10 +108,12 @@ def _sends_alike(program: Program, period: Period, npu: int, end: int) -> int:
     sends = first + np.flatnonzero(program.node_kind[begin + first : begin + end] == KIND_SEND)
     for peer in np.unique(program.node_peer[begin + sends]).tolist():
         own = sends[program.node_peer[begin + sends] == peer]
+        # the receive of each message, and of the one a period later
         columns = [
             receive_rows(program, npu + peer, -peer, program.node_tag[begin + rows], program.node_seq[begin + rows])
             for rows in (own, own + steps)
         ]
+        # both must be in the receiver's trace, a period of its own apart
         differs = (columns[0] < 0) | (columns[1] - columns[0] != period.steps[npu + peer])
         at = _first(differs, -1)
         end = end if at < 0 else min(end, int(own[at]))
@@ -151,6 +155,7 @@ def tags_later(program: Program, period: Period, following: Continuation, pairs:
     step = np.where(is_p2p, 0, following.of_group[np.where(is_p2p, 0, group)]) << packet.SEQ_SHIFT
     later = [tags + turn * step for turn in range(1, following.periods + 1)]
     sent = np.flatnonzero(is_p2p)
+    # tags of messages between two NPUs follow no rule, so they come from the receiver's trace
     for pair in np.unique(pairs[sent]).tolist():
         which = sent[pairs[sent] == pair]
         src, dst = int(packet.pair_source(pair)), int(packet.pair_destination(pair))
@@ -175,6 +180,7 @@ def marks(program: Program, npu: int) -> Int64:
     """
     begin, end = (int(program.trace_ptr[program.trace_of_npu[npu] + i]) for i in range(2))
     kind = program.node_kind[begin:end]
+    # messages are rarer than computations, and recur with the period
     for wanted in (KIND_SEND, KIND_RECV):
         if (found := np.flatnonzero(kind == wanted)).size >= FEWEST:
             return found

@@ -94,6 +94,7 @@ class Replay:
         for number in sorted(disturbed | groups.keys()):
             state = self.islands[number]
             late = self._take_late(state) if number in disturbed else []
+            # collectives that wait may meet those that are due, so look at all groups
             some_wait = bool(islands.started[[group.number for group in state.groups]].any())
             candidates = state.groups if some_wait else groups.get(number, [])
             started = [one for group in candidates if (one := self._started(group)) is not None]
@@ -117,6 +118,7 @@ class Replay:
         slots = np.concatenate([np.arange(slot_ptr[npu], slot_ptr[npu + 1]) for npu in npus.tolist()])
         nodes = np.repeat(islands.node_of[npus], slot_ptr[npus + 1] - slot_ptr[npus])
         rows = islands.start_row[slots]
+        # starts of rows whose packets cross the island's links
         late = (rows >= 0) & (islands.packet_row[slots] == rows + 1)
         slots = slots[late]
         columns = islands.start_ps[slots], islands.start_order[slots], nodes[late], rows[late], slots
@@ -192,6 +194,7 @@ class Replay:
             for episode in [episode for episode in state.episodes if episode.record is None]:
                 if episode not in state.episodes:
                     continue
+                # each further collective would repeat the simulation of all
                 if len(episode.together) > MAX_COLLECTIVES:
                     partial = self._go_on_as_packets(state, episode.places, partial, [])
                 else:
@@ -255,6 +258,7 @@ class Replay:
                 start_ps = int(one.start_ps[member])
                 start = Member(number, member, start_ps - episode.begin_ps)
                 starts[at[one.group.places[member]]].append((start_ps, int(one.order[member]), start))
+        # members start in the order in which the run has started them
         in_order = tuple(tuple(member for *_, member in sorted(own)) for own in starts)
         collectives = tuple(
             one.collective._replace(places=tuple(at[place] for place in one.collective.places)) for one in together
@@ -286,6 +290,7 @@ class Replay:
         now_ps = int(world.net.ctl.now_ps) + int(world.net.ctl.cell_ps)
         has_ended = (running.end_ps >= 0) & (running.end_ps < now_ps)
         ends = ~has_ended
+        # an end in the past would have to change, so the run begins again without replays
         if np.any(end_ps[has_ended] != running.end_ps[has_ended]) or np.any(
             end_ps[ends] < max(now_ps, int(running.start_ps.max()))
         ):

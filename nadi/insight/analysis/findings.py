@@ -109,7 +109,9 @@ def part(
     if results.folded:
         times = node_times.NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
+    # all ranks must divide by the same number, so they exchange the kinds
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
+    # collectives of different kinds and sizes share the budget of simulated packets
     max_packets = _MAX_PACKETS // max(1, len(set().union(*exchange(unlike))))
     played = PlayedCollectives(max_packets, GroupPositions(simulation.graph))
     steps = None
@@ -146,6 +148,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
         parts: Parts of the ranks.
     """
     results = simulation.results
+    # ranks have NPUs in any order; rows must be in that of the NPUs
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
     found = node_times.merge_collectives([p.collectives for p in parts])
@@ -161,6 +164,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     algorithms = [simulation.collectives.algorithm_of(kind) for kind in kinds]
     factors = [node_times.bus_factor(KINDS[found.kind[i]], int(found.members[i])) for i in first.tolist()]
     algorithm_Bps = np.zeros(len(number))  # noqa: N806 - bytes, not bits
+    # a collective that takes no time has no bandwidth
     np.divide(found.size_bytes, found.time_ps, out=algorithm_Bps, where=found.time_ps > 0)
     algorithm_Bps *= PS_PER_S  # noqa: N806
     step_times = np.concatenate(steps)[place] if steps else None

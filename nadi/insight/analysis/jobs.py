@@ -40,6 +40,7 @@ def documents(simulation: FinishedRun, finish_ps: Int64, step_times: Int64 | Non
         }
         if simulation.settings.job_slowdowns:
             entry["compute_slowdown"] = simulation.settings.job_slowdowns[number]
+        # the same run as if it had this job only, for the figures of a step
         own = replace(
             simulation,
             training=job.training,

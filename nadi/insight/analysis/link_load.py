@@ -37,6 +37,7 @@ def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
     """
     busy = numpy_column(run.links["tx_bytes"], np.float64)
     order = np.argsort(-numpy_column(run.links["utilisation"], np.float64), kind="stable")[:max_links]
+    # links without traffic would be empty rows
     links = order[busy[order] > 0]
     edges = np.linspace(0, max(run.finish_time_ps, 1), num_intervals + 1)
     rate_bps = numpy_column(run.links["rate_bps"], np.float64)
@@ -46,8 +47,10 @@ def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
     share = np.zeros((len(links), num_intervals))
     for row, link in enumerate(links.tolist()):
         own = np.flatnonzero(np.isin(pair, uses.get(link, np.zeros(0, np.int64))))
+        # a message of no duration would have an infinite rate
         end_ps = np.maximum(finish_ps[own], start_ps[own] + 1)
         rate = size[own] / (end_ps - start_ps[own])
+        # bytes before each edge: those that began, less those that have ended
         sent = np.diff(_sent(start_ps[own], rate, edges) - _sent(end_ps, rate, edges))
         share[row] = sent * BITS_PER_BYTE / (rate_bps[link] * np.diff(edges) / PS_PER_S)
     return LinkLoad(links, edges, share)
@@ -94,6 +97,7 @@ def limiting_links(limits: Mapping[str, Int64], name_of_group: Callable[[int], s
         name_of_group: Function that returns the name of a group by its number.
     """
     links, place = np.unique(limits["link"], return_inverse=True)
+    # one row per flow and link: sum up by link
     totals_ps = np.bincount(place, limits["limited_ps"], len(links))
     found = []
     for number in np.argsort(-totals_ps, kind="stable").tolist():
@@ -120,6 +124,7 @@ def limiting_link(run: Run, group: int, src: int, dst: int) -> int | None:
         return None
     limits = {name: numpy_column(run.limits[name]) for name in run.limits.column_names}
     own = limits["group"] == group
+    # messages have no group, so their ends select them
     if group < 0:
         own &= (limits["src"] == src) & (limits["dst"] == dst)
     limited_ps = np.bincount(limits["link"][own], limits["limited_ps"][own])

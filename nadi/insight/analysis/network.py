@@ -219,9 +219,11 @@ def causes(pauses: Pauses, link_columns: Table) -> Int64:
     cause = np.full(len(starts), -1, np.int64)
     delay_ps = link_columns["delay_ps"]
     for i, (link, of) in enumerate(zip(pauses.link.tolist(), pauses.data_class.tolist(), strict=True)):
+        # the pause was asked for one link delay before it began
         asked_ps = starts[i] - int(delay_ps[link])
         earliest = starts[i]
         for earlier in leaving.get((link_columns["dst"][link], of), {}).values():
+            # pauses of a link are in order of time: the last one before
             place = bisect_right(earlier, asked_ps, key=starts.__getitem__) - 1
             before = earlier[place] if place >= 0 else -1
             if before >= 0 and starts[before] < earliest and asked_ps < pauses.end_ps[before]:
@@ -242,6 +244,7 @@ def spread(pauses: Pauses, cause_of_pause: Int64, link_columns: Table) -> list[P
     place: list[PauseBranch] = []
     for i, (link, of, start_ps, end_ps) in enumerate(zip(*(column.tolist() for column in pauses), strict=True)):
         switch = link_columns["dst"][link]
+        # a pause without a cause begins a tree at the switch that asked for it
         root = (
             roots.setdefault(switch, PauseBranch(switch, -1, start_ps))
             if cause_of_pause[i] < 0
@@ -268,6 +271,7 @@ def root_links(roots: Sequence[PauseBranch], link_columns: Table) -> Int64:
     for root in roots:
         here = np.flatnonzero(src == root.name)
         longest = queue[here].max(initial=0)
+        # several ports of the switch may be congested at once
         found += here[2 * queue[here] >= max(longest, 1)].tolist()
     return np.unique(np.array(found, np.int64))
 
@@ -301,6 +305,7 @@ def victims(graph: Graph, message_columns: Table, pauses: Pauses, congested_link
                 break
             paths[pair] = possible_links(graph, *pair)
         path = paths[pair]
+        # every path of it crosses a congested link
         if any(path.get(link, False) for link in bad):
             continue
         start_ps, finish_ps = int(message_columns["start_ps"][row]), int(message_columns["finish_ps"][row])
@@ -327,6 +332,7 @@ def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
     here = {src}
     while here:
         ahead = {link for node in here for link in next_links(graph, node, dst)}
+        # one link ahead for all equal paths: each of them uses it
         links |= dict.fromkeys(ahead, len(ahead) == 1)
         here = {int(graph.link_dst[link]) for link in ahead} - {dst}
     return links

@@ -118,9 +118,12 @@ def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, num_owners: int)
         return total
     reached_ps = finish_ps.copy()  # latest end of the owner's intervals so far
     for begin, end in pairwise([*first.tolist(), len(owner)]):
+        # the latest end so far, by owner: intervals of one owner may overlap or contain others
         np.maximum.accumulate(reached_ps[begin:end], out=reached_ps[begin:end])
     from_ps = start_ps.copy()
+    # each interval counts only from where those before it have ended
     np.maximum(start_ps[1:], reached_ps[:-1], out=from_ps[1:])
+    # an owner's first interval does not follow one of its own
     from_ps[first] = start_ps[first]
     total[owner[first]] = np.add.reduceat(np.maximum(finish_ps - from_ps, 0), first)
     return total
@@ -164,6 +167,7 @@ def find_collectives(
         for rows in row_blocks(program, npu_node_ptr)
     ]
     if group_like is not None:
+        # folded groups count as the one whose rows are kept
         parts = [part._replace(group=group_like[part.group]) for part in parts]
     return merge_collectives(parts)
 
@@ -284,5 +288,6 @@ def utilisation(
         if fault.rate_bps:
             begin, end = (min(-(-t // cell_ps) * cell_ps, finish_time_ps) for t in (fault.at_ps, fault.until_ps))
             which = list(fault.links)
+            # mean over the run of the rate while the fault holds
             rate_bps[which] += (fault.rate_bps - graph.link_rate_bps[which]) * ((end - begin) / finish_time_ps)
     return tx_bytes * (BITS_PER_BYTE * PS_PER_S / finish_time_ps) / rate_bps

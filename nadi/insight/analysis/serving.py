@@ -71,6 +71,7 @@ def requests_of(
     requests = Requests()
     for rows in row_blocks(program, results.npu_node_ptr):
         finish_ps = results.node_finish_ps[rows.result]
+        # rows of an NPU are consecutive, so the first gives the place of all
         npus, firsts = np.unique(rows.npu, return_index=True)
         for npu, first in zip(npus.tolist(), firsts.tolist(), strict=True):
             for row, (request, tokens) in named[trace_of_npu[npu]].items():
@@ -91,9 +92,11 @@ def figures(parts: Iterable[Requests | None]) -> Figures | None:
         for request, own in (part.times_ps if part else {}).items():
             for tokens, at_ps in own.items():
                 all_parts.note(request, tokens, at_ps)
+    # only requests that have both arrived and got a token
     done = [own for _, own in sorted(all_parts.times_ps.items()) if 0 in own and 1 in own]
     if not done:
         return None
+    # a single token has no time per further token
     longer = [own for own in done if max(own) > 1]
     return Figures(
         requests=len(done),

@@ -77,18 +77,22 @@ def divided(segments: Segments, num_categories: int, stays: tuple[int, ...]) -> 
         num_categories: Number of categories.
         stays: Categories whose excess stays with the collective's own axis.
     """
+    # by NPU and time, as `_Spent` searches them
     order = np.lexsort((segments.begin_ps, segments.npu))
     segments = Segments(*(column[order] for column in segments))
     first = np.searchsorted(segments.npu, np.arange(int(segments.npu.max(initial=-1)) + 2))
     waits = np.flatnonzero(segments.last >= 0)
+    # in the order of their ends, on which the shares of later waits depend
     waits = waits[np.lexsort((segments.begin_ps[waits], segments.npu[waits], segments.until_ps[waits]))]
     spent = _Spent(segments, first, waits, num_categories)
     share_ps = np.zeros((len(waits), num_categories), np.int64)
     for number, at in enumerate(waits.tolist()):
         npu, last, category = int(segments.npu[at]), int(segments.last[at]), int(segments.category[at])
         begin_ps, until_ps = int(segments.begin_ps[at]), int(segments.until_ps[at])
+        # an NPU that began before the last meeting compares from its own begin
         met_ps = min(int(segments.met_ps[at]), begin_ps)
         more_ps = np.maximum(spent.between(last, met_ps, until_ps) - spent.between(npu, met_ps, begin_ps), 0)
+        # longer computation has no axis of its own to blame
         more_ps[category] += more_ps[list(stays)].sum()
         more_ps[list(stays)] = 0
         if more_ps.any():
@@ -120,12 +124,14 @@ class _Spent:
         if npu + 1 >= len(self._first) or until_ps <= from_ps:
             return np.zeros(self._categories)
         low, high = int(self._first[npu]), int(self._first[npu + 1])
+        # segments of an NPU do not overlap, so both ends are sorted
         low += int(np.searchsorted(self._segments.until_ps[low:high], from_ps, "right"))
         high = low + int(np.searchsorted(self._segments.begin_ps[low:high], until_ps))
         here = slice(low, high)
         begin_ps = np.maximum(self._segments.begin_ps[here], from_ps)
         time_ps = np.minimum(self._segments.until_ps[here], until_ps) - begin_ps
         is_divided = self._is_divided[here]
+        # divided waits count by their shares, below
         of_category = np.where(is_divided, 0, time_ps)
         spent = np.bincount(self._segments.category[here], of_category, self._categories).astype(np.float64)
         if is_divided.any():
@@ -169,6 +175,7 @@ class _SentMessages:
             sender: int64[k], NPU that sends each message.
             message: int64[k], key of each message.
         """
+        # numbers instead of keys, so that sender and message fit into one word
         number = positions_in_sorted(self._messages, message)
         key = np.where(number >= 0, sender * len(self._messages) + number, _NONE)
         return self._sent_ps[positions_in_sorted(self._key, key)]
@@ -289,6 +296,7 @@ class _Block:
         first, last = (np.flatnonzero(np.insert(apart, where, len(own) > 0)) for where in (0, len(apart)))
         parts = [self._segments(own[first], start_ps[first], finish_ps[last], self._category[own[first]])]
         node, from_ps, until_ps = self._gaps(own)
+        # from each gap back along the chain of parents that ended last, until the gap is explained
         while len(node):
             parent = self._latest_parents(node)
             begin_ps = np.maximum(from_ps, np.where(parent >= 0, self._finish_ps[parent], 0))

@@ -55,6 +55,7 @@ def throughput(simulation: FinishedRun, so_far: DoneSteps | None = None) -> Thro
         training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal, lora=plan.lora)
         for causal in (True, False)
     )
+    # operations that the GPUs could have done at their peak in the time of a step
     could = None if peak is None else peak * plan.gpus * step_s
     return Throughput(
         steps=steps,
@@ -95,5 +96,6 @@ def at_work(times: Int64) -> Int64:
     Args:
         times: int64[npus, len(CATEGORIES)], time of each NPU by category in ps.
     """
+    # NPUs without work would lower all means
     busy = times[times[:, : CATEGORIES.index("idle")].sum(axis=1) > 0]
     return busy if len(busy) else times

@@ -29,6 +29,7 @@ def relative(values: Sequence[float | None]) -> list[float | None]:
     first = values[0]
     changes: list[float | None] = []
     for value in values:
+        # from nothing to something is no relative change
         if first is None or value is None or (first == 0 and value != 0):
             changes.append(None)
         else:

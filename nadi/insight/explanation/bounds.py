@@ -53,6 +53,7 @@ class MessagesOfPath:
         here = np.flatnonzero(self._key == (group << _SEQ_BITS | seq))
         here = here[np.argsort(self._rows["dst"][here], kind="stable")]
         if len(here) > MAX_FLOWS:
+            # evenly over the receivers, so that the sample represents all
             here = here[np.linspace(0, len(here) - 1, MAX_FLOWS).astype(np.int64)]
         return self._at(here)
 

@@ -118,6 +118,7 @@ def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Co
         return nothing
     both = _of_collectives(run, run_events), _of_messages(run, run_events, graph)
     pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
+    # pieces without an idle time are NaN, and compare as False
     with np.errstate(invalid="ignore"):
         is_contended = (pieces.idle_ps > 0) & (pieces.end_ps - pieces.begin_ps > IN_THE_WAY * pieces.idle_ps)
     pieces = pieces.selected(np.flatnonzero(is_contended))
@@ -129,6 +130,7 @@ def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Co
     kind_of_piece, examples = _kinds(run_events, pieces, on_path)
     kinds = _busy_links(run, graph, pieces.selected(examples))
     is_known = np.array([len(kind.links) > 0 for kind in kinds])
+    # without busy links there is nothing to show
     kind_of_piece[(kind_of_piece >= 0) & ~is_known[kind_of_piece]] = -1
     of_node = np.where(piece_of_node >= 0, kind_of_piece[piece_of_node], -1)
     return Contention(kinds, of_node, pieces.node[examples])

@@ -41,6 +41,7 @@ def critical_path(run: Run, run_events: RunEvents) -> list[PathPiece]:
     edges = run_events.dag.edges
     pieces = []
     for edge in run_events.dag.path(run_events.last(), times):
+        # edges without time only order events
         if edges.weight[edge] > 0:
             node = int(run_events.of_node[edge])
             end_ps = float(times[edges.target[edge]])
@@ -49,6 +50,7 @@ def critical_path(run: Run, run_events: RunEvents) -> list[PathPiece]:
                 PathPiece(what, _sort(run, run_events, what, node), node, end_ps - float(edges.weight[edge]), end_ps)
             )
     first = pieces[0].start_ps if pieces else 0.0
+    # the path may begin after the begin of the run, as with jobs that start later
     if first > 0:
         pieces.insert(0, PathPiece(WAITING, "before the first node", pieces[0].node, 0.0, first))
     return pieces

@@ -302,6 +302,7 @@ def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
         groups = _equivalent_groups(program, like, groups)
     first = np.full(program.npus, -1)
     own, begin = np.unique(npu, return_index=True)
+    # rows of an NPU are consecutive in the table
     first[own] = begin
     return Representatives(like, first[like], groups)
 
@@ -362,6 +363,7 @@ def bytes_of_messages(run_events: RunEvents, ends: Int64) -> Int64:
         ends: int64[k], nodes that send or receive.
     """
     at = run_events.at[ends]
+    # rounded up: the longest part decides
     return -(-run_events.program.node_bytes[at] // run_events.program.node_parts[at])
 
 

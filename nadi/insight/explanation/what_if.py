@@ -57,6 +57,7 @@ def what_if(
     whole_ps = float(run_events.dag.times(weight)[run_events.last()])
     answers = []
     for change, key, changed in _changes(run, run_events, contention, factor):
+        # a longest-path problem on the same graph, with other weights
         finish_ps = run_events.end_ps(run_events.dag.times(changed))
         answers.append(ChangeEffect(change, key, finish_ps, (whole_ps - finish_ps) / whole_ps if whole_ps else 0.0))
     return sorted(answers, key=lambda answer: -answer.gain)

@@ -57,6 +57,7 @@ def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
         number: int64[n], number of the operation of each node: nodes.collective or nodes.message; below 0 = none.
     """
     rows = np.flatnonzero(number >= 0)
+    # members of one operation together, the shortest first
     rows = rows[np.lexsort((nodes.measured_ps[rows], number[rows]))]
     is_first = np.diff(number[rows], prepend=-1) > 0
     begins = np.flatnonzero(is_first)
@@ -65,8 +66,10 @@ def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
     measured, simulated = nodes.measured_ps[rows], nodes.simulated_ps[rows]
 
     def reduced(reduce: np.ufunc, values: Int64) -> Int64:
+        # reduceat needs an index
         return reduce.reduceat(values, begins) if len(begins) else values
 
+    # the last member to come waits for nobody: its time is the transfer
     transfer, simulated_transfer = reduced(np.minimum, measured), reduced(np.minimum, simulated)
     return JointOperations(
         number=number[rows[begins]],

@@ -46,6 +46,7 @@ def estimate_clocks(nodes: TimedNodes) -> RankClocks:
     is_timed[is_timed] = np.isin(kinds, SYNCHRONISING)[nodes.collective[is_timed]]
     rows = np.flatnonzero(is_timed)
     counts = np.bincount(nodes.collective[rows], minlength=len(kinds))
+    # one member alone says nothing about two clocks
     rows = rows[counts[nodes.collective[rows]] > 1]
     offset, reference = np.full(npus, np.nan), np.full(npus, -1, np.int64)
     if not len(rows):
@@ -54,6 +55,7 @@ def estimate_clocks(nodes: TimedNodes) -> RankClocks:
     finish = nodes.measured_start_ps[rows] + nodes.measured_ps[rows]
     simulated = nodes.simulated_start_ps[rows] + nodes.simulated_ps[rows]
     _, instance = np.unique(nodes.collective[rows], return_inverse=True)
+    # members of a synchronising collective end together, so differences come from clocks
     difference = (finish - simulated) / PS_PER_US
     solved, first, residual = _solved(npu, instance, difference, npus)
     met = np.unique(npu)

@@ -209,6 +209,7 @@ def best_value(results: Mapping[object, Sequence[float]], figure: Figure) -> obj
         results: Results of the repetitions, one per seed, by value of a key.
         figure: The figure that ranks.
     """
+    # smaller is better for both kinds of figures then
     cost = np.array([np.mean(own) for own in results.values()]) * (1 if figure.is_cost else -1)
     none = (np.nan, np.nan)
     intervals = np.array([confidence_interval(own, figure.minimum) or none for own in results.values()])

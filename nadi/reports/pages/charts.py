@@ -63,6 +63,7 @@ def band(x: Float64, low: Float64, high: Float64, colour: str) -> list[Plotly]:
     from plotly import graph_objects as go
 
     look = {"mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip", "showlegend": False}
+    # plotly fills between a series and the one before it
     fill = {
         "fill": "tonexty",
         "fillcolor": f"rgba({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))}, 0.25)",
@@ -102,6 +103,7 @@ def panels(titles: Sequence[str], x_title: str, unit: str) -> Plotly:
     from plotly.subplots import make_subplots
 
     names = [in_page(title) for title in titles]
+    # plotly refuses gaps that leave no room for the panels
     gap = min(0.03, 1 / len(names) / 3)
     drawn = make_subplots(len(names), 1, True, "all", subplot_titles=names, vertical_spacing=gap)
     drawn.update_layout(margin=margin(x_title) | {"t": 24}, showlegend=False, hovermode="closest")

@@ -75,6 +75,7 @@ def figure(nodes: TimedNodes) -> Plotly:
         drawn.add_trace(go.Scattergl(x=x, y=y, text=texts, mode="markers", **look), row=1, col=1)
         errors = 100 * (simulated / measured - 1)
         drawn.add_trace(go.Histogram(x=errors, nbinsx=_MAX_BINS, showlegend=False, **look), row=2, col=1)
+        # both axes are logarithmic
         positive = np.concatenate([measured, simulated[simulated > 0]]) / PS_PER_US
         shortest, longest = min(shortest, positive.min()), max(longest, positive.max())
     line, ends = {"color": "#888888", "dash": "dash"}, [shortest, longest]

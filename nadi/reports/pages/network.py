@@ -212,6 +212,7 @@ def time_before(times_ps: NDArray[Any], edges: Float64) -> Float64:
         edges: Edges of intervals in ps.
     """
     ordered = np.sort(times_ps)
+    # sum of (edge - time) over the earlier times = edge x count - their sum
     count = np.searchsorted(ordered, edges)
     return edges * count - np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])[count]
 

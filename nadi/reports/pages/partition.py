@@ -68,6 +68,7 @@ def figure(graph: Graph, partition: Partition, weights: TrafficWeights) -> Plotl
         ("cut link", marks.line[:, : marks.cut_lines], "220,30,30", 1.2),
     ):
         x, y = (with_gaps(place[lines]) for place in (marks.x, marks.y))
+        # many lines must be faint, or they cover everything
         strength = min(0.6, max(0.05, _FAINT_LINES / (lines.shape[1] + 1)))
         thin = {"color": f"rgba({colour},{strength:.2f})", "width": width}
         drawn.add_scattergl(x=x, y=y, mode="lines", line=thin, hoverinfo="skip", name=name)

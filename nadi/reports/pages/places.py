@@ -44,12 +44,15 @@ def lay_out(graph: Graph, part_of_node: NDArray[np.integer], load_of_link: NDArr
     first = np.unique(of_node, return_index=True)[1]
     part = part_of_node[first].astype(np.int64)
     ends = np.stack([of_node[graph.link_src], of_node[graph.link_dst]])
+    # both directions of a cable are one line
     ends = np.sort(ends, axis=0)
     between = np.flatnonzero(ends[0] != ends[1])
+    # links between the same two marks are one line, too
     key, number = np.unique(ends[0, between] * len(nodes) + ends[1, between], return_inverse=True)
     packets = np.bincount(number.reshape(-1), load_of_link[between], minlength=len(key))
     line = np.stack(np.divmod(key, len(nodes)))
     is_cut = part[line[0]] != part[line[1]]
+    # cut lines first, then by load: they are what the picture is about
     order = np.lexsort((-packets, ~is_cut))[:MAX_LINES]
     place = np.full(len(key), -1)
     place[order] = np.arange(len(order))

@@ -39,6 +39,7 @@ def write_flows(simulation: FinishedRun, folder: Path) -> None:
     unknown = ideal == UNKNOWN
     more = {"ideal_ps": arrow_numbers(ideal, unknown), "slowdown": arrow_numbers(slowdown(ideal, flows), unknown)}
     if (jobs := simulation.program.jobs) is not None:
+        # messages between NPUs belong to the sender's job, others to their group's
         job = jobs.of_npus()[np.where(flows["group"] < 0, flows["src"], 0)]  # switches reduce for groups alone
         more["job"] = _job_words(simulation, np.where(flows["group"] < 0, job, jobs.of_groups()[flows["group"]]))
     pq.write_table(schemas.FLOWS.table({**flows, **more}), folder / schemas.FLOWS.file)
@@ -126,6 +127,7 @@ def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather)
     path = folder and folder / schemas.NODES.file
     columns = [field.name for field in schemas.NODES.fields if not field.where or simulation.jobs]
     with pq.ParquetWriter(path, schemas.NODES.arrow(columns)) if path else nullcontext() as writer:
+        # blocks bound the memory; all ranks send their part of each
         for npus in npu_blocks(_rows_of_npu(simulation, ranks)):
             parts = ranks.gather(_nodes(simulation, names, npus))
             if writer and parts:

@@ -50,9 +50,11 @@ def write_npu(
     process = trace.process(f"NPU {npu}", npu + 1, position)
     nodes = np.sort(np.concatenate([np.zeros(0, np.int64), *lanes.values()]))
     has_slice = np.zeros(len(begin_ns), np.bool_)
+    # the longest nodes get slices of their own, as the eye finds them
     has_slice[nodes[np.argsort(-(end_ns - begin_ns)[nodes], kind="stable")[: max(max_slices, 1)]]] = True
     written = merged = left_out = 0
     for number, (name, rows) in enumerate(lanes.items()):
+        # of nodes that begin together, the longer one contains the others
         ordered = rows[np.lexsort((-end_ns[rows], begin_ns[rows]))]
         slices: list[Slice] = []
         short: list[int] = []

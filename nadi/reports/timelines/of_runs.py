@@ -71,6 +71,7 @@ def write_timeline(
         )
     if not len(known):
         raise ConfigError(f"{run.folder}: no trace nodes; expected a run with some")
+    # first and last included; few NPUs may be chosen twice
     spaced = known[np.unique(np.linspace(0, len(known) - 1, MAX_NPUS).astype(int))]
     chosen = np.array(sorted(set(npus))) if npus else spaced
     arrows = _arrows(run, chosen)

@@ -106,6 +106,7 @@ def used_links(graph: Graph, members: Sequence[int], *, of_switches: bool) -> ND
     for dst in members:
         seen = set(members)
         ahead = [src for src in members if src != dst]
+        # from all senders at once towards one receiver; `seen` keeps each node's links to one visit
         while ahead:
             links = next_links(graph, ahead.pop(), dst)
             used[links] = True

@@ -62,6 +62,7 @@ def laid_out(
     paces = _paces(program.npus, slow_npus)
     if program.jobs is not None:
         slowdowns = np.array([*(job_slowdowns or np.ones(len(program.jobs.names))), 1.0])[program.jobs.of_npus()]
+        # NPUs are alike only if they also begin together and slow down alike
         columns = np.stack([paces, program.begins_ps, slowdowns])
         paces = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
     classes = classes_of(program, pairs, groups, ways, paces)

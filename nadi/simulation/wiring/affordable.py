@@ -77,9 +77,11 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     sampled = sample(running, MAX_PAIRS)
     messages = np.maximum(sampled.messages, 1)
     model = settings.fidelity.model
+    # an empty message has a packet, too
     of_message = np.maximum(-(-sampled.bytes // (messages * settings.mtu_bytes)), 1)  # packets
     packets = sampled.weight * messages * (of_message if model.has_headers else 1)
     moved = packets if model.has_packets else sampled.weight * messages
+    # each packet is acknowledged over as many links
     hops = moved * path_links(fabric, sampled.src, sampled.dst) * (2 if model.has_packets else 1)
     replayable = replayable_hops = 0.0
     if may_replay(fabric, settings):  # collectives of NVLink domains are taken to repeat
@@ -240,6 +242,7 @@ def check_counters(graph: Graph, program: Program, own_work: Estimate) -> None:
         return
     fabric, running, _ = engine_inputs(graph, program)
     sent = traffic(running)
+    # headers and acknowledgements in proportion to the payload
     share = own_work.wire_bytes / max(float(sent.bytes.sum()), 1.0)
     of_link = partition.link_loads(fabric, sent.src, sent.dst, sent.bytes * share)
     link = int(of_link.argmax())

@@ -48,6 +48,7 @@ class NodeNames:
         places = [match.span() for separator in _SEPARATORS for match in separator.finditer(text)]
         if not places:
             raise ValueError(f'found {text!r}; expected two nodes, as "12-40" or "leaf 0 - spine 1"')
+        # names may contain separators, so try each place
         for begin, end in places:
             a, b = self._node(text[:begin]), self._node(text[end:])
             if a is not None and b is not None:
@@ -313,6 +314,7 @@ def with_slow_links(graph: Graph, faults: pdes.Faults) -> Graph:
     set_of_link = np.repeat(np.arange(len(set_ptr) - 1), np.diff(set_ptr))
     for number in np.unique(set_of_link[is_slow[set_link]]).tolist():
         equal = set_link[set_ptr[number] : set_ptr[number + 1]]
+        # both directions of the cables
         for side in (equal, equal ^ 1):
             rate_bps[side] = rate_bps[side].min()
             delay_ps[side] = delay_ps[side].max()

@@ -72,6 +72,7 @@ def traffic_load(graph: Graph, program: Program, settings: Settings, ranks: Rank
     # data packets and acknowledgements, for messages of equal size per pair
     messages = np.maximum(sent.messages, 1)
     packets = int((messages * np.maximum(-(-sent.bytes // (messages * settings.mtu_bytes)), 1)).sum())
+    # half of the packets are acknowledgements
     mean_packet_bytes = (int(sent.bytes.sum()) / max(packets, 1) + settings.header_bytes + settings.ack_bytes) / 2
     return Load(weights, source, None, mean_packet_bytes)
 
@@ -199,6 +200,7 @@ def place(
     if not workers.alone:
         given_load = _given_load(division.weights, graph)
         if given_load is None:
+            # ranks read equal shares first, as nobody knows the traffic yet
             share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
             first = read(share)
             given_load = traffic_load(graph, first.program, division.settings, ranks)

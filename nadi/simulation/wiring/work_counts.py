@@ -33,6 +33,7 @@ def count(work: LoadedWorkload, *, has_remote_memory: bool, has_gpu: bool, model
     """
     program = work.program
     npus = np.bincount(program.trace_of_npu[program.trace_of_npu >= 0], minlength=len(program.trace_ptr) - 1)
+    # nodes of a trace count once for each NPU that has it
     users = np.repeat(npus, np.diff(program.trace_ptr))
     kind = program.node_kind
     remote, remote_npus, first = 0, 0, ""

@@ -79,6 +79,7 @@ def lay_out(
     slot_ptr = offsets(np.diff(program.slot_ptr)[classes.example])
     slot = ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
     sends_before = np.concatenate([[0], np.cumsum(program.node_kind == SEND)])
+    # number of each send among those of its trace
     ordinal = sends_before[:-1] - np.repeat(sends_before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))
     group, member, member_slot = _groups(program, classes)
     collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)

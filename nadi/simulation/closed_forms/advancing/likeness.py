@@ -57,6 +57,7 @@ def pairs_of(program: Program) -> TracePeers:
     counts = np.array([len(own) for own in far], np.int64)[program.trace_of_npu]
     pair_ptr = np.concatenate([[0], np.cumsum(counts)])
     npu = np.repeat(np.arange(program.npus), counts)
+    # peers are kept once per trace; NPUs with the same trace share them
     place = np.arange(len(npu)) - pair_ptr[npu]
     base = np.concatenate([[0], np.cumsum([len(own) for own in far])])[program.trace_of_npu[npu]]
     distance = np.concatenate([np.zeros(0, np.int64), *far])[base + place]
@@ -78,8 +79,10 @@ def classes_of(
     """
     own = np.zeros(program.npus, np.int64) if npu_likeness is None else npu_likeness
     colour = numbered([program.trace_of_npu.astype(np.uint64), own.astype(np.uint64)])
+    # colour refinement: split classes by what their members meet until nothing splits any more
     while True:
         of_groups = _group_colours(program, colour, group_likeness)
+        # two seeds, as hashes of one may collide
         sums = [_npu_sums(seed, program, pairs, colour, of_groups, pair_likeness) for seed in _SEEDS]
         refined = numbered([colour.astype(np.uint64), *sums])
         if refined.max(initial=0) == colour.max(initial=0):
@@ -103,9 +106,11 @@ def numbered(columns: list[Words]) -> Int64:
     Args:
         columns: uint64[n] each, the columns of the rows to compare.
     """
+    # rows as opaque bytes, which NumPy can sort and compare
     rows = np.ascontiguousarray(np.stack(columns, axis=1)).view(np.dtype((np.void, 8 * len(columns)))).reshape(-1)
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
+    # np.unique numbers rows in sorted order, which says nothing here
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[inverse.reshape(-1)]
 
