@@ -102,6 +102,7 @@ def _run(
 
     def share(place: ProcessPlace) -> Harvest:
         """Run the LPs of one process, which `place` lists, and return their Harvest; seconds gets the wall times."""
+        # a second run, after a disturbance, needs worlds of its own
         sim = _simulation(layout, program, settings, place, built if is_first else None)
         records = Records()
         for lp in sim.lps:

@@ -95,6 +95,7 @@ class OpenNetwork:
                 raise RunError(TOO_LATE_TEXT)
             elif not self._by_message and status == FAILED:
                 raise RunError(failed_queue_pair(self._sim, self._lp))
+        # packets act to the end of a cell, so time is then there
         self.now_ps = max(self.now_ps, -(-until_ps // self.grid_ps) * self.grid_ps)
         return self._reports()
 
@@ -114,6 +115,7 @@ class OpenNetwork:
         self._lp.flows_out.clear()
         found = [MessageReport(time_ps, self._leaving.pop(place), has_arrived=False) for time_ps, place in left]
         found += [MessageReport(time_ps, self._arriving.pop(place), has_arrived=True) for time_ps, place in arrived]
+        # a row is free again once its message has left and arrived
         for src, row in {place for _, place in (*left, *arrived)} - self._leaving.keys() - self._arriving.keys():
             self._free[src].append(row)
         return sorted(found)

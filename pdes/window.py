@@ -33,6 +33,7 @@ def earliest(net):
     for node in range(net.next_time.shape[0]):
         soonest = min(soonest, net.next_time[node])
     for ahead in range(SIDES):
+        # packets of an inbox are not sorted, so their cell counts
         if ctl.pending[ctl.side + ahead & SIDES - 1] == 1:
             soonest = min(soonest, ctl.now_ps + ahead * net.ctl.cell_ps)
     return soonest

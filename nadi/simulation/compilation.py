@@ -24,6 +24,7 @@ def announce_compilation(kernel: Callable[..., Any], progress: Progress) -> bool
     """
     if not jit_enabled() or kernel in _LOADED_KERNELS:
         return False
+    # only the first run of a process can have to compile
     _LOADED_KERNELS.add(kernel)
     if is_warm(kernel):
         return False

@@ -78,8 +78,10 @@ def coupled_collectives(
     group, schedule, size_bytes, npu, row = _kinds(program, is_coupled)
     used, group_index = np.unique(group, return_inverse=True)
     members = np.split(program.group_member, program.group_ptr[1:-1])
+    # groups with equal positions take equal times
     position = costs.standing.numbers([members[each] for each in used.tolist()])
     places = np.stack([position[group_index.reshape(-1)], schedule, size_bytes], axis=1)
+    # one closed form for all collectives with equal position, schedule and size
     _, first, place = np.unique(places, axis=0, return_index=True, return_inverse=True)
     examples = CollectiveKeys(*(column[first] for column in (group, schedule, size_bytes, npu, row)))
     node = program.trace_ptr[program.trace_of_npu[examples.npu]] + examples.row

@@ -22,6 +22,7 @@ def job_finish_ps(program: Program, results: pdes.Results) -> Int64:
     has_rows = np.flatnonzero(np.diff(results.npu_node_ptr) > 0)
     if len(has_rows):
         of_npu = np.zeros(program.npus, np.int64)
+        # reduceat takes no empty stretches, so NPUs without rows are left out
         of_npu[has_rows] = np.maximum.reduceat(results.node_finish_ps, results.npu_node_ptr[has_rows])
         if results.folded is not None:
             of_npu = of_npu[results.folded.like]

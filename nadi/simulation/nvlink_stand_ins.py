@@ -129,6 +129,7 @@ def _slots(graph: Graph, inside: NDArray[np.bool_], program: Program, costs: Col
     entry = program.trace_slot_ptr[program.trace_of_npu[owner]] + slot
     position = position_of_group[program.slot_group]
     example = np.zeros(int(program.trace_slot_ptr[-1]), np.int64)
+    # some slot of each entry of a trace; all must have its position
     example[entry] = np.arange(len(entry))
     of_entry = position[example] if len(entry) else np.full(len(example), -1)
     unlike = np.flatnonzero(of_entry[entry] != position)
@@ -172,6 +173,7 @@ def _stand_in(num_members: int, launch_ps: int, delay_ps: int) -> Plans:
     reports = Lane(wire=_ONE_BYTE, connection=_CONNECTION)
     for member in range(1, num_members):
         reports.step(receive_from=member)
+    # a lane for each answer, as steps of one lane would wait for each other
     answers = [Lane(wire=_ONE_BYTE, connection=_CONNECTION, latency_ps=delay_ps) for _ in range(1, num_members)]
     for member, answer in enumerate(answers, start=1):
         answer.step(send_to=member, after=(0, num_members - 2))

@@ -64,6 +64,7 @@ class IdleNetwork:
         keys = MessageKeys(np.array([src]), np.array([dst]), np.array([size_bytes]), np.ones(1), np.ones(1, np.int64))
         hold_ps, left_ps, total_ps = (int(times[0]) for times in message_times(self._graph, self._settings, keys))
         port = topologies.route(self._graph, src, dst)[0]
+        # messages of one port leave one after another; nothing else holds them up
         begin_ps = max(self.now_ps, self._port_free_ps.get(port, 0))
         self._port_free_ps[port] = begin_ps + hold_ps
         message = self._posted

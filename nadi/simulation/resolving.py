@@ -111,6 +111,7 @@ class _Inputs(NamedTuple):
         own = estimate(graph, work.program, settings)
         if not settings.fidelity.own.couples(own.messages):
             return work, own, False
+        # coupled flows take all collectives, those within domains too
         if loaded is not work:
             own = estimate(graph, loaded.program, settings)
         return loaded, of_coupled(graph, loaded.program, settings, own), True
@@ -164,6 +165,7 @@ class Resolver:
                     "[engine] checkpoint: found no folder of results; expected --out DIR, or dir in [output]"
                 )
             self._refuse(self.ranks.size)
+            # models that run on one worker do so on the first rank
             workers = Workers(self.ranks, alone=True)
             if self.config.network.several_workers:
                 shared = engine.lps_per_worker, engine.share_memory
@@ -204,6 +206,7 @@ class Resolver:
             progress.say(inputs.note)
         graph, settings = inputs.graph, inputs.settings
         if not settings.fidelity.model.has_links:
+            # closed forms run on one rank, so workers make no difference
             _, folded = inputs.laid_out(force=self.force)
             return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
         work, expected, _ = inputs.estimated()
@@ -220,6 +223,7 @@ class Resolver:
             found = f'[network] nvlink: found "{network.nvlink}"'
             raise ConfigError(f"{found}, which every row contains anyway; expected another")
         model = network.model
+        # closed forms are the other column of the table
         by_packets = {} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
         by_seed = self.config.decided(engine={"seed": seed}, network=by_packets)
         reader = WorkReader.of(by_seed, force=self.force)
@@ -249,6 +253,7 @@ class Resolver:
             )
         reader = WorkReader.of(self.config, force=self.force)
         graph, division = reader.graph, Division(engine.partitioner, engine.weights, reader.settings())
+        # measured packets need no traces
         if weights is not None:
             return graph, measured_load(weights, graph), division
         return graph, traffic_load(graph, reader.work().program, division.settings), division
@@ -262,6 +267,7 @@ class Resolver:
             raise ConfigError(f"[engine] fast_forward: found on {num_ranks} MPI ranks; expected threads of one process")
         from nadi.workload.generators.training.generator import NODE_BYTES, nodes_at_most
 
+        # before anything is generated, which would fill the memory first
         for single in self.config.single_jobs():
             served, trained = single.serving_and_requests(), single.model_and_plan()
             if served is not None:

@@ -67,6 +67,7 @@ def execute(
     formulas: set[tuple[int, int]] = set()
     if plan.settings.fidelity.model.has_links:
         if checkpoints is not None and publish is not None:
+            # ranks without a part of the results do not take part
             publishing = ALONE if plan.workers.alone else ranks
             checkpoints.publish = lambda results: publish(
                 FinishedRun(**known, results=until_cut(results_of_traces(results, plan.graph, plan.program))),
@@ -153,6 +154,7 @@ def run_program(
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     if_stopped = SELDOM_REPEAT + WITH_TICKS * (settings.tick_ps == 0)
     progress.expect(work_of(expected, settings), expected.replayable_hops, if_stopped)
+    # one rank speaks for all
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())

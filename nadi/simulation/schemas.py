@@ -83,6 +83,7 @@ class Schema(NamedTuple):
         import pyarrow as pa
 
         schema = self.arrow(columns)
+        # columns that every such table has
         lacking = set(self.arrow().names) - set(columns)
         unknown = set(columns) - set(schema.names)
         if lacking or unknown:

@@ -90,6 +90,7 @@ def arm(net, npus, insts, node, lane_place, was_armed):
     insts.lane[lane_place].due = due | 1
     npu = npus.npu[node]
     slot = agenda_slot(npu.ports)
+    # one event of the agenda is in the heap: make it earlier; message-level events cannot move
     if was_armed and net.hooks.act == 0:
         heap_hasten(npus.heap, npu.heap, npu.heap_size, due >> 1, slot)
     else:
@@ -114,6 +115,7 @@ def put_in(rows, head, tail, row, due_word):
             tail = row
         return row, tail
     before = head
+    # most come last, since most delays are equal
     if due_word >> 1 >= rows[tail].due >> 1:
         before = tail
         tail = row
@@ -142,6 +144,7 @@ def put_off(net, npus, insts, node, lane_place, time_ps):
     npu.agenda_head, npu.agenda_tail = put_in(insts.lane, head, npu.agenda_tail, lane_place, time_ps << 1)
     if npu.agenda_head == lane_place:
         if head >= 0 and net.hooks.act == 0:
+            # its event has become that of the new head
             insts.lane[head].due &= ~1
         arm(net, npus, insts, node, lane_place, head >= 0)
 

@@ -40,6 +40,7 @@ def first_block(net, node):
     tail = np.int64(net.inbox[box + 1])
     if head < 0:
         return head, head
+    # following a block would wait for memory, which prefetching must not
     if tail >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
         tail = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
     return head, min(tail, head + MAX_NAMED)
@@ -60,6 +61,7 @@ def lane_of(net, npus, insts, node, tag):
     lane = tag_lane(tag)
     if inst < 0 or lane >= net.const.lane_stride:
         return np.int64(-1)
+    # a search in the map would cost more than the prefetch saves
     if insts.inst[inst].key != instance_key(node, tag_group(tag), tag_seq(tag)):
         return np.int64(-1)
     return lane_place(net, inst, lane)
@@ -213,6 +215,7 @@ def prefetch_lists(net, npus, qps, insts, node):
         node: Number of the NPU in the LP.
     """
     npu = npus.npu[node]
+    # the first and the last entry, which a pop exchanges
     prefetch(npus.heap, 2 * npu.heap, 0)
     prefetch(npus.heap, 2 * (npu.heap + npu.heap_size) - 1, 0)
     if npu.last_receiver >= 0:

@@ -121,6 +121,7 @@ class Crew:
     def run(self) -> None:
         """Run to the end, with one additional thread for each worker but the first."""
         self._begun = time.perf_counter()
+        # daemons: an interrupt of the main thread need not wait for them
         threads = [threading.Thread(target=self._guarded, args=(i,), daemon=True) for i in self._workers[1:]]
         for thread in threads:
             thread.start()
@@ -251,6 +252,7 @@ class Crew:
     def _least_waiting(self, wall_s: float) -> LeastWaiting | None:
         """Return the worker of the team that has waited least in `wall_s`, the seconds since the first window."""
         waited_s = self.team.workers.waited_ns * NS
+        # a worker alone waits for nobody
         if len(waited_s) == 1:
             return None
         worker, ranks = int(waited_s.argmin()), self._place.ranks
@@ -269,6 +271,7 @@ def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
     world = lp.world
     npu: Rows = world.npus.npu[: lp.part.npus]
     ready = np.flatnonzero((npu.ready_head >= 0) | (npu.job_row >= 0))
+    # slot LANES of an NPU is the begin of its job
     orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
     if settings.fidelity.hooks.settle and settings.faults:
         orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)

@@ -58,6 +58,7 @@ def take_all(parcels, window_number):
     count = parcels.answers.shape[0]
     code = call_hook(calls.wait_all, 2 * count, parcels.requests[window_number & 1], calls.statuses) & CODE_BITS
     if code == 0:
+        # the next window's receives are ready before others can send
         receives = parcels.requests[1 - (window_number & 1)] + count * calls.handle_bytes
         code = call_hook(calls.start_all, count, receives) & CODE_BITS
     return code

@@ -125,6 +125,7 @@ def shape_of(layout: Layout, part: Part, team_of_lp: Int64) -> Record:
     team, dst = team_of_lp[owner[graph.link_src]], owner[graph.link_dst]
     links = np.unique((team * layout.lps + dst)[team != team_of_lp[dst]], return_counts=True)[1]
     lp_bits, link_bits = (int(counts.max(initial=1) - 1).bit_length() for counts in (np.bincount(team_of_lp), links))
+    # the first word holds LP and link; the time gets what is left, and one bit marks a second record
     time_bits = FIRST_WORD_BITS - 1 - lp_bits - link_bits
     if time_bits < 1 or link_bits > FAR_LP:
         raise RunError(f"{layout.lps} LPs with {links.max()} links from a team to one: packets cannot name all of them")
@@ -163,6 +164,7 @@ def parcels_of(
         rooms = np.bincount(part.list_of, part.rooms_in, part.lists).astype(np.int64).tolist()
         for lp, number in part.list_of_neighbour().items():
             team = int(team_of_lp[lp])
+            # teams are numbered without the own one
             other = team - (team > here)
             if team != here and list_to[place, other] < 0:
                 list_to[place, other], half_at[place, other] = number, used
@@ -263,6 +265,7 @@ def records_in(outbox, half, crossing, shape, begin_ps):
         begin_ps: Begin of the window in ps.
     """
     count = outbox[half]
+    # one each, and one more for packets that need a second
     records = count
     for i in range(count):
         out = half + HEADER_WORDS + i * crossing

@@ -80,6 +80,7 @@ class _Workers:
             for pipe in ready:
                 try:
                     _received(*waiting.pop(pipe))
+                # it stopped because of another one, which knows the reason
                 except AbortedError:
                     continue
                 except RunError as error:
@@ -91,6 +92,7 @@ class _Workers:
         self._team.state.abort = 1
         until = time.monotonic() + END_TIMEOUT_S
         for process, _ in self.started:
+            # all processes together have this long
             process.join(max(0.0, until - time.monotonic()))
             if process.is_alive():
                 process.kill()
@@ -215,6 +217,7 @@ def _received(process: BaseProcess, pipe: connection.Connection) -> Harvest:
     try:
         outcome = pipe.recv()
     except (EOFError, OSError):
+        # its exit code says how it ended
         process.join(END_TIMEOUT_S)
         code = process.exitcode
         how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"

@@ -76,6 +76,7 @@ class Ranks(Mailbox):
             work: Function of a process's ProcessPlace that returns its Harvest.
         """
         size = self._communicator.Get_size()
+        # the same number on each rank, as teams have one size
         threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
         team = _Team(layout, self._communicator, threads, self._team_ranks)
         try:
@@ -109,6 +110,7 @@ class Ranks(Mailbox):
         except StoppedError:
             raise
         except AbortedError:
+            # the rank that failed ends all of them, with its reason
             time.sleep(ABORT_TIMEOUT_S)
             raise RunError("another rank failed and did not end this one") from None
         except Exception as error:
@@ -214,6 +216,7 @@ class _Team(Outboxes):
         for part in parts:
             for direction, rooms in enumerate((part.rooms, part.rooms_in)):
                 np.add.at(packets[direction], self._team_of_lp[part.neighbours], rooms)
+        # a packet may need two records
         records = MOST_RECORDS * np.delete(packets, here, axis=1)
         out, into = rounded(parcel_words(records, record_words(parts[0])))
         return np.concatenate([out, np.repeat(into, 2)])
@@ -232,6 +235,7 @@ class _Team(Outboxes):
         if self._exchange is not None:
             self._exchange.close()
             self._talk.Free()
+        # nobody may still read the memory that is freed
         self._team.Barrier()
         self._window.Free()
         if self._leaders:

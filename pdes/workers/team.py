@@ -119,6 +119,7 @@ def plan_next(crew, lps, window_number):
     half = 1 - (window_number & 1)
     orders, costs = crew.orders, crew.costs
     begin = half * lps
+    # insertion sort: the order changes little from window to window
     for i in range(1, lps):
         lp = orders[begin + i]
         j = i - 1
@@ -137,12 +138,14 @@ def next_lp(crew, lps, parity, worker):
     crew: lists of the process's workers; lps: number of LPs of the process; parity: 1 in windows of odd number, else 0;
     worker: number of the worker in the team.
     """
+    # first the LPs that the worker did last, whose data may be in its cache
     for of_all in range(2):
         for place in range(parity * lps, (parity + 1) * lps):
             lp = crew.orders[place]
             taken = (parity * lps + lp) * TURN_WORDS + TAKEN
             if of_all == 0 and crew.worker[lp] != worker:
                 continue
+            # a read first, since an atomic addition takes the cache line from others
             if load_acquire(crew.words, taken) == 0 and fetch_add(crew.words, taken, np.int64(1)) == 0:
                 crew.worker[lp] = worker
                 return lp
@@ -213,6 +216,7 @@ def settle(meeting_address, worker_row, window_number):
         state.all_hops = state.hops = hops
         state.all_rows_left = state.rows_left = left
         state.cut = state.said_cut
+        # others learn of it with the next parcels, and all act after the same window
         state.said_cut = state.asked
     if has_others(parcels):
         return call_hook(parcels.hooks.agree, meeting_address, window_number)
@@ -229,6 +233,7 @@ def is_at_mark(meeting):
     watched = world_at(meeting.addresses[state.watched_lp])
     if watched.npus.npu[state.watched_npu].rows_left > state.mark or state.soonest_ps >= INF:
         return False
+    # the same moment has been looked at
     if state.soonest_ps == state.looked_ps:
         return False
     quiet = True
@@ -293,6 +298,7 @@ def second_parts(meeting_address, worker_row, worker):
             return status
         worker_row.rest = meeting.crew.rest[worker_row.rest]
         if has_others(meeting.parcels):
+            # between LPs, since MPI moves data only while it is called
             call_hook(meeting.parcels.hooks.help_along, meeting_address, worker)
     return DONE
 

@@ -74,6 +74,7 @@ def closed_form(
     played_ps = played.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
     if played_ps is not None:
         return ClosedForm(played_ps, is_played=True)
+    # groups with equal positions share a formula
     key = schedule, size_bytes, played.position(tuple(npus))
     if key not in played.formulas_ps:
         arguments = graph, program, settings, kind, algorithm, schedule, members, size_bytes, played
@@ -153,6 +154,7 @@ def _paths(
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
         answers = not one_way and sender != src and settings.fidelity.model.has_headers
+        # the sender receives over the cable over which it sends, so its acknowledgements share the link
         both_ways = answers and links[0] == min(next_links(graph, npus[src], npus[sender]))
         paths = kinds.get((way, both_ways), Paths(links, both_ways, 0))
         kinds[way, both_ways] = paths._replace(multiplicity=paths.multiplicity + 1)
@@ -172,6 +174,7 @@ def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> Gr
             framed: Whether the link carries flits.
             answered: Whether it also carries acknowledgements.
         """
+        # bytes on the wire per full packet of payload, one acknowledgement for each
         on_wire = float(wire_bytes(settings.mtu_bytes, framed, settings))
         on_wire += int(acknowledgement_bytes(framed, settings)) if answered else 0
         return int(rate_bps * settings.mtu_bytes / on_wire)
@@ -208,9 +211,11 @@ def _sampled_sends(schedules: Schedules, schedule: int, max_sends: int) -> list[
     n = int(schedules.members[schedule])
     if schedules.relative[schedule]:
         far = offsets(schedules, schedule)
+        # relative plans name distances, so every member sends over the same ones
         if n * len(far) <= max_sends:
             ends = [(m, *offset) for m in range(n) for offset in far]
         else:
+            # each member once before any twice
             members = [k % n for k in range(max_sends)] if max_sends >= n else _spread(n, max_sends)
             ends = [(m, *far[which]) for m, which in zip(members, _spread(len(far), max_sends, _SILVER), strict=True)]
         return [

@@ -116,9 +116,11 @@ class Curve:
         """Return a time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
         points = self._played.get(self._source.variant(size_bytes), [])
         after = bisect(points, (size_bytes, 0.0))
+        # the line between two points is believed if the lines on both sides agree
         if not 2 <= after <= len(points) - 2:
             return None
         four = points[after - 2 : after + 2]
+        # points too far apart may hide a step between them
         if any(b[0] > _MAX_STEP * a[0] for a, b in pairwise(four)):
             return None
         below, between, above = (_line(a, b, size_bytes) for a, b in pairwise(four))
@@ -224,6 +226,7 @@ class CollectiveCosts:
         lanes = program.node_lane[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
         columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist(), (lanes == MEMORY_LANE).tolist())
         for schedule, size_bytes, kind, is_copied, members, position in zip(*columns, groups, positions, strict=True):
+            # split sizes have no curve over one size
             if program.schedules.uneven[schedule]:
                 forms.append(self._uneven(program, schedule, members, size_bytes))
                 continue
@@ -289,11 +292,7 @@ class CollectiveCosts:
         plans: dict[object, _Plan] = {}
 
         def plan_of(size_bytes: int) -> _Plan:
-            """Return the plan for a size; sizes of one class share its steps.
-
-            Args:
-                size_bytes: Size of the buffer in bytes.
-            """
+            """Return the plan for size_bytes, the size of the buffer; sizes of one class share its steps."""
             size_class = chosen.size_class(kind, shape, size_bytes) if shape else 0
             if size_class not in plans:
                 if len(plans) >= _MAX_KEPT_PLANS:
@@ -309,12 +308,7 @@ class CollectiveCosts:
             return plan._replace(schedules=plan.schedules._replace(launch_ps=np.array([launch_ps])))
 
         def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
-            """Return the time of a size.
-
-            Args:
-                size_bytes: Size of the buffer in bytes.
-                play: Whether to play the steps, instead of the formula.
-            """
+            """Return the time of size_bytes from its steps if `play`, else from the formula."""
             plan = plan_of(size_bytes)
             planned, played = program._replace(schedules=plan.schedules), plan.played if play else plan.by_formula
             return closed_form(
@@ -322,11 +316,7 @@ class CollectiveCosts:
             )
 
         def packets(size_bytes: int) -> float:
-            """Return the approximate number of packets of a size.
-
-            Args:
-                size_bytes: Size of the buffer in bytes.
-            """
+            """Return the approximate number of packets of a collective of size_bytes."""
             plan = plan_of(size_bytes)
             if plan.number == DONE_AT_ONCE:
                 return 0.0

@@ -78,6 +78,7 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
     lengths = np.array([len(route) for route in routes], np.int64)
     ends = np.cumsum(lengths)
     latency = graph.node_latency_ps[graph.link_src[links]]
+    # the sender, at which a path begins, forwards nothing
     latency[ends - lengths] = 0
     framed = is_framed(graph, settings)[links]
     cuts = settings.cut_through & (graph.link_dst[links] >= graph.npus)
@@ -85,6 +86,7 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
     hops = [Hop(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
     known: dict[Way, Way] = {}
     ways = (tuple(hops[end - len(route) : end]) for route, end in zip(routes, ends.tolist(), strict=True))
+    # equal objects compare at once, and take memory once
     return [known.setdefault(way, way) for way in ways]
 
 
@@ -159,7 +161,9 @@ def _train_ps(hops: Way, size_bytes: Int64, settings: Settings) -> Int64:
     last_bytes = (size_bytes - (packets - 1) * settings.mtu_bytes)[:, None]
     full_ps = (_times_ps(hops, np.array([[settings.mtu_bytes]]), settings)[0] + 0.5).astype(np.int64)
     last_ps = (_times_ps(hops, last_bytes, settings) + 0.5).astype(np.int64)
+    # up to link k the train has the pace of the slowest link so far, from there on only the last packet counts
     whole = np.cumsum(full_ps) + (packets[:, None] - 2) * np.maximum.accumulate(full_ps)
+    # time of the last packet from each link to the end
     rest = np.cumsum(last_ps[:, ::-1], axis=1)[:, ::-1]
     times_ps: Int64 = np.where(packets > 1, (whole + rest).max(axis=1), rest[:, 0])
     return times_ps
@@ -265,6 +269,7 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
             links = topologies.route(graph, src, dst, functools.partial(_first_of, port=port))
             inside = bool(nvlink[port])
             own_ps = _message_ps(graph, settings, links, port_bytes, shares, inside=inside)
+            # a message that is divided over NICs ends with its slowest part
             times[:, i] = np.maximum(times[:, i], own_ps)
     return MessageTimes(*times)
 
@@ -365,10 +370,12 @@ def ideal_ps(graph: Graph, settings: Settings, messages: Mapping[str, NDArray], 
     if settings.cut_through or not len(ideal):
         return ideal
     between_npus = np.flatnonzero((messages["src"] < graph.npus) & (messages["dst"] < graph.npus))
+    # switches that reduce have no route of their own
     if len(between_npus) < len(ideal):
         own = {name: messages[name][between_npus] for name in ("src", "dst", "group", "bytes")}
         ideal[between_npus] = ideal_ps(graph, settings, own, None if shares is None else shares[between_npus])
         return ideal
+    # pair of NPUs as one number, and above it the share at which the message is driven
     key = messages["src"].astype(np.int64) * graph.npus + messages["dst"]
     known, share = np.unique(np.ones(1) if shares is None else shares, return_inverse=True)
     if settings.p2p_share < 1 or shares is not None:
@@ -379,6 +386,7 @@ def ideal_ps(graph: Graph, settings: Settings, messages: Mapping[str, NDArray], 
     ways = _ways(graph, pairs, settings, known)
     number = {way: i for i, way in enumerate(dict.fromkeys(ways))}
     way_of_flow = np.array([number[way] for way in ways], np.int64)[pair.reshape(-1)]
+    # messages by path, so that each path is evaluated once for all its sizes
     order = np.argsort(way_of_flow, kind="stable")
     ends = np.searchsorted(way_of_flow[order], np.arange(len(number) + 1))
     for way, i in number.items():
@@ -402,6 +410,7 @@ def _ways(graph: Graph, pairs: Int64, settings: Settings, known_shares: Float64)
     """
     routes: list[list[int]] = []
     hops = 0
+    # 0 = not driven; else 1 + the index of the share
     driven_at, pair = np.divmod(pairs, graph.npus**2)
     for src, dst in zip(*(part.tolist() for part in np.divmod(pair, graph.npus)), strict=True):
         routes.append(topologies.route(graph, src, dst) if hops < MAX_HOPS and src != dst else [])

@@ -70,6 +70,7 @@ class PlayedCollectives:
             size_bytes: Size of the buffer in bytes.
         """
         s = program.schedules
+        # without a formula there is no other way, however long it takes
         must_play = not choice.has_formula or bool(s.uneven[schedule])
         if not must_play and self._takes_long(s, settings, schedule, size_bytes, is_exact=choice.is_exact):
             return None
@@ -78,6 +79,7 @@ class PlayedCollectives:
             ends = pairs(s, schedule, _UNLIMITED if must_play else _MAX_PAIRS)
             if ends is None:
                 return None
+            # switches that reduce act as further members
             if s.aggregators[schedule]:
                 switches = trees_of(graph, np.array(members), choice.trees)[1]
                 members = [*members, *range(graph.npus, graph.npus + len(switches))]

@@ -179,12 +179,14 @@ def _ports(graph: Graph, pairs: TracePeers, path_numbers: Int64) -> Int32:
     place[by_source] = np.arange(graph.links)
     place_on_npu = np.zeros(len(first), np.int64)
     for i, (npu, peer) in enumerate(zip(pairs.npu[first].tolist(), pairs.peer[first].tolist(), strict=True)):
+        # equal paths begin at the same port of their NPU, so one route is enough
         place_on_npu[i] = place[topologies.route(graph, npu, peer)[0]] - begin[npu]
     physical = place_on_npu[index.reshape(-1)]
     port = np.zeros(len(physical), np.int32)
     for npu in np.unique(pairs.npu).tolist():
         of_npu = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
         known: dict[int, int] = {}
+        # numbered by first use, so that NPUs alike have equal numbers on different ports
         port[of_npu] = [known.setdefault(link, len(known)) for link in physical[of_npu].tolist()]
     return port
 
@@ -197,6 +199,7 @@ def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[st
     of_class = classes.class_of_npu[src]
     at = ranges(folded.send_ptr[classes.class_of_npu], counts)
     is_send = np.flatnonzero(program.node_kind == SEND)
+    # index of each trace's first send among all
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
     node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
     row = node - program.trace_ptr[program.trace_of_npu[src]]
@@ -225,6 +228,7 @@ def _with_shared_traces(program: Program) -> Program:
     """
     schedules = range(len(program.schedules.members))
     number = _first_equal(_digest(_schedule_columns(program.schedules, index)) for index in schedules)
+    # no two schedules are equal, so no traces become equal
     if len(np.unique(number)) == len(number):
         return program
     schedule = np.where(program.node_schedule >= 0, np.append(number, -1)[program.node_schedule], -1)
@@ -253,6 +257,7 @@ def _schedule_columns(schedules: Schedules, index: int) -> Iterator[NDArray[np.g
     for name in _OF_SCHEDULE:
         yield getattr(schedules, name)[index : index + 1]
     entries = slice(int(schedules.plan_of_ptr[index]), int(schedules.plan_of_ptr[index + 1]))
+    # numbers of plans within the schedule, as those in the whole table differ
     plans, plan_of_member = np.unique(schedules.plan_of[entries], return_inverse=True)
     yield plan_of_member
     yield from schedules.lists(index)
@@ -273,6 +278,7 @@ def _schedule_columns(schedules: Schedules, index: int) -> Iterator[NDArray[np.g
     last = int(np.append(schedules.arrangement_base, len(schedules.arrangement_ptr) - 1)[index + 1])
     arrangement_ptr = schedules.arrangement_ptr[int(schedules.arrangement_base[index]) : last + 1]
     yield from (
+        # lengths instead of offsets, which depend on what stands before
         np.diff(arrangement_ptr),
         schedules.arrangement_piece[int(arrangement_ptr[0]) : int(arrangement_ptr[-1])],
     )

@@ -63,6 +63,7 @@ def _shares_nvswitch(graph: Graph, src: Int64, dst: Int64) -> NDArray[np.bool_]:
     home = graph.routing.home
     is_nvswitch = (graph.node_kind[graph.routing.home_node[home]] == NVSWITCH_KIND) & (home >= 0)
     shares = np.zeros(len(src), np.bool_)
+    # an NPU may have several homes: each one of the sender is compared with all of the receiver
     for column in range(home.shape[1]):
         meets = (home[src, column][:, None] == home[dst]).any(axis=1)
         shares |= meets & is_nvswitch[src, column]

@@ -48,6 +48,7 @@ def control(name: str, parameters: Mapping[str, float], switch: str | None, *, e
         congestion.module_of(name)
     with _naming("congestion"):
         chosen = congestion.control(name, parameters)
+    # an output queue neither marks packets nor writes telemetry
     if switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
         needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
         raise ConfigError(
@@ -163,6 +164,7 @@ def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, sw
         return
     headroom = wire.headrooms(graph, fabric, settings) * wire.classes_in_use(settings)
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
+    # NPUs have no shared buffers
     need[: graph.npus] = 0
     node = int(need.argmax())
     if need[node] >= switch.buffer_bytes:
@@ -177,6 +179,7 @@ def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
     packets = wire.window_packets(graph, settings)
     if packets > MAX_WINDOW_PACKETS:
         raise ConfigError(f"[network] window: {packets} packets; expected at most {MAX_WINDOW_PACKETS}")
+    # an echoed time wraps, so a round trip must stay below half of its range
     idle_ps, longest_ps = wire.round_trip_ps(graph, settings)[0], wire.ECHO_MASK // 2
     if "rtt" in settings.congestion_control.signals and idle_ps > longest_ps:
         raise ConfigError(

@@ -236,6 +236,7 @@ def take_other_field(
         if outcome != IS_OTHER and outcome != IS_RANKS:
             return outcome
         others = lists[LIST_WORDS * OTHER_BYTES]
+        # the caller does not keep other fields
         if others == 0:
             return FINE
         return keep_other(tag_address, begin_address, end_address, outcome == IS_RANKS, others, node_type, state)
@@ -411,6 +412,7 @@ def link_in_order(node_ids, parents, num_parents, dep_ptr, dep_address):
         last = -1
         for _ in range(num_parents[row]):
             parent = parents[at] - first
+            # parents must ascend, and be rows of this file
             if parent <= last or parent >= nodes:
                 return 0
             store_unaligned(dep_address + ROW_BYTES * at, parent)

@@ -21,6 +21,7 @@ def varint(address):
     while (word & 0x80) != 0:
         if size == 9:
             return 0, 0
+        # the first eight bytes come with one load
         word = load_unaligned(address + 8) if size == 8 else word >> 8
         value |= (word & 0x7F) << (7 * size)
         size += 1
@@ -66,6 +67,7 @@ def are_equal(address, other_address, size_bytes):
     rest = size_bytes - done
     if rest == 0:
         return True
+    # the rest in one comparison, without the bytes behind it
     return ((load_unaligned(address + done) ^ load_unaligned(other_address + done)) & ((1 << (8 * rest)) - 1)) == 0
 
 

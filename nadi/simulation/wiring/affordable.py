@@ -392,9 +392,11 @@ def cost_of_packets(
         limits: Resources of a node.
     """
     of_rank = _RANK_BYTES + _RANK_LINK_BYTES * graph.links
+    # what the ranks share out among them; the fabric is on each
     rest = max(total_work.memory_bytes - fabric_bytes(graph), 0.0)
     memory = PROCESS_BYTES + ranks_per_node * of_rank + rest / num_nodes
     _check_requested_memory(memory, limits)
+    # memory is checked here, against the node's limit, if that is known
     own = total_work._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
     check_run(own, total_work, settings, workers, force=limits.force)
     rate = HOPS_PER_S * workers if settings.fidelity.model.has_packets else MESSAGES_PER_S

@@ -60,6 +60,7 @@ def read_table(
             table = file.read(columns=kept)
     except pa.ArrowException as error:
         raise ValueError(f"{path.name}: {error}") from None
+    # tables with a row per NPU, node or link have a known length
     lines = (summary or {}).get(schema.rows)
     if lines is not None and table.num_rows != lines:
         raise ValueError(f"{path.name}: {table.num_rows:,} rows; expected one for each of {lines:,} {schema.rows}")
@@ -86,6 +87,7 @@ def table_blocks(
         return
     try:
         with pq.ParquetFile(path) as file:
+            # 0 columns: blocks need no memory for the whole table
             _check_header(file, path, schema, needed, 0)
             for block in file.iter_batches(_BLOCK_ROWS, columns=list(needed)):
                 _check_values(block, path.name, schema, summary or {})
@@ -98,6 +100,7 @@ def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: It
     """Raise ValueError if the footer claims rows that memory cannot hold in so many columns, or other columns."""
     rows = file.metadata.num_rows
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # a damaged footer may claim any number of rows
     if rows * num_columns * _WORD_BYTES > memory_bytes:
         raise ValueError(f"{path.name}: {rows:,} rows of {num_columns} columns, more than this machine's memory holds")
     found = file.schema_arrow
@@ -129,6 +132,7 @@ def _check_values(
         if field.is_name or field.type == "bool" or not len(column):
             continue
         if field.type.startswith("float"):
+            # NaN stands for no value, and min_max would return it
             known = column.filter(pc.invert(pc.is_nan(column)))
             if len(known) < len(column) - column.null_count and not field.null:
                 raise ValueError(f"{file_name}: column {field.name} has no number in a row; expected one in each")

@@ -82,6 +82,7 @@ class NodeNames:
         same = self._names_by_kind.get(_kind(name), [])
         if same:
             return f"expected one of {same[0]} to {same[-1]}" if len(same) > 1 else f"expected {same[0]}"
+        # compare kinds, as numbers make all names similar
         like = difflib.get_close_matches(_kind(name), self._names_by_kind, n=_MAX_SUGGESTIONS, cutoff=_MIN_SIMILARITY)
         number = name.rpartition(" ")[2]
         alike = {kind: f"{kind} {number}" for kind in like}
@@ -175,6 +176,7 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *,
         raise ConfigError(f"[[faults]]: found with a [network] fidelity without faults; expected {expected}")
     for number, fault in enumerate(faults):
         times = {"at": fault.at > 0, "until": fault.until is not None} if fault.npu is None else {}
+        # times are keys, too: some models allow faults of the whole run only
         for key in (fault.what, *(key for key, is_given in times.items() if is_given)):
             if reason := (model.refused_faults or {}).get(key):
                 takers = pdes.fidelity.quoted(partial(_takes, key))
@@ -238,11 +240,13 @@ class _FaultPlace:
         if not isinstance(link, str):
             if link is None or not 0 <= link < graph.links:
                 raise ConfigError(f"{self._where} link: found {link}; expected one of the links 0 to {graph.links - 1}")
+            # both directions of a cable have neighbouring numbers
             return [link & ~1, link | 1]
         try:
             a, b = self._names.ends(link)
         except ValueError as error:
             raise ConfigError(f"{self._where} link: {error}") from None
+        # all cables between two nodes, unless the fault names one
         links = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
         if not len(links):
             near = sorted(set(graph.link_dst[graph.out_links(a)].tolist()))[:_MAX_NEIGHBOURS]

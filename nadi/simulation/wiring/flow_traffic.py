@@ -28,6 +28,7 @@ def with_flows(settings: pdes.Settings, program: Program, names: tuple[str, ...]
     """
     if not names or not settings.fidelity.model.has_packets:
         return settings
+    # a group without a name is that of all NPUs
     groups = [name or ALL_NPUS for name in program.group_names]
     known = dict.fromkeys([POINT_TO_POINT, ALL_NPUS, *PLAN_GROUPS, *groups])
     unknown = next((name for name in names if name not in known), None)

@@ -161,6 +161,7 @@ def compare(
     for name in partition.methods():
         try:
             reports[name] = divide(graph, parts, name, load, settings)[1]
+        # some methods do not suit some fabrics, which is no reason to stop
         except PartitionError as error:
             failures[name] = error
     if not reports:

@@ -56,6 +56,7 @@ def placements(jobs: Sequence[JobSection], graph: Graph) -> list[list[Int32]]:
     """
     is_free = np.ones(graph.npus, np.bool_)
     found: dict[int, list[Int32]] = {}
+    # jobs that name their NPUs come first; sorting is stable
     for number in sorted(range(len(jobs)), key=lambda number: not jobs[number].names_npus):
         job = jobs[number]
         try:
@@ -83,6 +84,7 @@ def _chosen(job: JobSection, graph: Graph, is_free: Mask, count: int) -> Int32:
     if seed is not None:
         return np.random.default_rng(seed).permutation(free)[:count]
     if job.placement == "rail":
+        # rail by rail: place within the host first, then the host
         free = free[np.lexsort((graph.host[free], _places(graph)[free]))]
     return free[:count]
 
@@ -109,6 +111,7 @@ def _listed(job: JobSection, graph: Graph, is_free: Mask, count: int) -> Int32:
     if wrong is not None:
         raise ConfigError(f"{where}: found NPU {wrong}; expected 0 to {graph.npus - 1}")
     npus = np.array(numbers, np.int32)
+    # counts above 1 for NPUs named twice, and above 0 for taken ones
     taken = np.flatnonzero(np.bincount(npus, minlength=graph.npus) > is_free)
     if len(taken):
         raise ConfigError(f"{where}: NPU {taken[0]} has another rank, too; expected each NPU once")

@@ -320,6 +320,7 @@ def act(address, event_kind, class_number, row):
     base = npu_class.row_base
     if event_kind == EVENT_ARRIVED:
         state.rows.flag[base + row] |= ROW_ARRIVED
+        # a receive ends when it is posted and its message is in
         if state.rows.flag[base + row] & ROW_POSTED != 0:
             finish(address, class_number, row)
     elif event_kind == EVENT_RUNS:
@@ -353,6 +354,7 @@ def advance(address, max_events):
     while True:
         class_number = ctl.at
         while class_number >= 0 and ctl.late == 0 and has_ready(state, class_number):
+            # a start pushes at most `most` events, and must not be interrupted
             if ctl.events + ctl.most > ctl.room:
                 return NO_ROOM
             start(address, class_number)
@@ -368,6 +370,7 @@ def advance(address, max_events):
         word = state.heap[1]
         heap_pop(state.heap, 0, ctl.events)
         ctl.events -= 1
+        # only its rows can have become ready
         ctl.at = (word >> CLASS_SHIFT) & CLASS_MASK
         act(address, word >> KIND_SHIFT, ctl.at, word & ROW_MASK)
 
@@ -383,6 +386,7 @@ def add_digests(finish_ps, first_row, class_of_npu, who, begin_ps, totals):
         c = class_of_npu[npu]
         at = 4 * job_of(who[npu])
         for i in range(first_row[c], first_row[c + 1]):
+            # the same hash as in runs with packets, so that digests can be compared
             h = mix3(rank_of(who[npu]), i - first_row[c], 0x4E41)
             since = finish_ps[i] - begin_ps[npu]
             totals[at] += mix2(h, since)

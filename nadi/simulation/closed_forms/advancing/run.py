@@ -112,6 +112,7 @@ def _pace_changes(work: s.AdvanceState, folded: FoldedProgram, npu_faults: Seque
     changes: list[tuple[int, int]] = []
     for number, npu in enumerate(folded.classes.example.tolist()):
         work.classes[number].next_change = len(changes)
+        # cells of 1 ps: closed forms know no windows
         changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
         work.classes[number].changes_end = len(changes)
     columns = np.array(changes, np.int64).reshape(-1, 2)
@@ -158,8 +159,10 @@ def _initial_state(
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     begin_ps = program.begins_ps[classes.example]
+    # a sorted array is a heap
     order = np.argsort(begin_ps, kind="stable")
     heap[0 : 2 * count : 2] = begin_ps[order]
+    # the first event of each class is the begin of its job, kind 0
     heap[1 : 2 * count : 2] = order << 32
     ctl = row_of(RunState)
     ctl.at, ctl.events, ctl.room, ctl.most = -1, count, room, most
@@ -207,6 +210,7 @@ def _deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
     rows = begun - folded.row_ptr[which]
     shown = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
     lines = [_waits(folded, work, c, row) for c, row in shown]
+    # one more item at the end, as reduceat takes no index behind it
     done = np.add.reduceat(np.append((flag & traces.ROW_DONE) != 0, False).astype(np.int64), folded.row_ptr[:-1])
     of_class = np.diff(folded.row_ptr)
     left = int(((of_class - np.where(of_class > 0, done, 0)) * folded.classes.size).sum())
