@@ -86,6 +86,7 @@ def _too_much(simulation: FinishedRun) -> list[str]:
     """Return a warning if links would have to carry more than their capacity."""
     graph, results = simulation.graph, simulation.results
     share = utilisation(graph, results.links["tx_bytes"], results.finish_time_ps)
+    # only models without queues let a link carry more than its rate
     if not (share > 1).any():
         return []
     most = int(share.argmax())

@@ -223,9 +223,11 @@ def _closed_forms(
         group, kind, number = int(collectives.group[i]), KINDS[collectives.kind[i]], int(schedule_of_collective[i])
         size_bytes = int(collectives.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
+        # the run itself is one of closed forms
         if not settings.fidelity.model.has_links:
             is_played = (number, size_bytes) not in simulation.formulas
             known[key] = ClosedForm(float(collectives.time_ps[i]), is_played=is_played)
+        # split sizes differ from one collective to the next
         elif key[2] == _ANY_SIZE:
             busiest_ps = busiest_member_ps(graph, program, settings, number, members, size_bytes)
             known[key] = ClosedForm(busiest_ps, is_played=False)

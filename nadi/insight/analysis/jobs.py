@@ -72,6 +72,7 @@ def _shares(simulation: FinishedRun, jobs: FabricJobs, number: int, finish_ps: I
     if not sent.size:
         return
     total = np.maximum(sent.sum(axis=1), 1)
+    # a few bytes on a link do not slow others down
     uses = sent >= MIN_SHARE * total[:, None]
     uses &= sent > 0
     own = uses[:, number]
@@ -81,6 +82,7 @@ def _shares(simulation: FinishedRun, jobs: FabricJobs, number: int, finish_ps: I
     others.sort(key=lambda each: -int(sent[each[1], each[0]].sum()))
     for other, links in others:
         if len(links):
+            # the link on which both send much
             busiest = int(links[np.argmax(np.minimum(sent[links, number], sent[links, other]))])
             graph = simulation.graph
             ends = graph.node_name(int(graph.link_src[busiest])), graph.node_name(int(graph.link_dst[busiest]))

@@ -61,6 +61,7 @@ def _uses(run: Run, links: Int64) -> dict[int, Int64]:
     graph = run.graph
     key = numpy_column(run.flows["src"], np.int64) * graph.nodes + numpy_column(run.flows["dst"], np.int64)
     pairs, index = np.unique(key, return_inverse=True)
+    # finding paths takes time, so the pairs with most bytes come first
     by_bytes = np.argsort(-np.bincount(index.reshape(-1), numpy_column(run.flows["bytes"], np.float64)), kind="stable")
     wanted, found = set(links.tolist()), dict[int, list[int]]()
     for pair in pairs[by_bytes[:MAX_PAIRS]].tolist():

@@ -178,6 +178,7 @@ def merge_collectives(parts: Sequence[CollectiveTimes]) -> CollectiveTimes:
     order = np.lexsort((merged.npu, merged.seq, merged.group))
     merged = CollectiveTimes(**{name: column[order] for name, column in merged._asdict().items()})
     is_first = np.ones(len(order), np.bool_)
+    # rows of one collective are together, members in the order of their NPUs
     is_first[1:] = (np.diff(merged.group) != 0) | (np.diff(merged.seq) != 0)
     first = np.flatnonzero(is_first)
     if len(first) == 0:

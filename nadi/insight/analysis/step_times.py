@@ -260,6 +260,7 @@ class _FileNodes:
         file, at = spans(begin[has], count[has])
         parent = self._row[at] + first_node[has][file]
         latest_ps = np.maximum.reduceat(finish_ps[parent], starts)
+        # of several that end last, the lowest row, so that the answer is unique
         late = np.where(finish_ps[parent] == np.repeat(latest_ps, count[has]), parent, len(finish_ps))
         found[has] = np.minimum.reduceat(late, starts)
         return found
@@ -275,6 +276,7 @@ class _Block:
         self._program, self._rows, self._nodes, self._file_row, self._folded = program, rows, nodes, file_row, folded
         self._start_ps, self._finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
         kind = program.node_kind[rows.at]
+        # work on the CPU does not occupy the accelerator
         is_compute = (kind == COMPUTE) & (program.node_lane[rows.at] != CPU_LANE)
         self._category = np.where(is_compute, 0, np.where(kind >= SEND, nodes.axes[file_row], _OTHER))
         self._first = np.arange(len(rows.row)) - rows.row
@@ -323,6 +325,7 @@ class _Block:
         )
         cause = self._latest_parents(compute_nodes)
         at = np.flatnonzero((self._start_ps[compute_nodes] > before_ps) & (cause >= 0))
+        # a cause that ended before the gap did not make it
         at = at[finish_ps[cause[at]] > before_ps[at]]
         ends, end_from_ps = self._ends(compute_nodes)
         return (
@@ -338,6 +341,7 @@ class _Block:
         latest_ps = np.maximum.reduceat(self._finish_ps, first) if len(first) else first
         latest = np.flatnonzero(self._finish_ps == np.repeat(latest_ps, np.diff(first, append=len(npu))))
         last = latest[np.flatnonzero(np.diff(npu[latest], append=-1))]
+        # an NPU without computations is done when it begins
         done_ps = self._begin_ps.copy()
         np.maximum.at(done_ps, npu[compute_nodes], self._finish_ps[compute_nodes])
         from_ps = done_ps[npu[last]]
@@ -355,6 +359,7 @@ class _Block:
     ) -> list[Segments]:
         """Return the segments of some nodes: bubbles, waits for members of collectives, and the time of their axes."""
         category = self._category[node]
+        # before it, others had not begun: a bubble of the pipeline
         met_ps = np.clip(self._met_ps(node, begun, sent), begin_ps, until_ps)
         bubble = self._segments(node, begin_ps, met_ps, np.full(len(node), _BUBBLE))
         ready_ps = met_ps.copy()
@@ -365,6 +370,7 @@ class _Block:
         ready_ps[of] = np.clip(begun.ready_ps[place], met_ps[of], until_ps[of])
         wait = self._segments(node[of], met_ps[of], ready_ps[of], category[of])
         last = np.where(begun.last[place] == npu, _NONE, begun.last[place])
+        # the collective before it in the same group, if it is in the table
         is_next = (place > 0) & (begun.collective[np.maximum(place - 1, 0)] == keys - 1) & (keys & _SEQ_MASK > 0)
         before_ps = np.where(is_next, begun.ready_ps[np.maximum(place - 1, 0)], 0)
         wait = wait._replace(last=last, met_ps=before_ps)
@@ -375,6 +381,7 @@ class _Block:
         program, at, npu = self._program, self._rows.at[node], self._rows.npu[node]
         kind = program.node_kind[at]
         found = np.zeros(len(node), np.int64)
+        # a send waits for nobody, so only receives can
         of = np.flatnonzero(kind == RECV)
         peer = program.node_peer[at[of]].astype(np.int64)
         keys = receive_key(-peer, program.node_tag[at[of]], program.node_seq[at[of]])
@@ -392,6 +399,7 @@ def _axes(traces: Sequence[TraceTable]) -> Int8:
     for trace in traces:
         own = np.zeros(len(trace.type), np.int8)
         for row in np.flatnonzero(np.isin(trace.type, _COMMUNICATION)).tolist():
+            # names of Nadi's own generators: ITEM/AXIS:...
             word = trace.names[row].rpartition("/")[2].partition(":")[0]
             own[row] = row_of.get(word, _UNNAMED)
         found.append(own)
@@ -405,6 +413,7 @@ def _begun(program: Program, results: Results, folded: FoldedRows) -> StartTimes
         kind, start_ps = program.node_kind[rows.at], results.node_start_ps[rows.result]
         of = np.flatnonzero(kind == SEND)
         at = rows.at[of]
+        # the key that the receive has, so that both ends find each other
         message = receive_key(program.node_peer[at], program.node_tag[at], program.node_seq[at])
         all_of = np.flatnonzero(kind == COLLECTIVE)
         collective = _collective(program, rows.npu[all_of], rows.at[all_of], folded)

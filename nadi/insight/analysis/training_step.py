@@ -81,6 +81,7 @@ def document(simulation: FinishedRun, times: Int64 | None, so_far: DoneSteps | N
     """
     fields: dict[str, Any] = {}
     rates = throughput(simulation, so_far)
+    # runs without a model have times, but no rates
     if rates is not None:
         fields |= {key: value for key, value in rates._asdict().items() if value is not None}
     if times is not None:

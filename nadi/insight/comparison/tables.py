@@ -91,6 +91,7 @@ def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         empty = {name: [0] * runs for name in ("count", "bytes", "time_ps")}
         total = found.setdefault((row["group"], row["kind"]), {"group": row["group"], "kind": row["kind"], **empty})
         for run, count in enumerate(row["count"]):
+            # None: the run has no such collective
             total["count"][run] += count or 0
             total["bytes"][run] += (count or 0) * row["size_bytes"]
             total["time_ps"][run] += row["time_ps"][run] or 0
@@ -114,6 +115,7 @@ def _collectives_of(run: Run) -> dict[CollectiveKey, dict[str, Any]]:
             "time_ps": float(time_ps.sum()),
             "median_ps": float(np.median(time_ps)),
             "wait_ps": float(wait_ps[rows].sum()),
+            # ratio of sums, so that long collectives weigh more
             "ratio": float(time_ps.sum()) / closed_ps if closed_ps else None,
             "algorithm": ", ".join(dict.fromkeys(algorithms[row] for row in rows.tolist())),
         }
@@ -147,6 +149,7 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
     if not all(counts):
         return {"matched": 0, "of": counts, "rows": [], "left_out": 0}
     places = [_places(run) for run in runs]
+    # fabrics may differ: links with the same ends are compared
     common = [link for link in places[0] if all(link in each for each in places)]
     at = [np.array([each[link] for link in common], np.int64) for each in places]
     columns = {
@@ -155,6 +158,7 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
     }
     differs = np.zeros(len(common), np.bool_)
     for values in columns.values():
+        # unchanged links would hide the others
         differs |= (values != values[:1]).any(axis=0)
     busy = columns["utilisation"]
     order = np.argsort(-np.abs(busy - busy[:1]).max(axis=0), kind="stable") if common else np.zeros(0, np.int64)
@@ -219,6 +223,7 @@ def times(runs: Sequence[Run]) -> dict[str, Any]:
         all runs only send messages.
     """
     steps = [run.steps for run in runs]
+    # categories must be the same in all runs
     by_axes = all(table is not None for table in steps)
     parts = [
         _by_kind(run)
@@ -245,6 +250,7 @@ def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
     if len(count) > 1:
         return []
     columns = {name: np.array([numpy_column(run.npus[name], np.float64) for run in runs]) for name in _OF_NPU}
+    # the largest change of any kind of time decides
     moved = np.max([np.abs(of - of[:1]).max(axis=0) for of in columns.values()], axis=0)
     order = np.argsort(-moved, kind="stable")[:max_rows]
     number = numpy_column(runs[0].npus["npu"])

@@ -65,7 +65,9 @@ class ContendedClass(NamedTuple):
         busiest_ps = float(self.busy_ps.max())
         waited_ps = self.time_ps - self.idle_ps if self.has_bottleneck() else 0.0
         at_bottleneck_ps = min(max(busiest_ps, waited_ps), self.time_ps)
+        # the busiest link may be another one after the change
         still = float((self.busy_ps / rate_factor[self.links]).max()) / busiest_ps
+        # no faster than the idle network with faster links
         least_ps = min(self.idle_ps * idle_ratio, self.time_ps)
         rest_ps = (self.time_ps - at_bottleneck_ps) * min(idle_ratio, 1.0)
         return max(at_bottleneck_ps * still + rest_ps, least_ps) / self.time_ps
@@ -154,6 +156,7 @@ def _of_collectives(run: Run, run_events: RunEvents) -> _Pieces:
     table = run.collectives
     row_of = rows_of_collectives(run)
     row = np.array([row_of.get(key, -1) for key in zip(group.tolist(), seq.tolist(), strict=True)], np.int64)
+    # collectives that were not done at a cut have no row
     node, group, seq, size = node[row >= 0], group[row >= 0], seq[row >= 0], size[row >= 0]
     columns = (numpy_column(table[name], np.float64, null=0)[row[row >= 0]] for name in _TIMES)
     none = np.full(len(node), -1)
@@ -173,6 +176,7 @@ def _of_messages(run: Run, run_events: RunEvents, graph: Graph) -> _Pieces:
     idle_ps = ideal_ps(
         graph, run.reader.fitted_settings(), flows, shares_of_messages(run_events, run_events.sender[node])
     )
+    # the message is on its way from the begin of the send to the end of the receive
     begin_ps, end_ps = run_events.start_ps[run_events.sender[node]], run_events.finish_ps[node]
     times = (column.astype(np.float64) for column in (begin_ps, end_ps, idle_ps))
     return _Pieces(node, none, none, src, dst, size.astype(np.int64), *times)
@@ -194,6 +198,7 @@ def _kinds(run_events: RunEvents, pieces: _Pieces, is_on_path: NDArray[np.bool_]
     """Return int64[p], the kind of each piece (-1 = a kind with little time), and the representative of each kind."""
     time_ps = pieces.end_ps - pieces.begin_ps
     what = run_events.program.node_collective[run_events.at[pieces.node]].astype(np.int64)
+    # on a logarithmic scale, as factors matter
     slowdown = np.rint(_PARTS_OF_OCTAVE * np.log2(time_ps / pieces.idle_ps)).astype(np.int64)
     keys = np.stack([pieces.group >= 0, what, pieces.bytes, np.rint(pieces.idle_ps).astype(np.int64), slowdown])
     _, number = np.unique(keys, axis=1, return_inverse=True)
@@ -201,6 +206,7 @@ def _kinds(run_events: RunEvents, pieces: _Pieces, is_on_path: NDArray[np.bool_]
     longest = np.argsort(-np.bincount(number, time_ps), kind="stable")[:MAX_KINDS]
     place = np.full(number.max() + 1, -1)
     place[longest] = np.arange(len(longest))
+    # a piece on the critical path represents its kind, the longest of them
     order = np.lexsort((-time_ps, ~is_on_path, number))
     first = order[np.searchsorted(number[order], longest)]
     return place[number], first
@@ -241,10 +247,12 @@ def _traffic(run: Run, num_npus: int, pieces: _Pieces) -> tuple[list[Pairs], lis
         between_npus = (src != dst) & (src < num_npus) & (dst < num_npus)
         pair, size = np.where(between_npus, src * num_npus + dst, -1), flows["bytes"].astype(np.float64)
         whole.append(_summed(pair, size))
+        # messages of no duration divide by one
         time_ps = np.maximum(finish_ps - start_ps, 1)
         for at, (begin_ps, end_ps) in enumerate(zip(pieces.begin_ps, pieces.end_ps, strict=True)):
             meets = np.flatnonzero((start_ps < end_ps) & (finish_ps > begin_ps))
             overlap_ps = np.minimum(finish_ps[meets], end_ps) - np.maximum(start_ps[meets], begin_ps)
+            # of a message that overlaps in part, the bytes in proportion to the time
             during[at].append(_summed(pair[meets], size[meets] * overlap_ps / time_ps[meets]))
             group, seq = flows["group"][meets], flows["seq"][meets]
             if pieces.group[at] >= 0:

@@ -60,6 +60,7 @@ def _by_what(pieces: list[PathPiece], bounds: PathBounds, run_ps: int) -> list[d
         for piece in own:
             bound = bounds.of(piece)
             if bound is not None:
+                # time by bound; the one with most time is shown
                 texts[bound.text] = texts.get(bound.text, 0.0) + piece.time_ps
         rows.append(
             {

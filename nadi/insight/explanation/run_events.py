@@ -90,6 +90,7 @@ class RunEvents(NamedTuple):
 def _rows_in_program(run: Run, program: Program, npu: Int64, trace_row: Int64) -> Int64:
     """Return int64[n], rows of Program.node_*; refuse a run with a row beyond the trace of its NPU."""
     trace = program.trace_of_npu[npu]
+    # NPUs without a trace have no rows
     rows = np.where(trace >= 0, np.diff(program.trace_ptr)[trace], 0)
     wrong = np.flatnonzero(trace_row >= rows)
     if len(wrong):
@@ -155,6 +156,7 @@ def _npus_of_jobs(run: Run, program: Program, name: str) -> NDArray[np.bool_]:
         return np.ones(program.npus, np.bool_)
     chosen = [each == name for each in program.jobs.names]
     if not name:
+        # jobs that only send messages have no end to explain
         chosen = [not job.is_traffic for job in run.work.jobs]
     return np.append(chosen if any(chosen) else np.ones(len(chosen), np.bool_), False)[program.jobs.of_npus()]
 
@@ -192,6 +194,7 @@ def _collectives(
     number = np.full(len(npu), -1)
     own = np.flatnonzero((kind == COLLECTIVE) & (program.node_schedule[program_row] >= 0))
     group = representative_group[program.slot_group[program.slot_ptr[npu[own]] + program.node_group[program_row[own]]]]
+    # group and number of the collective as one word
     key = group << 32 | program.node_seq[program_row[own]].astype(np.int64)
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     number[own] = index.reshape(-1)
@@ -210,6 +213,7 @@ def _senders(
     sent_by, sent_at, place = _sends(program, np.unique(peer), representatives_of_run)
     sent_to = program.peers(sent_by, program.node_peer[sent_at])
     both = np.concatenate([sent_by * program.npus + sent_to, peer * program.npus + npu[recvs]])
+    # numbers of pairs leave room for tag and number in one word
     _, pair = np.unique(both, return_inverse=True)
     rows = np.concatenate([sent_at, program_row[recvs]])
     tag = program.node_tag[rows].astype(np.int64) & ((1 << _TAG_BITS) - 1)
@@ -240,6 +244,7 @@ def _parents(program: Program, npu: Int64, trace_row: Int64) -> tuple[Int64, Int
         trace = program.trace_of_npu[npu[begin]]
         low, high = program.trace_ptr[trace], program.trace_ptr[trace + 1]
         ptr = program.child_ptr[low : high + 1]
+        # rows are used as offsets below, so the file must be whole
         if trace_row[begin] != 0:
             raise ConfigError(f"nodes.parquet: NPU {npu[begin]} begins with row {trace_row[begin]}; expected 0")
         sources.append(begin + np.repeat(np.arange(high - low), np.diff(ptr)))

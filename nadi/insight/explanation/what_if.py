@@ -69,6 +69,7 @@ def _changes(
     """Yield the description, the key and the weights of the edges, float64[E], of each change by `factor`."""
     faster = f"{factor - 1:.0%} faster"
     weight, kind, of_node = run_events.dag.edges.weight, run_events.kind, run_events.of_node
+    # a faster GPU does not speed up the host
     on_gpu = (run_events.node_kind == COMPUTE) & (run_events.lane != CPU_LANE)
     if on_gpu.any():
         is_computation = (kind == events.DURATION) & on_gpu[of_node]
@@ -94,6 +95,7 @@ def _sorts(run: Run, run_events: events.RunEvents) -> tuple[Int64, list[str]]:
     """Return int64[n], index of the axis or kind of each collective, send and receive in the list; else -1."""
     words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
     name = events.names(run).unify_dictionaries().combine_chunks()
+    # once per distinct name, of which there are few
     words_of_axes = [axis_of(word) for word in name.dictionary.to_pylist()]
     axes = np.array([COMMUNICATION_AXES.index(word) if word else -1 for word in words_of_axes], np.int64)
     axis = axes[numpy_column(name.indices)] if len(axes) else np.full(len(run_events.npu), -1)
@@ -152,6 +154,7 @@ class _Times:
             group, schedule, size = events.of_collectives(found, first)
             kinds = program.node_collective[found.at[first]]
             columns = np.stack([group, schedule, size, kinds])
+            # one closed form for equal collectives
             _, keys, index = np.unique(columns, axis=1, return_index=True, return_inverse=True)
             index, kinds = index.reshape(-1), kinds[keys]
             group, schedule, size = group[keys], schedule[keys], size[keys]
@@ -168,6 +171,7 @@ class _Times:
             flows |= {"group": np.full(len(ends), -1), "bytes": events.bytes_of_messages(found, ends)}
             sends = np.where(is_send, ends, found.sender[ends])
             alone = ideal_ps(graph, settings, flows, events.shares_of_messages(found, sends))
+            # NaN where no time is known: such edges keep their weights
             self.time_ps[ends] = np.where(alone > 0, alone, np.nan)
 
     def ratio(self, then: "_Times") -> Float64:

@@ -151,6 +151,7 @@ def _sizes(nodes: TimedNodes, collectives: JointOperations) -> list[dict[str, An
                 *(collectives.measured_wait_ps, collectives.simulated_wait_ps),
             )
         )
+        # as nccl-tests define the bus bandwidth
         bus_bytes = key[1] * bus_factor(key[0], key[2])
         rows.append(
             {
@@ -174,6 +175,7 @@ def _groups(nodes: TimedNodes, collectives: JointOperations) -> list[dict[str, A
     table = nodes.collectives
     group = table["group"][collectives.number]
     own = np.flatnonzero(nodes.collective >= 0)
+    # the NPUs that each group has in the table
     met = np.unique(np.stack([table["group"][nodes.collective[own]], nodes.npu[own]]), axis=1)
     npus = dict(zip(np.unique(met[0]).tolist(), _parts(met[0], met[1]), strict=True))
     rows = []

@@ -82,6 +82,7 @@ def _solved(
     places = np.concatenate([row, row]), np.concatenate([rank_of_row, num_npus + collective_of_row])
     matrix = sparse.csr_matrix((ones, places), (count, columns))
     edges = sparse.coo_matrix((np.ones(count), (rank_of_row, num_npus + collective_of_row)), (columns, columns))
+    # ranks that share no collectives, even indirectly, cannot be compared
     _, component = csgraph.connected_components(edges, directed=False)
     first = np.full(int(component.max()) + 1, num_npus, np.int64)
     np.minimum.at(first, component[rank_of_row], rank_of_row)
@@ -91,5 +92,6 @@ def _solved(
         left = difference_micros - matrix @ solved
         found = lsqr(sparse.diags(root) @ matrix, root * left, atol=_TOLERANCE, btol=_TOLERANCE)
         solved = solved + found[0]
+        # reweighted least squares towards the smallest sum of absolute errors: outliers count less
         weight = 1 / np.maximum(np.abs(difference_micros - matrix @ solved), _MIN_RESIDUAL_MICROS)
     return solved[:num_npus], first[component[:num_npus]], difference_micros - matrix @ solved

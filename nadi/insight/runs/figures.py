@@ -123,6 +123,7 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
     if serving:
         yield "output_tokens_per_s", serving["tokens_per_s"]
     times = {name: float(step.get(f"{name}_ps", 0.0)) for name in STEP_CATEGORIES}
+    # categories add up to the time of the run
     whole = sum(times.values())
     if whole and not run.has_only_messages:
         axes = {axis: times[axis] / whole for axis in COMMUNICATION_AXES}
@@ -145,6 +146,7 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
         if closed_ps:
             yield "collectives_ratio", time_ps / closed_ps
     if run.has(FLOWS) and len(run.flows):
+        # completion times of messages, waiting at the sender included
         took = numpy_column(run.flows["finish_ps"]) - numpy_column(run.flows["start_ps"])
         yield "median_completion_ps", float(np.median(took))
         tails = {"p99_completion_ps": took, "p99_slowdown": numpy_column(run.flows["slowdown"].drop_null())}

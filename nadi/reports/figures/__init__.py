@@ -65,11 +65,13 @@ def _table(plot: Plot) -> str:
                 )
             continue
         x = series.x if series.x is not None else ()
+        # a box has its samples on one axis
         y = [series.name] * len(x) if series.type == "box" else series.y
         errors = series.error_y if series.type.startswith("scatter") and series.error_y.array is not None else None
         for place, (at, value) in enumerate(zip(x, y, strict=True)):
             ends = ["", ""]
             if errors is not None:
+                # symmetric bars have one array
                 below = errors.array if errors.arrayminus is None else errors.arrayminus
                 ends = [value - below[place], value + errors.array[place]]
             rows.writerow([series.name or "", *(_cell(each) for each in (at, value)), "", *ends])

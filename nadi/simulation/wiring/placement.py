@@ -122,6 +122,7 @@ def _numbers(path: Path, npus: int) -> Iterator[int]:
     """Yield the numbers in a file of NPUs and ranges."""
     with inputs.refusing(path, _EXPECTED, ConfigError, UnicodeDecodeError):
         text = inputs.read_text(path)
+    # comments end with their line, commas count as blanks
     for word in re.sub(r"#[^\n]*+", " ", text).replace(",", " ").split():
         found = re.fullmatch(r"([0-9]{1,9}+)(?:-([0-9]{1,9}+))?+", word)
         if found is None:

@@ -115,6 +115,7 @@ class WorkReader:
         graph = config.topology.graph
         if not isinstance(graph, Graph):
             source = config.topology.source()
+            # before it is built, which could fill the memory
             affordable.check_fabric(source, force=force)
             graph = topologies.build(source)
         try:
@@ -224,6 +225,7 @@ class WorkReader:
             traces = traffic_traces(section.traffic, self.graph, npus, force=self.force)
         else:
             traces = self.config.generated_traces(count)
+        # a set of fewer traces leaves the last NPUs idle
         trace_of_npu = np.full(count, IDLE, np.int32)
         trace_of_npu[: traces.npus] = traces.trace_of_npu
         if own_npus is not None:
@@ -287,6 +289,7 @@ class WorkReader:
         """Return the times of operators on the run file's GPU; None without GPU. serves: as for `compute_model`."""
         section = self.config.compute
         if section.gpu is None:
+            # keys that would have no effect are refused
             beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
             if beside is not None:
                 raise ConfigError(f'[compute] {beside} is set without gpu; expected gpu = "h100", or no {beside}')
@@ -318,6 +321,7 @@ class WorkReader:
         slowdown_of = {framework: self._slowdown(framework, work.memories) for framework in sorted(computing)}
         if len(set(slowdown_of.values())) == 1:
             return min(slowdown_of.values()), ()
+        # jobs that only send messages compute nothing
         of_entry = [1.0 if single.workload.traffic else slowdown_of[framework] for framework, single in singles]
         entries = zip(of_entry, config.jobs, strict=True)
         return None, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))

@@ -37,6 +37,7 @@ def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force:
         return traces
     sizes, load, duration_ps = message_sizes(section.sizes or ""), section.load or 0.0, section.duration or 0
     rate_bps = section.rate or network_rate_bps(graph, npus)
+    # the expected number: their bytes over the mean size
     messages = len(npus) * load * rate_bps * duration_ps / PS_PER_S / (sizes.mean_bytes * BITS_PER_BYTE)
     check_trace(int(_NODES * messages), fewer="messages", node_bytes=NODE_BYTES, force=force)
     made = random_messages(len(npus), load, rate_bps, duration_ps, sizes, section.seed, arrivals(section.arrivals))
@@ -66,6 +67,7 @@ def network_rate_bps(graph: Graph, npus: Int32) -> int:
     """
     counts = graph.node_kind[graph.link_dst] != NVSWITCH
     rates = np.bincount(graph.link_src, np.where(counts, graph.link_rate_bps, 0), graph.nodes)[npus]
+    # a fabric of NVSwitches alone
     if not rates.all():
         rates = np.bincount(graph.link_src, graph.link_rate_bps, graph.nodes)[npus]
     return int(rates.min())
