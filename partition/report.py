@@ -62,7 +62,7 @@ def report(
 
     Args:
         graph: The fabric (`Graph`).
-        partition: The partition.
+        partition: Division of the fabric to assess.
         weights: Expected work of nodes and links.
         duration_ps: Simulated time in ps during which the fabric is busy, as windows skip the rest; None = the time
             that the busiest link needs for its packets (latency and waiting lengthen a run, and so increase its

@@ -30,7 +30,7 @@ def print_document(document: Any, render: Callable[[Any], object], *, as_json: b
     """Print a document as JSON, or as the renderable that `render` returns for it.
 
     Args:
-        document: The document.
+        document: Content to print, as a JSON document.
         render: Function that returns the renderable of a document.
         as_json: Whether to print JSON.
     """
@@ -68,7 +68,7 @@ def print_with_page(
     """Print a document, and write its page and charts.
 
     Args:
-        document: The document.
+        document: Content to print, as a JSON document.
         render: Function that returns the renderable of a document.
         page_of: Function that returns the page, called only if a page or charts are wanted.
         out: File of the page; None = no page.

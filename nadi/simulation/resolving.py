@@ -377,7 +377,7 @@ def _sample_ps(asked_ps: int | None, graph: Graph, settings: pdes.Settings) -> i
 
 
 def _check_durations(longest_ps: int, settings: pdes.Settings) -> None:
-    """Refuse slow-downs that make a node take longer than any run; longest_ps: of all nodes, without slow-downs."""
+    """Refuse slow-downs that make a node take longer than any run; longest_ps: longest time of a node at full pace."""
     slowdown = max([1.0, *(fault.slowdown for fault in settings.faults.npus)])
     slowdown *= max(settings.job_slowdowns, default=settings.compute_slowdown)
     if slowdown > 1 and longest_ps * slowdown > pdes.LONGEST_RUN_PS:

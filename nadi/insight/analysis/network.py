@@ -372,8 +372,8 @@ def percentiles(values: NDArray, percents: Sequence[float] = PERCENTILES) -> dic
     """Return each percentile by its name, "p99"; None where there are too few values (et.statistics.percentiles).
 
     Args:
-        values: The values.
-        percents: Percentages.
+        values: float[n], values in any order.
+        percents: Percentages from 0 to 100.
     """
     return {f"p{percent:g}": percentile(values, percent) for percent in percents}
 

@@ -131,7 +131,7 @@ def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return a row per tier ("npu → leaf") that any run has; lists have a value per run, None where it is missing.
 
     Args:
-        runs: The runs to compare, the first of which the others are compared with.
+        runs: Runs to compare; the first is the baseline.
     """
     names = ("links", "rate_bps", "mean_utilisation", "max_utilisation", "max_queue_bytes", *_SUMS)
     of_runs = [_by_tier(run) if knows_links(run) else {} for run in runs]
@@ -275,7 +275,7 @@ def jobs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     `alone_ps` and `slowdown` ([output] alone), and `shares`, the jobs with which it shares links.
 
     Args:
-        runs: The runs to compare, the first of which the others are compared with.
+        runs: Runs to compare; the first is the baseline.
     """
     of_runs = [{job["name"]: job for job in run.summary.get("jobs", ())} for run in runs]
     rows = []

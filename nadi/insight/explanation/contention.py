@@ -54,7 +54,7 @@ class ContendedClass(NamedTuple):
         return bool(self.busy_ps.max() >= _HALF * self.time_ps)
 
     def faster(self, rate_factor: Float64, idle_ratio: float) -> float:
-        """Return the time with faster links over the time now, at most 1; rate_factor: float64[links].
+        """Return the time with faster links over the time now, at most 1; rate_factor: float64[links], factors.
 
         The bottleneck's sending time, and the waiting that other traffic causes there, shrink with the bottleneck's
         rate until another link becomes the bottleneck. The rest changes by `idle_ratio`, as the piece does on an idle

@@ -20,7 +20,7 @@ def explain(
 
     Args:
         run: The run, read from its folder (`Run`).
-        factor: Factor by which a part becomes faster in each what-if.
+        factor: Speed-up of a part in each what-if.
         report: Receiver of a text on each stage.
         job: Name of the job whose end is explained, "" = the run's (`happened`).
     """

@@ -51,7 +51,7 @@ def what_if(
         run: The run, read from its folder (`Run`).
         run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
         contention: Contended pieces of the run.
-        factor: Factor by which a part becomes faster.
+        factor: Speed-up of a part.
     """
     weight = run_events.dag.edges.weight
     whole_ps = float(run_events.dag.times(weight)[run_events.last()])

@@ -92,7 +92,7 @@ def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
 
 
 def _usages_of_jobs(run: Run, whole: Usage) -> list[tuple[str, Usage]]:
-    """Return name and usage of each job of a run of [[jobs]]; whole: that of the run."""
+    """Return name and usage of each job of a run of [[jobs]]; whole: usage of the run."""
     jobs = run.summary.get("jobs", [])
     if not jobs or "job" not in run.npus.column_names:
         return []

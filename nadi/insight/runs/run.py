@@ -35,7 +35,7 @@ class Run:
     """
 
     def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
-        """Open a folder of results; config: that of a run that this process simulated, else None."""
+        """Open a folder of results; config: configuration if this process simulated the run, else None."""
         self.folder = Path(folder)
         self._simulated = config
         try:

@@ -64,7 +64,7 @@ def can_draw(figure: Plotly) -> bool:
 
 
 def draw(figure: Plotly, height_pixels: int) -> tuple[bytes, bytes]:
-    """Return a plotly figure as SVG and as PDF, the same bytes each time; height_pixels: its height on the page."""
+    """Return a plotly figure as SVG and as PDF, the same bytes each time; height_pixels: height on the page."""
     import matplotlib.style
 
     files = []
@@ -287,7 +287,7 @@ def _set_range(axes: Matplotlib, letter: str, layout: Plotly) -> None:
 
 
 def _set_ticks(axis: Matplotlib, layout: Plotly) -> None:
-    """Set the ticks of numbers and their texts; layout: of an axis, or of the scale of a heat map."""
+    """Set the ticks of numbers and their texts; layout: layout of an axis, or of the scale of a heat map."""
     from matplotlib import ticker
 
     axis.set_minor_locator(ticker.NullLocator())

@@ -75,7 +75,7 @@ def from_terminal(table: FittedTable, note: str = "", why: Mapping[str, str] | N
     """Return a table of the terminal as one of a page.
 
     Args:
-        table: The table.
+        table: Table as printed on the terminal.
         note: Text below the table.
         why: Explanations of columns by heading, in place of the general ones; None = no explanations.
     """
@@ -103,7 +103,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph; is_warning: whether it is highlighted."""
+    """A paragraph; is_warning: whether the paragraph is highlighted."""
 
     text: str
     is_warning: bool = False
@@ -164,7 +164,7 @@ def write_page(path: Path, page: Page) -> None:
 
     Args:
         path: File to write.
-        page: The page.
+        page: Page to write.
     """
     check_page(path)
     text = page.html()

@@ -35,7 +35,7 @@ def write_plot(path: Path, graph: Graph, partition: Partition, weights: TrafficW
     Args:
         path: File to write.
         graph: The fabric (`Graph`).
-        partition: The partition.
+        partition: Division of the fabric to draw.
         weights: Expected work of nodes and links.
     """
     check_plot(path)
@@ -57,7 +57,7 @@ def figure(graph: Graph, partition: Partition, weights: TrafficWeights) -> Plotl
 
     Args:
         graph: The fabric (`Graph`).
-        partition: The partition.
+        partition: Division of the fabric to draw.
         weights: Expected work of nodes and links.
     """
     marks = lay_out(graph, partition.owner, weights.link)

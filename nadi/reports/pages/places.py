@@ -152,7 +152,7 @@ def mark_name(graph: Graph, marks: Marks, mark: int) -> str:
 
     Args:
         graph: The fabric (`Graph`).
-        marks: The marks.
+        marks: Marks of the picture (`lay_out`).
         mark: Index of the mark.
     """
     name = graph.node_name(int(marks.first[mark]))

@@ -117,7 +117,7 @@ def plain(value: float) -> str:
     """Return a number with four digits and without an exponent: 0.00007188.
 
     Args:
-        value: The number.
+        value: Number to print.
     """
     decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
     text = f"{value:,.{max(decimals, 0)}f}"

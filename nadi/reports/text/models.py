@@ -16,7 +16,7 @@ def table(models: Sequence[Model]) -> FittedTable:
     """Return a table with a row per model.
 
     Args:
-        models: The models.
+        models: Models, a row each.
     """
     sizes = ("layers", 1), ("hidden", 1), ("heads", 1), ("kv heads", 3), ("experts", 2)
     found = FittedTable("models", name_column("name"), "parameters", ("active", 4), *sizes, text_column("source", 5))
@@ -64,7 +64,7 @@ def flops_per_token(model: Model, *, causal: bool) -> int:
     """Return the operations of training on one token.
 
     Args:
-        model: The model.
+        model: Model that is trained.
         causal: Whether masked pairs are excluded.
     """
     return training_flops(model, 1, causal=causal) // model.sequence
@@ -74,7 +74,7 @@ def count_text(count: int) -> str:
     """Return a number of parameters as text: 70.6 B, 125 M.
 
     Args:
-        count: The number.
+        count: Number of parameters.
     """
     unit, size = ("B", 10**9) if count >= 10**9 else ("M", 10**6)
     return f"{count / size:,.1f} {unit}" if count < 100 * size or unit == "B" else f"{count / size:,.0f} {unit}"

@@ -106,7 +106,7 @@ def mean_text(mean: float | None, interval: tuple[float, float] | None, show: Ca
 
 
 def note_too_few(table: FittedTable, values: str) -> None:
-    """Note how many values the percentiles of a table need, if any cell is empty; values: what they are."""
+    """Note how many values the percentiles of a table need, if any cell is empty; values: meaning of the values."""
     if any("-" in row for row in table.rows):
         headings = [column.heading for column in table.columns if column.heading.startswith("p")]
         needed = {name: values_needed(float(name[1:])) for name in headings if name[1:2].isdigit()}

@@ -84,7 +84,7 @@ class PerfettoTrace:
         """Write a group of tracks, such as an NPU, and return its number.
 
         Args:
-            name: Name to show.
+            name: Name that the UI shows.
             pid: Number to show, from 1.
             rank: Position among the groups.
         """
@@ -95,7 +95,7 @@ class PerfettoTrace:
         """Write a track for slices and return its number.
 
         Args:
-            name: Name to show.
+            name: Name that the UI shows.
             parent: Number of the track that holds this one; None = none.
             rank: Position among the tracks of the parent.
         """
@@ -105,7 +105,7 @@ class PerfettoTrace:
         """Write a track for the values of a counter in a unit, and return its number.
 
         Args:
-            name: Name to show.
+            name: Name that the UI shows.
             unit: Unit of the values.
             parent: Number of the track that holds this one; None = none.
             rank: Position among the tracks of the parent.
@@ -128,7 +128,7 @@ class PerfettoTrace:
         Args:
             track: Number of the track.
             time_ns: Time in ns.
-            name: Name to show.
+            name: Name that the UI shows.
             details: Details for a click on the event; None = no details.
             flows: Numbers of the arrows that start there.
             ended_flows: Numbers of the arrows that end there.
@@ -150,7 +150,7 @@ class PerfettoTrace:
         Args:
             track: Number of the track.
             time_ns: Time in ns.
-            name: Name to show.
+            name: Name that the UI shows.
             details: Details for a click on the event; None = no details.
         """
         self._event(_INSTANT, track, time_ns, name, details)
@@ -161,7 +161,7 @@ class PerfettoTrace:
         Args:
             track: Number of the track.
             time_ns: Time in ns.
-            value: The value.
+            value: Value of the counter from then on.
         """
         if isinstance(value, int):
             self._event(_COUNTER, track, time_ns, counter_value=value)

@@ -172,7 +172,7 @@ def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> Gr
         Args:
             rate_bps: Rate of the link in bit/s.
             framed: Whether the link carries flits.
-            answered: Whether it also carries acknowledgements.
+            answered: Whether the link also carries acknowledgements.
         """
         # bytes on the wire per full packet of payload, one acknowledgement for each
         on_wire = float(wire_bytes(settings.mtu_bytes, framed, settings))

@@ -96,7 +96,7 @@ def with_shares(hops: Way, settings: Settings, *, inside: bool, shares: float = 
     Args:
         hops: Links of the path.
         settings: The engine's settings of the run (`pdes.Settings`).
-        inside: Whether the first link is NVLink, for which p2p_share of the settings does not count.
+        inside: Whether the first link is NVLink, to which p2p_share of the settings does not apply.
         shares: Line rate divided by the rate of the message; p2p_share of the settings overrides it.
     """
     if settings.p2p_share < 1 and not inside:

@@ -175,7 +175,7 @@ def fits(field_tag, value):
 
     Args:
         field_tag: The two bytes of the field's tag.
-        value: The number.
+        value: Number of the field.
     """
     low = field_tag & 0xFF
     if low == 0x38:

@@ -279,7 +279,7 @@ def check_trace(
 
     Args:
         num_nodes: Number of trace nodes.
-        fewer: What the user can reduce, for the text of the refusal.
+        fewer: Quantity that the user can reduce, for the text of the refusal.
         node_bytes: Memory in bytes per trace node.
         force: Whether to accept any amount.
     """
@@ -303,7 +303,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """Yield the unused bytes, cached files included, of each control group of this process; root: of proc and sys."""
+    """Yield the unused bytes, cached files included, of each control group of this process, read below `root`."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         is_v1 = controllers == "memory"  # version 2 of control groups lists no controllers

@@ -111,7 +111,7 @@ def divide(
         graph: The fabric (`Graph`).
         parts: Number of parts.
         method: Name of one of partition.methods.
-        load: Expected traffic.
+        load: Expected traffic, with its source.
         settings: Settings with the sizes of packets.
         sync_us: Wall time in microseconds of a window's synchronisation.
     """
@@ -154,7 +154,7 @@ def compare(
     Args:
         graph: The fabric (`Graph`).
         parts: Number of parts.
-        load: Expected traffic.
+        load: Expected traffic, with its source.
         settings: Settings with the sizes of packets.
     """
     reports, failures = {}, {}
@@ -182,7 +182,7 @@ def place(
         read: Function that reads the traces of some NPUs, bool[npus], None = all.
         graph: The fabric (`Graph`).
         workers: Ranks, processes and threads of the run.
-        division: How to divide the fabric: method and source of the weights.
+        division: Method of division, and source of the weights.
     """
     try:
         partition.method(division.method)

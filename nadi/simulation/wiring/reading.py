@@ -286,7 +286,7 @@ class WorkReader:
         )
 
     def _compute_times(self, *, serves: bool) -> ComputeTimes | None:
-        """Return the times of operators on the run file's GPU; None without GPU. serves: as for `compute_model`."""
+        """Return the times of operators on the run file's GPU; None without GPU. serves: see `compute_model`."""
         section = self.config.compute
         if section.gpu is None:
             # keys that would have no effect are refused
