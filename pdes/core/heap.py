@@ -21,6 +21,7 @@ def heap_push(heap, base, place, time_ps, slot):
     while place > 0:
         parent = (place - 1) >> 1
         p = 2 * (base + parent)
+        # ties by slot, so that the order is unique
         if heap[p] < time_ps or (heap[p] == time_ps and heap[p + 1] < slot):
             break
         heap[2 * (base + place)] = heap[p]

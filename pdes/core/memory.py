@@ -48,6 +48,7 @@ def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
     kind = np.dtype(dtype)
     size, guard = max(1, int(length)) * kind.itemsize, _whole_lines(kind.itemsize)
     room = _whole_lines(size) + 2 * guard
+    # a large array has memory of its own, so that little of an area is left unused
     if room >= AREA // 4:
         memory = _area(room)
     else:

@@ -72,6 +72,7 @@ def put_in_list(queue, events, event):
         event: Number of the event.
     """
     time_ps = events[event].time_ps
+    # the highest digit in which the time differs from now; lower ones matter once now has reached it
     digit = (63 - leading_zeros(time_ps ^ queue.now_ps)) // DIGIT_BITS
     value = (time_ps >> (DIGIT_BITS * digit)) & (LISTS - 1)
     which = 2 * (digit * LISTS + value)
@@ -164,6 +165,7 @@ def merged(events, first_a, first_b):
             first_b = events[first_b].next_event
         events[last].next_event = event
         last = event
+    # one list is used up (-1), and the other one follows as it is
     events[last].next_event = max(first_a, first_b)
     return events[MERGING].next_event
 
@@ -275,6 +277,7 @@ def next_event_ps(ctl, messages):
         digit += 1
     event = queue.lists[2 * (digit * LISTS + trailing_zeros(queue.full[digit]))]
     time_ps = events[event].time_ps
+    # a list is in no order, but all of its times are before those of lists behind it
     while event >= 0:
         time_ps = min(time_ps, events[event].time_ps)
         event = events[event].next_event

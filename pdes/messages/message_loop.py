@@ -162,6 +162,7 @@ def await_last_byte(world, instance, order, now_ps):
     left_ps = collective.left_ps
     if left_ps >= now_ps and collective.lanes_left == 0 and collective.sends_left == 0:
         key = (collective.key >> KEY_SHIFT << KEY_SHIFT) | collective.left_ordinal
+        # at this moment, only what comes behind the current event may still be added
         if left_ps > now_ps or (LEFT << KIND_SHIFT) | key > order:
             collective.sends_left = 1
             collective.left_ps = 0

@@ -80,6 +80,7 @@ def domain_switches(graph: Graph) -> Bools:
         reached[graph.link_dst[outer[graph.link_src]]] = True
         if not (reached & switches & ~outer).any():
             return switches & ~outer
+        # a switch joined to one that leads elsewhere leads there too
         outer |= reached & switches
 
 

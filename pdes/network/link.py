@@ -266,6 +266,7 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
     is_lost = error > 0 and destination(word1) != PAUSE_FRAME
     if is_lost:
         packets = packets_sent(net.tx[link].sent_packets)
+        # 0x10E keeps these draws apart from others of the seed; the count gives each packet its own
         is_lost = mix3(net.const.seed + 0x10E, number_of(link_word), packets) < error
     if is_lost:
         net.count.lost_packets += 1

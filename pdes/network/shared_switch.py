@@ -124,6 +124,7 @@ def widen(net, columns):
             net.depth[base + i] = max(net.depth[base + 2 * i], net.depth[base + 2 * i + 1])
             if has_marks:
                 net.marks[base + i] = net.marks[base + 2 * i] + net.marks[base + 2 * i + 1]
+        # the right half is for later times
         for i in range(columns // 2, columns):
             net.depth[base + i] = 0
             if has_marks:
@@ -208,6 +209,7 @@ def let_out(net, node, ingress, klass, size_bytes, now_ps):
         pool.used_bytes -= size_bytes
         return
     gate = net.gate[ingress]
+    # bytes in the headroom leave first
     held = min(gate.held_bytes[klass], size_bytes)
     gate.held_bytes[klass] -= held
     gate.in_bytes[klass] -= size_bytes - held
@@ -232,6 +234,7 @@ def depart(net, node, link, start_ps):
         gate.mask &= ~(1 << queue)
         if gate.mask == 0:
             fall_out(net, node, link)
+    # word 0 has the low bits of the time, and the ingress above them
     queued_ps = start_ps - ((start_ps - word0) & TIME_MASK)
     net.count.events += 1
     if queue >= CONTROL:

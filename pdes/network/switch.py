@@ -62,6 +62,7 @@ def choose_links(net, inbox, routes, node):
         if rule:
             inbox.batch_tmp[i] = cell
         inbox.batch_out[i] = link
+        # the row is read only after the last choice, and arrives in the meantime
         prefetch(net.tx, link, 0)
 
 

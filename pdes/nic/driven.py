@@ -39,6 +39,7 @@ def moving_ps(net, qps, pair):
     if message < 0:
         return np.int64(0)
     size = net.const.mtu_bytes
+    # the last packet of a message has the rest of its bytes
     if qp.next_seq + 1 == qp.current_end:
         msg = qps.msg[message]
         size = msg.payload_bytes - (msg.end_seq - 1 - msg.begin_seq) * size
@@ -62,6 +63,7 @@ def begin(world_address, pair, event, _now, shares, _b, _c):
     if event == CC_START:
         cc = world.qps.cc[pair]
         cc.window_packets = world.net.const.window_packets
+        # alone at the line rate, a queue pair needs no pace
         if shares > SHARE_UNITS:
             cc.pace_ps_per_byte = cc.line_ps_per_byte * full_packet_bytes(world.net) / world.net.const.mtu_bytes
     return 0

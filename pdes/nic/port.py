@@ -70,6 +70,7 @@ def take_turns(npus, qps, link, pair):
     qp = qps.qp[pair]
     qp.active = TAKES_TURNS
     last = port.ring
+    # port.ring is the last of a circular list, so that both ends are at hand
     if last < 0:
         qp.ring_next = pair
     else:
@@ -85,6 +86,7 @@ def leave_turns(npus, qps, link, pair):
     port = npus.port[link]
     last = port.ring
     qp.active = 0
+    # it was alone
     if last == pair:
         port.ring = -1
     else:
@@ -129,6 +131,7 @@ def set_timer(npus, node, time_ps):
     at = npu.rto_at_ps
     if time_ps < at:
         npu.rto_at_ps = time_ps
+        # slots of the heap: ports, lanes, this timer, paces of ports
         slot = npu.ports + LANES
         if at == INF:
             set_event(npus, node, time_ps, slot)

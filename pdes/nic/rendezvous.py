@@ -57,6 +57,7 @@ def ask(world_address, node, dst, group, tag, size_bytes, waiter, now_ps):
     request.group = group
     request.ref = waiter
     request.next_message = -1
+    # pending is the row + 1, so that a zeroed queue pair has none
     last = qp.pending - 1
     if last < 0:
         qp.pending = message + 1

@@ -151,6 +151,7 @@ def take_lost(qps, pair):
         seq += 1
     spare(qps, pair, seq)
     message = np.int64(qp.head_message)
+    # messages lie one behind the other in packet numbers
     while qps.msg[message].end_seq <= seq:
         message = qps.msg[message].next_message
     return seq, message

@@ -80,6 +80,7 @@ def accept(qps, receiver, expected_seq, seq):
         seq: Sequence number of the packet.
     """
     seen = qps.sel_rx[receiver].seen
+    # beyond the bitmap, or a duplicate
     if seq - expected_seq >= SELECTIVE_PACKETS or is_set(seen, seq):
         return False, expected_seq
     set_bit(seen, seq)

@@ -244,6 +244,7 @@ def prefetch_npus(net, npus, qps, insts, plans, turn, last_turn):
         turn: Index in `npus.busy` of the NPU that acts now.
         last_turn: Index of the last NPU of the cell.
     """
+    # each stage needs what the stage before has fetched, some turns ago
     prefetch_npu(net, npus, np.int64(npus.busy[min(turn + FAR, last_turn)]))
     prefetch_lists(net, npus, qps, insts, np.int64(npus.busy[min(turn + NEAR, last_turn)]))
     following = np.int64(npus.busy[min(turn + NEXT, last_turn)])

@@ -257,6 +257,7 @@ def arrives(net, insts, instance, lane):
 @inline
 def send_has_left(net, insts, waiter):
     """Handle the departure of a message's last byte; waiter: word of Message.ref. Return (row done, instance)."""
+    # a trace row, or -1 for nobody
     if waiter < REF_INSTANCE:
         return waiter, np.int64(-1)
     inst = waiter & ((1 << REF_LANE) - 1)
@@ -282,6 +283,7 @@ def is_due(net, npus, insts, plans, node, lane_place, lane, step_word, now_ps):
     if latency == 0 or insts.lane[lane_place].due == DUE:
         insts.lane[lane_place].due = 0
         return True
+    # else it waits already
     if insts.lane[lane_place].due == 0:
         put_off(net, npus, insts, node, lane_place, now_ps + latency)
     return False

@@ -127,6 +127,7 @@ def take_first(net, npus, qps, node):
     system.later_head = following + 1
     if following < 0:
         system.later_tail = 0
+    # the words of a free row stay as they are
     give_row_back(net, qps, head)
     return head
 
@@ -389,6 +390,7 @@ def back_at(world, node, word1, word2, now_ps):
     port = npu_route(world.net, node, peer, word2)
     waiting = world.npus.port[port].control_packets
     left = max(now_ps, world.net.tx[port].busy_ps) + waiting * on_link_ps(world.net, port, ack)
+    # other LPs have the rest of the way, so it is followed on an idle world of the whole fabric
     back = world_at(world.net.const.back)
     net = back.net
     link = next_link(net, back.routes, destination(word1), peer, word2)

@@ -32,6 +32,7 @@ def may_start(world_address, node, row):
         system.in_flight += 1
         return 1
     rows.flag[first + row] |= ROW_READY
+    # the state of a row that waits names the next in line
     rows.state[first + row] = system.line - 1
     system.line = row + 1
     return 0
@@ -55,6 +56,7 @@ def leave_line(npus, rows, node, row):
     while at >= 0 and at != row:
         before = at
         at = np.int64(rows.state[first + at])
+    # not in line yet: its flag lets it start once it is ready
     if at < 0:
         return
     following = np.int64(rows.state[first + row])

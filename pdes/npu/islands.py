@@ -105,6 +105,7 @@ def may_wait(world, island, first, last, first_ps, now_ps):
         has_left = member.had_packets == 0 or is_quiet(net, island, member, first_ps, now_ps)
         if member.packet_rows > 0 or not has_left:
             return False
+        # a domain that is off replays only what others under way depend on
         is_free = is_free and member.waiting == 0 and first_ps > member.busy_until_ps
     return not (is_free and island.off == 1)
 
@@ -123,6 +124,7 @@ def cross(world, number, npu, first_ps):
     if member.is_disturbed == 0 and (member.waiting > 0 or first_ps <= member.busy_until_ps):
         member.is_disturbed = 1
         report(world.net, islands, -1 - number)
+    # within this cell there is no time to turn replays into packets: the run begins again
     if member.is_disturbed == 1 and first_ps < ctl.now_ps + ctl.cell_ps:
         ctl.is_disturbed = 1
     return member.is_disturbed == 1

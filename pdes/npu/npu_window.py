@@ -158,6 +158,7 @@ def packet_event(net, npus, qps, node, record, now_ps):
     if destination(word1) == PAUSE_FRAME:
         link = on_pause(net, record, word2, now_ps)
         kick(npus, node, link)
+    # fabrics without switches route through NPUs
     elif destination(word1) != npus.npu[node].number:
         pass_on(net, npus, node, now_ps, word1, word2, word3)
     elif flags(word1) & FLAG_ACK != 0:

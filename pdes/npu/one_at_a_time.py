@@ -32,6 +32,7 @@ def kind_of(npu, rows, trace, row, is_serial):
     if kind == KIND_COMPUTE:
         return np.int64(trace.lane[r])
     if kind == KIND_COLLECTIVE:
+        # the collective waits for others of its group, not for its kind
         is_early = is_serial == 1 and rows.slot_next[npu.slot_base + trace.group[r]] != trace.seq[r]
         return np.int64(-1) if trace.schedule[r] < 0 or is_early else np.int64(COMMUNICATION)
     return np.int64(COMMUNICATION) if kind == KIND_SEND or kind == KIND_MEMORY else np.int64(-1)

@@ -68,6 +68,7 @@ def find_windows(world_address, parents, row_ptr, low, high):
         while row < end and rows.flag[base + row] & ROW_DONE != 0:
             row += 1
         last = end
+        # from the end, since a trace may have rows that begin out of order
         while last > row and not is_touched(rows, base + last - 1, parents[of_trace + last - 1]):
             last -= 1
         low[node], high[node] = row, last
@@ -144,6 +145,7 @@ def write_ports(net, npus, node, moment_ps, words, at):
     for link in range(net.out_ptr[node], net.out_ptr[node + 1]):
         port = npus.port[link]
         waits = port.control_packets + port.transit_packets
+        # packets or queue pairs wait, so packets are under way
         if waits != 0 or port.ring >= 0 or port.paced >= 0 or port.sent_ref >= 0 or port.kick_next != NOT_KICKED:
             return np.int64(NOT_QUIET)
         words[at] = np.int64(port.scheduled) | np.int64(port.turn) << 1
@@ -164,6 +166,7 @@ def write_later(world, node, low, moment_ps, words, at):
     row = world.npus.system[node].later_head - 1
     while row >= 0:
         what = later[row].what
+        # other actions handle messages, which are under way then
         if what != ENDS and what != NOTICED and what != POSTS and what != STARTS and what != RUNS:
             return np.int64(NOT_QUIET), np.int64(0)
         words[at] = what
@@ -186,6 +189,7 @@ def write_npu(npus, node, slows_compute, moment_ps, words, at):
     """
     npu, system = npus.npu[node], npus.system[node]
     begins = max(npu.ready_head, npu.kick_head, npu.agenda_head, npu.done_head, npu.job_row)
+    # something happens at this very moment
     if begins >= 0 or system.in_flight != 0 or system.line != 0:
         return np.int64(NOT_QUIET)
     words[at] = npu.slow_1024ths
@@ -249,6 +253,7 @@ def write_islands(world, moment_ps, forgotten_ps, words, at):
         member = islands.member[node]
         words[at] = member.waiting
         words[at + 1] = member.had_packets
+        # times that no longer matter are all the same
         words[at + 2] = max(member.crossed_ps - moment_ps, -forgotten_ps) + LOOSE
         words[at + 3] = max(member.busy_until_ps - moment_ps, -1) + LOOSE
         at += 4

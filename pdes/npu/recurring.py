@@ -93,6 +93,7 @@ def move_events(world, node, by, shift_ps):
     npu, system = npus.npu[node], npus.system[node]
     for i in range(npu.heap_size):
         npus.heap[2 * (npu.heap + i)] += shift_ps
+    # INF means never, and stays
     if net.next_time[node] < INF:
         net.next_time[node] += shift_ps
     if npu.rto_at_ps < INF:
@@ -105,6 +106,7 @@ def move_events(world, node, by, shift_ps):
     row = system.later_head - 1
     while row >= 0:
         later[row].due += shift_ps << 1
+        # at a quiet moment, all later actions name trace rows
         later[row].ref += by
         row = later[row].later
     for link in range(net.out_ptr[node], net.out_ptr[node + 1]):
@@ -154,6 +156,7 @@ def move_network(world, shift_ps):
         for node in range(net.const.npus):
             member = world.islands.member[node]
             member.crossed_ps += shift_ps
+            # negative: nothing has been replayed
             if member.busy_until_ps >= 0:
                 member.busy_until_ps += shift_ps
 

@@ -52,6 +52,7 @@ def serve_next(net, npus, trace, node, now_ps):
     if following >= 0:
         memory.first_waiting = npus.memory[following].next_waiting
         npu = npus.npu[following]
+        # the lane has kept the row since it asked
         duration_ps = trace.duration_ps[npu.trace_base + npu.lane[REMOTE_LANE]]
         set_event(npus, following, now_ps + duration_ps, npu.ports + REMOTE_LANE)
     return following

@@ -43,6 +43,7 @@ def lane_waits(net, npus, node, lane, now_ps):
     if tick_ps == now_ps:
         return False
     if lane == COMPUTE_LANE and net.const.slows_compute != 0:
+        # no work is left, so that collectives no longer change the end
         npus.system[node].work_ps = npus.system[node].work_part = 0
     set_event(npus, node, tick_ps, npu.ports + lane)
     return True

@@ -140,9 +140,11 @@ def lane_done(net, npus, insts, plans, node, inst, lane_row_number, now_ps):
     phase_row = insts.phase[phase_of(net, plans, inst, lane_row_number)]
     word = phase_row.state - (1 << 2)
     phase_row.state = word
+    # other lanes of the phase go on
     if word >> 2 > 0:
         return
     phase_row.state = ASLEEP
+    # it was called by a message, so it holds no token
     if word & 3 != RUNNING:
         return
     token = token_row(net, plans, node, lane_row_number)

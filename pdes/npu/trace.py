@@ -199,7 +199,7 @@ def start_row(world_address, node, row, now_ps):
         if lane == REMOTE_LANE and net.const.remote_sharers > 1:
             npu.lane[lane] = row
             ask_memory(net, npus, node, duration, now_ps)
-        elif duration == 0:
+        elif duration == 0:  # needs no lane
             done = row
             next_for_lane(npu, rows, lane)
         else:
@@ -249,6 +249,7 @@ def count_row(net, npu, total, row, now_ps):
         row: Trace row of the NPU.
         now_ps: Time in ps at which it is done.
     """
+    # the digest is a sum, so that rows may be counted in any order
     h = mix3(rank_of(net.jobs.who[npu.number]), row, 0x4E41)
     since_ps = now_ps - total.begin_ps
     net.count.trace_rows += 1
@@ -340,5 +341,6 @@ def wake_group(npu, rows, trace, table_row):
     at = trace.coll_ptr[i] + rows.slot_next[slot]
     if at < trace.coll_ptr[i + 1]:
         following = np.int64(trace.coll_node[at])
+        # it was ready before, and had to wait for this one
         if rows.flag[npu.row_base + following] & ROW_READY != 0:
             make_ready(npu, rows, following)

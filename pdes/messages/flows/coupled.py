@@ -379,6 +379,7 @@ def end_stage(world, flow_id, now_ps):
     took_ps = now_ps - stage.begun_ps
     collective.left_ps += took_ps
     limit = np.int64(flows.flow[flow_id].limit)
+    # at its own peak: the link that sets the peak counts
     if limit < 0:
         limit = np.int64(stage.peak_link)
     if limit >= 0 and is_port(world.net, limit):

@@ -46,6 +46,7 @@ def sift(heap, places, size, place, key, number):
             break
         put(heap, places, place, heap[parent].key, heap[parent].number)
         place = parent
+    # one that cannot move to the front may belong further behind
     while True:
         child = 2 * place + 1
         if child >= size:

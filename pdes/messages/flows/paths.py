@@ -69,6 +69,7 @@ def lay_single(world, flow_id, src, dst, word2, is_back, now_ps):
     while node != dst:
         link = ahead(net, routes, node, dst, word1, word2, now_ps)
         add_hop(world.flows, flow_id, link, WHOLE, is_back)
+        # nothing leads to the NPU, and the pit loses all packets
         if link == net.const.pit and net.const.pit > 0:
             break
         node = end_of(net.tx[link].meta)
@@ -101,12 +102,14 @@ def spread(world, flow_id, node, dst, word2, is_back, front_length):
         if not at_port:
             link = np.int64(routes.link[first + i]) if count > 1 else np.int64(first)
             link += routes.node[node].first_link
+        # whole parts that differ by at most 1 and add up to the share
         part = share // count + np.int64(i < share % count)
         if part == 0:
             continue
         add_hop(flows, flow_id, link, part, is_back)
         after = end_of(net.tx[link].meta)
         if after != dst and not (net.const.pit > 0 and link == net.const.pit):
+            # not among the nodes to come yet
             if flows.node_share[after] == 0:
                 flows.front[front_length] = after
                 front_length += 1

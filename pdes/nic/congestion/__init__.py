@@ -142,6 +142,7 @@ def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
     module = module_of(name)
     own = parameters(name)
     values = {word: declared.default for word, declared in own.items()}
+    # an alias is the parameter in another unit
     units = {key: (word, factor) for word in own for key, factor in {word: 1.0, **own[word].aliases}.items()}
     for key, value in overrides.items():
         if key not in units:

@@ -147,6 +147,7 @@ def start(net, state):
     state.line_bps = line_rate_bps(state)
     state.rt_bps = state.line_bps
     state.alpha = 1.0
+    # no timer runs before the first notification
     state.alpha_at_ps = INF
     state.increase_at_ps = INF
     set_rate(state, state.line_bps)
@@ -178,6 +179,7 @@ def increase(params, state):
         state: State of the queue pair (row of `cc`).
     """
     times = np.int64(params.fast_recovery_times)
+    # a counter that is off counts like the other one
     by_time = state.time_stage if params.rp_timer_ps > 0.0 else state.byte_stage
     by_bytes = state.byte_stage if params.byte_counter_bytes > 0.0 else state.time_stage
     if max(by_time, by_bytes) >= times:
@@ -229,6 +231,7 @@ def cut(params, state, time_ps):
         state: State of the queue pair (row of `cc`).
         time_ps: Time in ps of the cut.
     """
+    # without clamping, the target stays if no increase has come since the last cut
     if params.clamp_target_rate > 0.0 or state.time_stage > 0 or state.byte_stage > 0:
         state.rt_bps = state.rc_bps
     set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), min(params.min_rate_bps, state.line_bps)))
@@ -251,6 +254,7 @@ def catch_up(params, state, now_ps):
     if state.held == 1 and state.cut_at_ps <= now_ps:
         time_ps = state.cut_at_ps
         decay_alpha(params, state, time_ps)
+        # the cut restarts a timer that would expire at the same time
         expire_timer(params, state, time_ps - 1)
         cut(params, state, time_ps)
     decay_alpha(params, state, now_ps)

@@ -235,6 +235,7 @@ def new_ack(net, params, qp, state):
         qp: The queue pair (row of `qps.qp`).
         state: State of the queue pair (row of `cc`).
     """
+    # the first acknowledgement: there is nothing to compare with
     if state.hops == 0:
         state.last_update_seq = qp.next_seq
         keep(net, state)
@@ -267,6 +268,7 @@ def update(world_address, pair, event, _now, _a, _b, _c):
     params, state = parameters(qps.par)[0], own(qps.cc)[pair]
     if event == CC_START:
         start(net, params, state)
+    # without telemetry, an acknowledgement says nothing of its path
     elif event == CC_ACK and net.carried.hops > 0:
         new_ack(net, params, qps.qp[pair], state)
     return 0

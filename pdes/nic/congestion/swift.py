@@ -196,9 +196,11 @@ def on_ack(net, params, state, now_ps, acked_packets, rtt_ps):
         acked_packets: Number of newly acknowledged packets.
         rtt_ps: Round-trip time in ps.
     """
+    # by the round trip known before this measurement
     may = can_decrease(net, state, now_ps)
     state.path_rtt_ps = min(state.path_rtt_ps, rtt_ps)
     delay = float(rtt_ps)
+    # smoothed as TCP's round trip (RFC 6298)
     state.rtt_ps = delay if state.rtt_ps <= 0.0 else 0.875 * state.rtt_ps + 0.125 * delay
     target = target_delay(net, params, state)
     cwnd = state.cwnd_packets

@@ -174,6 +174,7 @@ def update(world_address, pair, event, _now, _a, _b, rtt_ps):
     params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]
     if event == CC_START:
         start(world.net, params, state)
+    # a completion event comes once all that was sent at the last one is acknowledged
     elif event == CC_ACK and rtt_ps > 0 and qp.una > state.sent:
         state.sent = qp.sent_max
         on_completion(world.net, params, state, rtt_ps)
