@@ -24,7 +24,14 @@ class QueuePairs:
     """New numbers of all queue pairs of a run: those of an NPU keep their order, which decides between equal times."""
 
     def __init__(self, npu_of_pair: Sequence[Int64], old_owner: Int64, owner: Int64, npus: int) -> None:
-        """Number them; npu_of_pair: NPU of each queue pair, by old LP; owners: int64[nodes], LP of each node."""
+        """Number the queue pairs.
+
+        Args:
+            npu_of_pair: NPU of each queue pair, an int64[queue pairs] per old LP.
+            old_owner: int64[nodes], LP of each node in the saved run.
+            owner: int64[nodes], LP of each node now.
+            npus: Number of NPUs of the fabric.
+        """
         self._ptr = offsets([len(each) for each in npu_of_pair])
         self._old_owner = old_owner
         npu = np.concatenate([*npu_of_pair, np.zeros(0, np.int64)]).astype(np.int64)

@@ -297,7 +297,7 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
     """Test a data packet near a threshold, with all ports up to date. Return whether it proceeds (and is counted).
 
     net, node, link, ingress, klass: the packet's switch, port, incoming port and data class; now_ps: current time in
-    ps; record: record of the packet; word1, word2, word3: its words.
+    ps; record, word1, word2, word3: record and words of the packet.
     """
     bring_up(net, node, now_ps + 1)  # may free enough
     carry(net, TAKE_UP, record)
@@ -328,8 +328,8 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
 def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     """Handle a data packet for the port of a link.
 
-    net, node, link, ingress: the packet's switch, port and incoming port; now_ps: current time in ps; record: record of
-    the packet; word1, word2, word3: its words.
+    net, node, link, ingress: the packet's switch, port and incoming port; now_ps: current time in ps; record, word1,
+    word2, word3: record and words of the packet.
     """
     tx = net.tx[link]
     pool = net.pool[node]

@@ -41,7 +41,7 @@ def queue_control(net, npus, link, now_ps, word1, word2, word3):
     """Queue an acknowledgement at the port of a link.
 
     net: links of the LP; npus: NPUs and ports of the LP; link: outgoing link of the NPU; now_ps: current time in ps;
-    word1, word2, word3: its words (pdes/core/packet.py).
+    word1, word2, word3: words of the acknowledgement (pdes/core/packet.py).
     """
     port = npus.port[link]
     tail = np.int64(port.control_tail)

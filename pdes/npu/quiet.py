@@ -242,8 +242,8 @@ def write_starts(world, node, slots, low, moment_ps, words, at):
 def write_islands(world, moment_ps, forgotten_ps, words, at):
     """Write the state of an LP's islands; return the place behind it in `words`.
 
-    world: state of the LP; moment_ps: time in ps to which times are relative; forgotten_ps: time in ps after which
-    ports and ties no longer matter; words: int64[], output; at: index in `words` of the first word to write.
+    world: state of the LP; moment_ps: time in ps to which times are relative; forgotten_ps: age in ps from which
+    times at ports no longer matter; words: int64[], output; at: index in `words` of the first word to write.
     """
     islands = world.islands
     for number in range(islands.island.shape[0]):
@@ -269,8 +269,8 @@ def write_islands(world, moment_ps, forgotten_ps, words, at):
 def write_ties(own, moment_ps, forgotten_ps, words, at):
     """Write the ties that a node or a port has had; return the place behind them in `words`.
 
-    own: row `NodeCounts` or `PortTies`; moment_ps: time in ps to which times are relative; forgotten_ps: time in ps
-    after which ports and ties no longer matter; words: int64[], output; at: index in `words` of the first word to
+    own: row `NodeCounts` or `PortTies`; moment_ps: time in ps to which times are relative; forgotten_ps: age in ps
+    from which times at ports no longer matter; words: int64[], output; at: index in `words` of the first word to
     write.
     """
     lasts = moment_ps - own.last_tie_ps <= forgotten_ps
@@ -283,8 +283,8 @@ def write_ties(own, moment_ps, forgotten_ps, words, at):
 def write_network(world, moment_ps, forgotten_ps, words, at):
     """Write what nodes, links and queue pairs remember; return the place behind it in `words`, or NOT_QUIET.
 
-    world: state of the LP; moment_ps: time in ps to which times are relative; forgotten_ps: time in ps after which
-    ports and ties no longer matter; words: int64[], output; at: index in `words` of the first word to write.
+    world: state of the LP; moment_ps: time in ps to which times are relative; forgotten_ps: age in ps from which
+    times at ports no longer matter; words: int64[], output; at: index in `words` of the first word to write.
     """
     net, qps = world.net, world.qps
     for link in range(net.tx_dropped.shape[0]):
@@ -317,7 +317,7 @@ def write_state(world_address, moment_ps, forgotten_ps, slots, low, high, words)
     """Write what determines the future of an LP at a quiet moment; return the number of words, or NOT_QUIET.
 
     world_address: address of the directory of the LP's `World`; moment_ps: time in ps of the earliest event of all LPs;
-    forgotten_ps: time in ps after which ports and ties no longer matter; slots: int64[NPUs], number of their slots;
+    forgotten_ps: age in ps from which times at ports no longer matter; slots: int64[NPUs], number of group slots;
     low, high: int64[NPUs], trace rows of `find_windows`; words: int64[], output.
     """
     world = world_at(world_address)

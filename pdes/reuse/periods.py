@@ -128,7 +128,7 @@ def receive_rows(program: Program, npu: int, peer: int, tags: Array, seqs: Array
         npu: Number of the NPU.
         peer: Rank of the sender minus that of the NPU.
         tags: int[m], tags of the messages.
-        seqs: int[m], their numbers within the tag.
+        seqs: int[m], number of each message among the messages with its tag.
     """
     trace = program.trace_of_npu[npu]
     own = slice(int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1]))

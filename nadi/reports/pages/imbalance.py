@@ -38,7 +38,7 @@ def by_collective(sizes_by_collective: Mapping[str, Any]) -> list[Part]:
     """Return the chart of ranks against single collectives.
 
     Args:
-        sizes_by_collective: Entry of the statistics.
+        sizes_by_collective: Sizes of the members of each collective, an entry of the statistics.
     """
     if not sizes_by_collective["collectives"]:
         return []
@@ -59,7 +59,7 @@ def by_kind(bytes_by_rank: Mapping[str, Any]) -> list[Part]:
     """Return the chart of ranks against kinds of communication.
 
     Args:
-        bytes_by_rank: Entry of the statistics.
+        bytes_by_rank: Bytes of each rank by kind of communication, an entry of the statistics.
     """
     worst = bytes_by_rank["greatest_deviation"]
     if worst is None:

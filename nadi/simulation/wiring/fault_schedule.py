@@ -149,7 +149,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
 
 
 def rerouted(faults: pdes.Faults, graph: Graph) -> pdes.Faults:
-    """Return the faults with the routings of another fabric with the same links, as one that has aggregators, too.
+    """Return the faults with their routings computed anew for another fabric.
 
     Args:
         faults: Faults of the run.

@@ -41,8 +41,8 @@ def add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes):
     """Add messages, whose path is at the end of `hop`, to `link_total`.
 
     world: state of the LP; flow_id: number of the flow of the stage (row of `flows.flow` and `flows.stage`); messages:
-    number of messages; packets: number of their packets; plain_bytes, framed_bytes: bytes of these on a link without
-    flits, and on one with flits.
+    number of messages; packets: number of packets of all messages; plain_bytes, framed_bytes: bytes of the packets on a
+    link without flits, and on one with flits.
     """
     net, flows = world.net, world.flows
     flow = flows.flow[flow_id]
