@@ -46,6 +46,7 @@ class _Library(JITCodeLibrary):
         if isinstance(library, _InnerLibrary):
             added += library._linking_libraries  # noqa: SLF001 - own class
         behind = set(added)
+        # moved behind all callers
         self._linking_libraries = [other for other in self._linking_libraries if other not in behind] + added
 
 
@@ -91,6 +92,7 @@ class _KernelCompiler(Compiler):
         vectorised = numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE
         numba.config.LOOP_VECTORIZE = numba.config.SLP_VECTORIZE = 0
         flags = self.state.flags
+        # only kernels call it
         if flags.no_cpython_wrapper and flags.no_cfunc_wrapper:
             self.state.library = _InnerLibrary(self.state.targetctx.codegen(), func.__qualname__)
         else:
@@ -188,6 +190,7 @@ def type_of_reader(record):
     @intrinsic
     def record_at(_typing_context, _address):
         def codegen(_context, builder, _signature, args):
+            # a record is represented by the address of its directory
             return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
 
         return kind(types.int64), codegen

@@ -48,6 +48,7 @@ def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) ->
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
+    # 0: the object does not have the function
     return engine.get_function_address(symbol.decode()) or None
 
 

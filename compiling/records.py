@@ -43,6 +43,7 @@ class RecordType(types.Type):
         for name in record._fields:
             hint = hints[name]
             if hasattr(hint, "__metadata__"):
+                # a row alone is a field by itself, an array an entry with address and length
                 items = from_dtype(np.dtype(hint.__metadata__[0]))
                 kind, entries = items if hint.__origin__ is np.record else ItemsType(items), 1
             else:
@@ -105,6 +106,7 @@ def _load_invariant(builder, pointer):
 
 @lower_getattr(ItemsType, "shape")
 def _lower_shape(context, builder, _kind, value):
+    # the second word of an entry
     length = _load_invariant(builder, builder.gep(value, [ir.Constant(ir.IntType(64), 1)]))
     return context.make_tuple(builder, types.UniTuple(types.intp, 1), [length])
 

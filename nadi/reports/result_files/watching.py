@@ -54,6 +54,7 @@ class Watch:
         self._is_begun = True
         status = _read(folder / STATUS_FILE)
         if status is not None and status != self._status:
+            # only the first age is by the other machine's clock, which may differ from ours
             age_s = max(0.0, time.time() - status.renewed_unix_s) if self._status is None else 0.0
             self._renewed_s = time.monotonic() - age_s
             self._status = status

@@ -201,6 +201,7 @@ def busiest_links(links: Mapping[str, NDArray], name_of: Callable[[int], str], m
     counts = ((heading, 4) for heading, _, _ in events)
     table = FittedTable("busiest links", name_column("link"), *columns, *counts, full_output_option=WHOLE)
     for link in np.argsort(-links["utilisation"], kind="stable")[:max_rows].tolist():
+        # an unused link has no row
         if links["tx_bytes"][link]:
             rate, sent = rate_text(int(links["rate_bps"][link])), amount_text(int(links["tx_bytes"][link]))
             busy, longest = f"{links['utilisation'][link]:.1%}", amount_text(int(queue[link]))

@@ -95,6 +95,7 @@ def _totals(statistics: Mapping[str, Any]) -> FittedTable:
         table.notes.append("no communication")
     elif abs(worst["deviation"]) < 1e-9:
         table.notes.append("all NPUs have equal amounts of each kind")
+        # one row stands for all
         matrix = {**matrix, "ranks": matrix["ranks"][:1], "ranks_left_out": 0}
     else:
         table.notes.append(f"most uneven: NPU {worst['npu']}, {worst['kind']}, {worst['deviation']:+.1%} of the mean")

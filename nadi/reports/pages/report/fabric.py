@@ -46,11 +46,13 @@ def _plot(run: Run, graph: Graph) -> Plot:
     lines = marks.line.shape[1]
     of_line = np.zeros(lines)
     drawn_links = marks.of_link >= 0
+    # several cables may share a line: the busiest one counts
     np.maximum.at(of_line, marks.of_link[drawn_links], load[drawn_links])
     drawn = figure()
     unused = np.flatnonzero(of_line == 0)
     if len(unused):
         _lines(drawn, marks, unused, "rgba(128,140,155,0.25)", "unused")
+    # in none of the intervals, since these lines are drawn
     of_line[unused] = -1.0
     for low, high, colour in zip(_LOADS, _LOADS[1:], _COLOURS, strict=False):
         here = np.flatnonzero((of_line >= low) & (of_line < high))
