@@ -82,6 +82,7 @@ def _hosts(graph: Graph) -> Int64:
     from_npu = ends[:, ends[0] < graph.npus]
     np.minimum.at(lowest, *from_npu)
     np.maximum.at(highest, *from_npu)
+    # lowest and highest neighbour are the same: the NPU has one only
     single = np.flatnonzero((lowest == highest) & (lowest >= graph.npus))
     return np.concatenate([of_server, inside, np.stack([single, lowest[single]])], axis=1)
 

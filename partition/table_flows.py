@@ -68,6 +68,7 @@ class _Fluid:
         while len(state):
             row, target = np.divmod(state, len(self._npu_of))
             distance = self._distance(row, target)
+            # farthest first, so that each state moves once, with all packets that reach it
             now = distance == distance.max()
             if distance.max() == 0:
                 self._arrive(row, target, amount)

@@ -52,6 +52,7 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
 def _without_standard_output() -> Iterator[None]:
     """Discard what METIS prints about parts without vertices: it would come before the document of `--json`."""
     flush_c_streams = ctypes.CDLL(None).fflush
+    # what waits in buffers so far is not from METIS
     flush_c_streams(None)
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

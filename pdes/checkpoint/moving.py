@@ -405,6 +405,7 @@ def move_port_queues(shared: Shared, pairs: QueuePairs) -> None:
         packets, telemetry = words_of_packets(old.net, records)
         packets[:, 2] = pairs.renumbered(packets[:, 1], packets[:, 2])
         heads, tails = put_in_queues(lp, counts, packets, telemetry)
+        # INF marks the free record behind the last packet
         lp.world.net.record.ready_ps[tails] = s.INF
         lp.world.npus.port[f"{name}_head"][to[waits]] = heads
         lp.world.npus.port[f"{name}_tail"][to[waits]] = tails

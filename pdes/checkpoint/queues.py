@@ -25,6 +25,7 @@ def follow_queues(ready_ps, block_next, heads, tails, records, ends):
     for queue in range(heads.shape[0]):
         record = heads[queue]
         while record >= 0 and record != tails[queue]:
+            # a queue whose end is not given ends at a record that is never ready
             if tails[queue] < 0 and ready_ps[record] == INF:
                 break
             records[count] = record

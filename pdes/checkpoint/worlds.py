@@ -108,6 +108,7 @@ def as_world(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> 
         kind = np.asarray(value.base if is_row else value).view(np.ndarray).dtype
         array = arrays[prefix + name].view(kind)
         rows = array.view(np.recarray) if kind.names else array
+        # a single row is saved as an array of one
         replaced[name] = rows[0] if is_row else rows
     return template._replace(**replaced)
 

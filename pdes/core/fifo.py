@@ -105,6 +105,7 @@ def append(net, tail, ready_ps, word1, word2, word3):
     packet.w2 = word2
     packet.w3 = word3
     tail += 1
+    # the block is full
     if tail & (BLOCK_RECORDS - 1) == 0:
         following = take_block(net)
         net.block_next[(tail >> BLOCK_SHIFT) - 1] = following >> BLOCK_SHIFT

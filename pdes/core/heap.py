@@ -37,6 +37,7 @@ def heap_pop(heap, base, size):
     last = size - 1
     time = heap[2 * (base + last)]
     slot = heap[2 * (base + last) + 1]
+    # the last entry takes the first place, and sinks from there
     i = 0
     while True:
         child = 2 * i + 1

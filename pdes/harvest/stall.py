@@ -48,6 +48,7 @@ def failed_queue_pair(sim: Simulation, lp: LogicalProcess) -> str:
     qp, now_ps = w.qps.qp[row], int(w.net.ctl.now_ps)
     src, dst = int(w.npus.npu[qp.npu].number), int(destination(qp.w1))
     ends, packet = f"{end_name(sim.graph, src)} to {end_name(sim.graph, dst)}", f"packet {qp.una} unacknowledged after"
+    # it did not give up for timeouts: a packet was trimmed too often
     if qp.retries <= w.net.const.max_retries:
         return (
             f"{ends}: {packet} it was trimmed and sent again {w.qps.resends[row].trimmed_times:,} times (at {now_ps} "

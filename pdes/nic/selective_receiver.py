@@ -56,6 +56,7 @@ def complete_next(npus, qps, node, receiver, expected_seq):
     """
     kept = kept_messages(qps.msg)
     message = qps.sel_rx[receiver].head_message
+    # complete once all packets up to its last one are in
     if message < 0 or kept[message].last_seq >= expected_seq:
         return np.int64(-1)
     qps.sel_rx[receiver].head_message = kept[message].next_message

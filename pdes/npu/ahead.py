@@ -101,6 +101,7 @@ def prefetch_named(net, npus, qps, insts, node):
             prefetch_pair(net, qps, sender_pair(word2))
         else:
             key = receiver_key(word1, word2)
+            # the row of the last receiver is in the cache
             if last < 0 or qps.rxqp[last].key != key:
                 prefetch(qps.rxqp, home(qps.rxqp, key), 0)
             if flags(word1) & FLAG_LAST != 0:

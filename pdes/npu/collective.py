@@ -30,6 +30,7 @@ def instance(net, insts, node, group, seq):
     insts.inst_val[at] = inst
     clear_row(insts.inst, inst)
     insts.inst[inst].key = key
+    # an earlier collective has left its words there
     for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
         clear_row(insts.lane, i)
         if net.const.collectives_in_flight > 0:
@@ -242,6 +243,7 @@ def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
     tag = tag_for(collective.key, lane_of_peer(insts, plans, inst, np.int64(step_row.send_lane)))
     collective.sends_left += 1
     waiter = REF_INSTANCE | inst
+    # the lane goes on when the last byte has left
     if lane_row.blocking == 1:
         waiter |= (lane_number + 1) << REF_LANE
     post_or_ask(net, node, dst, group | lane_row.connection, tag, size, waiter, now_ps)

@@ -269,6 +269,7 @@ def is_in(world_address, node, now_ps, word1, word2, word3):
     at = acted_on_at(world, node, now_ps, word1, word2, word3)
     if at == now_ps:
         done, inst = message_done(net, world.npus, world.insts, node, word1, word3)
+        # 0 in a half stands for none
         return (inst + 1) << 32 | (done + 1)
     row = take_row(net, qps)
     later = later_messages(qps.msg)[row]

@@ -318,6 +318,7 @@ def tell_of(npu, rows, trace, row, is_serial):
         wake_group(npu, rows, trace, r)
     for i in range(trace.child_ptr[r], trace.child_ptr[r + 1]):
         child = np.int64(trace.child[i])
+        # the state of a row that is not ready counts the parents to come
         left = rows.state[first + child] - 1
         rows.state[first + child] = left
         if left == 0:

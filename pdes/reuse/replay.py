@@ -79,6 +79,7 @@ class Replay:
                     tuple(place[npu] for npu in npus.tolist()),
                     islands.node_of[npus].astype(np.int64),
                     np.array([slot for _, _, slot in sorted(found)]),
+                    # members that are no aggregators
                     int((npus < first_aggregator).sum()),
                 )
             )

@@ -170,6 +170,7 @@ def on_ack(net, params, state, qp, packets, is_marked):
     if is_marked != 0:
         state.marked_packets += packets
     update_alpha(params, state, qp)
+    # at most one cut per window of data
     free = not in_cut(state, qp)
     if is_marked != 0:
         if free:

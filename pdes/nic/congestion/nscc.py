@@ -336,6 +336,7 @@ def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
     state.ignored_bytes += new_bytes
     state.received_bytes += new_bytes
     state.achieved_bytes += new_bytes
+    # without a round trip there is no delay to act on
     if rtt_ps < 0:
         return
     state.base_rtt_ps = min(state.base_rtt_ps, rtt_ps)
@@ -414,6 +415,7 @@ def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_p
         if packets_or_kind == LOSS_TRIMMED:
             on_nack(net, params, qp, state, now_ps)
         else:
+            # after a timeout, all packets in flight count as lost
             on_inferred_loss(net, params, state, qp.sent_max - qp.una if packets_or_kind == LOSS_TIMEOUT else 1)
     sending(net, state)
     return 0
