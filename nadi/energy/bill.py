@@ -120,6 +120,7 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
         parts += [_port_part(row, getattr(table, row), ports, run_s) for row in PORTS[sort]]
     parts = _sum_by_name(parts)
     machines = sum(part.joules for part in parts)
+    # PUE: energy of the data centre over energy of its machines
     overhead = (table.facility.pue - 1) * machines
     hours = usage.npus * run_s / _S_PER_HOUR
     price_usd = network_price_usd(usage.ports, table)

@@ -41,6 +41,7 @@ def ranks_of(job: JobSection, graph: Graph) -> int:
         raise ConfigError(f'job "{job.name}": gpus is missing beside {beside}; expected a number')
     if is_set(path):
         return len(read_manifest(path / NAME).trace_of_npu)
+    # files are numbered by rank
     return max(files_of(path).files) + 1
 
 

@@ -42,6 +42,7 @@ def network(cluster_name: str, num_gpus: int) -> Network:
 
         def collective_ps(item: GroupCollective) -> float:
             members = groups[item.family]
+            # the curve takes the whole buffer, of which an all-gather's item.bytes is one member's part
             whole = item.bytes * (len(members) if item.kind == ALL_GATHER else 1)
             return curve(KINDS[item.kind], members).at(whole).time_ps
 

@@ -280,7 +280,7 @@ def start(address, class_number):
         else:
             send(state, class_number, row, program_row)
     elif kind == KIND_RECV:
-        done = state.rows.flag[base + row] & ROW_ARRIVED != 0
+        done = state.rows.flag[base + row] & ROW_ARRIVED != 0  # else the arrival finishes the row
         state.rows.flag[base + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
         slot = npu_class.slot_base + state.trace.group[program_row]
