@@ -82,7 +82,7 @@ def link_of(net, number, half, i):
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
-        number: Number of the list.
+        number: Number of the list of incoming packets (`net.in_at`).
         half: Address of the half.
         i: Index of the packet.
     """

@@ -206,7 +206,7 @@ def are_events_short(world):
 
 @inline
 def are_hops_short(world):
-    """Return whether the path of another connection may not fit.
+    """Return whether the path of another connection may not fit into the rows of `hop`.
 
     Args:
         world: State of the LP (`World`).

@@ -51,7 +51,7 @@ def arrived(net, number):
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
-        number: Number of the list.
+        number: Number of the list of incoming packets (`net.in_at`).
     """
     return net.in_at[2 * number + 1 - net.ctl.parity]
 

@@ -184,8 +184,8 @@ def write_later(world, node, low, moment_ps, words, at):
 def write_npu(npus, node, slows_compute, moment_ps, words, at):
     """Write the words of an NPU that last; return the place behind them in `words`, or NOT_QUIET.
 
-    npus: NPUs of the LP; node: number of the NPU in the LP; slows_compute: constant of the run; moment_ps: time in ps
-    to which times are relative; words: int64[], output; at: index in `words` of the first word to write.
+    npus: NPUs of the LP; node: number of the NPU in the LP; slows_compute: 1 if collectives slow compute; moment_ps:
+    time in ps to which times are relative; words: int64[], output; at: index in `words` of the first word to write.
     """
     npu, system = npus.npu[node], npus.system[node]
     begins = max(npu.ready_head, npu.kick_head, npu.agenda_head, npu.done_head, npu.job_row)

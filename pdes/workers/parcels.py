@@ -249,7 +249,6 @@ def has_second(time_bits, has_tags, later_ps, tag):
         later_ps: Time in ps from the window's begin until the packet arrives.
         tag: Word 3 of the packet.
     """
-    # The other arguments are those of ParcelShape.
     return later_ps >> time_bits != 0 or (has_tags == 0 and tag != 0)
 
 

@@ -78,7 +78,7 @@ parameters = seen_as(HpccParameters)
 
 @inline
 def round_trip(net, params):
-    """Return T in ps.
+    """Return T of the paper, the round trip of an idle network, in ps.
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).
