@@ -83,11 +83,19 @@ class Fabric:
             raise ImpossibleRunError(f"the fabric has {kinds} kinds of links; at most {s.MAX_CLASSES} are possible")
 
     def most_packets_per_ps(self, links: Bools) -> float:
-        """Return the most packets per picosecond that may arrive at a node over some links; links: bool[links]."""
+        """Return the maximum number of packets per picosecond that may arrive at a node.
+
+        Args:
+            links: bool[links], links over which packets travel.
+        """
         return float(np.bincount(self._link_dst[links], weights=self._packets_per_ps[links]).max(initial=0))
 
     def longest_cell_ps(self, links: Bools) -> float:
-        """Return the longest cell in ps if packets travel over some links only; links: bool[links]."""
+        """Return the longest cell in ps if packets travel over some links only.
+
+        Args:
+            links: bool[links], links over which packets travel.
+        """
         return (MAX_BATCH - 2 * self._degree) / max(self.most_packets_per_ps(links), 1e-12)
 
     def batch_of(self, cell_ps: int, links: Bools) -> int:

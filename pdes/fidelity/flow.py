@@ -162,7 +162,7 @@ def change_network(world, now_ps):
 
 @outline
 def reroute(world, now_ps):
-    """Move flows to the paths of new routing tables; without room for all, go on in another event of this time.
+    """Move flows to the paths of new routing tables; without room for all, continue in another event of this time.
 
     Args:
         world: State of the LP (`World`).

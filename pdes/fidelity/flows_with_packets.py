@@ -389,7 +389,7 @@ def take_flow_event(world_address, begin_ps, end_ps):
 
 @hook
 def npus_with_flows(world_address, begin_ps, end_ps):
-    """Let every NPU process its events from begin_ps to before end_ps. Return 1 if a pool is too small to go on.
+    """Let every NPU process its events from begin_ps to before end_ps. Return 1 if a pool is too small to continue.
 
     Args:
         world_address: Address of the directory of the LP's `World`.

@@ -5,7 +5,7 @@ in a world of its own (pdes/reuse) once all members have started, since none of 
 at the time found there. Nothing of it happens in this world. Other collectives and messages that cross the links of its
 members travel as packets in this world, and so does what starts on these links while they are under way.
 
-Packets that start while a replayed collective is under way on their links disturb it. It then goes on as packets: its
+Packets that start while a replayed collective is under way on their links disturb it. It then continues as packets: its
 members start again at their times (`send_packets`), and the cells since then, in which nothing else is left to happen,
 bring its packets to where they are now. What its rows have done before (`catch_up_ps`) is not done again.
 
@@ -97,7 +97,7 @@ def members_on(world, group, schedule):
 
 @inline
 def may_wait(world, island, first, last, first_ps, now_ps):
-    """Return whether a collective of `island`, begun at now_ps, can be replayed; first, last: of `members_on`."""
+    """Return whether a collective of `island`, begun at now_ps, can be replayed; first, last: see `members_on`."""
     net, islands = world.net, world.islands
     is_free = True
     for i in range(first, last):

@@ -260,7 +260,7 @@ def follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, 
 
 @inline
 def npu_window(world, world_address, node, begin_ps, end_ps):
-    """Let an NPU process its batch and its events in the cell. Return True if a pool is too small to go on.
+    """Let an NPU process its batch and its events in the cell. Return True if a pool is too small to continue.
 
     Args:
         world: State of the LP (`World`).
@@ -286,7 +286,7 @@ def npu_window(world, world_address, node, begin_ps, end_ps):
 
 @outline
 def npus_window(world_address, begin_ps, end_ps):
-    """Let every NPU process its events in the cell. Return True if a pool is too small to go on.
+    """Let every NPU process its events in the cell. Return True if a pool is too small to continue.
 
     Args:
         world_address: Address of the directory of the LP's `World`.

@@ -102,7 +102,7 @@ def first_sent(one: Running) -> tuple[int, tuple[int, ...]]:
 
 @dataclass(eq=False)
 class IslandState:
-    """What goes on in a domain."""
+    """Groups of a domain, and the episodes under way in it."""
 
     number: int
     domain: Domain

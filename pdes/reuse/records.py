@@ -76,7 +76,7 @@ class Records:
             self.replayed_messages += record.message_count
 
     def count_disturbed(self, episodes: int) -> None:
-        """Count episodes that go on as packets."""
+        """Count episodes that continue as packets; episodes: number of episodes."""
         with self._lock:
             self.disturbed += episodes
 

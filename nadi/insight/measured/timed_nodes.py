@@ -156,7 +156,10 @@ def _paired(
 def _rows_in_traces(
     nodes: dict[str, Any], trace_set: TraceSet, is_counted: NDArray[np.bool_]
 ) -> tuple[Int64, dict[str, int]]:
-    """Return int64[rows of the run], rows in traces or -1, and numbers of nodes left out; is_counted: bool[rows]."""
+    """Return int64[rows of the run], rows in traces or -1, and numbers of nodes left out.
+
+    is_counted: bool[rows of the run], rows to look up; the others get -1.
+    """
     found = np.full(len(nodes["npu"]), -1, np.int64)
     without_trace = 0
     sorted_ids: dict[int, tuple[NDArray[np.uint64], Int64]] = {}

@@ -263,7 +263,7 @@ class CollectiveCosts:
         return costs._curves.get((kind, algorithm, costs.standing.keys([members])[0]))  # noqa: SLF001 - of this class
 
     def _may_use(self, links: NDArray[np.bool_], members: Int64, *, of_switches: bool) -> bool:
-        """Return whether a group may use one of some links, bool[links]; of_switches: see `used_links`."""
+        """Return whether a group may use one of some links, bool[links]; of_switches: argument of `used_links`."""
         if len(members) > _MAX_FOLLOWED or not links.any():
             return bool(links.any())
         return bool(np.any(links & used_links(self._graph, members.tolist(), of_switches=of_switches)))

@@ -295,7 +295,7 @@ def _message_ps(
     """Return how long (ps) a message holds its port, and when its last byte has left and is there.
 
     Args:
-        graph: The fabric.
+        graph: Fabric that the message crosses.
         settings: The settings of the network.
         links: The path of the message, in order.
         size_bytes: The payload of the message in bytes.

@@ -23,7 +23,7 @@ _EXPECTED = "numbers of NPUs and ranges, one for each rank, as 0-7 16 17"
 
 
 def ranks_of(job: JobSection, graph: Graph) -> int:
-    """Return the number of ranks of a job on a fabric, that of its NPUs: as it says, or as its traces are.
+    """Return the number of ranks (NPUs) of a job on a fabric: its key `gpus`, or the number that its traces have.
 
     Args:
         job: Section [[jobs]] of the run file.

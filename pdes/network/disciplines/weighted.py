@@ -1,4 +1,4 @@
-"""Weighted round robin: so many packets of class 0, then so many of class 1, by `class_weights`.
+"""Weighted round robin: the packets of class 0, then those of class 1, that `class_weights` allows in a turn.
 
 A class without a packet that may leave loses the rest of its turn. Word 0 of the port holds the class that has had the
 turn, 0 for class 1 and 1 for class 0, and above it the packets left of the turn: so class 0 begins.

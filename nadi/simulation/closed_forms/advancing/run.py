@@ -146,7 +146,7 @@ def digests_of(times: ClassTimes, program: Program, classes: Classes) -> dict[st
 def _initial_state(
     folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, settings: Settings
 ) -> s.AdvanceState:
-    """Return the state at time 0; collective_ps: int64[K]."""
+    """Return the state at time 0; collective_ps: int64[K], time of each collective in ps."""
     program, classes = folded.program, folded.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
