@@ -51,7 +51,6 @@ def damage(address: int) -> str:
     begin = address - _address(bytes_of)
     guard_bytes, size_bytes = (bytes_of[begin - _HEADER_BYTES : begin].view(np.int64) ^ _MASK).tolist()
     end = begin + size_bytes
-    # lengths that were overwritten must not lead out of the memory
     is_possible = _HEADER_BYTES <= guard_bytes <= begin and size_bytes >= 0 and end + guard_bytes <= len(bytes_of)
     if not is_possible or _overwritten(bytes_of[begin - guard_bytes : begin - _HEADER_BYTES]) is not None:
         return "before its beginning"
