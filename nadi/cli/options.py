@@ -81,7 +81,12 @@ def number_ranges(option: str, text: str) -> tuple[tuple[int, int], ...] | None:
 
 
 def backend_of(name: str, ranks: "RankGather") -> "Backend":
-    """Return the kind of workers of a value of --backend."""
+    """Return the kind of workers of a value of --backend.
+
+    Args:
+        name: Value of --backend.
+        ranks: Ranks of the process.
+    """
     if name == "threads":
         return "threads"
     if name != "processes":

@@ -14,7 +14,11 @@ FEW_REPLAYS = 4  # collectives that are replayed for each simulated episode, up 
 
 
 def cautions(simulation: FinishedRun) -> list[str]:
-    """Return the warnings about a run."""
+    """Return the warnings about a run.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+    """
     cut_ps, finish_ps = simulation.results.cut_ps, simulation.results.finish_time_ps
     warnings = [] if cut_ps is None else [f"partial results, of the first {format_time(cut_ps)}: the run is not over"]
     warnings += simulation.warnings

@@ -24,7 +24,12 @@ class DoneSteps(NamedTuple):
 
 
 def done_steps(simulation: FinishedRun, exchange: Exchange) -> DoneSteps | None:
-    """Return the steps that a run has done before its cut, over all ranks; None if no node's name has a step."""
+    """Return the steps that a run has done before its cut, over all ranks; None if no node's name has a step.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        exchange: Function that gives every rank's value to all ranks.
+    """
     program, results = simulation.program, simulation.results
     step_of_row = np.concatenate([np.zeros(0, np.int64), *(_steps(trace.names) for trace in simulation.traces)])
     ptr = np.cumsum([0, *(len(trace) for trace in simulation.traces)])

@@ -35,6 +35,11 @@ def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByP
 
     An acknowledgement counts on the path of its packet, because on the way back it passes the same number of ports of
     each kind.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run.
     """
     fabric, running, _ = engine_inputs(graph, program)
     pairs = sample(running, _MAX_PAIRS)

@@ -26,7 +26,11 @@ _LIMITED_WHY = "Mean time for which the link limited a flow, less the time for w
 
 
 def section(run: Run) -> PageSection:
-    """Return the section about the fabric: a picture and the busiest links."""
+    """Return the section about the fabric: a picture and the busiest links.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     title, lead = "Fabric", "Load of the links. A link is busy while it sends; both directions count separately."
     if not run.network.has_links:
         why = f"Closed forms do not model links: with fidelity = {REFERENCE} this section shows the fabric"

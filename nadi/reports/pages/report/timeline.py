@@ -23,7 +23,11 @@ _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
 
 def section(run: Run) -> PageSection:
-    """Return the section with a timeline: a row per lane of a few NPUs."""
+    """Return the section with a timeline: a row per lane of a few NPUs.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     title, lead = "Timeline", "Compute and communication of some NPUs over time."
     if not run.has(NODES):
         why = 'The run kept no trace nodes ([output] nodes = "none"), so there is no timeline.'
@@ -34,7 +38,11 @@ def section(run: Run) -> PageSection:
 
 
 def sampled(run: Run) -> list[int]:
-    """Return the NPUs that are shown: the first of each group, and others up to MAX_NPUS."""
+    """Return the NPUs that are shown: the first of each group, and others up to MAX_NPUS.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     first = npu_groups(run).first()
     npus = int(run.summary.get("npus", len(run.npus)))
     # without groups: NPUs that are evenly spaced
