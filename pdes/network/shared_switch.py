@@ -5,7 +5,7 @@ for every packet would require a heap. But the buffer's use only matters near a 
 one, each port advances on its own, up to the time of a packet that comes to it. Packets that other ports have not sent
 yet make the buffer look fuller than it is, so a packet that passes the test then is certain to pass; for a packet that
 fails, all ports advance to its time, and it is tested again. While a pause is in force the whole switch advances in
-time order, since each departure may end it.
+time order, since each departure may end it. Parameters such as `net` and `link` are explained in pdes/core/state.py.
 """
 
 import numpy as np

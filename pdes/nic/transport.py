@@ -4,6 +4,7 @@ A queue pair is one connection of two NPUs for one group (each NCCL communicator
 messages are sent in order. The receiver accepts packets in sequence only, acknowledges each, and requests a missing
 packet once per gap. A sender without progress for the timeout (doubled at each try) goes back too, so a lost tail is
 recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
+Parameters such as `net`, `npus`, `qps`, `node` and `pair` are explained in pdes/core/state.py.
 """
 
 import numpy as np

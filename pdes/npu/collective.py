@@ -1,6 +1,7 @@
 """A member's execution of a collective's plan: lanes of steps, each a send that never blocks, then a receive.
 
-Messages that come before the member has started wait as counts per lane.
+Messages that come before the member has started wait as counts per lane. Parameters such as `net`, `insts` and `inst`
+are explained in pdes/core/state.py.
 """
 
 import numpy as np

@@ -9,7 +9,8 @@ Packets that start while a replayed collective is under way on their links distu
 members start again at their times (`send_packets`), and the cells since then, in which nothing else is left to happen,
 bring its packets to where they are now. What its rows have done before (`catch_up_ps`) is not done again.
 
-Aggregators send nothing before they receive, so that it does not matter how long ago they have started.
+Aggregators send nothing before they receive, so that it does not matter how long ago they have started. Parameters
+such as `world` and `world_address` are explained in pdes/core/state.py.
 """
 
 import numpy as np
