@@ -46,6 +46,7 @@ class _Library(JITCodeLibrary):
         if isinstance(library, _InnerLibrary):
             added += library._linking_libraries  # noqa: SLF001 - own class
         behind = set(added)
+        # moved behind all callers
         self._linking_libraries = [other for other in self._linking_libraries if other not in behind] + added
 
     def _optimize_final_module(self):
@@ -106,6 +107,7 @@ class _KernelCompiler(Compiler):
         vectorised = numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE
         numba.config.LOOP_VECTORIZE = numba.config.SLP_VECTORIZE = 0
         flags = self.state.flags
+        # only kernels call it
         if flags.no_cpython_wrapper and flags.no_cfunc_wrapper:
             self.state.library = _InnerLibrary(self.state.targetctx.codegen(), func.__qualname__)
         else:
@@ -167,11 +169,14 @@ def dispatcher(function, use):
 
 
 def compiled_c_function(dispatched, parameters):
-    """Compile a function that returns an int64 or None as a C function, from its dispatcher for "c".
+    """Compile a function that returns an int64 or None as a C function.
 
-    parameters: types of its parameters, as `compiling.machine_code.c_function` takes them. Returns the address of the C
-    function, its name, and its ELF object; None if the object contains addresses of this process, so that no other
-    process can use it.
+    Returns the address of the C function, its name, and its ELF object; None if the object contains addresses of this
+    process, so that no other process can use it.
+
+    Args:
+        dispatched: The function's dispatcher for "c".
+        parameters: Types of its parameters, as `compiling.machine_code.c_function` takes them.
     """
     arguments = tuple(_PARAMETERS[parameter] for parameter in parameters)
     dispatched.compile(arguments)
@@ -200,6 +205,7 @@ def type_of_reader(record):
     @intrinsic
     def record_at(_typing_context, _address):
         def codegen(_context, builder, _signature, args):
+            # a record is represented by the address of its directory
             return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
 
         return kind(types.int64), codegen
@@ -208,7 +214,11 @@ def type_of_reader(record):
 
 
 def type_of_row_view(row_class):
-    """Return Numba's type of a function that views an array of rows as rows of another class, equal in size."""
+    """Return Numba's type of a function that views an array of rows as rows of another class, equal in size.
+
+    Args:
+        row_class: Class of the rows that the view has.
+    """
     kind = ItemsType(from_dtype(row_class.dtype))
 
     @intrinsic

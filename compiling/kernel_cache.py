@@ -102,6 +102,7 @@ class KernelFolder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with open(os.open(part, flags, 0o600, dir_fd=self._descriptor), "wb") as file:  # noqa: PTH123
                 file.write(sealed(content))
+            # other processes see the whole file or none
             os.replace(part, file_name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
         except OSError as error:
             FAILURES.append(f"{self.path / file_name}: {error.strerror}")
@@ -111,8 +112,10 @@ class KernelFolder:
     def _data(self, file_name: str) -> bytes | None:
         """Return the bytes of a regular file that only this user can have written."""
         with suppress(OSError):
+            # O_NONBLOCK: a named pipe in its place must not hold up the process
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
             with open(os.open(file_name, flags, dir_fd=self._descriptor), "rb") as file:  # noqa: PTH123
+                # checked once it is open, so that nobody can exchange it in between
                 status = os.fstat(file.fileno())
                 is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
                 if is_ours and not status.st_mode & _OTHERS_WRITE:
@@ -254,6 +257,7 @@ def _open_checked(path: Path) -> int:
                 link_count += 1
                 target = _target(folder / part, status, descriptor, link_count)
                 parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+                # the target is relative to the folder that is open
                 if not target.is_absolute():
                     continue
                 part, folder = target.anchor, Path(target.anchor)
@@ -313,6 +317,7 @@ def _private(path: Path, descriptor: int) -> KernelFolder:
             raise _UntrustedError(f"{path} can be written to by others (mode {stat.S_IMODE(status.st_mode):o})")
         if not os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=descriptor, effective_ids=True):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        # opened again, since an O_PATH descriptor can neither list nor read
         return KernelFolder(path, os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=descriptor))
     finally:
         os.close(descriptor)

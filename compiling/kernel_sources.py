@@ -78,6 +78,7 @@ def have_changed() -> bool:
 
 def source_hash() -> str:
     """Return a hash of all kernel sources, of their location (code contains file names) and of compiler settings."""
+    # a copy, since the cached hash must not take in the settings
     digest = _hash_of_files(ROOT).copy()
     for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"):
         digest.update(f"{name}={os.environ.get(name, '')}".encode())

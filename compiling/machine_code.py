@@ -51,6 +51,7 @@ def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) ->
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
+    # 0: the object does not have the function
     return engine.get_function_address(symbol.decode()) or None
 
 
@@ -68,6 +69,11 @@ def c_function(address: int, parameters: str) -> Callable[..., int]:
     kernel = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(address)
 
     def call(*arguments: Any) -> int:
+        """Call the machine code, and return its result.
+
+        Args:
+            *arguments: int64 values, and arrays of them.
+        """
         return int(kernel(*(_entry(each) if isinstance(each, np.ndarray) else int(each) for each in arguments)))
 
     return call

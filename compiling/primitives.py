@@ -92,6 +92,7 @@ def copy_row(_typing_context, into, _at, rows, _index):
 
     def codegen(context, builder, signature, args):
         target = item_pointer(context, builder, signature, args)
+        # item_pointer takes the array and the index first
         source = item_pointer(context, builder, types.void(rows, types.int64), args[2:])
         cgutils.raw_memcpy(builder, target, source, context.get_constant(types.intp, 1), rows.dtype.size)
         return context.get_dummy_value()
@@ -215,6 +216,7 @@ def clock_ns(_typing_context):
 
     def codegen(_context, builder, _signature, _args):
         i32, i64 = ir.IntType(32), ir.IntType(64)
+        # struct timespec: seconds, and nanoseconds
         timespec = cgutils.alloca_once(builder, i64, size=2)
         kind = ir.FunctionType(i32, [i32, i64.as_pointer()])
         function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")

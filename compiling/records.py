@@ -43,6 +43,7 @@ class RecordType(types.Type):
         for name in record._fields:
             hint = hints[name]
             if hasattr(hint, "__metadata__"):
+                # a row alone is a field by itself, an array an entry with address and length
                 items = from_dtype(np.dtype(hint.__metadata__[0]))
                 kind, entries = items if hint.__origin__ is np.record else ItemsType(items), 1
             else:
@@ -88,6 +89,11 @@ class _ItemsAttributes(AttributeTemplate):
     key = ItemsType
 
     def resolve_shape(self, _items):
+        """Return the type of `items.shape`: one size.
+
+        Args:
+            _items: The type of `items`, which makes no difference.
+        """
         return types.UniTuple(types.intp, 1)
 
 
@@ -100,6 +106,7 @@ def _load_invariant(builder, pointer):
 
 @lower_getattr(ItemsType, "shape")
 def _lower_shape(context, builder, _kind, value):
+    # the second word of an entry
     length = _load_invariant(builder, builder.gep(value, [ir.Constant(ir.IntType(64), 1)]))
     return context.make_tuple(builder, types.UniTuple(types.intp, 1), [length])
 
@@ -107,7 +114,12 @@ def _lower_shape(context, builder, _kind, value):
 @infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):
     def generic(self, args, _kws):
-        """Return the signature of `items[index]`, types in `args`; None unless `items` is an ItemsType."""
+        """Return the signature of `items[index]`, types in `args`; None unless `items` is an ItemsType.
+
+        Args:
+            args: The types of `items`, the index and, in an assignment, the value.
+            _kws: Keyword arguments, which an index never has.
+        """
         items, index = args
         if isinstance(items, ItemsType) and isinstance(index, types.Integer):
             return signature(items.dtype, items, types.intp)
@@ -117,7 +129,12 @@ class _GetItem(AbstractTemplate):
 @infer_global(operator.setitem)
 class _SetItem(AbstractTemplate):
     def generic(self, args, _kws):
-        """Return the signature of `items[index] = value`, types in `args`; None unless `items` is an ItemsType."""
+        """Return the signature of `items[index] = value`, types in `args`; None unless `items` is an ItemsType.
+
+        Args:
+            args: The types of `items`, the index and, in an assignment, the value.
+            _kws: Keyword arguments, which an index never has.
+        """
         items, index, value = args
         if isinstance(items, ItemsType) and isinstance(index, types.Integer):
             if not self.context.can_convert(value, items.dtype):

@@ -31,18 +31,26 @@ class Clusters(NamedTuple):
 
 
 def cluster(graph: Graph, parts: int, weights: TrafficWeights, link_reach_ps: Int64, *, keep_hosts: bool) -> Clusters:
-    """Join nodes that should not be separated into clusters: fewer than `parts` only if keep_hosts permits no more."""
-    # link_reach_ps: int64[links], time in ps after which sending at one end of each link can affect the other;
-    # keep_hosts: whether a server's NPUs and NVSwitches stay together, and NPUs with a switch that is their only one.
+    """Join nodes that should not be separated into clusters: fewer than `parts` only if keep_hosts permits no more.
+
+    Args:
+        graph: The fabric (`Graph`).
+        parts: Minimum number of clusters.
+        weights: Expected work of nodes and links.
+        link_reach_ps: int64[links], time in ps after which sending at one end of each link can affect the other.
+        keep_hosts: Whether a server's NPUs and NVSwitches stay together, and NPUs with a switch that is their only one.
+    """
     joined = _hosts(graph) if keep_hosts else np.zeros((2, 0), np.int64)
     node_weight = np.maximum(weights.node, 0) + 1
     distinct = np.unique(link_reach_ps)
     thresholds = distinct[:: -(-len(distinct) // _MAX_THRESHOLDS) or 1]
     of_node = components(graph.nodes, *joined)
+    # from the longest: the longer the shortest link that is cut, the longer the windows
     for threshold_ps in thresholds[:0:-1]:  # the smallest one joins nothing
         short = np.flatnonzero(link_reach_ps < threshold_ps)
         links = np.stack([graph.link_src[short], graph.link_dst[short]])
         longer = components(graph.nodes, *np.concatenate([joined, links], axis=1))
+        # too few or too uneven clusters would leave workers idle
         if _can_balance(np.bincount(longer, node_weight), parts):
             of_node = longer
             break
@@ -74,6 +82,7 @@ def _hosts(graph: Graph) -> Int64:
     from_npu = ends[:, ends[0] < graph.npus]
     np.minimum.at(lowest, *from_npu)
     np.maximum.at(highest, *from_npu)
+    # lowest and highest neighbour are the same: the NPU has one only
     single = np.flatnonzero((lowest == highest) & (lowest >= graph.npus))
     return np.concatenate([of_server, inside, np.stack([single, lowest[single]])], axis=1)
 

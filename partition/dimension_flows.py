@@ -13,8 +13,15 @@ _MAX_PAIRS = 1 << 20  # per block, to bound memory
 
 
 def dimension_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
-    """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows."""
-    # src, dst, packets: [p], sending and receiving NPUs, which differ, and the packets of each pair.
+    """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows.
+
+    Args:
+        graph: The fabric (`Graph`).
+        routing: Routing of the fabric by dimensions.
+        src: int64[p], the sending NPU of each pair.
+        dst: int64[p], the receiving NPU of each pair, another than `src`.
+        packets: float64[p], packets of each pair.
+    """
     packets_of_set = np.zeros(len(routing.set_ptr) - 1)
     for begin in range(0, len(src), _MAX_PAIRS):
         block = slice(begin, begin + _MAX_PAIRS)

@@ -38,12 +38,17 @@ def partition(
     smallest_bytes: int = SMALLEST_BYTES,
     keep_hosts: bool = True,
 ) -> Partition:
-    """Divide a fabric into `parts` parts, one or more; equal input gives an equal result.
+    """Divide a fabric into parts; equal input gives an equal result.
 
-    method: name of one of partition.methods; weights: work of nodes and links, None = `uniform`; smallest_bytes: wire
-    size of the smallest packet, for links' reach; keep_hosts: whether a server's inner links, and links of NPUs to
-    their only switch, are never cut. Raises PartitionError: the method is unknown or fails, or parts is less than one
-    or more than the clusters.
+    Raises PartitionError: the method is unknown or fails, or parts is less than one or more than the clusters.
+
+    Args:
+        graph: The fabric (`Graph`).
+        parts: Number of parts, one or more.
+        method: Name of one of partition.methods.
+        weights: Expected work of nodes and links; None = `uniform`.
+        smallest_bytes: Size of the smallest packet on the wire in bytes, for the reach of links.
+        keep_hosts: Whether a server's inner links, and links of NPUs to their only switch, are never cut.
     """
     assign = find_method(method).assign
     if parts < 1:
@@ -57,14 +62,21 @@ def partition(
         raise PartitionError(
             f"{graph.name}: {parts} parts; expected at most {clusters.number}, as it has no more {what}"
         )
+    # a method may leave a part empty, but each must have work
     part = _without_empty(assign(graph, clusters, parts), clusters, parts)
+    # methods number the parts in any order; here they get the order of their NPUs
     owner = _by_npu(graph, part[clusters.of_node], parts)
     cut = owner[graph.link_src] != owner[graph.link_dst]
     return Partition(owner, parts, method, int(link_reach_ps[cut].min(initial=NO_CUT_PS)))
 
 
 def reach_ps(graph: Graph, smallest_bytes: int) -> Int64:
-    """Return int64[links], ps after which sending at one end affects the other: delay, smallest_bytes at the rate."""
+    """Return int64[links], the time in ps after which sending at one end affects the other: delay and smallest packet.
+
+    Args:
+        graph: The fabric (`Graph`).
+        smallest_bytes: Size of the smallest packet on the wire in bytes.
+    """
     sending_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
     return graph.link_delay_ps + (sending_ps + 0.5).astype(np.int64)
 

@@ -54,15 +54,22 @@ def report(
     sync_us: float = 15.0,
     mean_packet_bytes: float = MEAN_PACKET_BYTES,
 ) -> PartitionReport:
-    """Assess a partition of a fabric whose nodes and links have these weights.
+    """Assess a partition of a fabric.
 
     The predicted speed-up is total hop / (busiest hop + windows sync): the time of all events, over the time of the
     busiest part's events and the synchronisation of every window. It assumes a core per part, and ignores that parts
     may be busy at different times, so it is an upper bound for uneven traffic.
-    duration_ps: simulated time during which the fabric is busy, as windows skip the rest, None = the time that the
-    busiest link needs for its packets (latency and waiting lengthen a run, and so increase its windows); hop_ns: wall
-    time to simulate one event; sync_us: wall time of a window's synchronisation; mean_packet_bytes: mean wire size of a
-    packet, for the duration.
+
+    Args:
+        graph: The fabric (`Graph`).
+        partition: Division of the fabric to assess.
+        weights: Expected work of nodes and links.
+        duration_ps: Simulated time in ps during which the fabric is busy, as windows skip the rest; None = the time
+            that the busiest link needs for its packets (latency and waiting lengthen a run, and so increase its
+            windows).
+        hop_ns: Wall time in ns to simulate one event.
+        sync_us: Wall time in microseconds of a window's synchronisation.
+        mean_packet_bytes: Mean size of a packet on the wire in bytes, for the duration.
     """
     owner, parts = partition.owner, partition.parts
     npus = np.bincount(owner[: graph.npus], minlength=parts)
@@ -75,6 +82,7 @@ def report(
     if duration_ps is None:
         sending_ps = weights.link * (mean_packet_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps)
         duration_ps = int(sending_ps.max(initial=0.0))
+    # without a cut no part waits for another
     windows = math.ceil(duration_ps / partition.lookahead_ps) if cut.any() else 0
     needed_ns = busiest * hop_ns + windows * sync_us * 1e3
     return PartitionReport(

@@ -17,13 +17,26 @@ _MAX_DENSE = 1 << 23  # size of a table up to which sums use an array over all s
 
 
 def table_loads(graph: Graph, routing: TableRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
-    """Return float64[links]: packets of each link, shared among the links that `next_links` allows."""
-    # src, dst, packets: [p], sending and receiving NPUs, which differ, and the packets of each pair.
+    """Return float64[links]: packets of each link, shared among the links that `next_links` allows.
+
+    Args:
+        graph: The fabric (`Graph`).
+        routing: Routing of the fabric by tables.
+        src: int64[p], the sending NPU of each pair.
+        dst: int64[p], the receiving NPU of each pair, another than `src`.
+        packets: float64[p], packets of each pair.
+    """
     return _Fluid(graph, routing).loads(src, dst, packets)
 
 
 def has_way(routing: TableRouting, src: Int64, dst: Int64) -> NDArray[np.bool_]:
-    """Return bool[p]: whether a path leads from NPU src to another, dst; none leads to the memory of another host."""
+    """Return bool[p]: whether a path leads from an NPU to another; none leads to the memory of another host.
+
+    Args:
+        routing: Routing of the fabric by tables.
+        src: int64[p], the first NPU of each pair.
+        dst: int64[p], the other NPU of each pair.
+    """
     own, other = routing.home[src], routing.home[dst]
     row = routing.row[routing.home_node[own]]
     hops = routing.hops[row[:, :, None], other[:, None, :]]
@@ -55,6 +68,7 @@ class _Fluid:
         while len(state):
             row, target = np.divmod(state, len(self._npu_of))
             distance = self._distance(row, target)
+            # farthest first, so that each state moves once, with all packets that reach it
             now = distance == distance.max()
             if distance.max() == 0:
                 self._arrive(row, target, amount)

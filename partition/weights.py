@@ -33,23 +33,35 @@ def expected(
 ) -> TrafficWeights:
     """Return the packets of traffic between NPUs, spread evenly over all equal-cost links like a fluid.
 
-    src, dst, bytes, messages: int[p], sending and receiving NPU of each pair (one with itself is ignored), its payload
-    in bytes and its number of messages, which are assumed to be of equal size. Each is cut into packets of mtu_bytes of
-    payload, an empty one into one packet; every packet is acknowledged by one that travels back as traffic from dst to
-    src would.
+    Every packet is acknowledged by one that travels back as traffic from dst to src would.
+
+    Args:
+        graph: The fabric (`Graph`).
+        src: int[p], the sending NPU of each pair.
+        dst: int[p], the receiving NPU of each pair; a pair with `src` itself is ignored.
+        bytes: int[p], payload of each pair in bytes.
+        messages: int[p], number of messages of each pair, which are assumed to be of equal size.
+        mtu_bytes: Payload in bytes of a packet; an empty message has one packet.
     """
     from_npu, to_npu = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     count = np.maximum(np.asarray(messages, np.int64), 1)
     packets = count * np.maximum(-(-np.asarray(bytes, np.int64) // (count * mtu_bytes)), 1)
     leaves = from_npu != to_npu
     from_npu, to_npu, packets = from_npu[leaves], to_npu[leaves], packets[leaves].astype(np.float64)
+    # data one way, and as many acknowledgements back
     both = np.concatenate([from_npu, to_npu]), np.concatenate([to_npu, from_npu]), np.tile(packets, 2)
     return _weights(graph, link_loads(graph, *both))
 
 
 def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, loads: ArrayLike) -> Float64:
-    """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid."""
-    # src, dst, loads: [p], sending and receiving NPUs, which differ, and the load of each pair, as packets or bytes.
+    """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid.
+
+    Args:
+        graph: The fabric (`Graph`).
+        src: int[p], the sending NPU of each pair.
+        dst: int[p], the receiving NPU of each pair, another than `src`.
+        loads: float[p], load of each pair, as packets or bytes.
+    """
     pairs = np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(loads, np.float64)
     if isinstance(graph.routing, DimensionRouting):
         return dimension_loads(graph, graph.routing, *pairs)
@@ -57,8 +69,13 @@ def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, loads: ArrayLike) -
 
 
 def uniform(graph: Graph) -> TrafficWeights:
-    """Return the weights of an unknown run: each NPU sends equally to those 1, 8, 64, ... further that it can reach."""
+    """Return the weights of an unknown run: each NPU sends equally to those 1, 8, 64, ... further that it can reach.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     npus = graph.npus
+    # near and far peers, as rings and trees of collectives have them
     strides = _STRIDE_RATIO ** np.arange(20)
     strides = strides[strides < npus]
     src = np.tile(np.arange(npus), len(strides))
@@ -71,8 +88,12 @@ def uniform(graph: Graph) -> TrafficWeights:
 
 
 def from_links(graph: Graph, tx_packets: ArrayLike) -> TrafficWeights:
-    """Return weights measured in an earlier run on the same fabric; PartitionError if the number of links differs."""
-    # tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
+    """Return weights measured in an earlier run on the same fabric; PartitionError if the number of links differs.
+
+    Args:
+        graph: The fabric (`Graph`).
+        tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
+    """
     sent = np.asarray(tx_packets, np.float64)
     if sent.shape != (graph.links,):
         raise PartitionError(f"{graph.name}: packets of {sent.size} links; expected {graph.links}, one for each link")

@@ -28,11 +28,14 @@ def run(
 ) -> Results:
     """Run a Simulation from build_world to its end and return its Results; it holds all LPs.
 
-    progress: function that receives a Snapshot a few times a second; threads: number of workers that share the LPs, one
-    at message level; checkpoints: where the run saves its state and continues from, None = nowhere.
-
     Raises RunError: events run out and work is left (the text lists which row waits for what), a queue pair gives up,
     or an invariant of the engine is broken (a defect, never the user's fault).
+
+    Args:
+        sim: The run, or the part of it in this process (`Simulation`).
+        progress: Function that receives a Snapshot a few times a second; None = no function.
+        threads: Number of workers that share the LPs; one at message level.
+        checkpoints: Checkpoints that the run writes and continues from; None = no checkpoints.
     """
     alone = SingleProcess([lp.part for lp in sim.lps])
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim, checkpoints)
@@ -49,10 +52,16 @@ def run_divided(
 ) -> Results:
     """Build the LPs in all processes of the mailbox (all ranks call this), run them, and return Results.
 
-    layout: the same in all processes; program: has at least the traces of this process's LPs (`mailbox.lps`); threads:
-    number of workers of each process; progress: function that receives a Snapshot from time to time on the first rank,
-    None on others; checkpoints: where the run saves its state and continues from, None = nowhere.
     Raises RunError: the run failed, see `run`; or a process ended early.
+
+    Args:
+        layout: Division of the fabric among LPs, the same in all processes.
+        program: Work of all NPUs, with at least the traces of this process's LPs (`mailbox.lps`).
+        settings: Settings of the run.
+        mailbox: Cooperation of the run's processes.
+        threads: Number of workers of each process; one at message level.
+        progress: Function that receives a Snapshot a few times a second on the first rank; None = no function.
+        checkpoints: Checkpoints that the run writes and continues from; None = no checkpoints.
     """
     layout.control = control_of(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress, checkpoints=checkpoints)
@@ -93,6 +102,7 @@ def _run(
 
     def share(place: ProcessPlace) -> Harvest:
         """Run the LPs of one process, which `place` lists, and return their Harvest; seconds gets the wall times."""
+        # a second run, after a disturbance, needs worlds of its own
         sim = _simulation(layout, program, settings, place, built if is_first else None)
         records = Records()
         for lp in sim.lps:

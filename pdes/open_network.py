@@ -51,7 +51,13 @@ class OpenNetwork:
         self._free = [list(range(int(rows.trace_ptr[1])))[::-1] for _ in range(graph.npus)]
 
     def post(self, src: int, dst: int, size_bytes: int) -> int:
-        """Post a message now and return its number; RunError: too many of the sender's messages are under way."""
+        """Post a message now and return its number; RunError: too many of the sender's messages are under way.
+
+        Args:
+            src: Number of the NPU that sends.
+            dst: Number of the NPU that receives.
+            size_bytes: Payload of the message in bytes.
+        """
         check_message(self._sim.graph.npus, src, dst, size_bytes)
         if not self._free[src]:
             raise RunError(f"npu {src} has {self._sim.program.trace_ptr[1]:,} messages under way; expected fewer")
@@ -60,6 +66,7 @@ class OpenNetwork:
         while post_from_outside(self._lp.address, src, dst, row, size_bytes, self.now_ps) == FULL:
             make_room(self._lp)
         worker, state = self._team.workers[0], self._team.state
+        # the window that is next, or under way, must not begin after this message
         begun = state if worker.stage == tm.ALL else worker
         begun.begin_ps = min(begun.begin_ps, self.now_ps)
         self._leaving[src, row] = self._arriving[src, row] = self._posted
@@ -88,6 +95,7 @@ class OpenNetwork:
                 raise RunError(TOO_LATE_TEXT)
             elif not self._by_message and status == FAILED:
                 raise RunError(failed_queue_pair(self._sim, self._lp))
+        # packets act to the end of a cell, so time is then there
         self.now_ps = max(self.now_ps, -(-until_ps // self.grid_ps) * self.grid_ps)
         return self._reports()
 
@@ -107,6 +115,7 @@ class OpenNetwork:
         self._lp.flows_out.clear()
         found = [MessageReport(time_ps, self._leaving.pop(place), has_arrived=False) for time_ps, place in left]
         found += [MessageReport(time_ps, self._arriving.pop(place), has_arrived=True) for time_ps, place in arrived]
+        # a row is free again once its message has left and arrived
         for src, row in {place for _, place in (*left, *arrived)} - self._leaving.keys() - self._arriving.keys():
             self._free[src].append(row)
         return sorted(found)

@@ -27,7 +27,7 @@ class Results:
     `workers` has a row for each worker (a thread or process with one or several logical processes): worker, rank (of
     MPI), packet_hops, events, working_s and waiting_s (wall time, which add up to its run time; waiting is for other
     workers, and for the first of a node also for parcels of other nodes), windows. It is empty where nothing is
-    recorded: at message level and with closed forms.
+    recorded, at message level and with closed forms.
     """
 
     finish_time_ps: int
@@ -68,11 +68,16 @@ class Results:
 
     @property
     def simulated_hops(self) -> int:
-        """Packet-hops that this part of the run simulated: those of episodes, not of replays and repeated periods."""
+        """Return the packet-hops that were simulated one by one."""
         return simulated_hops(self.counters["packet_hops"], self.reuse) - self.resumed_hops
 
 
 def simulated_hops(packet_hops: int, reuse: dict[str, int]) -> int:
-    """Return the packet-hops that were simulated one by one; reuse: counts as of Results.reuse."""
+    """Return the packet-hops that were simulated one by one.
+
+    Args:
+        packet_hops: Packet-hops of the run.
+        reuse: Counts as of Results.reuse.
+    """
     reused = reuse.get("replayed_hops", 0) + reuse.get("repeated_hops", 0)
     return packet_hops - reused + reuse.get("episode_hops", 0)

@@ -23,12 +23,17 @@ AHEAD = 6  # packets by which prefetching of the next record's place precedes us
 
 @inline
 def earliest(net):
-    """Return the time of the LP's next event, INF without one; for packets in inboxes, the start of their cell."""
+    """Return the time of the LP's next event, INF without one; for packets in inboxes, the start of their cell.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+    """
     ctl = net.ctl
     soonest = ctl.soonest_ps
     for node in range(net.next_time.shape[0]):
         soonest = min(soonest, net.next_time[node])
     for ahead in range(SIDES):
+        # packets of an inbox are not sorted, so their cell counts
         if ctl.pending[ctl.side + ahead & SIDES - 1] == 1:
             soonest = min(soonest, ctl.now_ps + ahead * net.ctl.cell_ps)
     return soonest
@@ -36,7 +41,12 @@ def earliest(net):
 
 @inline
 def open_cell(net, begin_ps):
-    """Begin the cell at begin_ps."""
+    """Begin a cell.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        begin_ps: Begin of the cell in ps.
+    """
     ctl = net.ctl
     ctl.now_ps = begin_ps
     ctl.side = begin_ps // net.ctl.cell_ps & (SIDES - 1)
@@ -46,7 +56,13 @@ def open_cell(net, begin_ps):
 
 @inline
 def open_window(net, begin_ps, number):
-    """Begin the `number`-th window of the run, at begin_ps."""
+    """Begin a window of the run.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        begin_ps: Begin of the window in ps.
+        number: Number of the window.
+    """
     ctl = net.ctl
     ctl.begin_ps = begin_ps
     ctl.parity = number & 1
@@ -62,13 +78,24 @@ def open_window(net, begin_ps, number):
 
 @inline
 def link_of(net, number, half, i):
-    """Return the `tx` row of the link of the i-th packet of a half of list `number`."""
+    """Return the `tx` row of the link of a packet of a half of a list.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        number: Number of the list of incoming packets (`net.in_at`).
+        half: Address of the half.
+        i: Index of the packet.
+    """
     return net.ghost[number] + load_unaligned(crossing(net, half, i) + 4 * WORD_BYTES)
 
 
 @outline
 def take_in(net):
-    """Take in the packets that neighbours sent in the previous window. Return True if a pool was too small."""
+    """Take in the packets that neighbours sent in the previous window. Return True if a pool was too small.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+    """
     ctl = net.ctl
     while ctl.in_list < net.const.lists:
         number = ctl.in_list
@@ -100,7 +127,12 @@ def take_in(net):
 
 @inline
 def act(world, world_address):
-    """Let the outer switches process the cell, or, after them, all other nodes. Return True if a pool is too small."""
+    """Let the outer switches process the cell, or, after them, all other nodes. Return True if a pool is too small.
+
+    Args:
+        world: State of the LP (`World`).
+        world_address: Address of the directory of the LP's `World`.
+    """
     # nodes do not affect each other within a cell, so their order is arbitrary
     net = world.net
     begin = net.ctl.now_ps
@@ -123,8 +155,13 @@ def act(world, world_address):
 
 @inline
 def stops(net, end_ps):
-    """Return whether an LP stops after its outer switches in the last cell before end_ps, as others have events."""
-    # end_ps: end of the window; outer switches alone send to other teams: the rest of it sends nothing more there
+    """Return whether an LP stops after its outer switches in the last cell of the window, as others have events.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        end_ps: End of the window in ps.
+    """
+    # Outer switches alone send to other teams, so the rest of the window sends nothing more there.
     now_ps = net.ctl.now_ps
     if net.const.splits == 0 or now_ps + net.ctl.cell_ps < end_ps or now_ps < net.ctl.catch_up_ps:
         return False
@@ -136,14 +173,18 @@ def stops(net, end_ps):
 
 @inline
 def may_lengthen(net):
-    """Return whether cells may be long again from the end of the current one on (pdes/npu/islands.py)."""
+    """Return whether cells may be long again from the end of the current one on (pdes/npu/islands.py).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+    """
     ends_ps = net.ctl.now_ps + net.ctl.cell_ps
     return net.ctl.retry_ps <= ends_ps and ends_ps % net.const.long_cell_ps == 0 and net.ctl.packet_rows == 0
 
 
 @outline
 def window(world_address, begin_ps, number):
-    """Process an LP's part of the `number`-th window, or continue it after an interruption."""
+    """Process an LP's part of window `number` of the run, from begin_ps, or continue it after an interruption."""
     # Returns DONE, SENT (everything for other teams is sent: call again for the rest), FULL (a pool is too small: make
     # room and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows of this call; and after
     # DONE, the packet-hops of the whole window and the LP's earliest event; after SENT, a bound of it.

@@ -99,6 +99,7 @@ def simulate(
         raise
     result = Run(folder, config=request.config)
     if is_temporary:
+        # the folder lives as long as the result, which reads tables from it
         weakref.finalize(result, shutil.rmtree, folder, ignore_errors=True)
     return result
 
@@ -199,7 +200,7 @@ def plan(
     with shown(quiet=not progress) as display:
         ranking = rank_plans(request, display)
     if ranking.stopped is not None:
-        raise ranking.stopped
+        raise ranking.stopped  # a signal: no half of an answer
     return document(ranking)
 
 

@@ -88,6 +88,7 @@ def run(request: RunRequest, ranks: RankGather = ALONE, *, force: bool = False, 
     folder, is_first = request.folder, ranks.rank == 0
     page = folder / REPORT if request.has_page and folder else None
     with together(ranks):
+        # before the work, so that a page that cannot be written costs nothing
         if page:
             check_page(page)
     with (

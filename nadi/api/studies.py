@@ -68,6 +68,7 @@ def time_collective(
         idle = Resolver(config, force=force).idle_fabric(request.seed)
         graph, settings, simulates = idle.graph, idle.settings, idle.simulates
         case, source = demand(request.kind, request.matrix, request.skew, graph.npus, request.seed, idle.collectives)
+        # a matrix has sizes of its own
         steps_bytes = [0] if request.matrix else sizes_of(request.kind, request.sizes)
         check = checker(graph, settings, ranks.size * own.workers, force=force) if simulates else lambda _: None
         chosen = choose(graph, case, ",".join(request.algorithms), steps_bytes, check)

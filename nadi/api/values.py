@@ -10,7 +10,12 @@ if TYPE_CHECKING:
 
 
 def with_topology(sections: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
-    """Return the sections of a run file with the fabric, and its number of NPUs if the fabric is a value."""
+    """Return the sections of a run file with the fabric, and its number of NPUs if the fabric is a value.
+
+    Args:
+        sections: Sections of a run file with their keys.
+        topology: The fabric: a Graph, a networkx graph, a specification, or a mapping of keys.
+    """
     from nadi.configuration.run_file import put_over
     from nadi.topologies import Graph, from_networkx
 
@@ -63,7 +68,12 @@ def _npus(sections: Mapping[str, Any], npus: int | None) -> int:
 
 
 def with_schedules(sections: Mapping[str, Any], schedules: "Mapping[str, Plans]") -> dict[str, Any]:
-    """Return the sections of a run file with custom collective algorithms by kind."""
+    """Return the sections of a run file with custom collective algorithms by kind.
+
+    Args:
+        sections: Sections of a run file with their keys.
+        schedules: Plans of the algorithms by kind of collective.
+    """
     from nadi.configuration.run_file import put_over
     from nadi.workload import Plans
     from nadi.workload.collectives.custom.python_plans import keep

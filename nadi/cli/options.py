@@ -70,6 +70,7 @@ def number_ranges(option: str, text: str) -> tuple[tuple[int, int], ...] | None:
     ranges = []
     for part in text.split(","):
         ends = part.strip().split("-")
+        # more digits than 64 bits have are refused before int() reads them
         if not 1 <= len(ends) <= 2 or not all(end.strip().isdecimal() and len(end) < 20 for end in ends):
             raise ConfigError(f"{option} {text}: found {part.strip()!r}; expected numbers and ranges, as 0-7,16")
         first, last = int(ends[0]), int(ends[-1])
@@ -80,7 +81,12 @@ def number_ranges(option: str, text: str) -> tuple[tuple[int, int], ...] | None:
 
 
 def backend_of(name: str, ranks: "RankGather") -> "Backend":
-    """Return the kind of workers of a value of --backend."""
+    """Return the kind of workers of a value of --backend.
+
+    Args:
+        name: Value of --backend.
+        ranks: Ranks of the process.
+    """
     if name == "threads":
         return "threads"
     if name != "processes":

@@ -16,14 +16,24 @@ def print_json(document: object, indent: int | None = 2) -> None:
 
 
 def print_table(renderable: object) -> None:
-    """Print a table, or anything else that rich prints, on the console."""
+    """Print a table, or anything else that rich prints, on the console.
+
+    Args:
+        renderable: An object that rich prints: a table, a text or a group.
+    """
     from nadi.terminal.tables import console
 
     console().print(renderable)
 
 
 def print_document(document: Any, render: Callable[[Any], object], *, as_json: bool) -> None:  # noqa: ANN401 - JSON
-    """Print a document as JSON, or as the renderable that `render` returns for it."""
+    """Print a document as JSON, or as the renderable that `render` returns for it.
+
+    Args:
+        document: Content to print, as a JSON document.
+        render: Function that returns the renderable of a document.
+        as_json: Whether to print JSON.
+    """
     if as_json:
         print_json(document)
     else:
@@ -31,7 +41,12 @@ def print_document(document: Any, render: Callable[[Any], object], *, as_json: b
 
 
 def check_outputs(out: Path | None, figures: Path | None) -> None:
-    """Check before the work whether a page and figures can be written; None = not asked for."""
+    """Check before the work whether a page and figures can be written.
+
+    Args:
+        out: File of the page; None = no page.
+        figures: Folder of the figures; None = no figures.
+    """
     from nadi.reports.figures import check_figures
     from nadi.reports.pages.page import check_page
 
@@ -50,9 +65,15 @@ def print_with_page(
     *,
     as_json: bool,
 ) -> None:
-    """Print a document, and write the page that `page_of` returns to `out` and its charts to the folder `figures`.
+    """Print a document, and write its page and charts.
 
-    None: there is no page, or there are no charts, to write.
+    Args:
+        document: Content to print, as a JSON document.
+        render: Function that returns the renderable of a document.
+        page_of: Function that returns the page, called only if a page or charts are wanted.
+        out: File of the page; None = no page.
+        figures: Folder of the charts; None = no charts.
+        as_json: Whether to print JSON, so that other lines go to standard error.
     """
     from nadi.reports.pages.page import write_page
 
@@ -67,7 +88,13 @@ def print_with_page(
 
 
 def write_charts(folder: Path, page: Any, *, err: bool) -> None:  # noqa: ANN401 - a page, whose import takes time
-    """Write the charts of a page into a folder, and print where they are."""
+    """Write the charts of a page into a folder, and print where they are.
+
+    Args:
+        folder: Folder to write to.
+        page: The page with the charts.
+        err: Whether to print on standard error.
+    """
     from nadi.reports.figures import write_figures
 
     names = write_figures(folder, page)
@@ -75,12 +102,24 @@ def write_charts(folder: Path, page: Any, *, err: bool) -> None:  # noqa: ANN401
 
 
 def say_results(folder: Path, *, err: bool) -> None:
-    """Print the folder of results."""
+    """Print the folder of results.
+
+    Args:
+        folder: Folder of the results.
+        err: Whether to print on standard error.
+    """
     say(f"results: {folder}", err=err)
 
 
 def print_timeline(out: Path, timeline: Any, counters: str = "", *, as_json: bool) -> None:  # noqa: ANN401 - either timeline
-    """Print the contents and omissions of a written timeline; `counters` is a text about its counters."""
+    """Print the contents and omissions of a written timeline.
+
+    Args:
+        out: File of the timeline.
+        timeline: Counts of what it shows.
+        counters: Text about its counters.
+        as_json: Whether to print JSON, so that other lines go to standard error.
+    """
     if as_json:
         print_json({"path": str(out), **timeline._asdict(), "notes": timeline.notes()}, indent=None)
         return

@@ -23,9 +23,17 @@ def run_and_report(
     quiet: bool,
     before_report: Callable[["FinishedRun"], None] | None = None,
 ) -> None:
-    """Run a request; print the results, with the time since `begin_s` of the monotonic clock.
+    """Run a request; print the results, with the time since the command began.
 
-    `before_report` is called with the finished run on the first rank before the report is printed.
+    Args:
+        request: The run and its folder of results.
+        ranks: Exchange of values between ranks.
+        begin_s: Time of the monotonic clock in s at which the command began.
+        force: Whether to accept too much work or memory.
+        as_json: Whether to print the summary as JSON instead of the report.
+        quiet: Whether to show no progress.
+        before_report: Function that is called with the finished run on the first rank before the report is printed;
+            None = none.
     """
     from nadi.api.running import run
     from nadi.reports.result_files.run_folder import summary

@@ -120,6 +120,7 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
         parts += [_port_part(row, getattr(table, row), ports, run_s) for row in PORTS[sort]]
     parts = _sum_by_name(parts)
     machines = sum(part.joules for part in parts)
+    # PUE: energy of the data centre over energy of its machines
     overhead = (table.facility.pue - 1) * machines
     hours = usage.npus * run_s / _S_PER_HOUR
     price_usd = network_price_usd(usage.ports, table)
@@ -241,6 +242,7 @@ def port_uses(
     """
     nodes = len(is_npu)
     active = is_npu | (np.bincount(src_of_link, tx_bytes, nodes) > 0)
+    # a switch counts if it sends, or has a port to an NPU
     active |= np.bincount(src_of_link, is_npu[dst_of_link], nodes) > 0
     sorts = {
         "nic": is_npu[src_of_link] & ~is_npu[dst_of_link] & ~is_nvswitch[dst_of_link],
@@ -276,6 +278,7 @@ def shares(src: _Numbers, dst: _Numbers, is_npu: _Mask, rate_bps: NDArray[np.num
     tier = links_to_npus(src, dst, is_npu)
     share = np.ones(len(src), np.float64)
     rises, falls = tier[src] < tier[dst], tier[src] > tier[dst]
+    # upwards from the NPUs: a switch can fill its ports up as far as traffic from below allows
     for level in range(1, int(tier.max(initial=0))):
         up = rises & (tier[src] == level)
         below_bps = np.bincount(src, np.where(falls & (tier[src] == level), share * rate_bps, 0.0), nodes)

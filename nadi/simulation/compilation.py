@@ -16,9 +16,15 @@ _LOADED_KERNELS: set[Callable[..., Any]] = set()
 
 
 def announce_compilation(kernel: Callable[..., Any], progress: Progress) -> bool:
-    """Print a line if a main kernel must be compiled first, with the time that this took before; return whether."""
+    """Print a line if a main kernel must be compiled first, with the time that this took before; return whether.
+
+    Args:
+        kernel: The main kernel of the run.
+        progress: Display of the run's progress.
+    """
     if not jit_enabled() or kernel in _LOADED_KERNELS:
         return False
+    # only the first run of a process can have to compile
     _LOADED_KERNELS.add(kernel)
     if is_warm(kernel):
         return False
@@ -29,7 +35,14 @@ def announce_compilation(kernel: Callable[..., Any], progress: Progress) -> bool
 
 
 def compile_plays(graph: Graph, program: Program, settings: pdes.Settings, progress: Progress) -> None:
-    """Compile the kernels that play collectives as packets, in a run that simulates no packets itself."""
+    """Compile the kernels that play collectives as packets, in a run that simulates no packets itself.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        progress: Display of the run's progress.
+    """
     model = settings.fidelity.model
     plays = model.has_headers and not model.has_packets and bool((program.node_schedule >= 0).any())
     if plays and announce_compilation(work, progress):

@@ -24,9 +24,14 @@ def coupled_schedules(program: Program) -> NDArray[np.bool_]:
     the stages of a coupled flow do. So these collectives send message by message, unless they have more messages than
     MAX_STAGED_MESSAGES in the whole run. They are those in which a lane sends once at most, and all lanes of a member
     but the first wait for others before.
+
+    Args:
+        program: Work of all NPUs (`Program`).
     """
     s = program.schedules
+    # sends of each lane, as differences of a running total
     sends = np.diff(np.append(0, np.cumsum(s.send_peer >= 0))[s.lane_ptr])
+    # lanes that send and whose first step waits for no other lane
     unawaited = (sends > 0) & (np.append(s.dep_lane, -1)[s.lane_ptr[:-1]] < 0)
     sent, again, begins = (_by_schedule(program, lanes) for lanes in (sends, sends > 1, unawaited))
     staged = (again == 0) & (begins <= s.members) & (sent > s.members)
@@ -46,7 +51,14 @@ def _by_schedule(program: Program, lanes: NDArray[np.generic]) -> Int64:
 
 
 def of_coupled(graph: Graph, program: Program, settings: pdes.Settings, all_messages: Estimate) -> Estimate:
-    """Return the work of a run with coupled flows: of its other messages, and the bytes of all messages."""
+    """Return the work of a run with coupled flows: of its other messages, and the bytes of all messages.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        all_messages: Work of the run without coupled flows.
+    """
     is_coupled = np.append(coupled_schedules(program), True)  # the last one for nodes without a schedule, -1
     rest = program._replace(node_schedule=np.where(is_coupled[program.node_schedule], -1, program.node_schedule))
     return estimate(graph, rest, settings)._replace(wire_bytes=all_messages.wire_bytes)
@@ -55,13 +67,21 @@ def of_coupled(graph: Graph, program: Program, settings: pdes.Settings, all_mess
 def coupled_collectives(
     program: Program, costs: CollectiveCosts, collective_settings: CollectiveSettings
 ) -> CoupledCollectives:
-    """Return the kinds of collectives of a program, with their times alone on the fabric of `costs`, without faults."""
+    """Return the kinds of collectives of a program, with their times alone on the fabric of `costs`, without faults.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        costs: Times of collectives on the fabric.
+        collective_settings: Algorithms of collectives that the user has chosen.
+    """
     is_coupled = coupled_schedules(program)
     group, schedule, size_bytes, npu, row = _kinds(program, is_coupled)
     used, group_index = np.unique(group, return_inverse=True)
     members = np.split(program.group_member, program.group_ptr[1:-1])
+    # groups with equal positions take equal times
     position = costs.standing.numbers([members[each] for each in used.tolist()])
     places = np.stack([position[group_index.reshape(-1)], schedule, size_bytes], axis=1)
+    # one closed form for all collectives with equal position, schedule and size
     _, first, place = np.unique(places, axis=0, return_index=True, return_inverse=True)
     examples = CollectiveKeys(*(column[first] for column in (group, schedule, size_bytes, npu, row)))
     node = program.trace_ptr[program.trace_of_npu[examples.npu]] + examples.row

@@ -8,7 +8,12 @@ from nadi.workload import Program
 
 
 def job_finish_ps(program: Program, results: pdes.Results) -> Int64:
-    """Return int64[jobs]: the end of the last trace node of each job on this rank's NPUs; 0 where there are none."""
+    """Return int64[jobs]: the end of the last trace node of each job on this rank's NPUs; 0 where there are none.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        results: Results of the run.
+    """
     jobs = program.jobs
     if jobs is None:
         return np.zeros(0, np.int64)
@@ -17,6 +22,7 @@ def job_finish_ps(program: Program, results: pdes.Results) -> Int64:
     has_rows = np.flatnonzero(np.diff(results.npu_node_ptr) > 0)
     if len(has_rows):
         of_npu = np.zeros(program.npus, np.int64)
+        # reduceat takes no empty stretches, so NPUs without rows are left out
         of_npu[has_rows] = np.maximum.reduceat(results.node_finish_ps, results.npu_node_ptr[has_rows])
         if results.folded is not None:
             of_npu = of_npu[results.folded.like]

@@ -47,6 +47,12 @@ def with_nvlink_closed_forms(
     """Return the program with stand-ins for the collectives of groups in one NVLink domain.
 
     ConfigError: NVLinks have faults that closed forms cannot have, or one trace has groups with different NVLinks.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        collectives: Algorithms of collectives that the user has chosen.
     """
     costs = CollectiveCosts(_with_slow_nvlinks(graph, settings.faults), settings, PLANNER_EFFORT, planned_on=graph)
     inside = _inside_domains(graph)
@@ -62,6 +68,7 @@ def with_nvlink_closed_forms(
         *(slots.position[entry], program.node_schedule[node], program.node_bytes[node]),
         *(program.node_collective[node], program.node_lane[node] == MEMORY_LANE),
     ]
+    # one closed form for all collectives of a kind, size and position
     keys, example, key_of_node = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
     npu = slots.npu[entry[example]]
     row = node[example] - program.trace_ptr[program.trace_of_npu[npu]]
@@ -77,6 +84,7 @@ def with_nvlink_closed_forms(
     ):
         if position not in own_ps:
             own_ps[position] = _own_ps(graph, settings, members)
+        # the stand-in takes some time itself, which its delay must not count again
         left_ps = max(0, duration_ps - round(own_ps[position]))
         launch_ps = min(left_ps, int(program.schedules.launch_ps[schedule]))
         kind = len(members), launch_ps, left_ps - launch_ps
@@ -121,6 +129,7 @@ def _slots(graph: Graph, inside: NDArray[np.bool_], program: Program, costs: Col
     entry = program.trace_slot_ptr[program.trace_of_npu[owner]] + slot
     position = position_of_group[program.slot_group]
     example = np.zeros(int(program.trace_slot_ptr[-1]), np.int64)
+    # some slot of each entry of a trace; all must have its position
     example[entry] = np.arange(len(entry))
     of_entry = position[example] if len(entry) else np.full(len(example), -1)
     unlike = np.flatnonzero(of_entry[entry] != position)
@@ -164,6 +173,7 @@ def _stand_in(num_members: int, launch_ps: int, delay_ps: int) -> Plans:
     reports = Lane(wire=_ONE_BYTE, connection=_CONNECTION)
     for member in range(1, num_members):
         reports.step(receive_from=member)
+    # a lane for each answer, as steps of one lane would wait for each other
     answers = [Lane(wire=_ONE_BYTE, connection=_CONNECTION, latency_ps=delay_ps) for _ in range(1, num_members)]
     for member, answer in enumerate(answers, start=1):
         answer.step(send_to=member, after=(0, num_members - 2))

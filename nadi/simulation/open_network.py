@@ -18,7 +18,12 @@ MAX_OPEN = 1024  # maximum number of messages of one NPU that have not arrived; 
 
 
 def open_network(graph: Graph, settings: pdes.Settings) -> Network:
-    """Return an idle network at time 0 of the model in `settings`, whose faults may change links during its life."""
+    """Return an idle network at time 0 of the model in `settings`, whose faults may change links during its life.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
     if not settings.fidelity.model.has_links:
         return IdleNetwork(graph, settings)
     return pdes.OpenNetwork(graph, _rows(graph.npus), settings)
@@ -48,11 +53,18 @@ class IdleNetwork:
         self._port_free_ps: dict[int, int] = {}  # by outgoing link
 
     def post(self, src: int, dst: int, size_bytes: int) -> int:
-        """Post a message now, and return its number: the first has 0."""
+        """Post a message now, and return its number: the first has 0.
+
+        Args:
+            src: Number of the NPU that sends.
+            dst: Number of the NPU that receives.
+            size_bytes: Payload of the message in bytes.
+        """
         check_message(self._graph.npus, src, dst, size_bytes)
         keys = MessageKeys(np.array([src]), np.array([dst]), np.array([size_bytes]), np.ones(1), np.ones(1, np.int64))
         hold_ps, left_ps, total_ps = (int(times[0]) for times in message_times(self._graph, self._settings, keys))
         port = topologies.route(self._graph, src, dst)[0]
+        # messages of one port leave one after another; nothing else holds them up
         begin_ps = max(self.now_ps, self._port_free_ps.get(port, 0))
         self._port_free_ps[port] = begin_ps + hold_ps
         message = self._posted

@@ -80,7 +80,13 @@ class _Inputs(NamedTuple):
         return {"sources": source_hash(), "keys": sections, "files": hashes}
 
     def expected(self, workers: Workers, progress: Progress, *, force: bool) -> tuple[Self, Estimate]:
-        """Return inputs with stand-ins or coupled flows, and the work of all ranks; refuse too much, unless `force`."""
+        """Return inputs with stand-ins or coupled flows, and the work of all ranks; refuse too much.
+
+        Args:
+            workers: Ranks, processes and threads of the run.
+            progress: Display of the run's progress.
+            force: Whether to accept too much work or memory.
+        """
         config, graph, settings, ranks = self.config, self.graph, self.settings, workers.ranks
         work, own, is_coupled = self.estimated()
         if ranks.rank == 0:
@@ -105,6 +111,7 @@ class _Inputs(NamedTuple):
         own = estimate(graph, work.program, settings)
         if not settings.fidelity.own.couples(own.messages):
             return work, own, False
+        # coupled flows take all collectives, those within domains too
         if loaded is not work:
             own = estimate(graph, loaded.program, settings)
         return loaded, of_coupled(graph, loaded.program, settings, own), True
@@ -158,6 +165,7 @@ class Resolver:
                     "[engine] checkpoint: found no folder of results; expected --out DIR, or dir in [output]"
                 )
             self._refuse(self.ranks.size)
+            # models that run on one worker do so on the first rank
             workers = Workers(self.ranks, alone=True)
             if self.config.network.several_workers:
                 shared = engine.lps_per_worker, engine.share_memory
@@ -198,6 +206,7 @@ class Resolver:
             progress.say(inputs.note)
         graph, settings = inputs.graph, inputs.settings
         if not settings.fidelity.model.has_links:
+            # closed forms run on one rank, so workers make no difference
             _, folded = inputs.laid_out(force=self.force)
             return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
         work, expected, _ = inputs.estimated()
@@ -214,6 +223,7 @@ class Resolver:
             found = f'[network] nvlink: found "{network.nvlink}"'
             raise ConfigError(f"{found}, which every row contains anyway; expected another")
         model = network.model
+        # closed forms are the other column of the table
         by_packets = {} if model.has_links else {"fidelity": pdes.fidelity.REFERENCE}
         by_seed = self.config.decided(engine={"seed": seed}, network=by_packets)
         reader = WorkReader.of(by_seed, force=self.force)
@@ -243,6 +253,7 @@ class Resolver:
             )
         reader = WorkReader.of(self.config, force=self.force)
         graph, division = reader.graph, Division(engine.partitioner, engine.weights, reader.settings())
+        # measured packets need no traces
         if weights is not None:
             return graph, measured_load(weights, graph), division
         return graph, traffic_load(graph, reader.work().program, division.settings), division
@@ -256,6 +267,7 @@ class Resolver:
             raise ConfigError(f"[engine] fast_forward: found on {num_ranks} MPI ranks; expected threads of one process")
         from nadi.workload.generators.training.generator import NODE_BYTES, nodes_at_most
 
+        # before anything is generated, which would fill the memory first
         for single in self.config.single_jobs():
             served, trained = single.serving_and_requests(), single.model_and_plan()
             if served is not None:
@@ -365,7 +377,7 @@ def _sample_ps(asked_ps: int | None, graph: Graph, settings: pdes.Settings) -> i
 
 
 def _check_durations(longest_ps: int, settings: pdes.Settings) -> None:
-    """Refuse slow-downs that make a node take longer than any run; longest_ps: of all nodes, without slow-downs."""
+    """Refuse slow-downs that make a node take longer than any run; longest_ps: longest time of a node at full pace."""
     slowdown = max([1.0, *(fault.slowdown for fault in settings.faults.npus)])
     slowdown *= max(settings.job_slowdowns, default=settings.compute_slowdown)
     if slowdown > 1 and longest_ps * slowdown > pdes.LONGEST_RUN_PS:

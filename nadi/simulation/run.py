@@ -35,7 +35,11 @@ class _Silence(NoProgress):
     """Progress without output: the run with which another one is compared has warned already."""
 
     def warn(self, text: str) -> None:
-        """Print nothing."""
+        """Print nothing.
+
+        Args:
+            text: Text of the warning.
+        """
 
 
 def execute(
@@ -44,12 +48,14 @@ def execute(
     checkpoints: CheckpointFolder | None = None,
     publish: Callable[[FinishedRun, RankGather], None] | None = None,
 ) -> FinishedRun:
-    """Run a plan; on several ranks, each simulates its part.
+    """Run a plan; on several ranks, each simulates its part. Raises pdes.RunError if the run failed.
 
-    `checkpoints`: where the run saves its state, and from which it continues; None = nowhere.
-    `publish`: receives the run so far, cut off (`until_cut`), after each checkpoint, with the ranks that have parts of
-    its results; None = nobody does.
-    Raises pdes.RunError if the run failed.
+    Args:
+        plan: Plan of the run.
+        progress: Display of the run's progress.
+        checkpoints: Checkpoints that the run writes and continues from; None = no checkpoints.
+        publish: Receiver of the run so far, cut off (`until_cut`), after each checkpoint, with the ranks that have
+            parts of its results; None = no receiver.
     """
     ranks = plan.workers.ranks
     known = {field.name: getattr(plan, field.name) for field in fields(RunPlan)} | {"closed_form": None}
@@ -61,6 +67,7 @@ def execute(
     formulas: set[tuple[int, int]] = set()
     if plan.settings.fidelity.model.has_links:
         if checkpoints is not None and publish is not None:
+            # ranks without a part of the results do not take part
             publishing = ALONE if plan.workers.alone else ranks
             checkpoints.publish = lambda results: publish(
                 FinishedRun(**known, results=until_cut(results_of_traces(results, plan.graph, plan.program))),
@@ -132,16 +139,22 @@ def run_program(
     expected: Estimate | None = None,
     checkpoints: pdes.Checkpoints | None = None,
 ) -> pdes.Results:
-    """Build the state of a program and run it on `workers`; announce the compilation of kernels.
+    """Build the state of a program and run it; announce the compilation of kernels.
 
-    `program`: Program of the NPUs, at least of this rank's.
-    `owner`: int32[nodes], LP of each node; None = one LP.
-    `expected`: Estimated work of all ranks, for the progress display; None = the function estimates it.
-    `checkpoints`: where the run saves its state, and from which it continues.
+    Args:
+        graph: The fabric (`Graph`).
+        program: Program of the NPUs, at least of this rank's.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        progress: Display of the run's progress.
+        workers: Ranks, processes and threads of the run.
+        owner: int32[nodes], LP of each node; None = one LP.
+        expected: Estimated work of all ranks, for the progress display; None = the function estimates it.
+        checkpoints: Checkpoints that the run writes and continues from; None = no checkpoints.
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     if_stopped = SELDOM_REPEAT + WITH_TICKS * (settings.tick_ps == 0)
     progress.expect(work_of(expected, settings), expected.replayable_hops, if_stopped)
+    # one rank speaks for all
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())

@@ -83,6 +83,7 @@ class Schema(NamedTuple):
         import pyarrow as pa
 
         schema = self.arrow(columns)
+        # columns that every such table has
         lacking = set(self.arrow().names) - set(columns)
         unknown = set(columns) - set(schema.names)
         if lacking or unknown:
@@ -93,7 +94,11 @@ class Schema(NamedTuple):
         return pa.Table.from_arrays(arrays, schema=schema.with_metadata(metadata))
 
     def kinds(self, names: Iterable[str]) -> dict[str, bool]:
-        """Return for each column name whether its values are text."""
+        """Return for each column name whether its values are text.
+
+        Args:
+            names: Names of columns.
+        """
         of_name = {field.name: field.is_name for field in self.fields}
         return {name: of_name[name] for name in names}
 

@@ -167,6 +167,7 @@ class FittedTable:
             optional = [i for i in fitting if self.columns[i].rank > 0]
             if not optional:
                 break
+            # of the columns that may be left out, the last one with the highest rank goes first
             fitting.remove(max(optional, key=lambda i: (self.columns[i].rank, i)))
         return fitting
 

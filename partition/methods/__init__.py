@@ -27,7 +27,13 @@ class Method(Protocol):
 
     @staticmethod
     def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
-        """Return int32[clusters.number]: the part of each cluster."""
+        """Return int32[clusters.number]: the part of each cluster.
+
+        Args:
+            graph: The fabric (`Graph`).
+            clusters: Clusters of nodes to divide among the parts.
+            parts: Number of parts.
+        """
 
 
 def methods() -> dict[str, Method]:

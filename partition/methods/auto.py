@@ -11,7 +11,13 @@ from nadi.topologies import Graph
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
-    """Return int32[clusters], the parts by METIS or by pods, whichever is `better`; METIS without pods or if equal."""
+    """Return int32[clusters], the parts by METIS or by pods, whichever is `better`; METIS without pods or if equal.
+
+    Args:
+        graph: The fabric (`Graph`).
+        clusters: Clusters of nodes to divide among the parts.
+        parts: Number of parts.
+    """
     assignments = [metis.assign(graph, clusters, parts)]
     if (graph.pod >= 0).any():
         assignments.append(by_pod.assign(graph, clusters, parts))

@@ -17,8 +17,15 @@ NAME = "by-pod"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
-    """Return int32[clusters], parts by the pod of a cluster's first node in one; PartitionError: it has none."""
+    """Return int32[clusters], parts by the pod of a cluster's first node in one; PartitionError: it has none.
+
+    Args:
+        graph: The fabric (`Graph`).
+        clusters: Clusters of nodes to divide among the parts.
+        parts: Number of parts.
+    """
     pod_of = np.full(clusters.number, -1, np.int64)
+    # backwards, so that the first node of a cluster is written last
     in_pod = np.flatnonzero(graph.pod >= 0)[::-1]
     if not len(in_pod):
         raise PartitionError(f"{graph.name}: no pods; expected another method than {NAME}")

@@ -26,11 +26,18 @@ _LEVEL = 1.05  # ratio to the mean load above which clusters move away from a pa
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
-    """Return int32[clusters], parts by METIS; vertex weights are events, edge weights packets plus one."""
+    """Return int32[clusters], parts by METIS; vertex weights are events, edge weights packets plus one.
+
+    Args:
+        graph: The fabric, which METIS does not need.
+        clusters: Clusters of nodes to divide among the parts.
+        parts: Number of parts.
+    """
     del graph
     adjacency = pymetis.CSRAdjacency(clusters.ptr.tolist(), clusters.neighbour.tolist())
     vertex, edge = scaled(clusters.weight), scaled(clusters.packets + 1)
     results = []
+    # neither way is always better, and METIS takes little time beside a run
     for recursive in (False, True):
         options = pymetis.Options(seed=_SEED, ncuts=_TRIALS)
         with _without_standard_output():
@@ -45,6 +52,7 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
 def _without_standard_output() -> Iterator[None]:
     """Discard what METIS prints about parts without vertices: it would come before the document of `--json`."""
     flush_c_streams = ctypes.CDLL(None).fflush
+    # what waits in buffers so far is not from METIS
     flush_c_streams(None)
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -58,20 +66,33 @@ def _without_standard_output() -> Iterator[None]:
 
 
 def better(assignments: list[Int32], clusters: Clusters, parts: int) -> Int32:
-    """Return the assignment with the lightest heaviest part; among similar ones, that with the fewest cut packets."""
+    """Return the assignment with the lightest heaviest part; among similar ones, that with the fewest cut packets.
+
+    Args:
+        assignments: int32[clusters] each, the part of each cluster.
+        clusters: Clusters of nodes to divide among the parts.
+        parts: Number of parts.
+    """
     loads = [np.bincount(part, clusters.weight, minlength=parts).max() for part in assignments]
     light = [part for part, load in zip(assignments, loads, strict=True) if load <= _ABOUT_EQUAL * min(loads)]
     return min(light, key=lambda part: _cut(clusters, part))
 
 
 def levelled(assignment: Int32, clusters: Clusters, parts: int) -> Int32:
-    """Return int32[clusters], parts after moves from those heavier than _LEVEL times the mean, each the best one."""
+    """Return int32[clusters], parts after moves from those heavier than _LEVEL times the mean, each the best one.
+
+    Args:
+        assignment: int32[clusters], the part of each cluster.
+        clusters: Clusters of nodes to divide among the parts.
+        parts: Number of parts.
+    """
     assignment = assignment.copy()
     load = np.bincount(assignment, clusters.weight, minlength=parts)
     while load.max() > _LEVEL * load.mean():
         heaviest = int(np.argmax(load))
         inside = np.flatnonzero(assignment == heaviest)
         weight = clusters.weight[inside].astype(np.float64)
+        # the heavier of both parts after each possible move; the best move makes it lightest
         heavier = np.maximum(load[heaviest] - weight[:, None], load + weight[:, None])
         heavier[:, heaviest] = np.inf
         move, to = np.unravel_index(np.argmin(heavier), heavier.shape)

@@ -20,14 +20,23 @@ _SAMPLE_ENTRIES = 1 << 14  # entries of the log of samples beside those that one
 
 
 def classes_in_use(settings: Settings) -> int:
-    """Return the number of data classes of a run."""
+    """Return the number of data classes of a run.
+
+    Args:
+        settings: Settings of the run.
+    """
     return 1 + settings.p2p_class
 
 
 def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
     """Return int64[links], bytes per class that may still arrive over a link after its receiver asks for a pause.
 
-    0 for NVLink within a domain, which knows no pauses.
+    The value is 0 for NVLink within a domain, which knows no pauses.
+
+    Args:
+        graph: The fabric (`Graph`).
+        fabric: Links of the fabric by class, and their times (`Fabric`).
+        settings: Settings of the run.
     """
     # The pause frame waits behind a packet that has just begun, both directions take their propagation time, and the
     # other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
@@ -47,6 +56,12 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
 
     The log has room for twice the pauses that are kept, so that no more are lost in the cell during which it fills up.
     Raises ImpossibleRunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
+
+    Args:
+        graph: The fabric (`Graph`).
+        fabric: Links of the fabric by class, and their times (`Fabric`).
+        part: Nodes and links of the LP (`Part`).
+        settings: Settings of the run.
     """
     if settings.switch is None:
         return {}
@@ -56,6 +71,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     if settings.switch.pfc and len(part.links):
         headroom = headrooms(graph, fabric, settings)[part.links ^ 1]
         gate.headroom_bytes[:] = headroom
+        # each port and class has a headroom of its own, and all share the rest
         node_headroom = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
         pool.shared_bytes -= node_headroom * classes_in_use(settings)
     of_domain = domain_switches(graph)[part.nodes]
@@ -78,6 +94,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     pool.shared_bytes[of_domain] = 0
     samples = len(part.links) * settings.queue_samples
     facing = zeros(graph.links, np.int32)
+    # links 2k and 2k + 1 are the directions of one cable
     facing[part.links ^ 1] = np.arange(len(part.links))
     return {
         "gate": gate,
@@ -91,7 +108,12 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
 
 
 def samples(rows: int, const: Record) -> dict[str, Any]:
-    """Return arrays sample and sample_log of an LP, {} if links are not sampled; rows: of `tx`."""
+    """Return arrays sample and sample_log of an LP, {} if links are not sampled.
+
+    Args:
+        rows: Number of rows of `tx`, each of which gets a row of `sample`.
+        const: Constants of the LP (a row `Constants`).
+    """
     if const.sample_ps == 0:
         return {}
     entries = _SAMPLE_ENTRIES + int(const.reserve_samples)

@@ -55,7 +55,7 @@ def _max_peer_steps(schedules: Schedules, peer_of_step: Int32) -> int:
 
 
 def constants_of(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
-    """Return the row `Constants` of an LP, `part`; routing: its constants dimensions and homes (routing_tables)."""
+    """Return the row `Constants` of `part` from layout, program, settings, and routing: dimensions and homes."""
     graph, fabric, schedules, switch = layout.graph, layout.fabric, program.schedules, settings.switch
     has_control = settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0  # requests, answers or calls
     # rows of messages that one action may take; with rendezvous, a send takes a row while it waits and one for its
@@ -117,7 +117,11 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
 
 
 def has_several_nics(graph: Graph) -> bool:
-    """Return whether some NPU has several links to ordinary switches."""
+    """Return whether some NPU has several links to ordinary switches.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     to_switch = (graph.link_dst >= graph.npus) & (graph.node_kind[graph.link_dst] != NVSWITCH_KIND)
     is_nic = (graph.link_src < graph.npus) & to_switch
     return bool(np.bincount(graph.link_src[is_nic]).max(initial=0) > 1)
@@ -140,7 +144,7 @@ Hook = Callable[..., Any]
 def _choices(
     settings: Settings, control: Control, *, one_home: bool, one_port: bool, has_domains: bool
 ) -> list[tuple[str, Any, Any]]:
-    """Return (word of `Hooks`, whether the run calls it, hook); control: congestion control."""
+    """Return (word of `Hooks`, whether the run calls it, hook); control: the run's congestion control."""
     # one_home, one_port: whether each NPU has only one. has_domains: whether the fabric has NVLink domains that may be
     # replayed.
     ends = settings.fidelity
@@ -201,7 +205,12 @@ def all_hooks() -> list[Hook]:
 
 
 def hooks_of(layout: Layout, settings: Settings) -> dict[str, Hook]:
-    """Return the hooks of a run: name (of `Hooks`) -> hook."""
+    """Return the hooks of a run: name (of `Hooks`) -> hook.
+
+    Args:
+        layout: Division of the fabric among LPs (`Layout`).
+        settings: Settings of the run.
+    """
     graph = layout.graph
     one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)

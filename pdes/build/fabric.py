@@ -83,19 +83,37 @@ class Fabric:
             raise ImpossibleRunError(f"the fabric has {kinds} kinds of links; at most {s.MAX_CLASSES} are possible")
 
     def most_packets_per_ps(self, links: Bools) -> float:
-        """Return the most packets per picosecond that may arrive at a node over some links; links: bool[links]."""
+        """Return the maximum number of packets per picosecond that may arrive at a node.
+
+        Args:
+            links: bool[links], links over which packets travel.
+        """
         return float(np.bincount(self._link_dst[links], weights=self._packets_per_ps[links]).max(initial=0))
 
     def longest_cell_ps(self, links: Bools) -> float:
-        """Return the longest cell in ps if packets travel over some links only; links: bool[links]."""
+        """Return the longest cell in ps if packets travel over some links only.
+
+        Args:
+            links: bool[links], links over which packets travel.
+        """
         return (MAX_BATCH - 2 * self._degree) / max(self.most_packets_per_ps(links), 1e-12)
 
     def batch_of(self, cell_ps: int, links: Bools) -> int:
-        """Return the most packets that arrive at a node in a cell, if packets travel over some links only."""
+        """Return the most packets that arrive at a node in a cell, if packets travel over some links only.
+
+        Args:
+            cell_ps: Length of the cell in ps.
+            links: bool[links], the links over which packets travel in the cell.
+        """
         return math.ceil(cell_ps * self.most_packets_per_ps(links)) + 2 * self._degree + 8
 
     def make_room(self, cell_ps: int, links: Bools) -> None:
-        """Make room for the packets of a cell in which they travel over some links only."""
+        """Make room for the packets of a cell in which they travel over some links only.
+
+        Args:
+            cell_ps: Length of the cell in ps.
+            links: bool[links], the links over which packets travel in the cell.
+        """
         self.batch = max(self.batch, self.batch_of(cell_ps, links))
 
     def _classes(self, seen_bytes: Int64, framed: Bools, settings: Settings) -> tuple[Rows, Int64]:
@@ -123,11 +141,18 @@ class Fabric:
 
 
 def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
-    """Return an upper bound in ps of an idle round trip of a full packet and its acknowledgement, and its hops."""
+    """Return an upper bound in ps of an idle round trip of a full packet and its acknowledgement, and its hops.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+    """
     routing: Any = graph.routing
     if hasattr(routing, "home"):
+        # 127 marks homes out of reach; one link more at both ends
         hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
     else:
+        # the longest way in each dimension: half a ring, or one link
         ring = (routing.mode[: graph.npus] == 0).any(axis=0)
         single = (routing.mode[: graph.npus] == 2).any(axis=0)
         hops = int(np.where(ring, routing.sizes // 2, np.where(single, 2, 1)).sum())
@@ -142,13 +167,23 @@ MIN_TIE_PAUSE_PS = 10**6  # so that a few packets of the fastest links make no p
 
 
 def tie_pause_ps(graph: Graph, settings: Settings) -> int:
-    """Return the time in ps without ties after which a node begins to count them again (pdes/network/batch.py)."""
+    """Return the time in ps without ties after which a node begins to count them again (pdes/network/batch.py).
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+    """
     wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
     return max(MIN_TIE_PAUSE_PS, PAUSE_PACKETS * wire_bits * int(PS_PER_S) // int(graph.link_rate_bps.min()))
 
 
 def window_packets(graph: Graph, settings: Settings) -> int:
-    """Return the window of a queue pair in packets: window_bytes if set, else enough for the longest round trip."""
+    """Return the window of a queue pair in packets: window_bytes if set, else enough for the longest round trip.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+    """
     # Selective repeat limits the automatic window to SELECTIVE_PACKETS; go-back-N to a quarter of the sequence numbers.
     if settings.window_bytes:
         return max(1, settings.window_bytes // settings.mtu_bytes)
@@ -157,7 +192,12 @@ def window_packets(graph: Graph, settings: Settings) -> int:
 
 
 def covering_packets(graph: Graph, settings: Settings) -> int:
-    """Return the number of packets that fill the fastest NPU port during the longest round trip, and one more."""
+    """Return the number of packets that fill the fastest NPU port during the longest round trip, and one more.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+    """
     # Latency that faults add counts, no matter when they hold. A path crosses each cable once per direction, so
     # latencies of different cables add up, but for no more cables than the longest path has hops.
     from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
@@ -171,9 +211,16 @@ def covering_packets(graph: Graph, settings: Settings) -> int:
 
 
 def rto_ps(graph: Graph, settings: Settings) -> int:
-    """Return the retransmission timeout in ps: rto_ps if set, 0 if nothing can be lost, else four with full queues."""
+    """Return the retransmission timeout in ps: rto_ps if set, 0 if nothing can be lost, else four with full queues.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+    """
     limit: float = settings.queue_limit_bytes
+    # with pauses and automatic headrooms nothing overflows, so there is no limit
     if settings.switch and not (settings.switch.pfc and not settings.switch.pfc_headroom_bytes):
+        # a queue alone in the buffer grows to alpha / (1 + alpha) of it
         limit = settings.switch.buffer_bytes * settings.switch.pfc_alpha / (1 + settings.switch.pfc_alpha)
     if not limit and settings.faults.can_lose(settings):
         limit = QUEUE_BYTES

@@ -55,7 +55,14 @@ def _with_free_rows(world: s.World, tables: Any, added_rows: int, counter: str, 
 
 
 def events_room(npus: int, messages: int, instances: int, lanes: int) -> int:
-    """Return the maximum number of events of a message-level model, plus one."""
+    """Return the maximum number of events of a message-level model, plus one.
+
+    Args:
+        npus: Number of NPUs.
+        messages: Maximum number of messages under way.
+        instances: Maximum number of active collectives.
+        lanes: Maximum number of lanes of a collective.
+    """
     # Each message has two, each NPU its lanes and its begin, each collective instance its launch, `lanes` and one more.
     return FIRST_EVENT + 2 * messages + (s.LANES + 1) * npus + (2 + lanes) * instances + 1
 
@@ -120,6 +127,7 @@ def grow(world: s.World) -> s.World:
             grown = _with_free_rows(world, qps, added, "free_messages", "msg_free", "msg")
             return _with_room_for_events(world._replace(qps=grown))
         case s.NEED_QPS:
+            # queue pairs have half as many rows as their map, so that searches stay short
             old = len(qps.qp_key) // 2
             key, val = _rehashed(qps.qp_key, qps.qp_val, 4 * max(old, int(const.reserve_queue_pairs)))
             grown = _with_rows(qps, old, len(key) // 2, "qp", "cc", "arrived", "resends", "sel_tx")

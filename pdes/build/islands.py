@@ -48,7 +48,13 @@ class Star(NamedTuple):
 
 
 def star_of(graph: Graph, domain: Domain, places: Sequence[int]) -> Star:
-    """Return the star of some NPUs of a domain; places: theirs among the domain's NPUs, ascending."""
+    """Return the star of some NPUs of a domain.
+
+    Args:
+        graph: The fabric (`Graph`).
+        domain: The NVLink domain.
+        places: Ascending indices of the NPUs in `domain.npus`.
+    """
     npus = domain.npus[list(places)]
     ends = graph.link_src[domain.links], graph.link_dst[domain.links]
     links = domain.links[np.isin(ends[0], npus) | np.isin(ends[1], npus)]
@@ -63,7 +69,12 @@ def star_of(graph: Graph, domain: Domain, places: Sequence[int]) -> Star:
 
 
 def may_replay(graph: Graph, settings: Settings) -> bool:
-    """Return whether a fabric has NVSwitches, and settings under which nothing remains of a collective that is over."""
+    """Return whether a fabric has NVSwitches, and settings under which nothing remains of a collective that is over.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+    """
     # Tokens and a limit of collectives in flight have a state that outlives a collective, or depends on collectives
     # outside.
     return (
@@ -81,7 +92,13 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
 
 
 def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
-    """Return the NVLink domains that lie in one LP each and never change; owner: int64[nodes], LP of each node."""
+    """Return the NVLink domains that lie in one LP each and never change.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+        owner: int64[nodes], LP of each node.
+    """
     if not may_replay(graph, settings):
         return []
     changing = {link >> 1 for fault in settings.faults.links if not fault.is_lasting for link in fault.links}
@@ -102,7 +119,14 @@ def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
 
 
 def long_cell_ps(graph: Graph, settings: Settings, fabric: Fabric, domains: list[Domain]) -> int:
-    """Return the length in ps of a cell in which no packet crosses links of `domains`, a multiple of other cells."""
+    """Return the length in ps of a cell in which no packet crosses links of `domains`, a multiple of other cells.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+        fabric: Links of the fabric by class, and their times (`Fabric`).
+        domains: NVLink domains whose links no packet crosses in the cell.
+    """
     # A change by a fault happens at the begin of a cell, so that cells then have one length.
     outside = np.ones(graph.links, bool)
     for domain in domains:
@@ -116,7 +140,13 @@ def long_cell_ps(graph: Graph, settings: Settings, fabric: Fabric, domains: list
 
 
 def replayed_schedules(program: Program, cell_ps: int, tick_ps: int) -> Bools:
-    """Return bool[schedules]: schedules of collectives of which no member ends before all others have started."""
+    """Return bool[schedules]: schedules of collectives of which no member ends before all others have started.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        cell_ps: Length of a cell in ps; nothing that starts in a cell may have an effect in it.
+        tick_ps: Interval in ps at which NPUs notice what has ended; 0 = at once.
+    """
     # Nothing that starts in a cell, which is cell_ps long, may have an effect in it. In the world of an episode all
     # jobs have their ticks, which are tick_ps apart, at the same times.
     schedules = program.schedules
@@ -130,13 +160,19 @@ def replayed_schedules(program: Program, cell_ps: int, tick_ps: int) -> Bools:
 
 
 def roles_of(program: Program, island_of: Int64) -> Any:
-    """Return int8[slots]: the role of each slot's group for islands; island_of: int64[npus], -1 = none."""
+    """Return int8[slots]: the role of each slot's group for islands.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        island_of: int64[npus], number of the island of each NPU of the fabric, -1 = none.
+    """
     groups = len(program.group_ptr) - 1
     group = np.repeat(np.arange(groups), np.diff(program.group_ptr))
     island = island_of[program.group_member]
     lowest, highest = np.full(groups, len(island_of)), np.full(groups, -2)
     np.minimum.at(lowest, group, island)
     np.maximum.at(highest, group, island)
+    # INSIDE: the lowest and the highest island of the members are one, so all members are in it
     role = np.where((lowest == highest) & (lowest >= 0), INSIDE, OUTSIDE)
     known = island >= 0
     pairs, count = np.unique(np.stack([group[known], island[known]]), axis=1, return_counts=True)
@@ -149,7 +185,16 @@ def roles_of(program: Program, island_of: Int64) -> Any:
 def island_tables(
     layout: "Layout", program: Program, settings: Settings, part: "Part", domains: list[Domain], net: s.Net
 ) -> s.Islands:
-    """Return the tables of an LP's islands, those of `domains`, and set the length of its first cells in `net`."""
+    """Return the tables of an LP's islands, those of `domains`, and set the length of its first cells in `net`.
+
+    Args:
+        layout: Division of the fabric among LPs (`Layout`).
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run.
+        part: Nodes and links of the LP (`Part`).
+        domains: NVLink domains of the LP, one per island.
+        net: Nodes, links and packets of the LP (`Net`).
+    """
     if not layout.replays:
         return unused(s.Islands)
     graph = layout.lasting
@@ -186,13 +231,19 @@ def island_tables(
         due=zeros(slots + groups + part.npus, np.int32),
         row_of=aligned(row_of_link, np.int32),
     )
+    # nothing crosses an island's link in the first long cell, so that the run may begin with one
     if first_packet_ps(program, tables) >= layout.grid_ps:
         net.const.long_cell_ps = net.ctl.cell_ps = layout.grid_ps
     return tables
 
 
 def first_packet_ps(program: Program, islands: s.Islands) -> int:
-    """Return the least time in ps from the start of a trace row to its first packet over the links of an island."""
+    """Return the minimum time in ps from the start of a trace row to its first packet over the links of an island.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        islands: NVLink domains of the LP whose collectives are replayed (`Islands`).
+    """
     least_ps = s.INF
     for trace in range(len(program.trace_ptr) - 1):
         npus = np.flatnonzero(program.trace_of_npu == trace)
@@ -219,7 +270,13 @@ def first_packet_ps(program: Program, islands: s.Islands) -> int:
 
 
 def longest_hop_ps(graph: Graph, settings: Settings, domain: Domain) -> int:
-    """Return the longest time in ps from when a port of a domain is idle until its last packet has left a switch."""
+    """Return the longest time in ps from when a port of a domain is idle until its last packet has left a switch.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings of the run.
+        domain: The NVLink domain.
+    """
     full_packet = (settings.mtu_bytes + settings.header_bytes) * s.PS_PER_BYTE_AT_1_BPS
     slowest_bps = int(graph.link_rate_bps[domain.links].min())
     return int(

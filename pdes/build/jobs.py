@@ -19,14 +19,24 @@ _JOB_SHIFT = 20  # of the job in `Jobs.who`
 
 
 def peers(program: Program, npus: Array, differences: Array) -> Any:
-    """Return the NPUs of the ranks whose numbers are those of `npus` plus `differences`, within the same job."""
+    """Return the NPUs of the ranks whose numbers are those of `npus` plus `differences`, within the same job.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npus: int64[n], numbers of NPUs.
+        differences: int[n], rank of each peer minus rank of its NPU within the job.
+    """
     return npus + differences if program.jobs is None else program.jobs.npu[program.jobs.place[npus] + differences]
 
 
 def job_tables(program: Program, npus: int, queue_pairs: str = "pair") -> s.JobTables:
-    """Return the tables of jobs, with totals of zero and without bytes on links; npus: of the fabric that runs.
+    """Return the tables of jobs, with totals of zero and without bytes on links.
 
-    queue_pairs: "pair" or "message", those of jobs without a choice of their own.
+    Args:
+        program: Work of all NPUs (`Program`).
+        npus: Number of NPUs of the fabric that runs.
+        queue_pairs: "pair" or "message", the choice of jobs without one of their own: a queue pair per pair of NPUs or
+            per message.
     """
     jobs, groups = program.jobs, len(program.group_ptr) - 1
     if jobs is None:
@@ -34,6 +44,7 @@ def job_tables(program: Program, npus: int, queue_pairs: str = "pair") -> s.JobT
         total = rows_of(JobTotal, 1, pair_per_message=queue_pairs == "message")
         return s.JobTables(aligned(everyone), aligned(everyone, np.int32), _numbers(groups), total, zeros(1))
     count = len(jobs.begin_ps)
+    # NPUs without a job count in the last row
     who = full(npus, NOBODY | count << _JOB_SHIFT)
     for job in range(count):
         own = jobs.npu[jobs.rank_ptr[job] : jobs.rank_ptr[job + 1]]
@@ -47,7 +58,13 @@ def job_tables(program: Program, npus: int, queue_pairs: str = "pair") -> s.JobT
 
 
 def slow_1000ths(jobs: s.JobTables, settings: Settings, npus: Array) -> Int64:
-    """Return int64[n]: the factors in 1000ths by which computation of `npus` is slower while a collective runs."""
+    """Return int64[n]: the factors in 1000ths by which computation of `npus` is slower while a collective runs.
+
+    Args:
+        jobs: Jobs that share the fabric (`JobTables`).
+        settings: Settings of the run.
+        npus: int64[n], numbers of NPUs of the fabric.
+    """
     factors = np.full(len(jobs.total), settings.compute_slowdown)
     if settings.job_slowdowns:
         factors[:] = *settings.job_slowdowns, 1.0  # the last is that of NPUs without a job
@@ -63,7 +80,11 @@ def own_tables(jobs: s.JobTables, links: int) -> s.JobTables:
 
 
 def jobs_per_link(jobs: s.JobTables) -> int:
-    """Return the rows of `link_bytes` per link: one for each job and one for none; 0 where there is one job."""
+    """Return the rows of `link_bytes` per link: one for each job and one for none; 0 where there is one job.
+
+    Args:
+        jobs: Jobs that share the fabric (`JobTables`).
+    """
     return len(jobs.total) if len(jobs.total) > 1 else 0
 
 
@@ -74,7 +95,12 @@ def begins_ps(jobs: s.JobTables, npus: Array) -> Int64:
 
 
 def places(program: Program, npus: Array) -> Any:
-    """Return the places of `npus` among the ranks of all jobs; aggregators, which are no ranks, keep their numbers."""
+    """Return the places of `npus` among the ranks of all jobs; aggregators, which are no ranks, keep their numbers.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npus: int64[n], numbers of NPUs and aggregators.
+    """
     if program.jobs is None:
         return npus
     place = program.jobs.place
@@ -84,11 +110,14 @@ def places(program: Program, npus: Array) -> Any:
 def digests(totals: Int64, program: Program) -> dict[str, Any]:
     """Return the fields digest and job_digests of Results, the same for any partition.
 
-    totals: int64[jobs, 4 or 6], digests, messages, trace rows, and sums of messages of each job (JobTotal), which may
-    be sums of several LPs; the last of several jobs is none.
+    Args:
+        totals: int64[jobs, 4 or 6], digests, messages, trace rows, and sums of messages of each job (JobTotal), which
+            may be sums of several LPs; the last of several jobs is none.
+        program: Work of all NPUs (`Program`).
     """
     jobs = program.jobs
     if totals.shape[1] > _PLAIN_WORDS:
+        # sums of several LPs again below their primes
         totals = np.concatenate([totals[:, :_PLAIN_WORDS], totals[:, _PLAIN_WORDS:] % (PRIME_A, PRIME_B)], axis=1)
     if jobs is None:
         return {"digest": _digest(totals)}

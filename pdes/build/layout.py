@@ -38,7 +38,7 @@ def numbers_in_teams(team_of_lp: Int64) -> Int64:
 
 
 class Part:
-    """Nodes and links of one LP; number: that of the LP."""
+    """Nodes and links of one LP, which has a number."""
 
     def __init__(self, graph: Graph, fabric: Fabric, owner: Int64, number: int, lookahead_ps: int) -> None:
         """Take the part of LP `number`; owner: int64[nodes], each node's LP; lookahead_ps: length of a window."""
@@ -70,7 +70,12 @@ class Part:
         self.splits = False  # whether only these switches send to other nodes of a cluster, see `send_first`
 
     def send_first(self, graph: Graph, remote_lps: Collection[int]) -> None:
-        """Let switches with links to the LPs `remote_lps` act before other nodes, unless an NPU has such links."""
+        """Let switches with links to the LPs `remote_lps` act before other nodes, unless an NPU has such links.
+
+        Args:
+            graph: The fabric (`Graph`).
+            remote_lps: Numbers of the LPs of other teams.
+        """
         # The first of them and all nodes with higher numbers count as such switches: builders of fabrics number the
         # switches of higher tiers, which have the links between parts, after the others.
         links = [links for other, links in zip(self.neighbours, self.links_out, strict=True) if other in remote_lps]
@@ -82,11 +87,15 @@ class Part:
     def join_teams(self, graph: Graph, owner: Int64, team_of_lp: Int64) -> None:
         """Let the LPs of each other team share a list; neighbours of the LP's own team then come first.
 
-        owner: int64[nodes], each node's LP; team_of_lp: int64[lps], number of each LP's team.
+        Args:
+            graph: The fabric (`Graph`).
+            owner: int64[nodes], LP of each node.
+            team_of_lp: int64[lps], number of each LP's team.
         """
         here = team_of_lp[self.number]
         teams = team_of_lp[np.array(self.neighbours, np.int64)]
         near = int(np.count_nonzero(teams == here))
+        # the own team first, then team by team, each in the old order
         order = np.argsort(np.where(teams == here, -1, teams), kind="stable").tolist()
         for name in ("neighbours", "links_out", "links_in", "rooms", "rooms_in"):
             setattr(self, name, [getattr(self, name)[place] for place in order])
@@ -116,7 +125,13 @@ class Part:
         return offsets([self.half_words(room) for room in rooms.tolist() for _ in range(2)])
 
     def tx_rows(self, graph: Graph, fabric: Fabric, owner: Int64) -> Rows:
-        """Return the table `tx`: own outgoing links, then those from other LPs; owner: int64[nodes], each node's LP."""
+        """Return the table `tx`: own outgoing links, then those from other LPs.
+
+        Args:
+            graph: The fabric (`Graph`).
+            fabric: Links of the fabric by class, and their times (`Fabric`).
+            owner: int64[nodes], LP of each node.
+        """
         links = np.concatenate([self.links, *self.links_in]).astype(np.int64)
         list_of_lp = np.full(int(owner.max()) + 1, -1, np.int64)
         list_of_lp[self.neighbours] = self.list_of
@@ -127,8 +142,12 @@ class Part:
     def far(self, graph: Graph) -> Int64:
         """Return int64[own links]: what names each link in a list.
 
-        Index of the link among the links to its neighbour; for a link to another team, its index among the links from
-        all LPs of the own team to the LP at its end, and from bit FAR_LP on the number of that LP in its team.
+        This is the index of the link among the links to its neighbour. For a link to another team, it is the index
+        among the links from all LPs of the own team to the LP at its end, and from bit FAR_LP on the number of that LP
+        in its team.
+
+        Args:
+            graph: The fabric (`Graph`).
         """
         place = np.zeros(graph.links, np.int64)
         for links, first in zip(self.links_out, self.first_far.tolist(), strict=True):

@@ -27,10 +27,12 @@ def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
     if len(count) and count.max() > s.MAX_SET:
         raise ImpossibleRunError(f"{count.max()} equal-cost links: at most {s.MAX_SET} are possible")
     own = np.full(graph.links, -1, np.int64)
+    # numbers from each node's first link, as cells have them
     own[part.links] = np.arange(len(part.links)) - np.repeat(part.out_ptr[:-1], np.diff(part.out_ptr))
     member = own[routing.set_link].astype(np.int32)
     first = np.zeros(len(count), np.int64)
     used = np.flatnonzero(count)
+    # sets of nodes of other LPs have no members here
     used = used[member[routing.set_ptr[used]] >= 0]
     single = used[count[used] == 1]
     first[single] = member[routing.set_ptr[single]]
@@ -64,10 +66,18 @@ class _ListStore:
 
 
 def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings") -> tuple[s.Routes, int, int]:
-    """Return the routes of an LP, `part`, and the constants dimensions (0 = routing by tables) and homes per NPU."""
+    """Return the routes of an LP, and the constants dimensions (0 = routing by tables) and homes per NPU.
+
+    Args:
+        graph: The fabric (`Graph`).
+        fabric: Links of the fabric by class, and their times (`Fabric`).
+        part: Nodes and links of the LP (`Part`).
+        settings: Settings of the run.
+    """
     routing: Any = graph.routing
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
+    # one word per node: latency, whether it has a choice, whether it cuts through
     forward = fabric.latency_ps[part.nodes] << 2 | has_choice(graph)[part.nodes] << 1 | fabric.cut[part.nodes]
     node = rows_of(Forwarding, len(part.nodes), salt=salt, first_link=first_link, forward=forward)
     fields = {"link": link, "node": node}
@@ -88,8 +98,13 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Sett
 
 
 def has_choice(graph: Graph) -> Int64:
-    """Return int64[nodes]: 1 for nodes that may have several equal links to some NPU."""
+    """Return int64[nodes]: 1 for nodes that may have several equal links to some NPU.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     r: Any = graph.routing
+    # any node may have a choice, unless the tables of a switch show that it has none
     found = np.ones(graph.nodes, np.int64)
     if hasattr(r, "home"):
         is_several = np.append(np.diff(r.set_ptr) > 1, False)  # a set of -1 is none

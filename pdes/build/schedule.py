@@ -89,7 +89,11 @@ class Faults:
         return spans <= {(0, s.INF)} and not self.storms and all(fault.is_lasting for fault in self.links)
 
     def can_lose(self, settings: "Settings") -> bool:
-        """Return whether packets may get lost."""
+        """Return whether packets may get lost.
+
+        Args:
+            settings: Settings of the run.
+        """
         # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
         # overflow a buffer.
         return any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
@@ -104,6 +108,7 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
     times = sorted({t for f in links if f.down for t in (f.at_ps, f.until_ps) if t < s.INF})
     sets = []
     down: frozenset[int] = frozenset()
+    # several faults of one link overlap: it is down while any of them holds
     for time in times:
         before, down = down, frozenset(n for f in links if f.down and f.at_ps <= time < f.until_ps for n in f.links)
         if down != before:
@@ -112,13 +117,19 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
 
 
 def with_lasting(graph: Graph, faults: Faults) -> Graph:
-    """Return a fabric whose links have the rates and delays that lasting faults give them."""
+    """Return a fabric whose links have the rates and delays that lasting faults give them.
+
+    Args:
+        graph: The fabric (`Graph`).
+        faults: Faults of the run.
+    """
     lasting = [fault for fault in faults.links if fault.is_lasting]
     if not lasting:
         return graph
     rate_bps, delay_ps = graph.link_rate_bps.copy(), graph.link_delay_ps.copy()
     for fault in lasting:
         links = list(fault.links)
+        # 0 means that the fault leaves the rate
         rate_bps[links] = fault.rate_bps or rate_bps[links]
         delay_ps[links] += fault.added_latency_ps
     return replace(graph, link_rate_bps=rate_bps, link_delay_ps=delay_ps)
@@ -154,8 +165,14 @@ def _stretches(faults: Sequence[Fault], cell_ps: int) -> Iterable[tuple[int, lis
 def link_changes(
     faults: Faults, cell_ps: int, link_class: Int64, classes: Rows
 ) -> tuple[list[tuple[int, int, int]], Rows]:
-    """Return changes of links, (ps, link, class) in time order, and the class table with the classes that they need."""
-    # link_class: int64[links], each link's row of `classes`; changes happen at multiples of cell_ps, in picoseconds.
+    """Return changes of links, (ps, link, class) in time order, and the class table with the classes that they need.
+
+    Args:
+        faults: Faults of the run.
+        cell_ps: Length of a cell in ps; changes happen at multiples of it.
+        link_class: int64[links], each link's row of `classes`.
+        classes: Link classes (rows of `LinkClass`) without faults.
+    """
     table = list(classes)
     number = {row.tobytes(): i for i, row in enumerate(classes)}
     faults_of_link: dict[int, list[LinkFault]] = {}
@@ -179,11 +196,17 @@ def link_changes(
 
 
 def with_pit(net: s.Net, faults: Faults) -> s.Net:
-    """Return Net with a link that loses all packets, where faults may cut a switch off from an NPU's homes."""
+    """Return Net with a link that loses all packets, where faults may cut a switch off from an NPU's homes.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        faults: Faults of the run.
+    """
     if net.const.homes <= 1 or not any(fault.down for fault in faults.links):
         return net
     pit = len(net.tx)
     net.const.pit = pit
+    # the last link class loses everything (`link_changes`)
     row = row_of(OutgoingLink, meta=link_meta(0, 0, len(net.link_class) - 1))
     shares, columns = net.hooks.shared_switches != 0 or len(net.gate) > 1, int(net.const.depths)
     per_link = {"tx_dropped": 1, "port_ties": 1, "gate": int(shares), "sample": int(net.const.sample_ps > 0)}
@@ -200,7 +223,7 @@ def _with_row(array: Array, link: int, entries: int) -> Array:
 
 
 def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:
-    """Return the row of LinkClass of a link while `faults` hold; class_row: that without faults."""
+    """Return the row of LinkClass of a link while `faults` hold; class_row: row without faults."""
     class_row = class_row.copy()
     for fault in faults:
         if fault.rate_bps:
@@ -210,6 +233,7 @@ def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:
             class_row.error = ALWAYS_LOST
         elif fault.error_rate:
             class_row.error = max(int(class_row.error), round(fault.error_rate * 2**32))
+    # losses are drawn only on links that have this flag
     class_row.special |= s.CARE * int(class_row.error > 0)
     return class_row
 
@@ -217,10 +241,18 @@ def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:
 def scheduled(
     graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings"
 ) -> tuple[s.Routes, list[int], s.FaultSchedule, int]:
-    """Return the routes of an LP, [dimensions, homes], its FaultSchedule, and its number of routing-table sets."""
+    """Return the routes of an LP, [dimensions, homes], its FaultSchedule, and its number of routing-table sets.
+
+    Args:
+        graph: The fabric (`Graph`).
+        fabric: Links of the fabric by class, and their times (`Fabric`).
+        part: Nodes and links of the LP (`Part`).
+        settings: Settings of the run.
+    """
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
     routings: list[frozenset[int]] = [frozenset()]
+    # most runs have no changes, and a dictionary of all links takes time
     row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes or faults.storms else {}
     changes = [(time, s.CHANGE_LINK, row[link], number) for time, link, number in fabric.changes if link in row]
     changes += _npu_changes(faults, fabric.cell_ps, part)
@@ -230,6 +262,7 @@ def scheduled(
     for time, down in down_sets(faults.links):
         if down not in routings:
             routings.append(down)
+        # routes change once the fault is detected; of two at one time, the later counts
         epoch_at[_cell_begin(time + faults.detection_time_ps, fabric.cell_ps)] = routings.index(down)
     changes += [(time, s.CHANGE_ROUTES, 0, epoch) for time, epoch in epoch_at.items()]
     tables: dict[str, Array] = {}
@@ -241,7 +274,12 @@ def scheduled(
 
 
 def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:
-    """Return changes of an NPU's pace at cells of cell_ps: (ps, duration in 1024ths of the nominal, 0 = nominal)."""
+    """Return changes of an NPU's pace: (ps, duration in 1024ths of the nominal, 0 = nominal).
+
+    Args:
+        faults: Faults of one NPU.
+        cell_ps: Length of a cell in ps; changes happen at multiples of it.
+    """
     return [(begin, round(1024 * held[0].slowdown) if held else 0) for begin, held in _stretches(faults, cell_ps)]
 
 
@@ -294,6 +332,7 @@ def _without_ports(routes: s.Routes, part: "Part", down_links: frozenset[int]) -
         return routes
     homes = int(routes.home.max()) + 1
     via = routes.via.copy()
+    # a row of distances behind all others, from which nothing can be reached
     via[dead] = len(routes.hop_row)
     return routes._replace(
         via=via,

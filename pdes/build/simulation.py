@@ -20,7 +20,11 @@ class Replayer(Protocol):
         """Find the ends of collectives that members have started."""
 
     def finish(self, before_ps: int = s.INF) -> None:
-        """Count the episodes that are over before a time."""
+        """Count the episodes that are over before a time.
+
+        Args:
+            before_ps: Time in ps; INF = count all episodes.
+        """
 
     @property
     def has_stopped(self) -> bool:

@@ -18,8 +18,12 @@ from nadi.pdes.npu.agenda import begin_slot
 
 
 def trace_tables(program: Program, p2p_share: float) -> s.Trace:
-    """Return the program's traces under the kernel's names and types; worlds of one process share them."""
-    # p2p_share: share of its NIC's rate that an NPU uses for point-to-point messages to other hosts.
+    """Return the program's traces under the kernel's names and types; worlds of one process share them.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        p2p_share: Share of its NIC's rate that an NPU uses for point-to-point messages to other hosts.
+    """
     channels = program.channels  # group, number and share of each; p2p_share applies between hosts
     connection = packet.P2P | _numbered(channels.connection, channels.shares)
     connection = np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, connection)
@@ -98,22 +102,36 @@ def _waited_for(schedules: Schedules) -> Int64:
     lane = np.repeat(np.arange(len(waited_for), dtype=np.int32), np.diff(schedules.lane_ptr))
     needs = schedules.dep_lane
     first = needs >= 0
+    # once per pair of lanes, since steps of a lane mostly wait for the same one
     first[1:] &= (lane[1:] != lane[:-1]) | (needs[1:] != needs[:-1])
     lane, needs = lane[first], needs[first]
     in_set = number[lane] < s.STIRRED_LANES
     lane, needs = lane[in_set], needs[in_set]
+    # several lanes may wait for one, so the plain operator would lose bits
     np.bitwise_or.at(waited_for, lane - number[lane] + needs, 1 << number[lane])
     return waited_for
 
 
 def padded(values: ArrayLike, dtype: DTypeLike) -> Any:
-    """Return a contiguous array of the type with at least one element (an empty array has no address)."""
+    """Return a contiguous array of the type with at least one element (an empty array has no address).
+
+    Args:
+        values: Items of the array.
+        dtype: Type of the items of the result.
+    """
     values = np.ascontiguousarray(values, dtype)
     return values if len(values) else np.zeros(1, dtype)
 
 
 def npu_rows(program: Program, jobs: s.JobTables, part: Part, layout: Layout) -> tuple[Rows, Int32, Int64]:
-    """Return the table `npu` of an LP, `part`, its trace rows' states (RowStates.state), and offsets of these."""
+    """Return the table `npu` of an LP, its trace rows' states (RowStates.state), and offsets of these.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        jobs: Jobs that share the fabric (`JobTables`).
+        part: Nodes and links of the LP (`Part`).
+        layout: Division of the fabric among LPs (`Layout`).
+    """
     npu = rows_of(Npu, part.npus)
     own = npu[: part.npus]
     own.ports = np.diff(part.out_ptr[: part.npus + 1])
@@ -129,15 +147,21 @@ def npu_rows(program: Program, jobs: s.JobTables, part: Part, layout: Layout) ->
     own.place = places(program, own.number)
     own.job_begin_ps = begins_ps(jobs, own.number)
     later = np.flatnonzero((own.job_begin_ps > 0) & (own.ready_head >= 0))
+    # without parents, but ready only when their job begins
     own.job_row[later] = own.ready_head[later]
     own.ready_head[later] = -1
     return npu, state, row_ptr
 
 
 def begin_traces(npu: Rows, trace_of_row: Int64, program: Program) -> tuple[Int32, Int64]:
-    """Assign traces to idle NPUs, or to classes of NPUs (rows of `npu`); all rows without parents are ready."""
-    # trace_of_row: int64[n], number of the distinct trace of each, -1 without one. Returns `RowStates.state` of their
-    # trace rows, and offsets of these, int64[n + 1].
+    """Assign traces to idle NPUs, or to classes of NPUs (rows of `npu`); all rows without parents are ready.
+
+    Args:
+        npu: Rows of `Npu`, which the function changes.
+        trace_of_row: int64[n], number of the distinct trace of each row, -1 = no trace.
+        program: Work of all NPUs (`Program`).
+    """
+    # Returns `RowStates.state` of their trace rows, and offsets of these, int64[n + 1].
     trace_ptr = program.trace_ptr
     left = program.node_deps.astype(np.int32)
     ends = np.full((2, len(trace_ptr) - 1), -1)
@@ -160,7 +184,13 @@ def begin_traces(npu: Rows, trace_of_row: Int64, program: Program) -> tuple[Int3
 
 
 def row_states(state: Int32, slots: int, *, is_recorded: bool) -> s.RowStates:
-    """Return the states of trace rows, none begun; state: int32[rows] of `begin_traces`, slots: NPUs' groups in all."""
+    """Return the states of trace rows, none begun.
+
+    Args:
+        state: int32[rows], the result of `begin_traces`.
+        slots: Number of group slots of all NPUs.
+        is_recorded: Whether the run keeps the start and the end of every trace row.
+    """
     kept = len(state) if is_recorded else 1
     return s.RowStates(
         state=state,
@@ -178,7 +208,15 @@ def _slots(ports: Int64, layout: Layout) -> Int64:
 
 
 def idle_npus(part: Part, npu_table: Rows, const: Record, layout: Layout, settings: Settings) -> s.Npus:
-    """Return the NPUs of an LP, `part`, with idle ports and empty heaps; npu_table: result of `npu_rows`."""
+    """Return the NPUs of an LP with idle ports and empty heaps.
+
+    Args:
+        part: Nodes and links of the LP (`Part`).
+        npu_table: Rows of `Npu`, the result of `npu_rows`.
+        const: Constants of the LP (a row `Constants`).
+        layout: Division of the fabric among LPs (`Layout`).
+        settings: Settings of the run.
+    """
     slots = int(npu_table.heap[-1] + _slots(npu_table.ports[-1:], layout)[0])
     heap = zeros(2 * slots)
     for npu in npu_table[npu_table.job_row >= 0]:  # its job begins later: the only event

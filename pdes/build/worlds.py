@@ -115,6 +115,7 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
     sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
     scalars.free_messages = msgs
+    # pools begin small and grow (pdes/build/growth.py)
     qp_key, qp_val = empty_map(2 * (2 * part.npus + sends))
     pairs, receivers = len(qp_key) // 2, power_of_two(4 * part.npus)
     values = settings.congestion_control.values
@@ -213,6 +214,7 @@ def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: S
             "link_total": rows_of(LinkTotal, links),
             "touched": zeros(links),
         }
+    # only beside packets do NPUs take turns in the order of time
     elif settings.flow_groups is not None:
         npus = int(net.const.npus)
         more = {
@@ -247,6 +249,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
         raise ImpossibleRunError("the program needs switches that reduce: expected it with their aggregators")
     if program.npus > graph.npus:
         raise ImpossibleRunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}")
+    # only selective repeat has a bit for each packet of a window
     window = window_packets(graph, settings) if settings.selective_repeat else 0
     for size, unit, maximum in (
         (graph.npus, "NPUs", packet.MAX_NPUS - 1),
@@ -282,8 +285,14 @@ def build_world(
 ) -> Simulation:
     """Return a Simulation with worlds of all LPs that run `program` on `graph`, ready for the driver.
 
-    owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP. is_driven: whether lanes are driven at
-    shares whatever the program says. Raises ImpossibleRunError if the packet format cannot hold the run.
+    Raises ImpossibleRunError if the packet format cannot hold the run.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run.
+        owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP.
+        is_driven: Whether lanes are driven at shares whatever the program says.
     """
     layout = Layout(graph, settings, owner)
     layout.control = control_of(settings, driven=is_driven or has_shares(program, settings))
@@ -294,8 +303,15 @@ def build_world(
 def build_lps(
     layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], outboxes: Outboxes
 ) -> Simulation:
-    """Return a Simulation with the worlds of the LPs that this process holds, those of `parts`."""
-    # The program has at least the traces of these LPs' NPUs; outboxes: those of the LPs and of their neighbours.
+    """Return a Simulation with the worlds of the LPs that this process holds, those of `parts`.
+
+    Args:
+        layout: Division of the fabric among LPs (`Layout`).
+        program: Work of all NPUs (`Program`), with at least the traces of these LPs' NPUs.
+        settings: Settings of the run.
+        parts: Parts of the LPs that this process holds.
+        outboxes: Outboxes of these LPs and of their neighbours.
+    """
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings, layout.lps)
     jobs = job_tables(program, layout.graph.npus, settings.queue_pairs)
@@ -336,6 +352,7 @@ def _build_lp(
     if len(schedule.change):
         net.ctl.fault_ps = schedule.change[0].begin_ps
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
+    # only switches that cut through need the rates of incoming links
     rx_psb = aligned(fabric.psb) if fabric.cut.any() else zeros(1, np.float64)
     qps = _qps(part, const, net.ctl, layout, settings)
     npus = idle_npus(part, npu, const, layout, settings)

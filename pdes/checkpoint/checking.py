@@ -100,7 +100,12 @@ def check_owner(run: SavedState, nodes: int) -> Int64:
 
 
 def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that saved arrays have the types of the LP's, and their lengths, or longer ones where pools grow."""
+    """Check that saved arrays have the types of the LP's, and their lengths, or longer ones where pools grow.
+
+    Args:
+        world: State of the LP, which was just built (`World`).
+        arrays: Saved arrays of the LP by name.
+    """
     own = {name: flat(array) for name, array in arrays_of(world, "")}
     for name, array in own.items():
         saved = arrays.get(name)
@@ -110,6 +115,7 @@ def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
         pool = _POOL_OF.get(name)
         rows = len(own[pool]) if pool else 1
         grown = len(arrays[pool]) if pool else 1
+        # arrays of models with one LP grow by themselves
         if ARRAYS[name] == ALONE and pool is None:
             fits = len(saved) >= len(array)
         else:
@@ -119,11 +125,17 @@ def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def check_built(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
-    """Check the words of saved arrays that follow from fabric and program alone; the LP was just built."""
+    """Check the words of saved arrays that follow from fabric and program alone; the LP was just built.
+
+    Args:
+        world: State of the LP, which was just built (`World`).
+        arrays: Saved arrays of the LP by name.
+    """
     npu = _rows(arrays, "npus.npu", world.npus.npu)
     for word, declared in Npu.declared.items():
         if declared.is_built and (npu[word] != world.npus.npu[word]).any():
             _refuse(f"npus.npu.{word}", "another value", "that of the fabric and the traces")
+    # the class of a link is left out, which faults change
     meta, own = _rows(arrays, "net.tx", world.net.tx).meta, world.net.tx.meta
     if (end_of(meta) != end_of(own)).any() or (number_of(meta) != number_of(own)).any():
         _refuse("net.tx.meta", "another fabric", "that of the run")
@@ -134,7 +146,11 @@ def _rows(arrays: Mapping[str, np.ndarray], name: str, like: Rows) -> Rows:
 
 
 def check_world(lp: LogicalProcess) -> None:
-    """Check what kernels take as an index in the restored state of an LP."""
+    """Check what kernels take as an index in the restored state of an LP.
+
+    Args:
+        lp: The logical process.
+    """
     world = lp.world
     net, qps, insts, npus = world.net, world.qps, world.insts, world.npus
     limits = {
@@ -235,7 +251,7 @@ def _check_rows(lp: LogicalProcess) -> None:
 
 
 def _check_message_events(world: s.World, npus: int) -> None:
-    """Check the subjects of the events of messages by their kinds (pdes/messages/events.py); npus: own NPUs."""
+    """Check the subjects of the events of messages by their kinds (pdes/messages/events.py); npus: NPUs of the LP."""
     event: Rows = world.messages.event[FIRST_EVENT:]
     kind, which = event.order >> KIND_SHIFT, event.which
     messages, instances, pairs = len(world.qps.msg), len(world.insts.inst), 2 * len(world.qps.qp)
@@ -275,5 +291,6 @@ def _check_packets(lp: LogicalProcess) -> None:
     if ((goes_to < 0) | ((goes_to >= npus) & (goes_to != PAUSE_FRAME)) | (source(record.w1) >= npus)).any():
         _refuse("net.record.w1", "an unknown NPU", f"numbers below {npus}")
     local = lp.part.local[np.minimum(goes_to, npus - 1)]
+    # only acknowledgements name a queue pair of this LP
     is_own = (flags(record.w1) & FLAG_ACK != 0) & (goes_to < npus) & (local >= 0)
     _check("net.record.w2", sender_pair(record.w2[is_own]), len(lp.world.qps.qp) - 1)

@@ -32,7 +32,12 @@ class Checkpoints(ABC):
 
     @abstractmethod
     def write(self, name: str, state: SavedState) -> None:
-        """Write a part of the next checkpoint; OSError: the part is not written."""
+        """Write a part of the next checkpoint; OSError: the part is not written.
+
+        Args:
+            name: Name of the part.
+            state: Values and arrays of the part.
+        """
 
     @abstractmethod
     def commit(self, state: SavedState) -> None:
@@ -43,12 +48,24 @@ class Checkpoints(ABC):
 
     @abstractmethod
     def discard(self, reason: str) -> None:
-        """Drop the parts of a checkpoint that could not be written; one process calls this."""
+        """Drop the parts of a checkpoint that could not be written; one process calls this.
+
+        Args:
+            reason: Why the checkpoint is incomplete, as text for the user.
+        """
 
     @abstractmethod
     def has(self, name: str) -> bool:
-        """Return whether the checkpoint from which the run continues has a part."""
+        """Return whether the checkpoint from which the run continues has a part.
+
+        Args:
+            name: Name of the part.
+        """
 
     @abstractmethod
     def read(self, name: str) -> SavedState:
-        """Return a part of the checkpoint from which the run continues; raises if it is damaged."""
+        """Return a part of the checkpoint from which the run continues; raises if it is damaged.
+
+        Args:
+            name: Name of the part.
+        """

@@ -65,6 +65,7 @@ class Redivision:
         self._parts: dict[int, Part] = {}
         self._domains = all_domains(sim.graph, sim.settings, owner)
         own = [domain.switch for domain in sim.layout.domains]
+        # replays of a domain can neither be divided nor turn into packets here
         if [domain.switch for domain in self._domains] != own:
             raise OtherDivisionError(
                 "--resume: found NVLink domains with replayed collectives that are cut in another way than in the "
@@ -80,9 +81,14 @@ class Redivision:
         return self._parts[number], self._states[number]
 
     def restore(self, lp: LogicalProcess) -> None:
-        """Restore an LP that was just built."""
+        """Restore an LP that was just built.
+
+        Args:
+            lp: The logical process, which was just built.
+        """
         incoming = np.concatenate([*lp.part.links_in, np.zeros(0, np.int64)]).astype(np.int64)
         sources = self._owner[self._sim.graph.link_src[incoming]]
+        # the old LPs of its nodes, and those that send to it: their packets may be under way
         numbers = np.union1d(self._owner[lp.part.nodes], sources).tolist()
         slot_ptr = np.asarray(self._sim.program.slot_ptr)
         olds = []
@@ -114,6 +120,7 @@ class Redivision:
         while len(lp.world.qps.qp) < pairs + int(const.reserve_queue_pairs):
             ctl.need = s.NEED_QPS
             lp.world = grow(lp.world)
+        # the table of receivers is a map, at most half full
         while len(lp.world.qps.rxqp) < 2 * (receivers + int(const.reserve_queue_pairs) + 1):
             ctl.need = s.NEED_RXQPS
             lp.world = grow(lp.world)
@@ -133,6 +140,7 @@ class Redivision:
         samples: Rows = state.arrays["samples"].view(SampleEntry.dtype).view(np.recarray)
         if len(samples):
             samples = samples[shared.link[np.minimum(samples.link, len(shared.link) - 1)] >= 0].copy()
+            # the last row may be the link that loses all packets
             samples = samples[samples.link < len(shared.link)]
             samples.link = shared.link[samples.link]
             shared.lp.samples.append(samples)
@@ -144,6 +152,7 @@ class Redivision:
         """Move counters, digests and logs of an old LP."""
         old, lp = shared.world, shared.lp
         new = lp.world
+        # all LPs have the same windows, so these do not add up
         windows = max(int(old.net.count.windows), int(new.net.count.windows))
         words_of(new.net.count)[:] += np.asarray(old.net.count.base).view(np.int64).reshape(-1)
         new.net.count.windows = windows
@@ -161,6 +170,7 @@ class Redivision:
             for net in (new.net, old.net)
         ]
         log = np.concatenate(logs)
+        # the log keeps the first pauses, in order of time
         log = log[np.argsort(log[:, 0], kind="stable")][:room]
         new.net.pause_log[: 2 * len(log)] = log.reshape(-1)
         new.net.ctl.pauses += old.net.ctl.pauses
@@ -188,6 +198,7 @@ class Redivision:
                 begun = int(np.flatnonzero(running.rows >= 0)[0])
                 npu = lp.world.npus.npu[running.group.nodes[begun]]
                 schedule = int(lp.world.trace.schedule[int(npu.trace_base) + int(running.rows[begun])])
+                # programs of two processes may number their schedules differently
                 running.collective = running.collective._replace(schedule=schedule)
             groups = [group.number for group in island.groups]
             new.started[groups] = old.started[groups]
@@ -207,6 +218,7 @@ class Redivision:
             return
         shared = [each.world.net.ctl for each in olds if (each.node >= 0).any()]
         ctl.replay_starts = max(int(old.replay_starts) for old in shared)
+        # packets may cross islands of one of the old LPs, so all cells are short
         ctl.cell_ps = min(int(old.cell_ps) for old in shared)
         ctl.packet_rows = lp.world.islands.island.packet_rows[: len(lp.domains)].sum()
         if ctl.cell_ps < const.long_cell_ps and ctl.packet_rows == 0:
@@ -224,14 +236,21 @@ class Redivision:
         packets = packets[owner[graph.link_dst[packets[:, LINK]]] == part.number]
         packets[:, 2] = self._pairs.renumbered(packets[:, 1], packets[:, 2])
         links = np.concatenate([part.links, *part.links_in]).astype(np.int64)
+        # from the link's number in the fabric to its row of `tx`
         row = np.zeros(graph.links, np.int64)
         row[links] = np.arange(len(links))
         packets[:, LINK] = row[packets[:, LINK]]
+        # links need their packets in the order of arrival
         put_on_links(lp, packets[np.argsort(packets[:, 0], kind="stable")])
 
 
 def packets_on_wires(shared: Shared, columns: int) -> Int64:
-    """Return int64[n, columns]: packets of an old LP in inboxes and on links, as of `sent_packets`."""
+    """Return int64[n, columns]: packets of an old LP in inboxes and on links, as of `sent_packets`.
+
+    Args:
+        shared: The old LP and what it has in common with a new one.
+        columns: Number of words of a packet in the result.
+    """
     net: Any = shared.world.net
     ctl, nodes = net.ctl, len(shared.part.nodes)
     box = inbox_of(np.arange(nodes)[:, None], np.arange(s.SIDES)).reshape(-1)
@@ -240,6 +259,7 @@ def packets_on_wires(shared: Shared, columns: int) -> Int64:
     box, side = box[used], side[used]
     records, counts = queues_of(net, net.inbox[box], net.inbox[box + 1])
     packets, telemetry = words_of_packets(net, records)
+    # begin of the cell whose packets the inbox collects
     begin_ps = ctl.now_ps + ((side - ctl.side) & (s.SIDES - 1)) * ctl.cell_ps
     in_inboxes = _crossing(packets, telemetry, inbox_link(packets[:, 0]), columns)
     in_inboxes[:, 0] = np.repeat(begin_ps, counts) + inbox_later_ps(packets[:, 0])

@@ -34,7 +34,7 @@ LANE_MASK = (1 << s.REF_LANE) - 1
 
 
 def copied(into: Any, new: Int64, rows: Any, old: Int64) -> None:
-    """Copy rows of one array into another of the same kind, if the run uses it: unused ones have one item."""
+    """Copy `rows[old]`, of the old LP, to `into[new]`, if the run uses the array: unused ones have one item."""
     if len(into) > 1 or len(rows) > 1:
         into[new] = rows[old]
 
@@ -46,13 +46,16 @@ def ranges(begins: Int64, lengths: Int64) -> Int64:
 
 
 def by_parts(old: Int64, new: Int64, parts: int) -> tuple[Int64, Int64]:
-    """Return numbers of the `parts` items of each of several things, in arrays that hold them in order."""
+    """Return old and new numbers of the `parts` items of each thing, numbered `old` and `new`, in order."""
     each = np.arange(parts)
     return (old[:, None] * parts + each).reshape(-1), (new[:, None] * parts + each).reshape(-1)
 
 
 def take_rows(lp: Any, counter: str, need: int, count: int) -> Int64:
-    """Take rows of a pool of an LP, which grows if need be; return their numbers. need: NEED_* of the pool."""
+    """Take `count` rows of a pool of `lp`, which grows if need be; return their numbers.
+
+    need: NEED_* of the pool; counter: field of `Scalars` that counts its free rows.
+    """
     lp.make_room(counter, need, count)
     stack = lp.world.qps.msg_free if need == s.NEED_MSGS else lp.world.insts.inst_free
     free = int(lp.world.net.ctl[counter])
@@ -61,7 +64,7 @@ def take_rows(lp: Any, counter: str, need: int, count: int) -> Int64:
 
 
 def waiter(shared: Shared, words: Any) -> Int64:
-    """Return words that name a waiter (Message.ref) with the new number of the active collective."""
+    """Return `words` that name waiters (Message.ref) with the new numbers, from `shared`, of active collectives."""
     words = np.asarray(words, np.int64)
     is_instance = words >= s.REF_INSTANCE
     instance = looked_up(shared.collective, np.where(is_instance, words & LANE_MASK, -1))
@@ -75,7 +78,7 @@ def renumbered(shared: Shared, rows: Rows) -> Rows:
     depend on more than the word itself, and the caller sets them.
 
     Args:
-        shared: What the two LPs have in common; `message` and `collective` must be known if the rows name such.
+        shared: Common parts of the two LPs; `message` and `collective` must be known if the rows name such.
         rows: Rows of one kind, taken from an array of the old LP.
     """
     moved = rows.copy()
@@ -92,9 +95,10 @@ def renumbered(shared: Shared, rows: Rows) -> Rows:
 
 
 def move_nodes_and_links(shared: Shared) -> None:
-    """Move times, counts and buffers of nodes, and what links have sent."""
+    """Move times, counts and buffers of the nodes of `shared`, and what its links have sent."""
     old, new = shared.world, shared.lp.world
     nodes, to_nodes = shared.nodes
+    # `next_time` has NPUs first, and switches only where these share buffers
     are_timed = (nodes < len(old.net.next_time)) & (to_nodes < len(new.net.next_time))
     if not new.net.hooks.shared_switches:
         are_timed &= nodes < shared.part.npus
@@ -120,11 +124,12 @@ def move_nodes_and_links(shared: Shared) -> None:
 
 
 def move_watched(shared: Shared, links: Int64, to_links: Int64) -> None:
-    """Move the sampled queues and marks of ports, in columns as wide as the widest of both worlds."""
+    """Move the sampled queues and marks of `shared` from ports `links` to `to_links`, as wide as the wider world's."""
     old, new = shared.world.net, shared.lp.world.net
     columns = int(new.const.depths)
     if columns == 0:
         return
+    # both must have columns of one width, which is a power of two times the first
     width_ps = max(int(old.ctl.depth_ps), int(new.ctl.depth_ps))
     for name, merge in (("depth", np.maximum), ("marks", np.add)):
         into, saved = getattr(new, name), getattr(old, name)
@@ -149,7 +154,7 @@ def _widen(samples: Any, columns: int, factor: int, merge: np.ufunc) -> None:
 
 
 def move_npus(shared: Shared) -> None:
-    """Move NPUs, their ports, their own events and their trace rows."""
+    """Move the NPUs of `shared`, their ports, their own events and their trace rows."""
     old, new = shared.world, shared.lp.world
     npus, to = shared.npus
     saved = renumbered(shared, old.npus.npu[npus])
@@ -179,7 +184,7 @@ def move_npus(shared: Shared) -> None:
 
 
 def slots_of(shared: Shared) -> tuple[Int64, Int64]:
-    """Return the old and the new numbers of the group slots of the NPUs that both have."""
+    """Return the old and the new numbers of the group slots of the NPUs that both LPs of `shared` have."""
     npus, to = shared.npus
     has_rows = np.diff(shared.lp.row_ptr)[to] > 0  # so that the program has the NPU
     npus, to = npus[has_rows], to[has_rows]
@@ -189,21 +194,21 @@ def slots_of(shared: Shared) -> tuple[Int64, Int64]:
 
 
 def move_ports(shared: Shared) -> None:
-    """Move the ports of NPUs without the packets that wait at them."""
+    """Move the ports of the NPUs of `shared` without the packets that wait at them."""
     old, new = shared.world.npus, shared.lp.world.npus
     links, to = ports_of(shared)
     new.port[to] = renumbered(shared, old.port[links])
 
 
 def ports_of(shared: Shared) -> tuple[Int64, Int64]:
-    """Return the old and the new rows of the ports of the NPUs that both have."""
+    """Return the old and the new rows of the ports of the NPUs that both LPs of `shared` have."""
     links, to = shared.links
     is_port = links < shared.part.out_ptr[shared.part.npus]
     return links[is_port], to[is_port]
 
 
 def lane_places(shared: Shared, places: Any) -> Int64:
-    """Return the new places of lanes of active collectives, which agendas list; the last of a collective is itself."""
+    """Return the new `places` of lanes of collectives of `shared`, which agendas list; the last is the collective."""
     old, new = stride_of(shared.world, "lane"), int(shared.lp.world.net.const.lane_stride)
     places = np.asarray(places, np.int64)
     lane = places % old
@@ -212,20 +217,21 @@ def lane_places(shared: Shared, places: Any) -> Int64:
 
 
 def phase_places(shared: Shared, places: Any) -> Int64:
-    """Return the new numbers of phases of active collectives, -1: none."""
+    """Return the new numbers of phases of active collectives of `shared`, from the old ones, `places`; -1: none."""
     old, new = stride_of(shared.world, "phase"), int(shared.lp.world.net.const.phase_stride)
     places = np.asarray(places, np.int64)
     return np.where(places < 0, places, looked_up(shared.collective, places // old) * new + places % old)
 
 
 def stride_of(world: s.World, name: str) -> int:
-    """Return the rows of an array of Insts per active collective; the programs of two ranks may differ in it."""
+    """Return the rows per collective of array `name` of `world.insts`; the programs of two ranks may differ in it."""
     return max(1, len(getattr(world.insts, name)) // len(world.insts.inst_free))
 
 
 def move_collectives(shared: Shared) -> None:
-    """Move active collectives, their lanes and phases, except that lists of messages at lanes follow."""
+    """Move active collectives of `shared`, their lanes and phases, but not the lists of messages at lanes."""
     lp, old = shared.lp, shared.world
+    # rows that are not on the stack of free ones are in use
     used = np.ones(len(old.insts.inst_free), bool)
     used[old.insts.inst_free[: int(old.net.ctl.free_instances)]] = False
     rows = np.flatnonzero(used)
@@ -238,6 +244,7 @@ def move_collectives(shared: Shared) -> None:
     into = new.insts.inst
     into[to] = saved
     node = shared.node[instance_node(saved.key)]
+    # the key holds the NPU's number in its LP, which is another now
     into.key[to] = (saved.key & ((1 << NODE_SHIFT) - 1)) | node << NODE_SHIFT
     begun = to[saved.started != 0]
     npu = new.npus.npu[instance_node(into.key[begun])]
@@ -257,6 +264,7 @@ def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
     """Move the lanes and phases of active collectives from rows of the old `inst` to rows of the new one."""
     old, new, plans = shared.world.insts, shared.lp.world.insts, shared.lp.world.plans
     stride, new_stride = stride_of(shared.world, "lane"), int(shared.lp.world.net.const.lane_stride)
+    # programs differ in their maximum of lanes; the last row is the collective itself
     common = min(stride, new_stride) - 1
     lanes = np.append(np.arange(common), stride - 1)
     new_lanes = np.append(np.arange(common), new_stride - 1)
@@ -277,11 +285,12 @@ def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
 
 
 def move_messages(shared: Shared, pairs: QueuePairs) -> None:
-    """Move messages, each from the list that holds it."""
+    """Move the messages of `shared`, each from the list that holds it; pairs: new numbers of all queue pairs."""
     lp, old = shared.lp, shared.world
     following = np.array(old.qps.msg.next_message)
     own: Rows = old.qps.qp[own_pairs(shared)[0]]
     npus = shared.npus[0]
+    # every row in use is in a list: find all from the heads of the lists
     posted = walked(own.head_message, following)
     pending = walked(own.pending.astype(np.int64) - 1, following)
     later = walked(old.npus.system.later_head[npus] - 1, following)
@@ -304,6 +313,7 @@ def move_messages(shared: Shared, pairs: QueuePairs) -> None:
     msg.ref[at[posted]] = waiter(shared, msg.ref[at[posted]])
     msg.told[at[posted]] = waiter(shared, msg.told[at[posted]])
     msg.ref[at[pending]] = waiter(shared, msg.ref[at[pending]])
+    # a row of a later action has other words at the same places
     view = msg.view(np.ndarray).view(LaterMessage.dtype).view(np.recarray)
     into = at[later]
     view.ref[into] = waiter(shared, view.ref[into])
@@ -332,14 +342,14 @@ def _move_requests(shared: Shared) -> None:
 
 
 def own_pairs(shared: Shared) -> tuple[Int64, Int64]:
-    """Return the old and the new rows of the queue pairs of the NPUs that both LPs have."""
+    """Return the old and the new rows of the queue pairs of the NPUs that both LPs of `shared` have."""
     count = int(shared.world.net.ctl.queue_pairs)
     old = np.flatnonzero(shared.node[shared.world.qps.qp.npu[:count]] >= 0)
     return old, shared.pair[old]
 
 
 def own_receivers(shared: Shared) -> Int64:
-    """Return the old rows of the receiving queue pairs of the NPUs that both LPs have."""
+    """Return the old rows of the receiving queue pairs of the NPUs that both LPs of `shared` have."""
     key = np.array(shared.world.qps.rxqp.key)
     used = np.flatnonzero(key != FREE)
     local = shared.lp.part.local[key_owner(key[used])]
@@ -347,7 +357,7 @@ def own_receivers(shared: Shared) -> Int64:
 
 
 def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
-    """Move sending queue pairs, after their messages."""
+    """Move the sending queue pairs of `shared`, after their messages; pairs: new numbers of all queue pairs."""
     lp, old = shared.lp, shared.world
     rows, to = own_pairs(shared)
     new = lp.world.qps
@@ -362,16 +372,18 @@ def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
     key = old.qps.qp_key
     at = np.flatnonzero(key != FREE)
     at = at[shared.node[shared.part.local[key_owner(key[at])]] >= 0]
+    # the free entry at the end is skipped: compiled code needs arrays that are not empty
     keys, values = np.append(key[at], FREE), np.append(shared.pair[old.qps.qp_val[at]], 0)
     rehash(np.ascontiguousarray(keys), np.ascontiguousarray(values), new.qp_key, new.qp_val)
 
 
 def move_receivers(shared: Shared, pairs: QueuePairs) -> None:
-    """Move receiving queue pairs, after the messages that they keep; the table has room for them."""
+    """Move receiving queue pairs of `shared` after the messages that they keep; pairs: new numbers of queue pairs."""
     old, new = shared.world.qps, shared.lp.world.qps
     rows = own_receivers(shared)
     keys = pairs.receiver_keys(np.array(old.rxqp.key[rows]))
     table, came_from = np.array(new.rxqp.key), np.full(len(new.rxqp), -1, np.int64)
+    # find the place of each key first: the rows move there at once
     rehash(np.append(keys, FREE), np.append(np.arange(len(rows)), 0), table, came_from)
     to = np.flatnonzero(came_from >= 0)
     rows, keys = rows[came_from[to]], keys[came_from[to]]
@@ -383,7 +395,7 @@ def move_receivers(shared: Shared, pairs: QueuePairs) -> None:
 
 
 def move_port_queues(shared: Shared, pairs: QueuePairs) -> None:
-    """Move packets that wait at the ports of NPUs and of switches with shared buffers."""
+    """Move packets that wait at ports of NPUs and shared-buffer switches of `shared`; pairs: numbers of queue pairs."""
     old, lp = shared.world, shared.lp
     links, to = ports_of(shared)
     for name in ("control", "transit"):
@@ -393,6 +405,7 @@ def move_port_queues(shared: Shared, pairs: QueuePairs) -> None:
         packets, telemetry = words_of_packets(old.net, records)
         packets[:, 2] = pairs.renumbered(packets[:, 1], packets[:, 2])
         heads, tails = put_in_queues(lp, counts, packets, telemetry)
+        # INF marks the free record behind the last packet
         lp.world.net.record.ready_ps[tails] = s.INF
         lp.world.npus.port[f"{name}_head"][to[waits]] = heads
         lp.world.npus.port[f"{name}_tail"][to[waits]] = tails
@@ -411,6 +424,7 @@ def _move_gates(shared: Shared, pairs: QueuePairs) -> None:
     records, counts = queues_of(old.net, words & ((1 << 32) - 1), words >> 32)
     packets, telemetry = words_of_packets(old.net, records)
     packets[:, 2] = pairs.renumbered(packets[:, 1], packets[:, 2])
+    # waiting packets name the port by which they came in
     ingress = looked_up(shared.link, packets[:, 0] >> TIME_BITS)
     packets[:, 0] = (packets[:, 0] & ((1 << TIME_BITS) - 1)) | ingress << TIME_BITS
     heads, tails = put_in_queues(lp, counts, packets, telemetry)

@@ -24,7 +24,14 @@ class QueuePairs:
     """New numbers of all queue pairs of a run: those of an NPU keep their order, which decides between equal times."""
 
     def __init__(self, npu_of_pair: Sequence[Int64], old_owner: Int64, owner: Int64, npus: int) -> None:
-        """Number them; npu_of_pair: of each old LP, the NPU of each of its queue pairs; owners: int64[nodes] of LPs."""
+        """Number the queue pairs.
+
+        Args:
+            npu_of_pair: NPU of each queue pair, an int64[queue pairs] per old LP.
+            old_owner: int64[nodes], LP of each node in the saved run.
+            owner: int64[nodes], LP of each node now.
+            npus: Number of NPUs of the fabric.
+        """
         self._ptr = offsets([len(each) for each in npu_of_pair])
         self._old_owner = old_owner
         npu = np.concatenate([*npu_of_pair, np.zeros(0, np.int64)]).astype(np.int64)
@@ -40,11 +47,20 @@ class QueuePairs:
         self._new = begin[npu] + ordinal
 
     def of_lp(self, number: int) -> Int64:
-        """Return the new numbers of the queue pairs of an old LP."""
+        """Return the new numbers of the queue pairs of an old LP.
+
+        Args:
+            number: Number of the LP in the division of the checkpoint.
+        """
         return self._new[self._ptr[number] : self._ptr[number + 1]]
 
     def renumbered(self, word1: Int64, word2: Int64) -> Int64:
-        """Return words 2 of packets with new numbers of queue pairs; word1: their words 1."""
+        """Return words 2 of packets with new numbers of queue pairs.
+
+        Args:
+            word1: int64[n], words 1 of the packets (pdes/core/packet.py).
+            word2: int64[n], their words 2 with old numbers.
+        """
         # an acknowledgement goes to the sender of the data, and a pause frame names none
         sender = np.where(flags(word1) & FLAG_ACK != 0, destination(word1), source(word1))
         is_pause = destination(word1) == PAUSE_FRAME
@@ -64,7 +80,13 @@ class QueuePairs:
 
 
 def looked_up(table: Int64, numbers: Any, plus: int = 0) -> Int64:
-    """Return the new numbers of a word that holds an old number + plus, or less than plus for none."""
+    """Return the new numbers of a word that holds an old number + plus, or less than plus for none.
+
+    Args:
+        table: int64[old numbers], the new number of each old one.
+        numbers: Values of the word.
+        plus: Offset that the word adds to a number.
+    """
     numbers = np.asarray(numbers, np.int64)
     old = numbers - plus
     if len(table) == 0:
@@ -77,6 +99,7 @@ def walked(heads: Any, following: Any) -> Int64:
     found = []
     at = np.asarray(heads, np.int64)
     at = at[at >= 0]
+    # all lists advance together, one element in each round
     while len(at):
         found.append(at)
         at = following[at].astype(np.int64)
@@ -119,7 +142,15 @@ class Shared:
 
 
 def shared_by(part: Part, world: s.World, lp: LogicalProcess, slot_ptr: Int64, pairs: QueuePairs) -> Shared:
-    """Return what an old LP and a new one have in common; part, world: of the old one; slot_ptr: of the program."""
+    """Return what an old LP and a new one have in common.
+
+    Args:
+        part: Nodes and links of the old LP.
+        world: State of the old LP.
+        lp: The new LP.
+        slot_ptr: int64[npus + 1], first group slot of each NPU (Program.slot_ptr).
+        pairs: New numbers of all queue pairs.
+    """
     place = np.full(int(max(part.links.max(initial=-1), lp.part.links.max(initial=-1))) + 1, -1, np.int64)
     place[lp.part.links] = np.arange(len(lp.part.links))
     none = np.full(0, -1, np.int64)

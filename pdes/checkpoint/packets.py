@@ -17,7 +17,13 @@ LINK = CROSSING_WORDS - 1  # word of a packet between worlds that names its link
 
 
 def sent_packets(lp: LogicalProcess) -> Int64:
-    """Return int64[packets, words]: what an LP has sent to others in the last window; LINK: number in the fabric."""
+    """Return int64[packets, words]: what an LP has sent to others in the last window.
+
+    The word LINK is the link's number in the fabric.
+
+    Args:
+        lp: The logical process.
+    """
     net, part = lp.world.net, lp.part
     found = [np.zeros((0, part.crossing_words), np.int64)]
     list_of_link = end_of(net.tx.meta[: len(part.links)]) - len(part.nodes)
@@ -26,6 +32,7 @@ def sent_packets(lp: LogicalProcess) -> Int64:
         count, at = int(net.outbox[half]), half + HEADER_WORDS
         packets = net.outbox[at : at + count * part.crossing_words].reshape(count, part.crossing_words).copy()
         own = np.flatnonzero(list_of_link == number)
+        # packets name the link by `far`, which is not in the order of links
         own = own[np.argsort(net.far[own])]
         packets[:, LINK] = part.links[own[np.searchsorted(net.far[own], packets[:, LINK])]]
         found.append(packets)
@@ -33,7 +40,12 @@ def sent_packets(lp: LogicalProcess) -> Int64:
 
 
 def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
-    """Let packets, int64[n, words] in the order of their arrivals, wait on the LP's links; LINK: row of `tx`."""
+    """Let packets wait on the LP's links.
+
+    Args:
+        lp: The logical process.
+        packets: int64[n, words], packets in the order of their arrivals; the word LINK is a row of `tx`.
+    """
     make_blocks(lp, len(packets))  # at worst each is on a link of its own
     packets = np.ascontiguousarray(packets)
     wait_on_links(lp.address, packets.ctypes.data, len(packets))
@@ -41,7 +53,13 @@ def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
 
 @kernel
 def wait_on_links(world_address, packets_address, count):
-    """Let `count` packets at an address (pdes/network/boundary.py, with rows of `tx`) wait on their links."""
+    """Let packets wait on their links.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        packets_address: Address of the packets in the format of pdes/network/boundary.py, with rows of `tx` as links.
+        count: Number of packets.
+    """
     net = world_at(world_address).net
     for i in range(count):
         p = packets_address + WORD_BYTES * i * net.const.crossing_words

@@ -39,7 +39,15 @@ def records_packed(records: Records, arrays: list[np.ndarray]) -> Any:
 
 
 def load_records(records: Records, document: Any, arrays: Sequence[np.ndarray], *, counts: bool, kept: bool) -> None:
-    """Add to the records of a process those of a saved one, if `kept`, and its counts, if `counts`."""
+    """Add to the records of a process those of a saved one, if `kept`, and its counts, if `counts`.
+
+    Args:
+        records: Records of memoised collectives of this process, which the function changes.
+        document: The saved value as JSON; arrays are named by their index in `arrays`.
+        arrays: Saved arrays to which the document refers.
+        counts: Whether to add the saved counts.
+        kept: Whether to add the saved records.
+    """
     if kept:
         records.keep(unpacked(document["records"], arrays, KINDS).items())
     for name in COUNTS if counts else ():
@@ -47,7 +55,12 @@ def load_records(records: Records, document: Any, arrays: Sequence[np.ndarray], 
 
 
 def islands_packed(lp: LogicalProcess, arrays: list[np.ndarray]) -> Any:
-    """Return the collectives under way in an LP's domains as JSON and `arrays`; None without replayed domains."""
+    """Return the collectives under way in an LP's domains as JSON and `arrays`; None without replayed domains.
+
+    Args:
+        lp: The logical process.
+        arrays: List to which the function appends the arrays of the document.
+    """
     replay = cast("Replay | None", lp.replay)
     return None if replay is None else [_island_packed(state, arrays) for state in replay.islands]
 
@@ -68,7 +81,13 @@ def _island_packed(state: IslandState, arrays: list[np.ndarray]) -> Any:
 
 
 def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]) -> None:
-    """Restore the collectives under way in an LP's domains."""
+    """Restore the collectives under way in an LP's domains.
+
+    Args:
+        lp: The logical process.
+        document: The saved value as JSON; arrays are named by their index in `arrays`.
+        arrays: Saved arrays to which the document refers.
+    """
     replay = cast("Replay | None", lp.replay)
     if replay is None or document is None:
         return
@@ -77,7 +96,13 @@ def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]
 
 
 def load_island(state: IslandState, saved: Any, arrays: Sequence[np.ndarray]) -> None:
-    """Restore the collectives under way in a domain."""
+    """Restore the collectives under way in a domain.
+
+    Args:
+        state: State of the domain, which the function changes.
+        saved: Collectives under way in the domain as JSON.
+        arrays: Saved arrays to which the document refers.
+    """
     groups = {group.number: group for group in state.groups}
     state.episodes = []
     for one in saved:

@@ -38,7 +38,11 @@ def program_hash(program: Program) -> str:
 
 
 def reused(checkpoints: Checkpoints) -> bool:
-    """Return whether the run reused what repeats at the checkpoint that it continues; True if it continues none."""
+    """Return whether the run reused what repeats at the checkpoint that it continues; True if it continues none.
+
+    Args:
+        checkpoints: Checkpoints of the run.
+    """
     return checkpoints.resumed is None or bool(checkpoints.resumed.values["reuse"])
 
 
@@ -48,7 +52,7 @@ class Saver(Cuts):
     def __init__(
         self, checkpoints: Checkpoints, mailbox: Mailbox, place: ProcessPlace, sim: Simulation, records: Records
     ) -> None:
-        """Take what is saved: LPs of `sim` and `records`; mailbox, place: of the process."""
+        """Take what is saved: LPs of `sim` and `records`; mailbox, place: mailbox and place of the process."""
         self._checkpoints, self._mailbox, self._place = checkpoints, mailbox, place
         self._sim, self._records = sim, records
         self._is_first = place.rank == 0 and place.first == 0
@@ -63,7 +67,12 @@ class Saver(Cuts):
         return max(self._checkpoints.request, SAVE if is_due else NO_CUT)
 
     def save(self, team: Team, begin_ps: int) -> None:
-        """As Cuts.save."""
+        """As `Cuts.save`: write this process's part of a checkpoint, and end the run if that was asked.
+
+        Args:
+            team: Memory that all workers of the team share.
+            begin_ps: Begin of the next window in ps.
+        """
         if self._checkpoints.request <= team.state.cut:
             self._checkpoints.request = NO_CUT  # here, as a later request is one for the next cut
         ends = team.state.cut == SAVE_AND_END
@@ -136,7 +145,11 @@ class Saver(Cuts):
         return SavedState({"program": self._program}, {"npu_of_pair": lp.part.nodes[pairs].astype(np.int64)})
 
     def restore(self, team: Team) -> None:
-        """Restore the part of this process from the checkpoint that the run continues."""
+        """Restore the part of this process from the checkpoint that the run continues.
+
+        Args:
+            team: Memory that all workers of the team share.
+        """
         resumed = self._checkpoints.resumed
         assert resumed is not None, "the caller has asked"  # noqa: S101 - for mypy
         saved = check_owner(resumed, len(self._sim.layout.owner))
@@ -168,6 +181,7 @@ class Saver(Cuts):
         """Return whether this process has the LPs of the checkpoint, and its program the same numbers."""
         layout, settings = self._sim.layout, self._sim.settings
         own = len(owner) == len(layout.owner) and not np.any(owner != layout.owner)
+        # rows name groups and schedules by the numbers of the program
         for lp in self._sim.lps if own else ():
             own = own and self._checkpoints.read(f"names-{lp.part.number}").values.get("program") == self._program
         if not own and (settings.fidelity.hooks.act is not None or settings.flow_groups is not None):
@@ -181,7 +195,7 @@ class Saver(Cuts):
         return (number for number in range(lps) if self._checkpoints.has(f"records-{number}"))
 
     def _restore_lp(self, lp: LogicalProcess, sent: dict[int, Int64]) -> None:
-        """Restore an LP; sent: what each LP has sent to others, as far as it was read."""
+        """Restore an LP; sent: packets that LPs have sent to others, as far as they were read."""
         state = self._checkpoints.read(f"lp-{lp.part.number}")
         check_shapes(lp.world, state.arrays)
         check_built(lp.world, state.arrays)
@@ -191,6 +205,7 @@ class Saver(Cuts):
             rows: Rows = state.arrays[name].view(kind.dtype).view(np.recarray)
             setattr(lp, name, [rows.copy()] if len(rows) else [])
         load_islands(lp, state.values["islands"], array_list(state))
+        # packets that others sent in the last window have not been taken in yet
         for neighbour in lp.part.neighbours:
             if neighbour not in sent:
                 packets = self._checkpoints.read(f"sent-{neighbour}").arrays["packets"]
@@ -201,7 +216,12 @@ class Saver(Cuts):
 
 
 def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:
-    """Make the changes of the schedule up to the begin of the next window, which an LP makes when it has events."""
+    """Make the changes of the schedule up to the begin of the next window, which an LP makes when it has events.
+
+    Args:
+        lp: The logical process.
+        begin_ps: Begin of the next window in ps.
+    """
     world = lp.world
     ctl = world.net.ctl
     if ctl.fault_ps <= begin_ps:
@@ -212,6 +232,7 @@ def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:
 
 def _of_lp(lp: LogicalProcess) -> SavedState:
     """Return the state of an LP."""
+    # rows in the kernels' pools move to the lists that are saved
     lp.take_flows()
     lp.take_samples()
     numbered: list[np.ndarray] = []

@@ -37,7 +37,13 @@ def packed(value: Any, arrays: list[np.ndarray]) -> Any:
 
 
 def unpacked(document: Any, arrays: Sequence[np.ndarray], kinds: Sequence[type]) -> Any:
-    """Return the value of a document of `packed`; kinds: NamedTuples that may be in it."""
+    """Return the value of a document of `packed`.
+
+    Args:
+        document: The value as JSON; arrays are named by their index in `arrays`.
+        arrays: Arrays to which the document refers.
+        kinds: Classes of NamedTuples that may be in the value.
+    """
     if not isinstance(document, dict):
         return document
     ((kind, content),) = document.items()

@@ -13,11 +13,16 @@ from nadi.pdes.network.boundary import WORD_BYTES
 
 
 def saved_fields(record: Any) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a NamedTuple of a world that a checkpoint holds, and whether each is a NamedTuple itself."""
+    """Return the fields of a NamedTuple of a world that a checkpoint holds, and whether each is a NamedTuple itself.
+
+    Args:
+        record: Class of the NamedTuple.
+    """
     hints = get_type_hints(record, include_extras=True)
     fields = []
     for name in hints:
         marks = getattr(hints[name], "__metadata__", None)
+        # a field without marks is a NamedTuple itself
         if hints[name] not in s.NOT_SAVED and (marks is None or s.BUILT not in marks[1:]):
             fields.append((name, marks is None))
     return tuple(fields)
@@ -32,7 +37,12 @@ def flat(array: Any) -> Any:
 
 
 def arrays_of(record: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the array or row of each saved field of a NamedTuple of a world."""
+    """Yield the name and the array or row of each saved field of a NamedTuple of a world.
+
+    Args:
+        record: The NamedTuple: a world or a part of it.
+        prefix: Beginning of each name: names of the NamedTuples around this one, each with a dot.
+    """
     for name, is_nested in saved_fields(type(record)):
         value = getattr(record, name)
         if is_nested:
@@ -57,7 +67,13 @@ def in_rows(numbers: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 
 def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
-    """Return a world that was just built with the arrays of `saved_arrays`; rows are set in place."""
+    """Return a world that was just built with the arrays of `saved_arrays`; rows are set in place.
+
+    Args:
+        world: The world, or a part of it.
+        arrays: Saved arrays by name.
+        prefix: Beginning of each name: names of the NamedTuples around this one, each with a dot.
+    """
     replaced = {}
     for name, is_nested in saved_fields(type(world)):
         value = getattr(world, name)
@@ -66,6 +82,7 @@ def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> 
             continue
         saved, numbers = arrays[prefix + name], flat(value)
         if not isinstance(value, np.record) and len(saved) != len(numbers):
+            # a pool that has grown: saved arrays are flat words, others rows
             items = len(saved) * saved.itemsize // value.itemsize
             value = zeros(items, np.asarray(value).view(np.ndarray).dtype)
             numbers, replaced[name] = flat(value), value
@@ -74,7 +91,13 @@ def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> 
 
 
 def as_world(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
-    """Return a NamedTuple as `template` with the arrays of `saved_arrays`, of another world, in memory of their own."""
+    """Return a NamedTuple as `template` with the arrays of `saved_arrays`, of another world, in memory of their own.
+
+    Args:
+        template: NamedTuple that has the types of the arrays: a world, or a part of it.
+        arrays: Saved arrays by name.
+        prefix: Beginning of each name: names of the NamedTuples around this one, each with a dot.
+    """
     replaced: dict[str, Any] = {}
     for name, is_nested in saved_fields(type(template)):
         value = getattr(template, name)
@@ -85,12 +108,17 @@ def as_world(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> 
         kind = np.asarray(value.base if is_row else value).view(np.ndarray).dtype
         array = arrays[prefix + name].view(kind)
         rows = array.view(np.recarray) if kind.names else array
+        # a single row is saved as an array of one
         replaced[name] = rows[0] if is_row else rows
     return template._replace(**replaced)
 
 
 def load_routes(world: s.World) -> None:
-    """Load the routing tables that are in force after the changes of the schedule that were made."""
+    """Load the routing tables that are in force after the changes of the schedule that were made.
+
+    Args:
+        world: State of the LP (`World`).
+    """
     schedule, epochs = world.schedule, int(world.net.const.epochs)
     made: Rows = schedule.change[: int(world.net.ctl.fault_at)]
     numbers = made.value[made.kind == s.CHANGE_ROUTES]
@@ -100,6 +128,7 @@ def load_routes(world: s.World) -> None:
     nodes = len(world.routes.node)
     world.routes.node[:] = schedule.table_node[epoch * nodes : (epoch + 1) * nodes]
     for tables, names in TABLES.items():
+        # the arrays of Routes one after another, each for all epochs
         at, every = 0, getattr(schedule, tables)
         for name in names:
             own = getattr(world.routes, name)

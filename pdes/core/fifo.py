@@ -20,14 +20,25 @@ tail_of = bits(32)  # place behind its last
 
 @inline
 def prefetch_block(net, block):
-    """Prefetch the records of block number `block`."""
+    """Prefetch the records of block number `block`.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        block: Number of the block.
+    """
     for record in range(0, BLOCK_RECORDS, 2):  # two to a cache line
         prefetch(net.record, block * BLOCK_RECORDS + record, 0)
 
 
 @inline
 def prefetch_following(net, block, last_block):
-    """Prefetch a block of a queue; return the queue's next block, NONE behind `last_block`, its last."""
+    """Prefetch a block of a queue; return the queue's next block, NONE behind its last.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        block: Number of the block.
+        last_block: Number of the queue's last block.
+    """
     prefetch_block(net, block)
     following = np.int64(NONE)
     if block != last_block:
@@ -38,7 +49,11 @@ def prefetch_following(net, block, last_block):
 
 @inline
 def take_block(net):
-    """Take a block from the pool, which must have one, and return its first record's number."""
+    """Take a block from the pool, which must have one, and return its first record's number.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+    """
     free = net.ctl.free_blocks - 1
     net.ctl.free_blocks = free
     return np.int64(net.block_free[free]) << BLOCK_SHIFT
@@ -46,7 +61,12 @@ def take_block(net):
 
 @inline
 def free_block(net, block):
-    """Return block number `block` to the pool of free blocks."""
+    """Return block number `block` to the pool of free blocks.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        block: Number of the block.
+    """
     net.block_free[net.ctl.free_blocks] = block
     net.ctl.free_blocks += 1
 
@@ -56,20 +76,36 @@ SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)  # operations of the hook `telem
 
 @inline
 def carry(net, operation, place):
-    """Move telemetry, if packets carry it, between the packet in hand and `place` (pdes/network/telemetry.py)."""
+    """Move telemetry, if packets carry it, between the packet in hand and `place` (pdes/network/telemetry.py).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        operation: Operation of the telemetry hook (pdes/network/telemetry.py).
+        place: Record to which the telemetry goes, or from which it comes.
+    """
     if net.hooks.telemetry != 0:
         call_hook(net.hooks.telemetry, net.const.address, operation, place)
 
 
 @inline
 def append(net, tail, ready_ps, word1, word2, word3):
-    """Write a packet (time, words) at record `tail`; return the queue's next free record. The pool must have one."""
+    """Write a packet at the end of a queue; return the queue's next free record. The pool must have a block.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        tail: Number of the queue's free record, which is behind its last.
+        ready_ps: Word 0 of the packet: when its receiver may act on it, in ps.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        word3: Word 3 of the packet, the tag of its message.
+    """
     packet = net.record[tail]
     packet.ready_ps = ready_ps
     packet.w1 = word1
     packet.w2 = word2
     packet.w3 = word3
     tail += 1
+    # the block is full
     if tail & (BLOCK_RECORDS - 1) == 0:
         following = take_block(net)
         net.block_next[(tail >> BLOCK_SHIFT) - 1] = following >> BLOCK_SHIFT
@@ -79,7 +115,16 @@ def append(net, tail, ready_ps, word1, word2, word3):
 
 @inline
 def push(net, tail, ready_ps, word1, word2, word3):
-    """Append a packet (time and words) to a queue whose end the time INF marks; return the queue's next free record."""
+    """Append a packet to a queue whose end the time INF marks; return the queue's next free record.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        tail: Number of the queue's free record, which is behind its last.
+        ready_ps: Word 0 of the packet: when its receiver may act on it, in ps.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        word3: Word 3 of the packet, the tag of its message.
+    """
     tail = append(net, tail, ready_ps, word1, word2, word3)
     net.record[tail].ready_ps = INF
     return tail
@@ -87,13 +132,23 @@ def push(net, tail, ready_ps, word1, word2, word3):
 
 @inline
 def ends(head, tail):
-    """Return the word that packs a queue's first record and the place behind its last."""
+    """Return the word that packs a queue's first record and the place behind its last.
+
+    Args:
+        head: Number of the queue's first record.
+        tail: Place behind its last record.
+    """
     return head | tail << 32
 
 
 @inline
 def step(net, record):
-    """Return the record behind `record` in its queue, and free its block if that is now empty."""
+    """Return the record behind another in its queue, and free the block of the first if that is now empty.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        record: Number of a record.
+    """
     record += 1
     if record & (BLOCK_RECORDS - 1) == 0:
         block = (record >> BLOCK_SHIFT) - 1
@@ -104,7 +159,12 @@ def step(net, record):
 
 @inline
 def without_first(net, queue):
-    """Remove the first record from a queue, given as its word (`ends`); return the new word, NONE if it is empty."""
+    """Remove the first record from a queue, given as its word (`ends`); return the new word, NONE if it is empty.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        queue: Word of the queue (`ends`).
+    """
     head = step(net, head_of(queue))
     tail = tail_of(queue)
     if head == tail:
@@ -115,7 +175,12 @@ def without_first(net, queue):
 
 @inline
 def after(net, record):
-    """Free `record`, the first of a queue; return the record behind it, NONE if the queue is then empty."""
+    """Free `record`, the first of a queue; return the record behind it, NONE if the queue is then empty.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        record: Number of the queue's first record.
+    """
     record = step(net, record)
     if net.record[record].ready_ps == INF:
         free_block(net, record >> BLOCK_SHIFT)

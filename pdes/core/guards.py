@@ -26,7 +26,13 @@ _memory_of: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
 
 
 def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int) -> NDArray[np.uint8]:
-    """Write guards into memory, used for nothing else, and return the size_bytes between them."""
+    """Write guards into memory, and return the bytes between them.
+
+    Args:
+        memory: Bytes that are used for nothing else; the guard behind fills its end.
+        size_bytes: Number of bytes between the guards; 0 = no guards.
+        guard_bytes: Size in bytes of the guard before, at least 16.
+    """
     # The guard before has guard_bytes, at least 16; the guard behind fills the memory. An empty array has no guards,
     # since NumPy does not define its address.
     view, end = memory.data, guard_bytes + size_bytes

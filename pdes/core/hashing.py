@@ -26,14 +26,25 @@ def mix(x):
 
 @inline
 def mix2(a, b):
-    """Return a 32-bit hash of two integers of up to 63 bits each."""
+    """Return a 32-bit hash of two integers of up to 63 bits each.
+
+    Args:
+        a: Integer of up to 63 bits.
+        b: Integer of up to 63 bits.
+    """
     h = mix(a) ^ mix((a >> 32) + 0x165667B1)
     return mix(h * 5 + mix(b) + mix((b >> 32) + 0x27D4EB2F) * 3)
 
 
 @inline
 def mix3(a, b, c):
-    """Return a 32-bit hash of three integers of up to 63 bits each."""
+    """Return a 32-bit hash of three integers of up to 63 bits each.
+
+    Args:
+        a: Integer of up to 63 bits.
+        b: Integer of up to 63 bits.
+        c: Integer of up to 63 bits.
+    """
     return mix2(mix2(a, b) * 7 + 0x3C6EF372, c)
 
 
@@ -58,7 +69,12 @@ def find(keys, key):
 
 @inline
 def find_row(rows, key):
-    """Return the place of the row whose word `key` is `key`, or the free place where it belongs."""
+    """Return the place of the row whose word `key` is `key`, or the free place where it belongs.
+
+    Args:
+        rows: Rows with a word `key`, a power of two long; FREE marks a free row.
+        key: Key of the row that is sought.
+    """
     mask = rows.shape[0] - 1
     at = np.int64(home(rows, key))
     while rows[at].key != FREE and rows[at].key != key:
@@ -68,7 +84,13 @@ def find_row(rows, key):
 
 @inline
 def remove(keys, values, key):
-    """Remove `key` from the map of parallel arrays, and close the gap (Knuth, volume 3, algorithm R)."""
+    """Remove `key` from the map of parallel arrays, and close the gap (Knuth, volume 3, algorithm R).
+
+    Args:
+        keys: int64[power of two], keys of the map, FREE at free places.
+        values: int64, values of the map at the places of their keys.
+        key: Key to remove.
+    """
     mask = keys.shape[0] - 1
     gap = find(keys, key)
     if keys[gap] != FREE:
@@ -86,7 +108,14 @@ def remove(keys, values, key):
 
 @kernel
 def rehash(keys, values, new_keys, new_values):
-    """Copy all pairs of a map into a larger, empty one (new_keys, new_values)."""
+    """Copy all pairs of a map into a larger, empty one (new_keys, new_values).
+
+    Args:
+        keys: int64[power of two], keys of the map, FREE at free places.
+        values: int64, values of the map at the places of their keys.
+        new_keys: Keys of the larger map, all FREE.
+        new_values: Values of the larger map.
+    """
     for i in range(keys.shape[0]):
         if keys[i] != FREE:
             at = find(new_keys, keys[i])

@@ -9,10 +9,19 @@ from nadi.pdes.core.jit import inline
 
 @inline
 def heap_push(heap, base, place, time_ps, slot):
-    """Insert an entry at `place` (the size) of the heap that begins at pair `base`, or move the one there forwards."""
+    """Insert an entry, or move the one at `place` towards the front.
+
+    Args:
+        heap: int64, pairs (ps, slot); several heaps share the array.
+        base: Pair at which the heap begins.
+        place: Place of the entry in the heap; the size of the heap for a new entry.
+        time_ps: Time of the entry in ps.
+        slot: Number of the entry's port, lane, timer or event; it orders entries of equal times.
+    """
     while place > 0:
         parent = (place - 1) >> 1
         p = 2 * (base + parent)
+        # ties by slot, so that the order is unique
         if heap[p] < time_ps or (heap[p] == time_ps and heap[p + 1] < slot):
             break
         heap[2 * (base + place)] = heap[p]
@@ -28,6 +37,7 @@ def heap_pop(heap, base, size):
     last = size - 1
     time = heap[2 * (base + last)]
     slot = heap[2 * (base + last) + 1]
+    # the last entry takes the first place, and sinks from there
     i = 0
     while True:
         child = 2 * i + 1
@@ -48,7 +58,15 @@ def heap_pop(heap, base, size):
 
 @inline
 def heap_hasten(heap, base, size, time_ps, slot):
-    """Move the entry of `slot` to an earlier time, in the heap of `size` entries that begins at pair `base`."""
+    """Move the entry of `slot` to an earlier time, in the heap of `size` entries that begins at pair `base`.
+
+    Args:
+        heap: int64, pairs (ps, slot); several heaps share the array.
+        base: Pair at which the heap begins.
+        size: Number of entries of the heap.
+        time_ps: Time of the entry in ps.
+        slot: Number of the entry's port, lane, timer or event; it orders entries of equal times.
+    """
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
         i -= 1
@@ -57,7 +75,15 @@ def heap_hasten(heap, base, size, time_ps, slot):
 
 @inline
 def heap_postpone(heap, base, size, time_ps, slot):
-    """Move the entry of `slot` to a later time, in the heap of `size` entries at pair `base`: remove, insert again."""
+    """Move the entry of `slot` to a later time, in the heap of `size` entries at pair `base`: remove, insert again.
+
+    Args:
+        heap: int64, pairs (ps, slot); several heaps share the array.
+        base: Pair at which the heap begins.
+        size: Number of entries of the heap.
+        time_ps: Time of the entry in ps.
+        slot: Number of the entry's port, lane, timer or event; it orders entries of equal times.
+    """
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
         i -= 1

@@ -69,7 +69,11 @@ class Directory:
         return self._entries.ctypes.data
 
     def update(self, record: Any) -> None:
-        """Replace the arrays by those of another NamedTuple of that type, after a check of the old arrays' guards."""
+        """Replace the arrays by those of another NamedTuple of that type, after a check of the old arrays' guards.
+
+        Args:
+            record: NamedTuple of arrays.
+        """
         for i, (name, dtype, field) in enumerate(_fields(record)):
             if field is self._known[i]:
                 continue  # like most fields, when a pool has grown
@@ -234,7 +238,12 @@ def primitive(function: Function) -> Function:
 
 
 def compile_for(kernel_function: Callable[..., Any], *arguments: Any) -> None:
-    """Compile a kernel, or load it from the cache, for arguments of the types of `arguments`."""
+    """Compile a kernel, or load it from the cache, for arguments of the types of `arguments`.
+
+    Args:
+        kernel_function: Function with a decorator of this module.
+        *arguments: Values, or examples of them, whose types the compiled code takes.
+    """
     if isinstance(kernel_function, _Deferred):
         kernel_function.ready(arguments)
 
@@ -266,7 +275,12 @@ def load_unaligned(address):
 
 @primitive
 def store_unaligned(address, value):
-    """Write the int64 word at an arbitrary address."""
+    """Write the int64 word at an arbitrary address.
+
+    Args:
+        address: Address in bytes.
+        value: Word to write.
+    """
     ctypes.c_int64.from_address(int(address)).value = int(value)
 
 
@@ -278,7 +292,13 @@ def load_acquire(array, index):
 
 @primitive
 def store_release(array, index, value):
-    """Write word `index` of an int64 array so that a worker that sees it also sees everything written before."""
+    """Write word `index` of an int64 array so that a worker that sees it also sees everything written before.
+
+    Args:
+        array: int64 array that several workers read.
+        index: Index of the word.
+        value: Word to write.
+    """
     array[index] = value
 
 
@@ -315,16 +335,34 @@ def leading_zeros(x):
 
 @primitive
 def prefetch(array, index, line):
-    """Prefetch the cache line with number `line` of an item."""
+    """Prefetch the cache line with number `line` of an item.
+
+    Args:
+        array: Array of items.
+        index: Index of the item.
+        line: Number of the cache line within the item.
+    """
 
 
 @primitive
 def clear_row(array, index):
-    """Set all words of a row to 0."""
+    """Set all words of a row to 0.
+
+    Args:
+        array: Array of rows.
+        index: Number of the row.
+    """
     array[index] = np.zeros((), array.dtype)
 
 
 @primitive
 def copy_row(into, at, rows, index):
-    """Copy a row from another array of the same kind."""
+    """Copy a row from another array of the same kind.
+
+    Args:
+        into: Array that is written.
+        at: Number of the row there.
+        rows: Array of the same kind that is read.
+        index: Number of the row in `rows`.
+    """
     into[at] = rows[index]

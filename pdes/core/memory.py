@@ -39,10 +39,16 @@ _taking = threading.Lock()  # lock around `_left`: pools of several threads may 
 
 
 def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
-    """Return a zeroed array of `length` items (at least one) whose first byte is on a cache line."""
+    """Return a zeroed array of `length` items (at least one) whose first byte is on a cache line.
+
+    Args:
+        length: Number of items; an array of 0 gets one.
+        dtype: Type of the items.
+    """
     kind = np.dtype(dtype)
     size, guard = max(1, int(length)) * kind.itemsize, _whole_lines(kind.itemsize)
     room = _whole_lines(size) + 2 * guard
+    # a large array has memory of its own, so that little of an area is left unused
     if room >= AREA // 4:
         memory = _area(room)
     else:
@@ -60,7 +66,13 @@ def _whole_lines(size_bytes: int) -> int:
 
 
 def rows_of(kind: type[Row], length: int, **columns: ArrayLike) -> Rows:
-    """Return an array of `length` rows (at least one) with initial words; columns: words with other initial values."""
+    """Return an array of rows with initial words.
+
+    Args:
+        kind: Class of the rows.
+        length: Number of rows; an array of 0 gets one.
+        **columns: Initial values of words that differ from the declared ones, by name of the word.
+    """
     rows = zeros(length, kind.dtype)
     for name, declared in kind.declared.items():
         if declared.begins:
@@ -71,7 +83,12 @@ def rows_of(kind: type[Row], length: int, **columns: ArrayLike) -> Rows:
 
 
 def row_of(kind: type[Row], **words: ArrayLike) -> Record:
-    """Return one row with initial words; words: words with other initial values."""
+    """Return one row with initial words.
+
+    Args:
+        kind: Class of the row.
+        **words: Initial values of words that differ from the declared ones, by name.
+    """
     return rows_of(kind, 1, **words)[0]
 
 
@@ -82,10 +99,18 @@ def words_of(row: Record) -> NDArray[np.int64]:
 
 
 def unused(record: Any) -> Any:
-    """Return a NamedTuple class (pdes/core/state.py) filled with one-item arrays, for a feature that is not used."""
+    """Return a NamedTuple class (pdes/core/state.py) filled with one-item arrays, for a feature that is not used.
+
+    Args:
+        record: Class of the NamedTuple.
+    """
 
     def single_item(declared: Any) -> Any:
-        """Return a zeroed item or array of one, as a field of `kind` is annotated."""
+        """Return a zeroed item or array of one, as a field of `kind` is annotated.
+
+        Args:
+            declared: Annotation of the field.
+        """
         if not hasattr(declared, "__metadata__"):
             return unused(declared)  # a record within the record
         kind = declared.__metadata__[0]
@@ -96,7 +121,13 @@ def unused(record: Any) -> Any:
 
 
 def full(length: int, value: int, dtype: type[np.generic] = np.int64) -> Any:
-    """Return an array of `length` items (at least one) on a cache line, each set to `value`."""
+    """Return an array of `length` items (at least one) on a cache line, each set to `value`.
+
+    Args:
+        length: Number of items; an array of 0 gets one.
+        value: Value of all items.
+        dtype: Type of the items.
+    """
     array = zeros(length, dtype)
     array[:] = value
     return array

@@ -16,7 +16,11 @@ PRIME_A, PRIME_B = 2**31 - 1, 2**31 - 19  # the two largest primes below 2^31: p
 
 @inline
 def factors(key):
-    """Return a 32-bit hash as a factor of each sum, below its prime."""
+    """Return a 32-bit hash as a factor of each sum, below its prime.
+
+    Args:
+        key: Hash to spread over both primes.
+    """
     return key % PRIME_A, mix(key + 0x2545F491) % PRIME_B
 
 
@@ -34,7 +38,14 @@ def collective_keys(tag):
 
 @inline
 def add_message(total, pair, tag, now_ps):
-    """Add a message that is complete at now_ps to a job's totals, by its pair of ranks (`pair_word`) and its tag."""
+    """Add a message that is complete to a job's totals.
+
+    Args:
+        total: Totals of the job (a row `JobTotal`), which the function changes.
+        pair: Word of the ranks of sender and receiver (`pair_word`).
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        now_ps: Time in ps at which the message is complete.
+    """
     message_a, message_b = message_keys(pair, tag_lane(tag))
     collective_a, collective_b = collective_keys(tag)
     total.messages += 1
@@ -60,9 +71,14 @@ def sum_messages(ranks, src, dst, lane, finish_ps, sums):
 
 @inline
 def add_messages(total, tag, begin_ps, messages, sums):
-    """Add the messages of a collective that began at begin_ps to a job's totals.
+    """Add the messages of a collective to a job's totals.
 
-    tag: of any of its messages; messages: their number; sums: of `sum_messages`.
+    Args:
+        total: Totals of the job (a row `JobTotal`), which the function changes.
+        tag: Tag of any of the messages (word 3 of a packet).
+        begin_ps: Begin of the collective in ps.
+        messages: Number of the messages.
+        sums: The four sums that `sum_messages` returns.
     """
     collective_a, collective_b = collective_keys(tag)
     total.messages += messages

@@ -81,91 +81,172 @@ key_owner = bits(44)  # NPU whose queue pair it is
 
 @inline
 def header(dst, src, size_bytes, flag_bits):
-    """Return word 1 of a packet."""
+    """Return word 1 of a packet.
+
+    Args:
+        dst: Number of the NPU that receives.
+        src: Number of the NPU that sends.
+        size_bytes: Size of the packet on the wire in bytes.
+        flag_bits: Flags of the packet (FLAG_*).
+    """
     return dst | (src << 20) | (size_bytes << 40) | (flag_bits << 56)
 
 
 @inline
 def filled_in(word1, size_bytes, flag_bits):
-    """Return word 1 with more flags and with a size, from a word without size."""
+    """Return word 1 with more flags and with a size, from a word without size.
+
+    Args:
+        word1: Word 1 without a size.
+        size_bytes: Size of the packet on the wire in bytes.
+        flag_bits: Flags of the packet (FLAG_*).
+    """
     return word1 | (size_bytes << 40) | (flag_bits << 56)
 
 
 @inline
 def trimmed(word1, size_bytes):
-    """Return word 1 of a packet that is cut to `size_bytes` bytes."""
+    """Return word 1 of a packet that is cut to `size_bytes` bytes.
+
+    Args:
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        size_bytes: Size in bytes to which the packet is cut.
+    """
     return (word1 & ~(0xFFFF << 40)) | (size_bytes << 40) | (FLAG_TRIMMED << 56)
 
 
 @inline
 def pause_word(klass, ask):
-    """Return word 2 of a pause frame: a data class, and PAUSE or RESUME."""
+    """Return word 2 of a pause frame: a data class, and PAUSE or RESUME.
+
+    Args:
+        klass: Number of the data class.
+        ask: PAUSE or RESUME.
+    """
     return klass << 1 | ask
 
 
 @inline
 def logged_pause(link, word2):
-    """Return an entry of the log of pauses: the link of the fabric that must stop or may send, and word 2."""
+    """Return an entry of the log of pauses.
+
+    Args:
+        link: Number in the fabric of the link that must stop or may send.
+        word2: Word 2 of the pause frame.
+    """
     return link << 2 | word2
 
 
 @inline
 def path_word(pair, path):
-    """Return word 2 without a sequence number; path: a hash, whose lowest bits are the entropy."""
+    """Return word 2 without a sequence number.
+
+    Args:
+        pair: Number of the sender's queue pair.
+        path: Hash of the path, whose lowest bits are the entropy.
+    """
     return (pair << 24) | ((path & 0x7FFF) << 48)
 
 
 @inline
 def numbered(word2, seq):
-    """Return word 2 with a sequence number, from a word without."""
+    """Return word 2 with a sequence number, from a word without.
+
+    Args:
+        word2: Word 2 without a sequence number.
+        seq: Sequence number; only its lowest 24 bits are used.
+    """
     return word2 | (seq & PSN_MASK)
 
 
 @inline
 def data_class(word1):
-    """Return the class of a data packet."""
+    """Return the class of a data packet.
+
+    Args:
+        word1: Word 1 of the packet (pdes/core/packet.py).
+    """
     return np.int64(flags(word1) & FLAG_CLASS != 0)
 
 
 @inline
 def pair_word(src, dst):
-    """Return the word of sending and receiving NPU."""
+    """Return the word of sending and receiving NPU.
+
+    Args:
+        src: Number of the NPU that sends.
+        dst: Number of the NPU that receives.
+    """
     return src | (dst << 20)
 
 
 @inline
 def receive_key(peer, tag, seq):
-    """Return the key of a receive (Program's recv_key): sender minus receiver, tag, and number within the tag."""
+    """Return the key of a receive (Program's recv_key).
+
+    Args:
+        peer: Sender minus receiver.
+        tag: Tag of the message.
+        seq: Number of the message among those with the same peer and tag.
+    """
     return ((peer + MAX_NPUS) << 44) | (tag << 20) | seq
 
 
 @inline
 def connection_key(src, dst, connection):
-    """Return the key of a sending queue pair."""
+    """Return the key of a sending queue pair.
+
+    Args:
+        src: Number of the NPU that sends.
+        dst: Number of the NPU that receives.
+        connection: Group and number of the connection (CONNECTION_SHIFT).
+    """
     return (src << 44) | (dst << 25) | connection
 
 
 @inline
 def receiver_key(word1, word2):
-    """Return the key of the receiving queue pair of a data packet."""
+    """Return the key of the receiving queue pair of a data packet.
+
+    Args:
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+    """
     return (destination(word1) << 44) | (source(word1) << 24) | sender_pair(word2)
 
 
 @inline
 def message_tag(group, seq, lane):
-    """Return word 3 of a message's last packet: of the seq-th collective of a group, or point to point (P2P)."""
+    """Return word 3 of a message's last packet.
+
+    Args:
+        group: Number of the group; P2P for point to point.
+        seq: Number of the collective in its group.
+        lane: Number of the receiving lane; point to point, the user's tag.
+    """
     return (group << GROUP_SHIFT) | (seq << SEQ_SHIFT) | lane
 
 
 @inline
 def instance_key(node, group, seq):
-    """Return the key of the seq-th collective of a group on an NPU of the LP."""
+    """Return the key of a collective on an NPU.
+
+    Args:
+        node: Number of the NPU in the LP.
+        group: Number of the group; P2P for point to point.
+        seq: Number of the collective in its group.
+    """
     return (node << 40) | (group << 20) | seq
 
 
 @inline
 def tag_for(key, lane):
-    """Return the tag of a message for a lane of the collective with this key, on any NPU."""
+    """Return the tag of a message for a lane of the collective with this key, on any NPU.
+
+    Args:
+        key: Key of the collective (`instance_key`).
+        lane: Number of the lane.
+    """
     return message_tag(key >> 20 & (MAX_SEQ - 1), key & (MAX_SEQ - 1), lane)
 
 
@@ -190,19 +271,36 @@ inbox_link = bits(0, LINK_BITS)  # link of the fabric over which it comes
 
 @inline
 def link_meta(node, link, link_class):
-    """Return the word `meta`."""
+    """Return the word `meta`.
+
+    Args:
+        node: Receiving node as the LP numbers it.
+        link: Number of the link in the fabric.
+        link_class: Row of the link in `link_class`.
+    """
     return node | (link << NODE_BITS) | (link_class << CLASS_SHIFT)
 
 
 @inline
 def longest_wait_ps(sent_bytes, sent_packets):
-    """Return the longest wait of a packet for the port, which is kept in upper bits of both words of a link."""
+    """Return the longest wait of a packet for the port, which is kept in upper bits of both words of a link.
+
+    Args:
+        sent_bytes: Word `sent_bytes` of the link.
+        sent_packets: Word `sent_packets` of the link.
+    """
     return (sent_bytes >> BYTES_BITS << WAIT_BITS) | (sent_packets >> PACKETS_BITS)
 
 
 @inline
 def with_longest_wait(sent_bytes, sent_packets, wait_ps):
-    """Return the words `sent_bytes` and `sent_packets` of a link with another longest wait of a packet."""
+    """Return the words `sent_bytes` and `sent_packets` of a link with another longest wait of a packet.
+
+    Args:
+        sent_bytes: Word `sent_bytes` of the link.
+        sent_packets: Word `sent_packets` of the link.
+        wait_ps: Longest wait in ps, cut to MAX_WAIT_PS.
+    """
     wait_ps = min(wait_ps, MAX_WAIT_PS)
     sent_bytes = bytes_sent(sent_bytes) | (wait_ps >> WAIT_BITS << BYTES_BITS)
     return sent_bytes, packets_sent(sent_packets) | ((wait_ps & WAIT_MASK) << PACKETS_BITS)

@@ -12,7 +12,13 @@ from nadi.pdes.core.jit import hook_address
 def module_of(kind: str, name: str, hook: str, parameters: int) -> ModuleType:
     """Return the module of a plug-in by name or file; RunError if it is none, or its hook is wrong.
 
-    hook, parameters: name of the module's hook, and their number; a hook of an outside file is compiled here.
+    The hook of an outside file is compiled here.
+
+    Args:
+        kind: Kind of plug-in.
+        name: Name of a plug-in, or path of its file.
+        hook: Name of the module's hook.
+        parameters: Number of the hook's parameters.
     """
     module: ModuleType = plug_ins.module(kind, name, RunError)
     if name not in plug_ins.own_files(kind):

@@ -35,11 +35,22 @@ class Setting:
 
 
 def setting(default: T, description: str, unset: str = "", *, is_given: bool = True) -> T:
-    """Declare a field of a dataclass that is a setting; the arguments are the fields of Setting."""
+    """Declare a field of a dataclass that is a setting.
+
+    Args:
+        default: Value of the setting where users give none.
+        description: Meaning of the setting, in one line.
+        unset: Word that users write for a default that is no value ("auto", "unlimited"); "" = the default itself.
+        is_given: Whether users can give the setting in a run file.
+    """
     return field(default=default, metadata={"setting": Setting(description, unset, is_given)})
 
 
 def settings_of(owner: type) -> tuple[Setting, ...]:
-    """Return all settings of a dataclass, in order; every field is one."""
+    """Return all settings of a dataclass, in order; every field is one.
+
+    Args:
+        owner: Dataclass whose fields are settings.
+    """
     declared = [(item, item.metadata["setting"]) for item in fields(owner)]
     return tuple(replace(each, name=item.name, default=item.default, type=item.type) for item, each in declared)

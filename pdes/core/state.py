@@ -2,6 +2,19 @@
 
 A world is the state of one logical process, which shares none of it. Data used together is adjacent, in rows that fill
 cache lines.
+
+Kernels take parts of a world as parameters with the names of its fields (`net`, `npus`, `qps` and so on). These
+parameters recur, too:
+
+    world_address        address of the directory of the LP's `World` (`world_at`)
+    node                 number of a node in the LP, in which NPUs come first
+    link                 outgoing link: row of `net.tx`, in which the ports of NPUs come first
+    pair                 row of a queue pair in `qps.qp`; at message level, a connection
+    inst, instance       row of a collective under way in `insts.inst`
+    row                  trace row of an NPU, counted from the first of its trace
+    group, seq           number of a group, and of a collective among those of the group
+    word1, word2, word3  words of a packet (pdes/core/packet.py); `tag` is word 3 of the packets of a message
+    now_ps               current time in ps; begin_ps, end_ps: begin and end of the current cell
 """
 
 from typing import Annotated, NamedTuple
@@ -403,7 +416,12 @@ later_messages = seen_as(nic.LaterMessage)
 
 @inline
 def take_row(net, qps):
-    """Take a free row of `msg` and return its number; the room is checked before the next event (`Scalars.check`)."""
+    """Take a free row of `msg` and return its number; the room is checked before the next event (`Scalars.check`).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+    """
     free = net.ctl.free_messages - 1
     net.ctl.free_messages = free
     net.ctl.check = 1
@@ -412,6 +430,12 @@ def take_row(net, qps):
 
 @inline
 def give_row_back(net, qps, row):
-    """Return row number `row` of `msg` to the pool of free rows."""
+    """Return row number `row` of `msg` to the pool of free rows.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        row: Number of the row of `msg`.
+    """
     qps.msg_free[net.ctl.free_messages] = row
     net.ctl.free_messages += 1

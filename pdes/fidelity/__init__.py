@@ -111,7 +111,12 @@ class Fidelity:
 
 
 def fidelity(name: str, **parameters: Any) -> Fidelity:
-    """Return the model with a name, of itself or of its hooks; RunError if it is unknown."""
+    """Return the model with a name, of itself or of its hooks; RunError if it is unknown.
+
+    Args:
+        name: Name of a model, or of one of its hooks.
+        **parameters: Settings of the model and fields of Fidelity, by name.
+    """
     found = network(name)
     for model in networks().values() if found is None else [found]:
         for hooks in model.hooks:

@@ -30,7 +30,13 @@ from nadi.pdes.network.routing import forwarding_ps
 
 @hook
 def send_over_next_link(world_address, message, now_ps):
-    """Send a message, a row of `msg`, over the next link of its path."""
+    """Send a message over the next link of its path.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        message: Row of `msg`.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     msg = whole_messages(qps.msg)[message]
@@ -41,6 +47,7 @@ def send_over_next_link(world_address, message, now_ps):
     link = link_of_connection(net, world.routes, qps, pair, node)
     tx = net.tx[link]
     meta = tx.meta
+    # the port sends what came before first; INF bounds times on a link that is cut
     start = min(max(now_ps, tx.busy_ps), INF)
     psb = link_psb(net, link)
     sent = start + whole_ps(net, size, psb, 0)
@@ -49,6 +56,7 @@ def send_over_next_link(world_address, message, now_ps):
     count_for_job(net, link, np.int64(qp.npu), destination(qp.w1), size)
     net.count.hops += 1
     at_npu = node == qp.npu
+    # the port is busy at its whole rate, while messages of a driven queue pair follow each other at its share
     if at_npu and qp.shares > SHARE_UNITS:
         start = max(start, qps.arrived[pair])
         psb *= qp.shares / SHARE_UNITS
@@ -67,16 +75,28 @@ def send_over_next_link(world_address, message, now_ps):
 
 
 def stored_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
-    """Return int64[m], ps of messages of size_bytes on an idle path: sending and delay of each link, and forwarding."""
-    # psb: float64[k], ps per byte of the links; delay_ps: int64[k], of the links; forwarding_ps: latencies of the
-    # switches; resolution_ps: unit to which times are rounded down.
+    """Return int64[m], ps of messages on an idle path: sending and delay of each link, and forwarding.
+
+    Args:
+        psb: float64[k], ps per byte of the path's links.
+        delay_ps: int64[k], propagation times of the path's links.
+        forwarding_ps: Latencies in ps of the path's switches.
+        size_bytes: int64[m], sizes of the messages.
+        resolution_ps: Unit in ps to which times are rounded down.
+    """
     time_ps = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
     return forwarding_ps.sum() + (time_ps - time_ps % resolution_ps).sum(axis=1)
 
 
 @hook
 def send_over_path(world_address, message, now_ps):
-    """Send a message, a row of `msg`, over its whole path."""
+    """Send a message over its whole path.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        message: Row of `msg`.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     msg = whole_messages(qps.msg)[message]
@@ -93,12 +113,14 @@ def send_over_path(world_address, message, now_ps):
         link = link_of_connection(net, world.routes, qps, pair, node)
         meta = net.tx[link].meta
         latency += net.link_class[class_of(meta)].delay_ps
+        # the queue pair has a share of the first link, and the whole rate of all others
         slowest = max(slowest, link_psb(net, link) * shares)
         shares = 1.0
         count_sent(net, link, size, 0)
         count_for_job(net, link, np.int64(qp.npu), dst, size)
         net.count.hops += 1
         node = end_of(meta)
+    # messages of a queue pair arrive in order
     arrived = max(now_ps + whole_ps(net, size, slowest, latency), qps.arrived[pair])
     qps.arrived[pair] = arrived
     leaves(world, message, now_ps + whole_ps(net, size, slowest, 0), now_ps)
@@ -107,7 +129,15 @@ def send_over_path(world_address, message, now_ps):
 
 
 def unhindered_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
-    """Return all latencies of an idle path plus the time of the bytes at the lowest rate; see stored_ps."""
+    """Return all latencies of an idle path plus the time of the bytes at the lowest rate; see stored_ps.
+
+    Args:
+        psb: float64[k], ps per byte of the path's links.
+        delay_ps: int64[k], propagation times of the path's links.
+        forwarding_ps: Latencies in ps of the path's switches.
+        size_bytes: int64[m], sizes of the messages.
+        resolution_ps: Unit in ps to which times are rounded down.
+    """
     time_ps = (size_bytes * psb.max() + 0.5).astype(np.int64) + delay_ps.sum() + forwarding_ps.sum()
     return time_ps - time_ps % resolution_ps
 

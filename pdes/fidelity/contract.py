@@ -72,7 +72,11 @@ class OwnKeys:
         return 1
 
     def couples(self, _num_messages: float) -> bool:
-        """Return whether collectives are coupled flows in a run with about this number of messages."""
+        """Return whether collectives are coupled flows in a run; by default, none are.
+
+        Args:
+            _num_messages: Approximate number of messages of the run.
+        """
         return False
 
 

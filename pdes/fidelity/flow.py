@@ -40,7 +40,11 @@ COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run, 40 s at 10 us each, above
 
 @inline
 def set_alarm(world):
-    """Add an event for the earliest end, unless one is due before."""
+    """Add an event for the earliest end, unless one is due before.
+
+    Args:
+        world: State of the LP (`World`).
+    """
     state = world.flows.state
     if state.active > 0:
         earliest = world.flows.finish_heap[0].key
@@ -51,7 +55,13 @@ def set_alarm(world):
 
 @outline
 def begin(world, pair, now_ps):
-    """Let the first message of connection `pair`, a row of `flow`, begin."""
+    """Let the first message of a connection begin.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Connection: row of the queue pair in `qps.qp` and of its flow in `flows.flow`.
+        now_ps: Current time in ps.
+    """
     flows = world.flows
     flow = flows.flow[pair]
     if flow.epoch != flows.state.epoch:
@@ -64,7 +74,13 @@ def begin(world, pair, now_ps):
 
 @outline
 def count_on_links(world, pair, size_bytes):
-    """Count a message of connection `pair` on the links that it has crossed, and its acknowledgements on theirs."""
+    """Count a message of a connection on the links that it has crossed, and its acknowledgements on theirs.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Connection: row of the queue pair in `qps.qp` and of its flow in `flows.flow`.
+        size_bytes: Payload of the message in bytes.
+    """
     net, flows = world.net, world.flows
     flow = flows.flow[pair]
     packets = packets_of(net, size_bytes)
@@ -74,6 +90,7 @@ def count_on_links(world, pair, size_bytes):
         link = np.int64(hop.link)
         if use.is_back == 1:
             on_link = back_bytes_on(net, link, packets) * use.share // WHOLE
+            # acknowledgements are no messages, so only their bytes count
             net.tx[link].sent_bytes += on_link
         else:
             on_link = bytes_on(net, link, size_bytes, packets) * use.share // WHOLE
@@ -84,7 +101,13 @@ def count_on_links(world, pair, size_bytes):
 
 @outline
 def end(world, pair, now_ps):
-    """End the current message of connection `pair`, a row of `flow`, and let its next one begin."""
+    """End the current message of a connection, and let its next one begin.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Connection: row of the queue pair in `qps.qp` and of its flow in `flows.flow`.
+        now_ps: Current time in ps.
+    """
     flows, qps = world.flows, world.qps
     flow = flows.flow[pair]
     message = flow.first_message
@@ -117,7 +140,12 @@ def end(world, pair, now_ps):
 
 @outline
 def change_network(world, now_ps):
-    """Make the changes of the schedule of faults that are due, and add an event for the next."""
+    """Make the changes of the schedule of faults that are due, and add an event for the next.
+
+    Args:
+        world: State of the LP (`World`).
+        now_ps: Current time in ps.
+    """
     net, schedule = world.net, world.schedule
     first = net.ctl.fault_at
     call_hook(net.hooks.make_changes, net.const.address)
@@ -134,7 +162,12 @@ def change_network(world, now_ps):
 
 @outline
 def reroute(world, now_ps):
-    """Move flows to the paths of new routing tables; without room for all, go on in another event of this time."""
+    """Move flows to the paths of new routing tables; without room for all, continue in another event of this time.
+
+    Args:
+        world: State of the LP (`World`).
+        now_ps: Current time in ps.
+    """
     flows = world.flows
     for pair in range(world.net.ctl.queue_pairs):
         flow = flows.flow[pair]
@@ -150,6 +183,7 @@ def reroute(world, now_ps):
             else:
                 lay_path(world, pair, now_ps)
                 load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+            # `load_message` has set the bytes of the whole message, of which these are left
             flow.remaining_bytes = min(flow.remaining_bytes, left_bytes)
             enter(flows, pair, now_ps)
             ask_to_solve(world, now_ps)
@@ -158,7 +192,13 @@ def reroute(world, now_ps):
 
 @inline
 def take_up(world, message, now_ps):
-    """Let a message, a row of `msg`, begin, or wait for those of its connection before it."""
+    """Let a message begin, or wait for those of its connection before it.
+
+    Args:
+        world: State of the LP (`World`).
+        message: Row of `msg`.
+        now_ps: Current time in ps.
+    """
     flows = world.flows
     msg = whole_messages(world.qps.msg)
     pair = msg[message].connection
@@ -177,14 +217,26 @@ def take_up(world, message, now_ps):
 
 @hook
 def act(world_address, message, now_ps):
-    """Let a message, a row of `msg`, begin, or wait for those of its connection before it."""
+    """Let a message begin, or wait for those of its connection before it.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        message: Row of `msg`.
+        now_ps: Current time in ps.
+    """
     take_up(world_at(world_address), message, now_ps)
     return 0
 
 
 @hook
 def settle(world_address, kind, now_ps):
-    """Handle an event. FINISH: change the network, and end the messages that are due. SOLVE: set rates."""
+    """Handle an event.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        kind: FINISH: change the network, and end the messages that are due. SOLVE: set rates.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     flows = world.flows
     if kind == SOLVE:
@@ -225,7 +277,11 @@ class FlowKeys(OwnKeys):
     )
 
     def couples(self, num_messages: float) -> bool:
-        """Return whether collectives are coupled flows in a run with about this number of messages."""
+        """Return whether collectives are coupled flows.
+
+        Args:
+            num_messages: Approximate number of messages of the run.
+        """
         return self.collectives == "coupled" or (self.collectives == "auto" and num_messages > COUPLED_ABOVE_MESSAGES)
 
 

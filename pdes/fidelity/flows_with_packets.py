@@ -49,7 +49,14 @@ BEGINS, ENDS = 0, 1  # a connection of packets has posted a message, or one of t
 
 @inline
 def announce(world, pair, what, now_ps):
-    """Add an event: queue pair `pair`, of packets, has posted a message (BEGINS), or one is complete (ENDS)."""
+    """Add an event: a queue pair of packets has posted a message, or one is complete.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Row of the queue pair in `qps.qp`.
+        what: BEGINS: a message was posted. ENDS: one is complete.
+        now_ps: Current time in ps.
+    """
     # Its key is smaller than that of any message, so that flows begin beside the placeholders of their moment.
     word = pair << 1 | what
     add_event(world.net.ctl, world.messages, now_ps, STEP, word, -1 - word)
@@ -57,7 +64,18 @@ def announce(world, pair, what, now_ps):
 
 @hook
 def post_by_kind(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
-    """Post a message as a flow or as packets; arguments as of pdes.nic.transport.post."""
+    """Post a message as a flow or as packets.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        dst: Number of the receiving NPU in the fabric.
+        connection: Group of the queue pair with number and share (pdes/core/packet.py).
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        size_bytes: Payload of the message in bytes.
+        waiter: Waiter for its last byte to leave (`Message.ref`), -1 = nobody.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, npus, qps, flows = world.net, world.npus, world.qps, world.flows
     group = min(connection & ((1 << CONNECTION_SHIFT) - 1), flows.by_flow.shape[0] - 1)  # P2P is the last
@@ -75,7 +93,16 @@ def post_by_kind(world_address, node, dst, connection, tag, size_bytes, waiter, 
 
 @hook
 def packets_are_in(world_address, node, now_ps, word1, word2, word3):
-    """Handle a message of packets that is complete, by words of its last packet. Return (row done, instance)."""
+    """Handle a message of packets that is complete. Return (row done, instance).
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+        word1: Word 1 of its last packet (pdes/core/packet.py).
+        word2: Word 2 of its last packet.
+        word3: Word 3 of its last packet, the tag.
+    """
     world = world_at(world_address)
     announce(world, sender_pair(word2), ENDS, now_ps)
     done, inst = message_done(world.net, world.npus, world.insts, node, word1, word3)
@@ -84,7 +111,14 @@ def packets_are_in(world_address, node, now_ps, word1, word2, word3):
 
 @inline
 def count_placeholder(world, pair, what, now_ps):
-    """Let the placeholder of a queue pair begin with the first of its messages (BEGINS) or end with the last (ENDS)."""
+    """Let the placeholder of a queue pair begin with the first of its messages or end with the last.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Row of the queue pair in `qps.qp`.
+        what: BEGINS: a message was posted. ENDS: one is complete.
+        now_ps: Current time in ps.
+    """
     flows = world.flows
     flow = flows.flow[pair]
     if what == BEGINS:
@@ -94,7 +128,9 @@ def count_placeholder(world, pair, what, now_ps):
         if flow.is_packets == 0:
             flow.is_packets = 1
             lay_path(world, pair, now_ps)
+            # a message longer than a window, to which the cap of the window applies
             load_message(world, pair, (world.net.const.window_packets + 1) * world.net.const.mtu_bytes)
+            # it ends with the last message of packets, never by its bytes
             flow.remaining_bytes = ENDLESS_BYTES
         enter(flows, pair, now_ps)
     else:
@@ -107,7 +143,12 @@ def count_placeholder(world, pair, what, now_ps):
 
 @inline
 def set_packet_rate(world, link):
-    """Set a link's rate for packets from the rates of its flows, unless that was done after the latest solution."""
+    """Set a link's rate for packets from the rates of its flows, unless that was done after the latest solution.
+
+    Args:
+        world: State of the LP (`World`).
+        link: Number of the outgoing link.
+    """
     net, flows = world.net, world.flows
     row = flows.link[link]
     if row.packets_stamp == flows.state.stamp:
@@ -120,6 +161,7 @@ def set_packet_rate(world, link):
             taken += flows.link_flow[i].weight * flow.rate
     psb = nominal_psb(net, link)
     if taken > 0:
+        # packets get what flows leave, and at least a small part, so that they always move
         psb *= row.capacity / max(row.capacity - taken, row.capacity // MIN_SHARE)
     number = number_of(net.tx[link].meta)
     net.link_class[number].ps_per_byte = psb
@@ -129,7 +171,12 @@ def set_packet_rate(world, link):
 
 @outline
 def solve_for_both(world_address, now_ps):
-    """Set the rates of flows, and those of the links that they use for packets."""
+    """Set the rates of flows, and those of the links that they use for packets.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     flows = world.flows
     dirty, solved = flows.state.dirty, flows.state.solved
@@ -144,7 +191,13 @@ def solve_for_both(world_address, now_ps):
 
 @inline
 def next_packet_ps(world, node, begin_ps):
-    """Return when (ps) the next packet of the cell from begin_ps arrives at an NPU, INF without one."""
+    """Return when (ps) the next packet of the cell from begin_ps arrives at an NPU, INF without one.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        begin_ps: Begin of the cell in ps.
+    """
     turn = world.flows.turn[node]
     if turn.next_packet == turn.end:
         return np.int64(INF)
@@ -153,17 +206,30 @@ def next_packet_ps(world, node, begin_ps):
 
 @inline
 def own_event_ps(world, node):
-    """Return the time in ps of an NPU's next own event, INF without one."""
+    """Return the time in ps of an NPU's next own event, INF without one.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+    """
     npu = world.npus.npu[node]
     return np.int64(world.npus.heap[2 * npu.heap]) if npu.heap_size > 0 else np.int64(INF)
 
 
 @inline
 def plan_turn(world, node, begin_ps, end_ps):
-    """Put an NPU's next turn in the cell from begin_ps to end_ps into the heap of turns, or take it out."""
+    """Put an NPU's next turn in the cell into the heap of turns, or take it out.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+    """
     flows, npu = world.flows, world.npus.npu[node]
     state = flows.state
     next_ps = min(own_event_ps(world, node), next_packet_ps(world, node, begin_ps))
+    # what follows from the last action happens at its time
     if npu.ready_head >= 0 or npu.kick_head >= 0 or (world.net.hooks.selective_sender != 0 and npu.done_head >= 0):
         next_ps = np.int64(npu.now_ps)
     place = flows.turn_place[node] - 1
@@ -181,7 +247,13 @@ def plan_turn(world, node, begin_ps, end_ps):
 
 @outline
 def gather_cell(world, begin_ps, end_ps):
-    """Order the packets that arrive at each NPU in a cell, and plan the first turns."""
+    """Order the packets that arrive at each NPU in a cell, and plan the first turns.
+
+    Args:
+        world: State of the LP (`World`).
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+    """
     net, inbox, flows = world.net, world.inbox, world.flows
     count = held = np.int64(0)
     for node in range(net.const.npus):
@@ -193,6 +265,7 @@ def gather_cell(world, begin_ps, end_ps):
             for i in range(net.ctl.batch):
                 net.ordered[count] = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
                 count += 1
+            # blocks stay until the cell is over
             for i in range(net.ctl.batch_freed):
                 net.held_block[held] = inbox.batch_freed[i]
                 held += 1
@@ -205,7 +278,11 @@ def gather_cell(world, begin_ps, end_ps):
 
 @inline
 def is_short(world):
-    """Return whether a pool is too small for the next action."""
+    """Return whether a pool is too small for the next action.
+
+    Args:
+        world: State of the LP (`World`).
+    """
     net = world.net
     return (
         blocks_short(net)
@@ -217,7 +294,11 @@ def is_short(world):
 
 @inline
 def due_event_ps(world):
-    """Return the time of the earliest event of flows in ps, INF without one."""
+    """Return the time of the earliest event of flows in ps, INF without one.
+
+    Args:
+        world: State of the LP (`World`).
+    """
     state = world.flows.state
     if state.known_events != world.net.ctl.events:
         state.known_events = world.net.ctl.events
@@ -227,7 +308,13 @@ def due_event_ps(world):
 
 @outline
 def take_turn(world_address, begin_ps, end_ps):
-    """Let the first NPU of the heap of turns act, as far as no flow can affect it."""
+    """Let the first NPU of the heap of turns act, as far as no flow can affect it.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+    """
     world = world_at(world_address)
     net, inbox, flows = world.net, world.inbox, world.flows
     ctl, state, heap = net.ctl, flows.state, flows.turn_heap
@@ -264,7 +351,13 @@ def take_turn(world_address, begin_ps, end_ps):
 
 @outline
 def take_flow_event(world_address, begin_ps, end_ps):
-    """Carry out the earliest event of flows."""
+    """Carry out the earliest event of flows.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+    """
     world = world_at(world_address)
     net, flows = world.net, world.flows
     now_ps, order, item = take_event(net.ctl, world.messages)
@@ -274,6 +367,7 @@ def take_flow_event(world_address, begin_ps, end_ps):
         call_hook(net.hooks.settle, world_address, kind, now_ps)
     elif kind == SOLVE:
         solve_for_both(world_address, now_ps)
+    # negative items are placeholders of packets (`announce`)
     elif kind == STEP and item < 0:
         count_placeholder(world, (-1 - item) >> 1, (-1 - item) & 1, now_ps)
     elif kind == STEP:
@@ -295,7 +389,13 @@ def take_flow_event(world_address, begin_ps, end_ps):
 
 @hook
 def npus_with_flows(world_address, begin_ps, end_ps):
-    """Let every NPU process its events from begin_ps to before end_ps. Return 1 if a pool is too small to go on."""
+    """Let every NPU process its events from begin_ps to before end_ps. Return 1 if a pool is too small to continue.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+    """
     world = world_at(world_address)
     net, flows = world.net, world.flows
     state = flows.state
@@ -311,6 +411,7 @@ def npus_with_flows(world_address, begin_ps, end_ps):
             take_flow_event(world_address, begin_ps, end_ps)
         else:
             break
+    # until now, turns have read packets in the blocks of their batches
     free = net.ctl.free_blocks
     for i in range(state.held_blocks):
         net.block_free[free + i] = net.held_block[i]

@@ -107,13 +107,21 @@ class Harvest:
 
 
 def merge(harvests: Sequence[Harvest]) -> Harvest:
-    """Return the merged outcome of several LPs or processes."""
+    """Return the merged outcome of several LPs or processes.
+
+    Args:
+        harvests: Outcomes of LPs or processes.
+    """
     joins = {name: hint.__metadata__[-1] for name, hint in get_type_hints(Harvest, include_extras=True).items()}
     return Harvest(**{name: join([getattr(h, name) for h in harvests]) for name, join in joins.items()})
 
 
 def harvest(sim: Simulation) -> Harvest:
-    """Return the outcome of the LPs of a Simulation."""
+    """Return the outcome of the LPs of a Simulation.
+
+    Args:
+        sim: The run, or the part of it in this process (`Simulation`).
+    """
     total = replace(merge([_of(sim, lp) for lp in sim.lps]), peak_rss_bytes=peak_rss_bytes())
     if not total.left:
         return total
@@ -123,7 +131,11 @@ def harvest(sim: Simulation) -> Harvest:
 
 
 def harvest_so_far(sim: Simulation) -> Harvest:
-    """Return the outcome of the LPs of a Simulation that stops at a cut, without messages."""
+    """Return the outcome of the LPs of a Simulation that stops at a cut, without messages.
+
+    Args:
+        sim: The run, or the part of it in this process (`Simulation`).
+    """
     total = merge([_of(sim, lp) for lp in sim.lps])
     return replace(total, flows_out=[], flows_in=[])
 
@@ -139,6 +151,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         ("messages", ctl.free_messages, len(w.qps.msg_free)),
         ("collective instances", ctl.free_instances, len(w.insts.inst_free)),
     )
+    # without records, there are no times of rows
     row_ptr = lp.row_ptr if sim.settings.record_nodes else np.zeros(npus + 1, np.int64)
     return Harvest(
         count=w.net.count,
@@ -184,7 +197,11 @@ def _job_bytes(lp: LogicalProcess) -> Int64:
 
 
 def settled(sim: Simulation) -> dict[str, int]:
-    """Return the settings that were computed from the fabric."""
+    """Return the settings that were computed from the fabric.
+
+    Args:
+        sim: The run, or the part of it in this process (`Simulation`).
+    """
     fidelity = sim.settings.fidelity
     if not fidelity.model.has_headers:
         return {"endpoint_delay_ps": fidelity.endpoint_delay_ps, "resolution_ps": fidelity.resolution_ps}
@@ -225,6 +242,7 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     tx: Rows = net.tx[:own]
     psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps[lp.part.links]
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
+    # an output queue has no counter of bytes: the longest wait at the link's rate gives them
     queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
     gate = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
     gate_columns = [gate[name] for name in _GATE_WORDS]
@@ -236,6 +254,7 @@ def _limits(lp: LogicalProcess) -> Int64:
     world = lp.world
     count = int(world.net.ctl.queue_pairs) if world.net.hooks.settle != 0 else 0
     all_flows: Rows = world.flows.flow[:count]
+    # a majority vote (`count_limit`): with bound_ps 0, no link has the majority of the time
     which = np.flatnonzero((all_flows.bound_link >= 0) & (all_flows.bound_ps > 0) & (all_flows.is_packets == 0))
     flow: Rows = all_flows[which]
     qp: Rows = world.qps.qp[which]
@@ -284,9 +303,13 @@ def _pauses(log: Int64, count: int) -> dict[str, Array]:
 def check(total: Harvest) -> None:
     """Check that all work is done and that the invariants of the engine hold.
 
-    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances returned. Raises
-    RunError: the run takes more simulated time than the engine can represent; work is left (the text lists which row
-    waits for what); or an invariant is broken (a defect, never the user's fault).
+    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances returned.
+
+    Raises RunError: the run takes more simulated time than the engine can represent; work is left (the text lists which
+    row waits for what); or an invariant is broken (a defect, never the user's fault).
+
+    Args:
+        total: Merged outcome of all LPs.
     """
     if total.too_late or total.finish_ps > s.LONGEST_RUN_PS:
         raise RunError(TOO_LATE_TEXT)
@@ -296,6 +319,7 @@ def check(total: Harvest) -> None:
     sent, received, dropped = int(c.sent_bytes), int(c.received_bytes), int(c.dropped_bytes)
     if sent != received + dropped:
         raise RunError(f"engine defect: {sent} bytes sent, but {received} received and {dropped} dropped")
+    # notifications are no acknowledgements, but packets too
     created = int(c.data_packets + c.ack_packets + c.congestion_notifications)
     gone = int(c.consumed_packets + c.dropped_packets)
     if created != gone:
@@ -332,7 +356,12 @@ def _control(tags: Int64, settings: Settings) -> Int8:
 
 
 def order_of_posts(rows: Rows, settings: Settings) -> Int64:
-    """Return int64[rows]: the order of flow records by NPU pair, group of their queue pair, and ordinal there."""
+    """Return int64[rows]: the order of flow records by NPU pair, group of their queue pair, and ordinal there.
+
+    Args:
+        rows: Flow records (rows `FlowOut`, or of the same words).
+        settings: Settings of the run.
+    """
     group = packet.tag_group(rows.tag).astype(np.int32)
     group[_control(rows.tag, settings) >= ANSWER] = packet.CONTROL
     return np.lexsort((rows.tag, rows.ordinal, group, rows.pair))
@@ -371,7 +400,16 @@ def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
 def results(
     total: Harvest, own: Harvest, graph: Graph, program: Program, settings: Settings, **seconds: Any
 ) -> Results:
-    """Return the Results of a run from the outcome of all processes, with the trace rows of the outcome `own`."""
+    """Return the Results of a run.
+
+    Args:
+        total: Outcome of all processes.
+        own: Outcome of this process, from which the trace rows come.
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run.
+        **seconds: Wall times in seconds, by field of Results: wall_s and the like.
+    """
     # seconds: wall times in seconds, by fields of Results: wall_s and the like.
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]

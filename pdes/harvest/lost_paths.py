@@ -17,7 +17,7 @@ class LostPaths:
     """The fabric of a run at a moment: the links that are down, and the paths that are left."""
 
     def __init__(self, graph: Graph, faults: Faults, now_ps: int) -> None:
-        """Keep the inputs; faults: of the run; now_ps: the moment, in picoseconds."""
+        """Keep the inputs; faults: faults of the run; now_ps: the moment, in picoseconds."""
         self._graph, self._now_ps = graph, now_ps
         self._faults = [fault for fault in faults.links if fault.down or fault.error_rate == 1]
         self._lossy = [fault for fault in faults.links if 0 < fault.error_rate < 1]
@@ -33,6 +33,7 @@ class LostPaths:
     def between(self, src: int, dst: int) -> str:
         """Return a clause that says since when NPU src has no path to NPU dst, and why; "" if faults left one."""
         since_ps = None
+        # since_ps is the begin of the last stretch without a path
         for time_ps in self._times_ps:
             if self._is_cut(time_ps, src, dst):
                 since_ps = time_ps if since_ps is None else since_ps
@@ -45,10 +46,16 @@ class LostPaths:
         return f"{ends} since {listed(self._names(new), ' and ')} went down at {since_ps / PS_PER_MS:g} ms"
 
     def of_npu(self, npu: int, peers: Sequence[int]) -> str:
-        """Return `between` of an NPU and the first of several others, or aggregator next to it, that it has lost."""
+        """Return `between` of an NPU and the first of several others, or aggregator next to it, that it has lost.
+
+        Args:
+            npu: Number of the NPU.
+            peers: Numbers of the other NPUs.
+        """
         if not self._faults:
             return ""
         graph = self._graph
+        # aggregators are endpoints in the switches next to an NPU
         near = [node for link in graph.out_links(npu) for node in graph.link_dst[graph.out_links(graph.link_dst[link])]]
         reducing = [node for node in near if node < graph.npus and graph.node_kind[node] == AGGREGATOR_KIND]
         clauses = (self.between(npu, peer) for peer in [*peers, *reducing] if peer != npu)
@@ -80,6 +87,7 @@ class LostPaths:
         while True:
             before = part.copy()
             np.minimum.at(part, graph.link_dst[between], part[graph.link_src[between]])
+            # pointer jumping, so that long chains take few rounds
             part = part[part]
             if np.array_equal(part, before):
                 return is_up, part
@@ -98,6 +106,7 @@ class LostPaths:
         both, is_down = np.asarray(links, np.int64), np.zeros(graph.links, np.bool_)
         is_down[both] = is_down[both ^ 1] = True
         alive = graph.link_src[~is_down & (graph.node_kind[graph.link_dst] != AGGREGATOR_KIND)]
+        # all its links are down, which a fault of the switch itself does
         is_dead = (np.arange(graph.nodes) >= graph.npus) & (np.bincount(alive, minlength=graph.nodes) == 0)
         is_dead &= np.bincount(graph.link_src, minlength=graph.nodes) > 0
         names = [graph.node_name(node) for node in np.flatnonzero(is_dead).tolist()]
@@ -111,7 +120,12 @@ class LostPaths:
 
 
 def end_name(graph: Graph, npu: int) -> str:
-    """Return the name of an NPU, or of the aggregator in a switch, which is an endpoint, too."""
+    """Return the name of an NPU, or of the aggregator in a switch, which is an endpoint, too.
+
+    Args:
+        graph: The fabric (`Graph`).
+        npu: Number of the NPU.
+    """
     if graph.node_kind[npu] != AGGREGATOR_KIND:
         return graph.node_name(npu)
     return f"the reduction in {graph.node_name(int(graph.link_dst[graph.out_links(npu)[0]]))}"

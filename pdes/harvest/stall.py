@@ -25,7 +25,11 @@ TOO_LATE_TEXT = (
 
 
 def too_late(lp: LogicalProcess) -> bool:
-    """Return whether an event of the LP lies beyond the times that the engine can represent."""
+    """Return whether an event of the LP lies beyond the times that the engine can represent.
+
+    Args:
+        lp: The logical process.
+    """
     w = lp.world
     npus = lp.part.npus
     pending = (w.net.next_time, w.net.tx.busy_ps, w.npus.npu.rto_at_ps[:npus], w.npus.heap[::2])
@@ -33,12 +37,18 @@ def too_late(lp: LogicalProcess) -> bool:
 
 
 def failed_queue_pair(sim: Simulation, lp: LogicalProcess) -> str:
-    """Return a line about the queue pair of an LP that gave up; sim: the LPs of this process."""
+    """Return a line about the queue pair of an LP that gave up.
+
+    Args:
+        sim: The part of the run in this process (`Simulation`).
+        lp: The logical process.
+    """
     w = lp.world
     row = int(w.net.ctl.failed_queue_pair)
     qp, now_ps = w.qps.qp[row], int(w.net.ctl.now_ps)
     src, dst = int(w.npus.npu[qp.npu].number), int(destination(qp.w1))
     ends, packet = f"{end_name(sim.graph, src)} to {end_name(sim.graph, dst)}", f"packet {qp.una} unacknowledged after"
+    # it did not give up for timeouts: a packet was trimmed too often
     if qp.retries <= w.net.const.max_retries:
         return (
             f"{ends}: {packet} it was trimmed and sent again {w.qps.resends[row].trimmed_times:,} times (at {now_ps} "
@@ -74,6 +84,7 @@ def _links_between(begin: Int32, end: Int32, nodes: int, start: int) -> Int64:
     """Return int64[nodes]: the number of links from node `start` to each; begin, end: int32[links], nodes of links."""
     distance = np.full(nodes, nodes, np.int64)
     distance[start] = 0
+    # breadth-first search over all links at once
     for links in range(nodes):
         reached = end[distance[begin] == links]
         reached = reached[distance[reached] == nodes]
@@ -84,7 +95,11 @@ def _links_between(begin: Int32, end: Int32, nodes: int, start: int) -> Int64:
 
 
 def storming_npus(lp: LogicalProcess) -> list[str]:
-    """Return the NPUs whose NICs pause links of the LP's switches for ever, by faults."""
+    """Return the NPUs whose NICs pause links of the LP's switches for ever, by faults.
+
+    Args:
+        lp: The logical process.
+    """
     change = lp.world.schedule.change
     links = change.index[(change.kind == s.CHANGE_PAUSE) & (change.begin_ps <= lp.world.net.ctl.now_ps)]
     return [f"npu {lp.part.nodes[end_of(lp.world.net.tx.meta[link])]}" for link in links.tolist()]
@@ -98,7 +113,12 @@ def _by_faults(paths: LostPaths, lp: LogicalProcess) -> str:
 
 
 def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
-    """Return int64[k, 3]: own links whose port has data that a pause holds back, with their two ends."""
+    """Return int64[k, 3]: own links whose port has data that a pause holds back, with their two ends.
+
+    Args:
+        graph: The fabric (`Graph`).
+        lp: The logical process.
+    """
     net = lp.world.net
     if net.hooks.shared_switches == 0:
         return np.zeros((0, 3), np.int64)
@@ -108,8 +128,11 @@ def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
 
 
 def circle(held_links: Int64) -> list[int]:
-    """Return the nodes of a circle of held links, each held back by the switch at its end; [] without a circle."""
-    # held_links: int64[k, 3], rows of `held_links`: link and its two ends.
+    """Return the nodes of a circle of held links, each held back by the switch at its end; [] without a circle.
+
+    Args:
+        held_links: int64[k, 3], as `held_links` returns them: link and its two ends.
+    """
     held_links = held_links[np.argsort(held_links[:, 0])]
     while not (continues := np.isin(held_links[:, 2], held_links[:, 1])).all():
         held_links = held_links[continues]
@@ -131,6 +154,7 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
         message = int(qp.pending) - 1
         while message >= 0:
             ref = int(waiting[message].ref)
+            # the number of a blocking lane is no part of the collective's name
             if ref >= s.REF_INSTANCE:
                 ref &= s.REF_INSTANCE | ((1 << s.REF_LANE) - 1)
             requests.setdefault((int(qp.npu), ref), destination(int(qp.w1)))
@@ -184,7 +208,7 @@ def _collective_waits(
 
 
 def _row_of_trace(sim: Simulation, table_row: int, row: int) -> int:
-    """Return a row of an NPU as its trace counts, in which divided sends are one; table_row: its row in the tables."""
+    """Return a row of an NPU as its trace counts, in which divided sends are one; table_row: row in the tables."""
     return int(sim.program.whole_row[table_row]) if len(sim.program.whole_row) else row
 
 
@@ -192,9 +216,14 @@ def waiting_rows(sim: Simulation, lp: LogicalProcess) -> tuple[list[str], str]:
     """Return a line for each trace row of an LP that has started, or could, and is not done: what it waits for.
 
     And return a clause about an NPU that has lost its only path to one that it waits for; "" if none has.
+
+    Args:
+        sim: The run, or the part of it in this process (`Simulation`).
+        lp: The logical process.
     """
     w, t = lp.world, lp.world.trace
     flag = w.rows.flag[: lp.row_ptr[-1]]
+    # rows that wait for their parents only are left out: they follow from these
     begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
     lines, lost = [], ""
     requests = _requests(lp)

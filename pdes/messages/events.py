@@ -41,7 +41,14 @@ LISTS = 1 << DIGIT_BITS
 
 
 def begin_with(messages: MessageModels, ctl: Record, orders: Int64, items: Int64) -> None:
-    """Make events at time 0 the first ones: int64[n] orders, ascending, and int64[n] items of their kinds."""
+    """Make events at time 0 the first ones.
+
+    Args:
+        messages: State of the message-level models of the LP (`MessageModels`).
+        ctl: Scalars of the LP (a row `Scalars`).
+        orders: int64[n], ascending orders of the events (Event.order).
+        items: int64[n], their items (Event.which), as their kinds define.
+    """
     end = FIRST_EVENT + len(orders)
     rows: Rows = messages.event[FIRST_EVENT:end]
     rows.time_ps = 0
@@ -57,8 +64,15 @@ def begin_with(messages: MessageModels, ctl: Record, orders: Int64, items: Int64
 
 @inline
 def put_in_list(queue, events, event):
-    """Put event number `event`, which is later than now, into its list of the radix heap."""
+    """Put an event, which is later than now, into its list of the radix heap.
+
+    Args:
+        queue: Lists of the radix heap (a row `EventQueue`).
+        events: Rows of `Event`.
+        event: Number of the event.
+    """
     time_ps = events[event].time_ps
+    # the highest digit in which the time differs from now; lower ones matter once now has reached it
     digit = (63 - leading_zeros(time_ps ^ queue.now_ps)) // DIGIT_BITS
     value = (time_ps >> (DIGIT_BITS * digit)) & (LISTS - 1)
     which = 2 * (digit * LISTS + value)
@@ -74,7 +88,13 @@ def put_in_list(queue, events, event):
 
 @inline
 def wait_for_turn(queue, events, event):
-    """Append event number `event`, a STEP or SOLVE of the current time, to those that wait for their turn."""
+    """Append a STEP or SOLVE of the current time to the events that wait for their turn.
+
+    Args:
+        queue: Lists of the radix heap (a row `EventQueue`).
+        events: Rows of `Event`.
+        event: Number of the event.
+    """
     events[event].next_event = NONE
     events[queue.waiting_last].next_event = event
     queue.waiting_last = event
@@ -82,14 +102,30 @@ def wait_for_turn(queue, events, event):
 
 @outline
 def rush_in(queue, events, rush_heap, event):
-    """Put event number `event`, of the current time, into the heap of such events, `rush_heap`."""
+    """Put an event of the current time into the heap of such events.
+
+    Args:
+        queue: Lists of the radix heap (a row `EventQueue`).
+        events: Rows of `Event`.
+        rush_heap: The heap of (order, event) pairs (`MessageModels.rush`).
+        event: Number of the event.
+    """
     heap_push(rush_heap, 0, queue.rushing, events[event].order, event)
     queue.rushing += 1
 
 
 @inline
 def add_event(ctl, messages, time_ps, kind, key, which):
-    """Add an event of a kind (FINISH and so on) with its key and item, `which`; the arrays have room for one more."""
+    """Add an event; the arrays have room for one more.
+
+    Args:
+        ctl: Scalars of the LP (a row `Scalars`).
+        messages: State of the message-level models of the LP (`MessageModels`).
+        time_ps: Time of the event in ps.
+        kind: Kind of the event: FINISH and so on.
+        key: Key that orders events of one time and kind.
+        which: Item of the event: a message, or another subject that the kind defines.
+    """
     queue, events = messages.queue, messages.event
     ctl.events += 1
     event = queue.free
@@ -103,6 +139,7 @@ def add_event(ctl, messages, time_ps, kind, key, which):
     events[event].which = which
     if time_ps > queue.now_ps:
         put_in_list(queue, events, event)
+    # it waits until all earlier kinds of this time have happened
     elif kind >= STEP and queue.kind < STEP:
         wait_for_turn(queue, events, event)
     else:
@@ -111,7 +148,13 @@ def add_event(ctl, messages, time_ps, kind, key, which):
 
 @outline
 def merged(events, first_a, first_b):
-    """Merge two sorted lists of events, given by their first ones, and return the first of all."""
+    """Merge two sorted lists of events, and return the first event of the merged list.
+
+    Args:
+        events: Rows of `Event`.
+        first_a: Number of the first event of one list, negative = empty.
+        first_b: Number of the first event of the other list, negative = empty.
+    """
     last = np.int64(MERGING)
     while first_a >= 0 and first_b >= 0:
         if events[first_a].order <= events[first_b].order:
@@ -122,13 +165,19 @@ def merged(events, first_a, first_b):
             first_b = events[first_b].next_event
         events[last].next_event = event
         last = event
+    # one list is used up (-1), and the other one follows as it is
     events[last].next_event = max(first_a, first_b)
     return events[MERGING].next_event
 
 
 @inline
 def cut_run(events, event):
-    """End the list at the event from which its order decreases, beginning at `event`; return the first of the rest."""
+    """End a list at the event from which its order decreases; return the first event of the rest.
+
+    Args:
+        events: Rows of `Event`.
+        event: Number of the first event of the list.
+    """
     rest = events[event].next_event
     while rest >= 0 and events[event].order <= events[rest].order:
         event = rest
@@ -139,8 +188,14 @@ def cut_run(events, event):
 
 @outline
 def sorted_list(events, first_event):
-    """Sort a list of events by order and return its first: merge ascending runs in pairs until one is left."""
+    """Sort a list of events by order and return its first: merge ascending runs in pairs until one is left.
+
+    Args:
+        events: Rows of `Event`.
+        first_event: Number of the first event of the list.
+    """
     runs = 2
+    # natural merge sort: events that come in order need one pass
     while runs > 1:
         rest = first_event
         last = np.int64(SORTING)
@@ -162,8 +217,13 @@ def sorted_list(events, first_event):
 
 @outline
 def next_moment(messages):
-    """Advance to the time of the earliest event, and sort the events of that time."""
+    """Advance to the time of the earliest event, and sort the events of that time.
+
+    Args:
+        messages: State of the message-level models of the LP (`MessageModels`).
+    """
     queue, events = messages.queue, messages.event
+    # radix heap: the first list of the lowest digit that has any holds the earliest events
     digit = 0
     while queue.full[digit] == 0:
         digit += 1
@@ -174,6 +234,7 @@ def next_moment(messages):
     queue.lists[which] = NONE
     queue.lists[which + 1] = NONE
     now_ps = events[first].time_ps
+    # only a list of digit 0 has events of one time; in another one, find the earliest
     if digit > 0:
         event = events[first].next_event
         while event >= 0:
@@ -185,6 +246,7 @@ def next_moment(messages):
     event = first
     while event >= 0:
         following = events[event].next_event
+        # later events move to lists of lower digits, as these are relative to the new time
         if events[event].time_ps > now_ps:
             put_in_list(queue, events, event)
         elif events[event].order >> KIND_SHIFT >= STEP:
@@ -199,7 +261,12 @@ def next_moment(messages):
 
 @inline
 def next_event_ps(ctl, messages):
-    """Return the time of the earliest event in ps, INF without one."""
+    """Return the time of the earliest event in ps, INF without one.
+
+    Args:
+        ctl: Scalars of the LP (a row `Scalars`).
+        messages: State of the message-level models of the LP (`MessageModels`).
+    """
     queue, events = messages.queue, messages.event
     if ctl.events == 0:
         return np.int64(INF)
@@ -210,6 +277,7 @@ def next_event_ps(ctl, messages):
         digit += 1
     event = queue.lists[2 * (digit * LISTS + trailing_zeros(queue.full[digit]))]
     time_ps = events[event].time_ps
+    # a list is in no order, but all of its times are before those of lists behind it
     while event >= 0:
         time_ps = min(time_ps, events[event].time_ps)
         event = events[event].next_event
@@ -218,9 +286,15 @@ def next_event_ps(ctl, messages):
 
 @inline
 def take_event(ctl, messages):
-    """Take the first event out of the queue and return its time in ps, order and item."""
+    """Take the first event out of the queue and return its time in ps, order and item.
+
+    Args:
+        ctl: Scalars of the LP (a row `Scalars`).
+        messages: State of the message-level models of the LP (`MessageModels`).
+    """
     queue, events = messages.queue, messages.event
     ctl.events -= 1
+    # events of kinds from STEP on wait until all others of their time have happened
     if queue.due < 0 and queue.rushing == 0:
         if queue.waiting_last == WAITING:
             next_moment(messages)

@@ -57,7 +57,12 @@ SPARE_EVENTS = 64  # maximum number of rows that one action may take where colle
 
 @inline
 def move_lanes(world, node):
-    """Move the ends of rows that lanes have just begun from the heap of NPU `node` to the events of all NPUs."""
+    """Move the ends of rows that lanes have just begun from an NPU's heap to the events of all NPUs.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+    """
     npu = world.npus.npu[node]
     heap, base = world.npus.heap, npu.heap
     while npu.heap_size > 0:
@@ -70,7 +75,13 @@ def move_lanes(world, node):
 
 @inline
 def begin_row(world, node, now_ps):
-    """Start the first ready row of NPU `node`, if it is its turn, a collective after the endpoint's delay."""
+    """Start the first ready row of an NPU, if it is its turn, a collective after the endpoint's delay.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+    """
     # Returns the row that is done at once, and the instance to advance, NOTHING for none.
     npu, rows, const = world.npus.npu[node], world.rows, world.net.const
     row = next_ready(npu, rows)
@@ -92,7 +103,14 @@ def begin_row(world, node, now_ps):
 
 @inline
 def take_message(world, node, message, now_ps):
-    """Let NPU `node` act on a message, a row of `msg`, and free its row. Return (row done, instance to advance)."""
+    """Let an NPU act on a message, and free the message's row. Return (row done, instance to advance).
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        message: Row of the message in `qps.msg`.
+        now_ps: Current time in ps.
+    """
     net, qps = world.net, world.qps
     ends = ends_of(qps, message)
     tag = qps.msg[message].tag
@@ -107,7 +125,14 @@ def take_message(world, node, message, now_ps):
 
 @inline
 def has_arrived(world, node, message, now_ps):
-    """Handle a message's arrival: NPU `node` acts after its delay and the reduction. Return (row done, instance)."""
+    """Handle a message's arrival: the NPU acts after its delay and the reduction. Return (row done, instance).
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        message: Row of the message in `qps.msg`.
+        now_ps: Current time in ps.
+    """
     net = world.net
     msg = whole_messages(world.qps.msg)[message]
     size = msg.payload_bytes
@@ -125,11 +150,19 @@ def has_arrived(world, node, message, now_ps):
 
 @inline
 def await_last_byte(world, instance, order, now_ps):
-    """Add an event for the last byte of an instance that waits only for unreported bytes; order: current event's."""
+    """Add an event for the last byte of an instance that waits only for unreported bytes.
+
+    Args:
+        world: State of the LP (`World`).
+        instance: Row of the collective in `insts.inst`.
+        order: Order of the current event.
+        now_ps: Current time in ps.
+    """
     collective = world.insts.inst[instance]
     left_ps = collective.left_ps
     if left_ps >= now_ps and collective.lanes_left == 0 and collective.sends_left == 0:
         key = (collective.key >> KEY_SHIFT << KEY_SHIFT) | collective.left_ordinal
+        # at this moment, only what comes behind the current event may still be added
         if left_ps > now_ps or (LEFT << KIND_SHIFT) | key > order:
             collective.sends_left = 1
             collective.left_ps = 0
@@ -138,7 +171,13 @@ def await_last_byte(world, instance, order, now_ps):
 
 @inline
 def has_lapsed(world, node, now_ps):
-    """Return whether an event of NPU `node`'s compute lane is obsolete, as collectives have changed its row's end."""
+    """Return whether an event of an NPU's compute lane is obsolete, as collectives have changed its row's end.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+    """
     if world.net.const.slows_compute == 0:
         return False
     return world.npus.npu[node].lane[COMPUTE_LANE] < 0 or world.npus.system[node].due_ps != now_ps
@@ -146,7 +185,11 @@ def has_lapsed(world, node, now_ps):
 
 @inline
 def are_events_short(world):
-    """Return whether obsolete events have used up the room of others (pdes.build.growth.events_room)."""
+    """Return whether obsolete events have used up the room of others (pdes.build.growth.events_room).
+
+    Args:
+        world: State of the LP (`World`).
+    """
     ctl, const = world.net.ctl, world.net.const
     if const.slows_compute == 0 and world.net.hooks.settle == 0:
         return False
@@ -163,7 +206,11 @@ def are_events_short(world):
 
 @inline
 def are_hops_short(world):
-    """Return whether the path of another connection may not fit."""
+    """Return whether the path of another connection may not fit into the rows of `hop`.
+
+    Args:
+        world: State of the LP (`World`).
+    """
     if world.net.hooks.settle == 0 or world.flows.state.hops + world.net.const.reserve_hops <= world.flows.hop.shape[0]:
         return False
     world.net.ctl.need = NEED_HOPS
@@ -172,7 +219,14 @@ def are_hops_short(world):
 
 @inline
 def node_of(world, kind, order, item):
-    """Return the NPU at which an event (FINISH and so on, events.py) happens; for a STEP, its sender."""
+    """Return the NPU at which an event happens; for a STEP, its sender.
+
+    Args:
+        world: State of the LP (`World`).
+        kind: Kind of the event: FINISH and so on (pdes/messages/events.py).
+        order: Order of the event (Event.order).
+        item: Item of the event (Event.which).
+    """
     if kind == OWN:
         return item
     if kind == LAUNCH:
@@ -185,7 +239,16 @@ def node_of(world, kind, order, item):
 
 @inline
 def happen(world, node, kind, order, which, now_ps):
-    """Carry out an event at NPU `node`: kind, order and item (`which`) as in events.py. Return (row done, instance)."""
+    """Carry out an event at an NPU. Return (row done, instance).
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        kind: Kind of the event: FINISH and so on (pdes/messages/events.py).
+        order: Order of the event (Event.order).
+        which: Item of the event (Event.which).
+        now_ps: Current time in ps.
+    """
     done = inst = np.int64(NOTHING)
     if kind == OWN:
         lane = order & ((1 << KEY_SHIFT) - 1)
@@ -238,7 +301,13 @@ def happen(world, node, kind, order, which, now_ps):
 
 @kernel
 def work_messages(world_address, max_events, until_ps):
-    """Process events before until_ps until no event is left (DONE), a pool is full (FULL), or the kernel is PAUSED."""
+    """Process events before until_ps until no event is left (DONE), a pool is full (FULL), or the kernel is PAUSED.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        max_events: Maximum number of events to process.
+        until_ps: Time in ps before which events are processed.
+    """
     # PAUSED: the next event is at until_ps or later, or `max_events` events are done. TOO_LATE: the next event lies
     # beyond LONGEST_RUN_PS.
     world = world_at(world_address)

@@ -14,7 +14,16 @@ from nadi.pdes.npu.npu_window import short_of
 
 @kernel
 def post_from_outside(world_address, node, dst, row, size_bytes, now_ps):
-    """Post a message of NPU `node`, whose trace row `row` is done when the last byte has left; return DONE or FULL."""
+    """Post a message whose trace row is done when the last byte has left; return DONE or FULL.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        dst: Number of the NPU that receives.
+        row: Trace row of the NPU that sends.
+        size_bytes: Payload of the message in bytes.
+        now_ps: Current time in ps.
+    """
     # after FULL: make room and call again
     world = world_at(world_address)
     net = world.net
@@ -29,6 +38,10 @@ def post_from_outside(world_address, node, dst, row, size_bytes, now_ps):
 
 @kernel
 def next_message_event_ps(world_address):
-    """Return the time in ps of the next event at message level, INF without one."""
+    """Return the time in ps of the next event at message level, INF without one.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+    """
     world = world_at(world_address)
     return next_event_ps(world.net.ctl, world.messages)

@@ -14,14 +14,29 @@ LONGEST_STEP_PS = 2.4e18  # upper bound of a step: more than LONGEST_RUN_PS, so 
 
 @inline
 def whole_ps(net, size_bytes, psb, latency_ps):
-    """Return the time in ps of size_bytes at `psb` ps per byte plus a latency, rounded down to the resolution."""
+    """Return the time in ps of bytes at a rate plus a latency, rounded down to the resolution.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        size_bytes: Number of bytes.
+        psb: Time in ps per byte.
+        latency_ps: Latency in ps.
+    """
     time = np.int64(min(size_bytes * psb + 0.5, LONGEST_STEP_PS)) + latency_ps
     return time - time % net.const.resolution_ps
 
 
 @inline
 def link_of_connection(net, routes, qps, pair, node):
-    """Return a node's outgoing link for the messages of queue pair `pair`, which stores the link of its sender."""
+    """Return a node's outgoing link for the messages of a queue pair, which stores the link of its sender.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        node: Number of the node.
+    """
     qp = qps.qp[pair]
     if node == qp.npu:
         return np.int64(qp.port)
@@ -30,7 +45,16 @@ def link_of_connection(net, routes, qps, pair, node):
 
 @inline
 def add_message_event(net, qps, messages, time_ps, kind, message):
-    """Add an event of a kind (LEFT, ARRIVE or STEP) for a message, a row of `msg`."""
+    """Add an event for a message.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        messages: State of the message-level models of the LP (`MessageModels`).
+        time_ps: Time of the event in ps.
+        kind: Kind of the event: LEFT, ARRIVE or STEP.
+        message: Row of the message in `qps.msg`.
+    """
     msg = whole_messages(qps.msg)[message]
     src = np.int64(qps.qp[msg.connection].npu)
     if kind == STEP:  # behind the keys of placeholders (pdes/fidelity/flows_with_packets.py), which are small numbers
@@ -40,7 +64,14 @@ def add_message_event(net, qps, messages, time_ps, kind, message):
 
 @inline
 def leaves(world, message, left_ps, now_ps):
-    """Record that a message's last byte leaves at left_ps."""
+    """Record when a message's last byte leaves.
+
+    Args:
+        world: State of the LP (`World`).
+        message: Row of the message in `qps.msg`.
+        left_ps: Time in ps at which it leaves.
+        now_ps: Current time in ps.
+    """
     # A collective with steps left needs no event: it only remembers when its last message leaves. Its blocking lanes,
     # trace rows that send, and collectives that wait for nothing else get an event.
     msg = whole_messages(world.qps.msg)[message]
@@ -58,7 +89,18 @@ def leaves(world, message, left_ps, now_ps):
 
 @outline
 def post_message(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
-    """Post a message that moves as a whole; arguments as of pdes.nic.transport.post."""
+    """Post a message that moves as a whole.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        dst: Number of the NPU that receives.
+        connection: Group of the queue pair with number and share (pdes/core/packet.py).
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        size_bytes: Payload of the message in bytes.
+        waiter: Waiter for its last byte to leave (`Message.ref`), -1 = nobody.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     npu = world.npus.npu[node]
@@ -94,14 +136,32 @@ def post_message(world_address, node, dst, connection, tag, size_bytes, waiter, 
 
 @hook
 def post_whole(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
-    """Post a message at message level; arguments as of pdes.nic.transport.post."""
+    """Post a message at message level.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        dst: Number of the NPU that receives.
+        connection: Group of the queue pair with number and share (pdes/core/packet.py).
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        size_bytes: Payload of the message in bytes.
+        waiter: Waiter for its last byte to leave (`Message.ref`), -1 = nobody.
+        now_ps: Current time in ps.
+    """
     post_message(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)
     return 0
 
 
 @hook
 def post_whole_later(world_address, node, row, due_ps):
-    """Post the message of trace row `row` of NPU `node` at `due_ps`; a row of `msg` reserves room for the event."""
+    """Post the message of a trace row later; a row of `msg` reserves room for the event.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        row: Trace row of the NPU.
+        due_ps: Time in ps at which to post it.
+    """
     world = world_at(world_address)
     world.rows.state[world.npus.npu[node].row_base + row] = take_row(world.net, world.qps)
     add_event(world.net.ctl, world.messages, due_ps, OWN, (node << KEY_SHIFT) | (FIRST_POST + row), node)
@@ -110,6 +170,11 @@ def post_whole_later(world_address, node, row, due_ps):
 
 @inline
 def ends_of(qps, message):
-    """Return packet word 1 with sender and receiver of a message, a row of `msg`."""
+    """Return packet word 1 with sender and receiver of a message.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        message: Row of the message in `qps.msg`.
+    """
     qp = qps.qp[whole_messages(qps.msg)[message].connection]
     return header(destination(qp.w1), np.int64(qp.npu), 0, 0)

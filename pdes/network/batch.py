@@ -17,7 +17,11 @@ SMALL_BATCH = 24  # batch size up to which insertion sort is used
 
 @inline
 def blocks_short(net):
-    """Return whether the pool of blocks, or the log of samples, may be too small for a node's batch."""
+    """Return whether the pool of blocks, or the log of samples, may be too small for a node's batch.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+    """
     if net.ctl.free_blocks < net.const.reserve_blocks:
         net.ctl.need = NEED_BLOCKS
         return True
@@ -26,7 +30,15 @@ def blocks_short(net):
 
 @inline
 def take_batch(net, inbox, node, begin_ps, end_ps):
-    """Gather the packets that arrive at a node in the cell from begin_ps to end_ps, sorted by time (`ctl.batch`)."""
+    """Gather the packets that arrive at a node in a cell, sorted by time (`ctl.batch`).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        node: Number of the node.
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+    """
     batch = gather(net, inbox, node)
     net.ctl.batch = batch
     net.ctl.resume_at = 0
@@ -38,14 +50,25 @@ def take_batch(net, inbox, node, begin_ps, end_ps):
 
 @inline
 def inbox_blocks(net, node):
-    """Return the first and last block of a node's inbox, NONE if it is empty."""
+    """Return the first and last block of a node's inbox, NONE if it is empty.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the node.
+    """
     box = inbox_of(node, net.ctl.side)
     return np.int64(net.inbox[box]) >> BLOCK_SHIFT, np.int64(net.inbox[box + 1]) >> BLOCK_SHIFT
 
 
 @inline
 def gather(net, inbox, node):
-    """Collect the packets of the node's inbox, which arrive in this window, into the batch; return their number."""
+    """Collect the packets of the node's inbox, which arrive in this window, into the batch; return their number.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        node: Number of the node.
+    """
     # the records stay in place until the batch is done (`give_back`)
     record = net.record
     batch = 0
@@ -77,7 +100,12 @@ def gather(net, inbox, node):
 
 @inline
 def give_back(net, inbox):
-    """Return the blocks that the batch has emptied."""
+    """Return the blocks that the batch has emptied.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+    """
     free = net.ctl.free_blocks
     freed = net.ctl.batch_freed
     for i in range(freed):
@@ -130,11 +158,19 @@ def sink(keys, first, entry, count):
 
 @inline
 def sort_batch(inbox, batch, begin_ps, end_ps):
-    """Sort the `batch` packets of a cell, from begin_ps to end_ps, by time; distribute many to buckets first."""
+    """Sort the packets of a cell by time; distribute many to buckets first.
+
+    Args:
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        batch: Number of packets in the batch.
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+    """
     key = inbox.batch_key
     if batch <= SMALL_BATCH:
         insert_each(key, 0, batch)
         return
+    # buckets of equal spans of time, at most two per packet; the time is above bit 16 of a key
     shift = 16
     while end_ps - begin_ps >> (shift - 16) > min(2 * batch, BUCKETS):
         shift += 1
@@ -142,6 +178,7 @@ def sort_batch(inbox, batch, begin_ps, end_ps):
     bucket = inbox.bucket
     for b in range(buckets + 1):
         bucket[b] = 0
+    # counting sort by bucket: count, sum up, distribute
     for i in range(batch):
         inbox.batch_tmp[i] = key[i]
         bucket[(key[i] >> shift) + 1] += 1
@@ -153,6 +190,7 @@ def sort_batch(inbox, batch, begin_ps, end_ps):
         b = inbox.batch_tmp[i] >> shift
         key[bucket[b]] = inbox.batch_tmp[i]
         bucket[b] += 1
+    # buckets are in order and hold few packets each, so an insertion sort moves each only a little
     if max_count <= SMALL_BATCH:
         insert_each(key, 0, batch)
         return
@@ -164,19 +202,38 @@ def sort_batch(inbox, batch, begin_ps, end_ps):
 
 @inline
 def came_over(net, inbox, index):
-    """Return the incoming link of packet `index` of the batch, by its number in the whole fabric."""
+    """Return the incoming link of a packet of the batch, by its number in the whole fabric.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        index: Index of the packet in the batch.
+    """
     return inbox_link(net.record[inbox.batch_pos[index]].ready_ps)
 
 
 @inline
 def draw_of(net, own, now_ps):
-    """Count a tie in the row of a node or port; return a 32-bit hash of how many it has had since its last pause."""
+    """Count a tie in the row of a node or port; return a 32-bit hash of how many it has had since its last pause.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        own: Counts of the node or port (a row `NodeCounts` or `PortTies`).
+        now_ps: Time of the tie in ps.
+    """
     return mix2(net.const.seed, np.int64(count_tie(net, own, now_ps)))
 
 
 @inline
 def shuffle(inbox, first, last, draw):
-    """Put the packets of a tie, `batch_tmp` from first to before last, in the order of a shuffle."""
+    """Put the packets of a tie in `batch_tmp` in the order of a shuffle.
+
+    Args:
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        first: Index of the first packet of the tie.
+        last: Index behind its last packet.
+        draw: 32-bit hash from which the order follows.
+    """
     # Durstenfeld, CACM 1964. Each order is equally likely: a fixed one would starve one of two senders that always tie.
     entry = inbox.batch_tmp
     for j in range(last - 1, first, -1):
@@ -187,7 +244,13 @@ def shuffle(inbox, first, last, draw):
 
 @inline
 def end_of_tie(key, first, batch):
-    """Return the index behind the packets that have the time of packet `first` of the sorted batch."""
+    """Return the index behind the packets that have the time of packet `first` of the sorted batch.
+
+    Args:
+        key: Sorted keys of the batch (`Inbox.batch_key`).
+        first: Index of the first packet of the tie.
+        batch: Number of packets in the batch.
+    """
     last = first + 1
     while last < batch and (key[last] ^ key[first]) >> 16 == 0:
         last += 1
@@ -196,7 +259,14 @@ def end_of_tie(key, first, batch):
 
 @inline
 def order_ties(net, inbox, node, begin_ps):
-    """Order the packets of the batch, of a cell from begin_ps, that tie, over different links, as if at random."""
+    """Order the packets of the batch that tie, over different links, as if at random.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        node: Number of the node.
+        begin_ps: Begin of the cell in ps.
+    """
     # A shuffle of the packets in the order of their links, by hashes of the number of ties that the node has had since
     # its last pause (`const.tie_pause_ps`) without any: the same on any partition. It depends neither on the time since
     # the run's begin nor on the place of the node in the fabric; after a pause all ties are forgotten.
@@ -220,7 +290,11 @@ def order_ties(net, inbox, node, begin_ps):
 def order_ties_at_ports(net, inbox, first_link, begin_ps):
     """Order the packets of a switch's batch that tie for one port, `batch_out`, by the port's own count of ties.
 
-    first_link: the first outgoing link of the switch.
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        first_link: First outgoing link of the switch.
+        begin_ps: Begin of the cell in ps.
     """
     # Where a switch's ports do not depend on each other, packets for different ports may come in any order. So traffic
     # between some ports does not depend on traffic between others.

@@ -20,7 +20,17 @@ FAR_WINDOWS = 3  # windows after the current one whose arrivals outboxes accept,
 
 @inline
 def put_out(net, link, link_word, arrival_ps, word1, word2, word3):
-    """Put a packet into the outbox for the LP at the end of a link (link_word: its word `meta`); return its place."""
+    """Put a packet into the outbox for the LP at the end of a link; return its place.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link (row of `tx`).
+        link_word: Word `meta` of the link.
+        arrival_ps: Time in ps at which the packet arrives.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        word3: Word 3 of the packet, the tag of its message.
+    """
     number = end_of(link_word) - net.const.nodes  # of the list
     half = net.out_at[2 * number + net.ctl.parity]
     count = net.outbox[half]
@@ -37,11 +47,22 @@ def put_out(net, link, link_word, arrival_ps, word1, word2, word3):
 
 @inline
 def arrived(net, number):
-    """Return the address of the half of list `number` for this LP that the previous window wrote."""
+    """Return the address of the half of a list for this LP that the previous window wrote.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        number: Number of the list of incoming packets (`net.in_at`).
+    """
     return net.in_at[2 * number + 1 - net.ctl.parity]
 
 
 @inline
 def crossing(net, world_address, i):
-    """Return the address of the i-th record of a half."""
+    """Return the address of a record of a half.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        world_address: Address of the half.
+        i: Index of the record.
+    """
     return world_address + WORD_BYTES * (HEADER_WORDS + i * net.const.crossing_words)

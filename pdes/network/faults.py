@@ -13,13 +13,26 @@ from nadi.pdes.network.port_queues import set_pause
 
 @inline
 def slowed(duration_ps, slow):
-    """Return a duration times `slow` 1024ths, rounded down."""
+    """Return a duration that a factor lengthens, rounded down.
+
+    Args:
+        duration_ps: Duration in ps.
+        slow: Factor in 1024ths.
+    """
     return (duration_ps >> 10) * slow + (((duration_ps & 1023) * slow) >> 10)
 
 
 @inline
 def put_table(table, all_tables, at, epoch, epochs):
-    """Copy one of `epochs` tables, stored one after another from `at` on, into `table`; return where the last ends."""
+    """Copy one of several tables, which are stored one after another, into `table`; return where the last ends.
+
+    Args:
+        table: Table in use, which the function changes.
+        all_tables: Tables of all sets, one after another.
+        at: Index in `all_tables` where the first of them begins.
+        epoch: Number of the set of routing tables.
+        epochs: Number of sets of routing tables.
+    """
     length = table.shape[0]
     begin = at + epoch * length
     for i in range(length):
@@ -29,7 +42,14 @@ def put_table(table, all_tables, at, epoch, epochs):
 
 @inline
 def change_routes(routes, schedule, epoch, epochs):
-    """Load the routing tables of one of `epochs` epochs, in the order of pdes.build.schedule.TABLES."""
+    """Load the routing tables of a set, in the order of pdes.build.schedule.TABLES.
+
+    Args:
+        routes: Routing state of the LP (`Routes`).
+        schedule: Changes during the run (`FaultSchedule`).
+        epoch: Number of the set of routing tables.
+        epochs: Number of sets of routing tables.
+    """
     nodes = routes.node.shape[0]
     for i in range(nodes):
         copy_row(routes.node, i, schedule.table_node, epoch * nodes + i)
@@ -45,7 +65,11 @@ def change_routes(routes, schedule, epoch, epochs):
 
 @hook
 def make_changes(world_address):
-    """Make all changes that are due in the current cell."""
+    """Make all changes that are due in the current cell.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+    """
     world = world_at(world_address)
     net, schedule = world.net, world.schedule
     at = net.ctl.fault_at

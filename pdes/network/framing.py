@@ -24,7 +24,13 @@ AGGREGATOR_KIND = 3  # word of graph.node_kind that marks an aggregator
 
 @inline
 def framed_bytes(net, word1, size_bytes):
-    """Return the bytes on NVLink of a packet (its word 1) that has size_bytes on other links."""
+    """Return the bytes of a packet on NVLink.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        size_bytes: Size in bytes of the packet on other links.
+    """
     if flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0 or destination(word1) == PAUSE_FRAME:
         return np.int64(FLIT_BYTES)
     payload = size_bytes - net.const.header_bytes
@@ -32,24 +38,41 @@ def framed_bytes(net, word1, size_bytes):
 
 
 def is_framed(graph: Graph, settings: Framing) -> Bools:
-    """Return bool[links]: links of NVSwitches, if the run frames them."""
+    """Return bool[links]: links of NVSwitches, if the run frames them.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: Settings that determine the lengths of packets.
+    """
     return is_nvlink(graph) & settings.nvlink_framing
 
 
 def is_ample(graph: Graph) -> Bools:
-    """Return bool[links]: links of aggregators, which are faster than all other links of their switches together."""
+    """Return bool[links]: links of aggregators, which are faster than all other links of their switches together.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     kind = graph.node_kind == AGGREGATOR_KIND
     return kind[graph.link_src] | kind[graph.link_dst]
 
 
 def is_nvlink(graph: Graph) -> Bools:
-    """Return bool[links]: links of NVSwitches."""
+    """Return bool[links]: links of NVSwitches.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     kind = graph.node_kind == NVSWITCH_KIND
     return kind[graph.link_src] | kind[graph.link_dst]
 
 
 def domain_switches(graph: Graph) -> Bools:
-    """Return bool[nodes]: NVSwitches that join an NVLink domain alone: no path over switches leads to another kind."""
+    """Return bool[nodes]: NVSwitches that join an NVLink domain alone: no path over switches leads to another kind.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     switches = np.arange(graph.nodes) >= graph.npus
     outer = switches & (graph.node_kind != NVSWITCH_KIND)
     while True:
@@ -57,21 +80,37 @@ def domain_switches(graph: Graph) -> Bools:
         reached[graph.link_dst[outer[graph.link_src]]] = True
         if not (reached & switches & ~outer).any():
             return switches & ~outer
+        # a switch joined to one that leads elsewhere leads there too
         outer |= reached & switches
 
 
 def is_in_domain(graph: Graph) -> Bools:
-    """Return bool[links]: links within an NVLink domain, those of its NVSwitches."""
+    """Return bool[links]: links within an NVLink domain, those of its NVSwitches.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     switches = domain_switches(graph)
     return switches[graph.link_src] | switches[graph.link_dst]
 
 
 def wire_bytes(payload_bytes: Any, is_framed: Any, settings: Framing) -> Int64:
-    """Return the bytes of a data packet on a link; arrays and numbers are broadcast as in NumPy."""
+    """Return the bytes of a data packet on a link; arrays and numbers are broadcast as in NumPy.
+
+    Args:
+        payload_bytes: Payload of the packet in bytes; a number or an array.
+        is_framed: Whether the link carries flits; a bool or an array.
+        settings: Settings that determine the lengths of packets.
+    """
     lines = np.maximum(1, -(-payload_bytes // LINE_BYTES))
     return np.where(is_framed, payload_bytes + lines * PER_LINE_BYTES, payload_bytes + settings.header_bytes)
 
 
 def acknowledgement_bytes(framed: Any, settings: Framing) -> Int64:
-    """Return the bytes of an acknowledgement on a link, likewise."""
+    """Return the bytes of an acknowledgement on a link, likewise.
+
+    Args:
+        framed: Whether the link carries flits; a bool or an array.
+        settings: Settings that determine the lengths of packets.
+    """
     return np.where(framed, FLIT_BYTES, settings.ack_bytes)

@@ -28,44 +28,48 @@ from nadi.pdes.network.sampling import sample_queue, sample_sent
 
 @inline
 def serialisation_ps(size_bytes, ps_per_byte):
-    """Return the time of a packet's bits on the wire, rounded once per packet."""
+    """Return the time of the bits of `size_bytes` at `ps_per_byte` on the wire, rounded once per packet."""
     return np.int64(size_bytes * ps_per_byte + 0.5)
 
 
 @inline
 def full_packet_bytes(net):
-    """Return the bytes of a full data packet on a link without flits."""
+    """Return the bytes of a full data packet of the run of `net` on a link without flits."""
     return net.const.mtu_bytes + net.const.header_bytes
 
 
 @inline
 def class_row(net, link):
-    """Return the class of an outgoing link."""
+    """Return the class (row of `net.link_class`) of an outgoing link, number `link`."""
     return net.link_class[class_of(net.tx[link].meta)]
 
 
 @inline
 def link_psb(net, link):
-    """Return the picoseconds per byte of an outgoing link."""
+    """Return the picoseconds per byte of the outgoing link of `net` with number `link`."""
     return class_row(net, link).ps_per_byte
 
 
 @inline
 def nominal_psb(net, link):
-    """Return the picoseconds per byte of an outgoing link for packets and flows together."""
+    """Return the ps per byte of outgoing link number `link` of `net` for packets and flows together."""
     # where flows share links with packets, `link_psb` is that for packets
     return net.link_class[class_of(net.tx[link].meta) + net.const.nominal_classes].ps_per_byte
 
 
 @inline
 def on_link_bytes(net, link, word1, size_bytes):
-    """Return the bytes on an outgoing link of a packet that has `size_bytes` bytes on a link without flits."""
+    """Return the bytes on `link` of `net` of a packet, with its word1, of `size_bytes` on a link without flits."""
     return framed_bytes(net, word1, size_bytes) if class_row(net, link).special & FRAMED != 0 else size_bytes
 
 
 @inline
 def share_psb(net, link, word1, shares):
-    """Return a link's ps per byte at SHARE_UNITS / shares of its rate (0 = all), framed like packets of this word 1."""
+    """Return a link's ps per byte at a share of its rate, framed like packets of this word 1.
+
+    net: the LP's links; link: outgoing link (row of `tx`); word1: words of the packet (pdes/core/packet.py); shares:
+    SHARE_UNITS divided by the share, 0 = the whole rate.
+    """
     psb = nominal_psb(net, link)
     if shares > SHARE_UNITS:
         full = full_packet_bytes(net)
@@ -81,9 +85,12 @@ def inbox_of(node, side):
 
 @inline
 def inbox_for(net, link_word, arrival_ps):
-    """Return the place in `net.inbox` for a packet that arrives over a link at arrival_ps, and the packet's word 0."""
+    """Return the place in `net.inbox` for a packet that arrives over a link, and the packet's word 0.
+
+    net: the LP's links; link_word: word `meta` of the link; arrival_ps: arrival at its other end in ps.
+    """
     # The inbox is that of the receiving node for the cell of the arrival: the current one or one of the next SIDES - 1.
-    # Time and link of a packet in an inbox share a word. link_word: the link's word `meta`.
+    # Time and link of a packet in an inbox share a word.
     cell = net.ctl.cell_ps
     later = arrival_ps - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
@@ -93,7 +100,11 @@ def inbox_for(net, link_word, arrival_ps):
 
 @inline
 def put_in(net, inbox_place, word0, word1, word2, word3):
-    """Put a packet into the inbox at a place of `net.inbox`; return its record."""
+    """Put a packet into an inbox; return its record.
+
+    net: the LP's links; inbox_place: place of the inbox in `net.inbox`; word0: arrival and incoming link
+    (pdes/core/packet.py); word1, word2, word3: words of the packet (pdes/core/packet.py).
+    """
     net.ctl.pending[inbox_place >> 1 & SIDES - 1] = 1
     tail = np.int64(net.inbox[inbox_place + 1])
     if tail < 0:
@@ -105,26 +116,34 @@ def put_in(net, inbox_place, word0, word1, word2, word3):
 
 @inline
 def deliver(net, link_word, arrival_ps, word1, word2, word3):
-    """Put a packet into the receiving node's inbox for the cell of its arrival; return its record."""
+    """Put a packet into the receiving node's inbox for the cell of its arrival; return its record.
+
+    net: the LP's links; link_word: word `meta` of the link; arrival_ps: arrival at its other end in ps; word1, word2,
+    word3: words of the packet (pdes/core/packet.py).
+    """
     box, word0 = inbox_for(net, link_word, arrival_ps)
     return put_in(net, box, word0, word1, word2, word3)
 
 
 @inline
 def reach(net):
-    """Return the time before which inboxes accept arrivals."""
+    """Return the time before which the inboxes of `net` accept arrivals."""
     return net.ctl.now_ps + SIDES * net.ctl.cell_ps
 
 
 @inline
 def far_reach(net):
-    """Return the time before which outboxes accept arrivals."""
+    """Return the time before which the outboxes of `net` accept arrivals."""
     return net.ctl.begin_ps + (1 + FAR_WINDOWS) * net.const.lookahead_ps
 
 
 @inline
 def wait(net, link, arrival_ps, word1, word2, word3):
-    """Append a packet to those that wait on a link, a row of `tx`, for a later cell; return its record."""
+    """Append a packet to those that wait on a link for a later cell; return its record.
+
+    net: the LP's links; link: outgoing link (row of `tx`); arrival_ps: arrival at its other end in ps; word1, word2,
+    word3: words of the packet (pdes/core/packet.py).
+    """
     tail = np.int64(net.wait_tail[link])
     if tail < 0:
         tail = take_block(net)
@@ -136,7 +155,11 @@ def wait(net, link, arrival_ps, word1, word2, word3):
 
 @inline
 def wait_turn(net, link, link_word, arrival_ps, word1, word2, word3):
-    """Append a packet to those that wait on an outgoing link, update the LP's earliest arrival, return the record."""
+    """Append a packet to those that wait on an outgoing link, update the LP's earliest arrival, return the record.
+
+    net: the LP's links; link: outgoing link (row of `tx`); link_word: word `meta` of the link; arrival_ps: arrival at
+    its other end in ps; word1, word2, word3: words of the packet (pdes/core/packet.py).
+    """
     if end_of(link_word) >= net.const.nodes:
         net.ctl.far_soonest_ps = min(net.ctl.far_soonest_ps, arrival_ps)
     else:
@@ -146,7 +169,7 @@ def wait_turn(net, link, link_word, arrival_ps, word1, word2, word3):
 
 @inline
 def prefetch_inbox(net, link):
-    """Prefetch the place of the next packet over the link in the inbox at its end."""
+    """Prefetch the place of the next packet over `link` in the inbox of `net` at its end."""
     box = inbox_of(end_of(net.tx[link].meta), (net.ctl.side + 1) & (SIDES - 1))
     tail = np.int64(net.inbox[box + 1])
     if tail >= 0:
@@ -155,7 +178,11 @@ def prefetch_inbox(net, link):
 
 @inline
 def count_sent(net, link, size_bytes, wait_ps):
-    """Count a packet on a link, a row of `tx`, and its wait for the port."""
+    """Count a packet on a link, and its wait for the port.
+
+    net: the LP's links; link: outgoing link (row of `tx`); size_bytes: bytes of the packet on the link; wait_ps: wait
+    in ps.
+    """
     tx = net.tx[link]
     sent_bytes = tx.sent_bytes + size_bytes
     packets = tx.sent_packets + 1
@@ -167,7 +194,11 @@ def count_sent(net, link, size_bytes, wait_ps):
 
 @inline
 def count_for_job(net, link, src, dst, size_bytes):
-    """Count bytes from NPU src to NPU dst on a link, a row of `tx`, for their job, if there are several."""
+    """Count bytes from an NPU to another on a link for their job, if there are several.
+
+    net: the LP's links; link: outgoing link (row of `tx`); src: number of the NPU that sends; dst: number of the NPU
+    that receives; size_bytes: bytes on the link.
+    """
     if net.const.jobs > 0:
         job = job_of(net.jobs.who[src])
         if job == net.const.jobs - 1:  # none: an aggregator, which serves several jobs
@@ -177,7 +208,7 @@ def count_for_job(net, link, src, dst, size_bytes):
 
 @inline
 def drop(net, link, word1):
-    """Count a packet (its word 1) that is lost at an outgoing link."""
+    """Count in `net` a packet (its word1) that is lost at an outgoing link, number `link`."""
     net.tx_dropped[link] += 1
     net.count.dropped_packets += 1
     net.count.dropped_bytes += wire_bytes(word1)
@@ -185,10 +216,13 @@ def drop(net, link, word1):
 
 @inline
 def hand_over(net, link, link_word, arrival_ps, word1, word2, word3):
-    """Put a packet into an inbox, an outbox or the link's list; return SET_DOWN or PUT_OUT, and the place."""
+    """Put a packet into an inbox, an outbox or the link's list; return SET_DOWN or PUT_OUT, and the place.
+
+    net: the LP's links; link: outgoing link (row of `tx`); link_word: word `meta` of the link; arrival_ps: arrival at
+    its other end in ps; word1, word2, word3: words of the packet (pdes/core/packet.py).
+    """
     # Packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
-    # because the LP at the other end may let them wait on the link again, in a list that must be in order. link_word:
-    # the link's word `meta`.
+    # because the LP at the other end may let them wait on the link again, in a list that must be in order.
     is_far = end_of(link_word) >= net.const.nodes
     if arrival_ps < reach(net) and not is_far:
         return SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3)
@@ -201,7 +235,11 @@ def hand_over(net, link, link_word, arrival_ps, word1, word2, word3):
 
 @inline
 def sample_packet(net, link, queued_ps, word1):
-    """Count the packet that has just occupied a link in the samples of that link, and the queue at its port."""
+    """Count the packet that has just occupied a link in the samples of that link, and the queue at its port.
+
+    net: the LP's links; link: outgoing link (row of `tx`); queued_ps: time in ps at which the packet came to the output
+    queue of a switch, 0 elsewhere; word1: words of the packet (pdes/core/packet.py).
+    """
     psb = link_psb(net, link)
     size_bytes = on_link_bytes(net, link, word1, wire_bytes(word1))
     busy_ps = net.tx[link].busy_ps
@@ -216,14 +254,19 @@ def sample_packet(net, link, queued_ps, word1):
 
 @outline
 def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word2, word3):
-    """Hand over, as `hand_over`, a packet that may be lost on its way, carries telemetry, or counts in samples."""
-    # queued_ps: when it came to the output queue of a switch; 0 elsewhere.
+    """Hand over, as `hand_over`, a packet that may be lost on its way, carries telemetry, or counts in samples.
+
+    net: the LP's links; link: outgoing link (row of `tx`); link_word: word `meta` of the link; queued_ps: time in ps at
+    which it came to the output queue of a switch, 0 elsewhere; arrival_ps: arrival at its other end in ps; word1,
+    word2, word3: words of the packet (pdes/core/packet.py).
+    """
     if net.const.sample_ps > 0:
         sample_packet(net, link, queued_ps, word1)
     error = net.link_class[class_of(link_word)].error
     is_lost = error > 0 and destination(word1) != PAUSE_FRAME
     if is_lost:
         packets = packets_sent(net.tx[link].sent_packets)
+        # 0x10E keeps these draws apart from others of the seed; the count gives each packet its own
         is_lost = mix3(net.const.seed + 0x10E, number_of(link_word), packets) < error
     if is_lost:
         net.count.lost_packets += 1
@@ -235,7 +278,11 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
 
 @inline
 def occupy(net, link, queued_ps, start_ps, word1):
-    """Occupy an outgoing link from start_ps, when it is idle; return its special flags and the arrival in ps."""
+    """Occupy an outgoing link, when it is idle; return its special flags and the arrival in ps.
+
+    net: the LP's links; link: outgoing link (row of `tx`); queued_ps: time in ps at which the packet came to the port;
+    start_ps: time in ps at which its first bit leaves; word1: words of the packet (pdes/core/packet.py).
+    """
     # The packet came to the port at queued_ps. A receiving node that cuts through gets the packet once its header is
     # in, unless it is the destination.
     tx = net.tx[link]
@@ -260,7 +307,11 @@ def occupy(net, link, queued_ps, start_ps, word1):
 
 @inline
 def link_send(net, link, queued_ps, start_ps, word1, word2, word3):
-    """Send a packet over an outgoing link, as `occupy`."""
+    """Send a packet over an outgoing link, as `occupy`.
+
+    net: the LP's links; link: outgoing link (row of `tx`); queued_ps: time in ps at which the packet came to the port;
+    start_ps: time in ps at which its first bit leaves; word1, word2, word3: words of the packet (pdes/core/packet.py).
+    """
     # A packet that arrives within the next few cells enters the node's inboxes; a later one waits on the link
     # (`release`). For a node of another LP, a packet that arrives in the next windows enters the outbox.
     special, arrival_ps = occupy(net, link, queued_ps, start_ps, word1)
@@ -284,7 +335,7 @@ def prefetch_waiting(net, word):
 
 @inline
 def release_due(net):
-    """Return whether a packet that waits on a link arrives in the current cell, and so must be released."""
+    """Return whether a packet that waits on a link of `net` arrives in the current cell, so must be released."""
     # in every third cell of the grid, packets that arrive up to the next such cell are released too, so that LPs spend
     # time on it in the same windows
     ahead = 1 + (SIDES - 2) * np.int64(net.ctl.now_ps // net.ctl.cell_ps % (SIDES - 1) == 0)
@@ -293,14 +344,14 @@ def release_due(net):
 
 @inline
 def far_release_due(net):
-    """Return whether a packet for another LP must enter an outbox of this window to arrive in time."""
+    """Return whether a packet for another LP must enter an outbox of `net` in this window to arrive in time."""
     ahead = 2 + (FAR_WINDOWS - 1) * np.int64(net.ctl.begin_ps // net.const.lookahead_ps % FAR_WINDOWS == 0)
     return net.ctl.far_soonest_ps < net.ctl.begin_ps + ahead * net.const.lookahead_ps
 
 
 @outline
 def release(net):
-    """Move packets from links to inboxes and outboxes that accept their arrival times: some cells or windows ahead."""
+    """Move packets of `net` from links to inboxes and outboxes that accept their times: cells or windows ahead."""
     # returns True if the pool of blocks is too small to finish
     soonest = INF
     far_soonest = INF

@@ -9,7 +9,13 @@ from nadi.pdes.core.jit import inline
 
 @inline
 def count_tie(net, own, now_ps):
-    """Count a tie in the row of a node or of a port; return how many it has had since its last pause without any."""
+    """Count a tie in the row of a node or of a port; return how many it has had since its last pause without any.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        own: Counts of the node or port (a row `NodeCounts` or `PortTies`).
+        now_ps: Time of the tie in ps.
+    """
     if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
         own.ties = 0
     own.last_tie_ps = now_ps
@@ -19,7 +25,13 @@ def count_tie(net, own, now_ps):
 
 @inline
 def count_choice(net, node, now_ps):
-    """Count a choice of a link at a node; return how many it has made since its last pause without any."""
+    """Count a choice of a link at a node; return how many it has made since its last pause without any.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the node.
+        now_ps: Current time in ps.
+    """
     own = net.counts[node]
     if now_ps - own.last_choice_ps > net.const.tie_pause_ps:
         own.choices = 0

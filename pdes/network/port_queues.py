@@ -18,15 +18,33 @@ TIME_MASK = (1 << TIME_BITS) - 1
 
 @inline
 def may_go(net, link):
-    """Return whether a packet that no pause holds back waits at the port of a link."""
+    """Return whether a packet that no pause holds back waits at the port of a link.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link of the port.
+    """
     gate = net.gate[link]
     return gate.mask & ~gate.paused != 0
 
 
 @inline
 def line_up(net, node, link, queue, now_ps, ingress, word1, word2, word3):
-    """Append a packet to a queue of the port of `link`. ingress: own outgoing link whose reverse carried it here."""
+    """Append a packet to a queue of a port.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the switch in the LP.
+        link: Outgoing link of the port.
+        queue: Number of the queue: a data class, CONTROL, FRAMES or TRIMMED.
+        now_ps: Current time in ps.
+        ingress: Own outgoing link whose reverse carried the packet here.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        word3: Word 3 of the packet, the tag of its message.
+    """
     gate = net.gate[link]
+    # the port joins the switch's list of ports where packets wait
     if gate.mask == 0:
         pool = net.pool[node]
         gate.place = net.out_ptr[node] + pool.ports
@@ -44,7 +62,13 @@ def line_up(net, node, link, queue, now_ps, ingress, word1, word2, word3):
 
 @inline
 def fall_out(net, node, link):
-    """Remove the port of a link from a switch's list of ports with packets that wait."""
+    """Remove the port of a link from a switch's list of ports with packets that wait.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the switch in the LP.
+        link: Outgoing link of the port.
+    """
     net.pool[node].ports -= 1
     place = net.gate[link].place
     moved = np.int64(net.backlog[net.out_ptr[node] + net.pool[node].ports])
@@ -54,13 +78,23 @@ def fall_out(net, node, link):
 
 @inline
 def control_waits(mask):
-    """Return the control queues in a bit set of queues: 1 control packets, 2 pause frames."""
+    """Return the control queues in a bit set of queues: 1 control packets, 2 pause frames.
+
+    Args:
+        mask: Bit set of queues.
+    """
     return (mask >> CONTROL) & 3
 
 
 @inline
 def next_queue(net, link, ready_queues):
-    """Return the queue of a port that sends next among those in the bit set `ready_queues`."""
+    """Return the queue of a port that sends next.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link of the port.
+        ready_queues: Bit set of the queues that can send.
+    """
     # Pause frames come first, then control packets, then trimmed packets and data, whose class the discipline chooses.
     gate = net.gate[link]
     first = control_waits(ready_queues)
@@ -80,13 +114,25 @@ def next_queue(net, link, ready_queues):
 
 @inline
 def paused_link(net, record):
-    """Return the own outgoing link that the pause frame in `record` concerns."""
+    """Return the own outgoing link that a pause frame concerns.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        record: Record of the pause frame.
+    """
     return net.facing[inbox_link(net.record[record].ready_ps)]
 
 
 @inline
 def on_pause(net, record, word2, now_ps):
-    """Apply a pause frame, `record`, and return the link that it concerns."""
+    """Apply a pause frame, and return the link that it concerns.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        record: Record of the pause frame.
+        word2: Word 2 of the pause frame (`pause_word`).
+        now_ps: Current time in ps.
+    """
     link = paused_link(net, record)
     set_pause(net, link, word2, now_ps)
     return link
@@ -94,7 +140,14 @@ def on_pause(net, record, word2, now_ps):
 
 @inline
 def set_pause(net, link, word2, now_ps):
-    """Pause a data class of a link, or let it send again (`pause_word`), and log it while there is room."""
+    """Pause a data class of a link, or let it send again, and log it while there is room.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link of the port.
+        word2: Word 2 of the pause frame (`pause_word`).
+        now_ps: Current time in ps.
+    """
     at = 2 * net.ctl.pauses
     net.ctl.pauses += 1
     if at + 1 < net.pause_log.shape[0]:

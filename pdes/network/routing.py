@@ -28,7 +28,14 @@ def salt_of(seed, node):
 
 @inline
 def choose(routes, cell, node, word2):
-    """Return one link of a cell (port set) of a node, by a hash of the packet's entropy in word 2 (ECMP)."""
+    """Return one link of a cell (port set) of a node, by a hash of the packet's entropy in word 2 (ECMP).
+
+    Args:
+        routes: Routing state of the LP (`Routes`).
+        cell: Port set of the node: links << 22 | first (`Routes`).
+        node: Number of the node in the LP.
+        word2: Word 2 of the packet, which has the entropy of its path (pdes/core/packet.py).
+    """
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
@@ -39,7 +46,13 @@ def choose(routes, cell, node, word2):
 
 @inline
 def cell_to(routes, node, column):
-    """Table mode: return the cell (port set) of a switch towards the home in a column of the table, another node."""
+    """Table mode: return the cell (port set) of a switch towards the home in a column, another node.
+
+    Args:
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the node in the LP.
+        column: Column of the table.
+    """
     forwarding = routes.node[node]
     cell = forwarding.default
     if column >= forwarding.first and column < forwarding.last:
@@ -49,7 +62,14 @@ def cell_to(routes, node, column):
 
 @inline
 def npu_route(net, node, dst, word2):
-    """Return the outgoing link of NPU `node` towards NPU `dst`, for a packet with this word 2."""
+    """Return the outgoing link of an NPU towards another.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the node in the LP.
+        dst: Number of the destination NPU.
+        word2: Word 2 of the packet, which has the entropy of its path (pdes/core/packet.py).
+    """
     if net.out_ptr[node + 1] - net.out_ptr[node] == 1:
         return net.out_ptr[node]
     return call_hook(net.hooks.choose_port, net.const.address, node, dst, word2)
@@ -57,7 +77,15 @@ def npu_route(net, node, dst, word2):
 
 @inline
 def switch_cell_to(net, routes, node, dst, word2):
-    """Return the cell (port set) of switch `node` towards NPU `dst`, for a packet with this word 2."""
+    """Return the cell (port set) of a switch towards an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the node in the LP.
+        dst: Number of the destination NPU.
+        word2: Word 2 of the packet, which has the entropy of its path (pdes/core/packet.py).
+    """
     hook = net.hooks.route
     if hook != 0:
         return call_hook(hook, net.const.address, node, dst, word2)
@@ -69,7 +97,17 @@ def switch_cell_to(net, routes, node, dst, word2):
 
 @inline
 def balanced(net, routes, cell, node, word1, word2, now_ps):
-    """Return one link of a cell (port set) of a node, by the run's load balancing, for a packet with these words."""
+    """Return one link of a cell (port set) of a node, by the run's load balancing.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        cell: Port set of the node: links << 22 | first (`Routes`).
+        node: Number of the node in the LP.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet, which has the entropy of its path (pdes/core/packet.py).
+        now_ps: Current time in ps.
+    """
     first = cell & SET_MASK
     count = cell >> SET_SHIFT
     if count > 1:
@@ -80,7 +118,15 @@ def balanced(net, routes, cell, node, word1, word2, now_ps):
 
 @inline
 def next_link(net, routes, node, dst, word2):
-    """Return the outgoing link of a node towards NPU `dst`, by ECMP, for code that follows a path in advance."""
+    """Return the outgoing link of a node towards an NPU, by ECMP, for code that follows a path in advance.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the node in the LP.
+        dst: Number of the destination NPU.
+        word2: Word 2 of the packet, which has the entropy of its path (pdes/core/packet.py).
+    """
     if node < net.const.npus:
         return npu_route(net, node, dst, word2)
     return choose(routes, switch_cell_to(net, routes, node, dst, word2), node, word2)
@@ -88,13 +134,27 @@ def next_link(net, routes, node, dst, word2):
 
 @inline
 def forwarding_ps(net, routes, node):
-    """Return the time from arrival to departure at a node on the path."""
+    """Return the time from arrival to departure at a node on the path.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the node in the LP.
+    """
     return np.int64(0) if node < net.const.npus else routes.node[node].forward >> 2
 
 
 @inline
 def dimension_cell(net, routes, node, dst, word2):
-    """Dimension mode: return the port set of a node that corrects the first coordinate in which NPU `dst` differs."""
+    """Dimension mode: return the port set of a node that corrects the first coordinate in which `dst` differs.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the node in the LP.
+        dst: Number of the destination NPU.
+        word2: Word 2 of the packet, which has the entropy of its path (pdes/core/packet.py).
+    """
     dims = net.const.dimensions
     d = 0
     while d < dims - 1 and routes.here[node * dims + d] == routes.digit[dst * dims + d]:
@@ -109,6 +169,7 @@ def dimension_cell(net, routes, node, dst, word2):
         ahead = target - routes.here[node * dims + d]
         if ahead < 0:
             ahead += size
+        # equally far both ways: a hash of destination and entropy decides
         opposite = 2 * ahead == size
         if 2 * ahead > size or (opposite and mix(salt_of(net.const.seed, dst) ^ entropy(word2)) & 1 == 1):
             at += 1
@@ -117,7 +178,14 @@ def dimension_cell(net, routes, node, dst, word2):
 
 @inline
 def hops_by(net, routes, port, dst):
-    """Table mode: return the switches from the far end of an NPU's port to NPU `dst`, or UNREACHABLE."""
+    """Table mode: return the switches from the far end of an NPU's port to another NPU, or UNREACHABLE.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        port: Outgoing link of the NPU.
+        dst: Number of the destination NPU.
+    """
     homes = net.const.homes
     via = routes.via[port]
     best = UNREACHABLE
@@ -131,7 +199,13 @@ def hops_by(net, routes, port, dst):
 
 @inline
 def share_of(routes, port, hops):
-    """Return the share of an NPU's port among those with `hops` to the destination; 1 if all are cut."""
+    """Return the share of an NPU's port among those with `hops` to the destination; 1 if all are cut.
+
+    Args:
+        routes: Routing state of the LP (`Routes`).
+        port: Outgoing link of the NPU.
+        hops: Switches to the destination, as `hops_by` returns them.
+    """
     return np.int64(routes.share[port]) if hops < UNREACHABLE else np.int64(1)
 
 
@@ -140,7 +214,13 @@ def path_of(net, src, dst, connection):
     """Return the number whose lowest bits are the entropy of a connection's path between two NPUs of the fabric.
 
     It is a hash. Where NPUs have several NICs, the connections of two NPUs have consecutive numbers, so that
-    `port_of_several` shares them out exactly. connection: within the job, with its number, without its share of a rate.
+    `port_of_several` shares them out exactly.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        src: Number of the NPU that sends.
+        dst: Number of the destination NPU.
+        connection: Group within the job with the number of the connection, without its share of a rate.
     """
     if net.const.several_nics == 0:
         return mix3(src + net.const.seed, dst, connection)
@@ -150,7 +230,14 @@ def path_of(net, src, dst, connection):
 
 @hook
 def cell_of_several(world_address, node, dst, word2):
-    """Return the cell (port set) of switch `node` towards NPU `dst`; in table mode towards its nearest home."""
+    """Return the cell (port set) of a switch towards an NPU; in table mode towards its nearest home.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the node in the LP.
+        dst: Number of the destination NPU.
+        word2: Word 2 of the packet, which has the entropy of its path (pdes/core/packet.py).
+    """
     # The packet's entropy, in word 2, decides between equally near homes. Where faults have left no path, the cell
     # leads into the pit.
     world = world_at(world_address)
@@ -181,7 +268,14 @@ def cell_of_several(world_address, node, dst, word2):
 
 @hook
 def port_of_several(world_address, node, dst, word2):
-    """Return the outgoing link of NPU `node`, of several, to NPU `dst`; in table mode one with the nearest switch."""
+    """Return the outgoing link of an NPU with several to another; in table mode one with the nearest switch.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the node in the LP.
+        dst: Number of the destination NPU.
+        word2: Word 2 of the packet, which has the entropy of its path (pdes/core/packet.py).
+    """
     # Of those with equally near switches, NICs take turns with consecutive entropies, each as often as its share says.
     world = world_at(world_address)
     net, routes = world.net, world.routes

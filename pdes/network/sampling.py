@@ -13,7 +13,11 @@ SENT, QUEUED = 0, 1  # kinds of entries of the log
 
 @inline
 def samples_short(net):
-    """Return whether the log of samples may be too small for a node's batch; never true without samples."""
+    """Return whether the log of samples may be too small for a node's batch; never true without samples.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+    """
     if net.ctl.free_samples < net.const.reserve_samples:
         net.ctl.need = NEED_SAMPLES
         return True
@@ -22,7 +26,15 @@ def samples_short(net):
 
 @inline
 def keep(net, link, kind, interval, amount):
-    """Append the sum of an interval of a link to the log; kind: SENT or QUEUED."""
+    """Append the sum of an interval of a link to the log.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link (row of `tx`).
+        kind: SENT or QUEUED.
+        interval: Number of the interval of samples.
+        amount: Bytes sent, or maximum of the bytes that waited; 0 is not logged.
+    """
     if amount > 0:
         net.ctl.free_samples -= 1
         entry = net.sample_log[net.ctl.free_samples]
@@ -34,7 +46,14 @@ def keep(net, link, kind, interval, amount):
 
 @inline
 def add_sent(net, link, interval, size_bytes):
-    """Add bytes to those that a link sends in an interval."""
+    """Add bytes to those that a link sends in an interval.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link (row of `tx`).
+        interval: Number of the interval of samples.
+        size_bytes: Number of bytes.
+    """
     sample = net.sample[link]
     if interval != sample.sent_interval:
         keep(net, link, SENT, sample.sent_interval, sample.sent_bytes)
@@ -45,7 +64,15 @@ def add_sent(net, link, interval, size_bytes):
 
 @outline
 def sample_sent(net, link, start_ps, busy_ps, size_bytes):
-    """Count a packet whose bytes a link sends from start_ps to busy_ps, divided where it is in two intervals."""
+    """Count a packet that a link sends, divided where it is in two intervals.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link (row of `tx`).
+        start_ps: Time in ps at which its first bit leaves.
+        busy_ps: Time in ps at which its last bit has left.
+        size_bytes: Size of the packet on the link in bytes.
+    """
     width_ps = net.const.sample_ps
     interval = start_ps // width_ps
     end_ps = (interval + 1) * width_ps
@@ -60,7 +87,14 @@ def sample_sent(net, link, start_ps, busy_ps, size_bytes):
 
 @outline
 def sample_queue(net, link, now_ps, waiting_bytes):
-    """Note the bytes that wait at the port of a link when a packet joins them, or has left them."""
+    """Note the bytes that wait at the port of a link when a packet joins them, or has left them.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link (row of `tx`).
+        now_ps: Current time in ps.
+        waiting_bytes: Bytes that wait.
+    """
     interval = now_ps // net.const.sample_ps
     sample = net.sample[link]
     if interval != sample.queue_interval:

@@ -5,7 +5,7 @@ for every packet would require a heap. But the buffer's use only matters near a 
 one, each port advances on its own, up to the time of a packet that comes to it. Packets that other ports have not sent
 yet make the buffer look fuller than it is, so a packet that passes the test then is certain to pass; for a packet that
 fails, all ports advance to its time, and it is tested again. While a pause is in force the whole switch advances in
-time order, since each departure may end it.
+time order, since each departure may end it. Parameters such as `net` and `link` are explained in pdes/core/state.py.
 """
 
 import numpy as np
@@ -65,14 +65,14 @@ TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 
 @inline
 def threshold(net, node):
-    """Return the bytes of a switch's buffer that one queue, or one ingress port, may use: a share of the free ones."""
+    """Return the buffer bytes of switch `node` of `net` that a queue or ingress port may use: a share of the free."""
     free = max(0, net.pool[node].shared_bytes - net.pool[node].used_bytes)
     return (free * net.const.alpha_1024ths) >> 10
 
 
 @inline
 def admit(net, node, link, ingress, klass, size_bytes):
-    """Return whether a data packet stays below the threshold of its ingress port (with pauses) or of its queue."""
+    """Return whether size_bytes to `link` of `node` of `net` stay below the threshold of ingress port or queue."""
     # If it does, its bytes are counted. ingress: own outgoing link whose reverse carried it; klass: its data class.
     pool = net.pool[node]
     used = pool.used_bytes + size_bytes
@@ -89,7 +89,7 @@ def admit(net, node, link, ingress, klass, size_bytes):
 
 @inline
 def meet(net, link, start_ps, left_bytes):
-    """Add the telemetry of a link's port to the packet in hand; left_bytes: bytes that wait behind it."""
+    """Add telemetry of `link` of `net` at start_ps to the packet in hand; left_bytes: bytes that wait behind it."""
     hops = net.carried.hops
     if hops < MAX_TELEMETRY_HOPS:
         tx = net.tx[link]
@@ -101,7 +101,7 @@ def meet(net, link, start_ps, left_bytes):
 
 @inline
 def is_marked(net, node, link, left_bytes):
-    """Return whether a packet that leaves left_bytes of its class behind at a link of a switch is marked (RED)."""
+    """Return whether a packet that leaves left_bytes of its class at `link` of `node` of `net` is marked (RED)."""
     tx = net.tx[link]
     link_class = net.link_class[class_of(tx.meta)]
     low, high = link_class.kmin_bytes, link_class.kmax_bytes
@@ -115,7 +115,7 @@ def is_marked(net, node, link, left_bytes):
 
 @outline
 def widen(net, columns):
-    """Double the width of the columns of `depth` and `marks`."""
+    """Double the width of the `columns` of `depth` and `marks` of each port of `net`."""
     net.ctl.depth_ps *= 2
     has_marks = net.const.ecn == 1
     for row in range(net.depth.shape[0] // columns):
@@ -124,6 +124,7 @@ def widen(net, columns):
             net.depth[base + i] = max(net.depth[base + 2 * i], net.depth[base + 2 * i + 1])
             if has_marks:
                 net.marks[base + i] = net.marks[base + 2 * i] + net.marks[base + 2 * i + 1]
+        # the right half is for later times
         for i in range(columns // 2, columns):
             net.depth[base + i] = 0
             if has_marks:
@@ -132,7 +133,7 @@ def widen(net, columns):
 
 @outline
 def column_at(net, link, time_ps):
-    """Return the place in `depth` and `marks` of a link's column for a time."""
+    """Return the place in `depth` and `marks` of `net` of the column of `link` for time_ps."""
     columns = net.const.depths
     while time_ps >= net.ctl.depth_ps * columns:
         widen(net, columns)
@@ -141,7 +142,7 @@ def column_at(net, link, time_ps):
 
 @outline
 def note_queue(net, link, now_ps, waiting_bytes):
-    """Note the bytes that wait at the port of a link at now_ps."""
+    """Note the waiting_bytes at the port of `link` of `net` at now_ps."""
     column = column_at(net, link, now_ps)
     net.depth[column] = max(np.int64(net.depth[column]), waiting_bytes)
     if net.const.sample_ps > 0:
@@ -150,7 +151,12 @@ def note_queue(net, link, now_ps, waiting_bytes):
 
 @inline
 def set_off(net, node, link, queued_ps, start_ps, left_bytes, all_left_bytes, word1, word2, word3):
-    """Send a data packet; left_bytes: bytes of its class that wait behind it, all_left_bytes: of both classes."""
+    """Send a data packet from a switch.
+
+    net, node, link: outgoing link of a switch of the LP; queued_ps, start_ps: time in ps at which it came to the port,
+    and at which its first bit leaves; left_bytes, all_left_bytes: bytes of its class that wait behind it, and of both
+    classes; word1, word2, word3: words of the packet (pdes/core/packet.py).
+    """
     if net.const.ecn == 1 and left_bytes > 0 and is_marked(net, node, link, left_bytes):
         word1 = filled_in(word1, 0, FLAG_MARK)
         net.gate[link].marked_packets += 1
@@ -164,7 +170,11 @@ def set_off(net, node, link, queued_ps, start_ps, left_bytes, all_left_bytes, wo
 
 @inline
 def send_or_line_up(net, node, link, queue, now_ps, word1, word2, word3):
-    """Send a control packet, a pause frame or a trimmed packet over a link, or append it to its queue at the port."""
+    """Send a control packet, a pause frame or a trimmed packet over a link, or append it to its queue at the port.
+
+    net, node, link: outgoing link of a switch of the LP; queue: CONTROL, FRAMES or TRIMMED; now_ps: current time in ps;
+    word1, word2, word3: words of the packet.
+    """
     # Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
     waits = may_go(net, link) if queue == TRIMMED else control_waits(net.gate[link].mask) != 0
     if net.tx[link].busy_ps <= now_ps and not waits:
@@ -175,7 +185,7 @@ def send_or_line_up(net, node, link, queue, now_ps, word1, word2, word3):
 
 @outline
 def ask(net, node, link, klass, operation, now_ps):
-    """Send a pause frame over a link: PAUSE or RESUME (operation) the traffic of data class `klass` on its reverse."""
+    """At now_ps, send a pause frame over `link` of `node` of `net`: PAUSE or RESUME (`operation`) class `klass`."""
     gate = net.gate[link]
     pool_row = net.pool[node]
     if operation == PAUSE:
@@ -193,12 +203,13 @@ def ask(net, node, link, klass, operation, now_ps):
 
 @inline
 def let_out(net, node, ingress, klass, size_bytes, now_ps):
-    """Remove a packet from a switch's buffer, which may let the other end of its ingress link resume."""
+    """Remove size_bytes of class `klass` from the buffer of `node` of `net` at now_ps; `ingress` may resume."""
     pool = net.pool[node]
     if net.const.pfc == 0:
         pool.used_bytes -= size_bytes
         return
     gate = net.gate[ingress]
+    # bytes in the headroom leave first
     held = min(gate.held_bytes[klass], size_bytes)
     gate.held_bytes[klass] -= held
     gate.in_bytes[klass] -= size_bytes - held
@@ -211,7 +222,7 @@ def let_out(net, node, ingress, klass, size_bytes, now_ps):
 
 @outline
 def depart(net, node, link, start_ps):
-    """Send, from start_ps, the next packet that waits at the port of a link and is not paused."""
+    """Send, from start_ps, the next packet that waits at the port of `link` of `node` of `net` and is not paused."""
     gate = net.gate[link]
     queue = next_queue(net, link, gate.mask & ~gate.paused)
     head = head_of(gate.queues[queue])
@@ -223,6 +234,7 @@ def depart(net, node, link, start_ps):
         gate.mask &= ~(1 << queue)
         if gate.mask == 0:
             fall_out(net, node, link)
+    # word 0 has the low bits of the time, and the ingress above them
     queued_ps = start_ps - ((start_ps - word0) & TIME_MASK)
     net.count.events += 1
     if queue >= CONTROL:
@@ -237,7 +249,7 @@ def depart(net, node, link, start_ps):
 
 @inline
 def bring_up_port(net, node, link, until_ps):
-    """Let the port of a link send all packets that depart before until_ps."""
+    """Let the port of `link` of switch `node` of `net` send all packets that depart before until_ps."""
     tx = net.tx[link]
     while may_go(net, link) and tx.busy_ps < until_ps:
         depart(net, node, link, tx.busy_ps)
@@ -245,7 +257,7 @@ def bring_up_port(net, node, link, until_ps):
 
 @outline
 def bring_up_in_order(net, node, until_ps):
-    """Let all ports of a switch send the packets that depart before until_ps, in time order; ties by link number."""
+    """Let ports of `node` of `net` send packets that depart before until_ps, in time order; ties by link number."""
     base = net.out_ptr[node]
     while True:
         soonest = until_ps
@@ -263,7 +275,7 @@ def bring_up_in_order(net, node, until_ps):
 
 @inline
 def bring_up_for(net, node, link, now_ps):
-    """Advance the port of a link, or all of the switch where order matters, to the current time."""
+    """Advance the port of `link` of `node` of `net`, or all of the switch where order matters, to now_ps."""
     if net.pool[node].asked > 0:
         bring_up_in_order(net, node, now_ps + 1)
     else:
@@ -272,7 +284,7 @@ def bring_up_for(net, node, link, now_ps):
 
 @inline
 def bring_up(net, node, until_ps):
-    """Let all ports of a switch send the packets that depart before until_ps."""
+    """Let all ports of switch `node` of `net` send the packets that depart before until_ps."""
     if net.pool[node].asked > 0:
         bring_up_in_order(net, node, until_ps)
         return
@@ -282,8 +294,12 @@ def bring_up(net, node, until_ps):
 
 @outline
 def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2, word3):
-    """Test a data packet near a threshold, with all ports up to date. Return whether it proceeds (and is counted)."""
-    bring_up(net, node, now_ps + 1)
+    """Test a data packet near a threshold, with all ports up to date. Return whether it proceeds (and is counted).
+
+    net, node, link, ingress, klass: the packet's switch, port, incoming port and data class; now_ps: current time in
+    ps; record, word1, word2, word3: record and words of the packet.
+    """
+    bring_up(net, node, now_ps + 1)  # may free enough
     carry(net, TAKE_UP, record)
     size_bytes = wire_bytes(word1)
     if admit(net, node, link, ingress, klass, size_bytes):
@@ -310,7 +326,11 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
 
 @inline
 def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
-    """Handle a data packet in `record` from `ingress`, whose reverse carried it, for the port of `link`."""
+    """Handle a data packet for the port of a link.
+
+    net, node, link, ingress: the packet's switch, port and incoming port; now_ps: current time in ps; record, word1,
+    word2, word3: record and words of the packet.
+    """
     tx = net.tx[link]
     pool = net.pool[node]
     gate = net.gate[link]
@@ -345,7 +365,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
 
 @outline
 def take_pause(net, node, record, word2, now_ps):
-    """Handle a pause frame in `record` from the other end of a link."""
+    """Handle at now_ps a pause frame in `record`, with its word2, from the other end of a link of `node` of `net`."""
     link = np.int64(paused_link(net, record))
     bring_up_for(net, node, link, now_ps)
     on_pause(net, record, word2, now_ps)
@@ -355,7 +375,7 @@ def take_pause(net, node, record, word2, now_ps):
 
 @inline
 def act(net, inbox, routes, node, begin_ps, end_ps):
-    """Process one cell of one switch: the packets of the batch in time order, and departures."""
+    """Process a cell of switch `node` of `net` (routes, begin_ps, end_ps): the batch in time order, and departures."""
     batch = net.ctl.batch
     rule = net.hooks.balancing != 0
     for i in range(batch):
@@ -364,7 +384,7 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
         if destination(packet.w1) != PAUSE_FRAME:
             cell = switch_cell_to(net, routes, node, destination(packet.w1), packet.w2)
             link = choose(routes, cell, node, packet.w2)
-            inbox.batch_tmp[i] = cell
+            inbox.batch_tmp[i] = cell  # for a rule, which chooses at the packet's own time
             prefetch(net.tx, link, 0)
             prefetch(net.gate, link, 0)
         inbox.batch_out[i] = link
@@ -394,7 +414,7 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
 
 @hook
 def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
-    """Let switches first_node to before end_node process a cell, begin_ps to end_ps; return 1 if a pool is short."""
+    """Let switches first_node to before end_node process the cell begin_ps to end_ps; 1: a pool is too small."""
     world = world_at(world_address)
     net, inbox, routes = world.net, world.inbox, world.routes
     nodes = net.const.nodes

@@ -34,13 +34,26 @@ AHEAD = 8  # packets by which prefetching of the next record's place precedes us
 
 @inline
 def chooses(net, routes, node):
-    """Return whether switch `node` chooses links by the load that it sees, so that its ports depend on each other."""
+    """Return whether a switch chooses links by the load that it sees, so that its ports depend on each other.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+    """
     return net.hooks.balancing != 0 and routes.node[node].forward & 2 != 0
 
 
 @inline
 def choose_links(net, inbox, routes, node):
-    """Find the link of every packet in the batch of switch `node` and, where a rule chooses, its cell."""
+    """Find the link of every packet in the batch of a switch and, where a rule chooses, its cell.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the switch in the LP.
+    """
     rule = chooses(net, routes, node)
     for i in range(net.ctl.batch):
         packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
@@ -49,12 +62,21 @@ def choose_links(net, inbox, routes, node):
         if rule:
             inbox.batch_tmp[i] = cell
         inbox.batch_out[i] = link
+        # the row is read only after the last choice, and arrives in the meantime
         prefetch(net.tx, link, 0)
 
 
 @inline
 def is_full(net, link, wait_ps, word1, limit_bytes):
-    """Return whether a packet that would wait `wait_ps` for a link exceeds the limit of its queue."""
+    """Return whether a packet exceeds the limit of the queue in which it would wait for a link.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link of the port.
+        wait_ps: Time in ps that the packet would wait.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        limit_bytes: Limit of the queue in bytes.
+    """
     psb = link_psb(net, link)
     # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
     return psb > 0 and wait_ps + serialisation_ps(wire_bytes(word1), psb) > limit_bytes * psb
@@ -62,7 +84,7 @@ def is_full(net, link, wait_ps, word1, limit_bytes):
 
 @inline
 def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
-    """Let the ports send the packets of the batch, in order of arrival, and return three counts that sort them."""
+    """Send the batch of switch `node`, of the cell from begin_ps, in order; return three counts that sort it."""
     # The counts: packets for inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), packets for
     # other LPs (`batch_apart`, from its begin), and the last index before those that wait on their links
     # (`batch_apart`, from its end backwards). Whether a packet stays in the LP is hard to predict, so it is written to
@@ -125,7 +147,15 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
 
 @inline
 def put_apart(inbox, place, record, link, arrival_ps):
-    """Note at index `place` of the batch a packet, by its record, that enters no inbox of the LP now."""
+    """Note a packet of the batch that enters no inbox of the LP now.
+
+    Args:
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        place: Index in `batch_apart`, `batch_link` and `batch_ready`.
+        record: Record of the packet.
+        link: Outgoing link of the port.
+        arrival_ps: Time in ps at which it arrives at the end of its link.
+    """
     inbox.batch_apart[place] = record
     inbox.batch_link[place] = link
     inbox.batch_ready[place] = arrival_ps
@@ -133,7 +163,15 @@ def put_apart(inbox, place, record, link, arrival_ps):
 
 @inline
 def set_down_batch(net, inbox, near_count, far_count, last_apart):
-    """Put the packets of the batch, sorted as by `send_batch`, into inboxes, outboxes and the lists of links."""
+    """Put the packets of the batch, sorted as by `send_batch`, into inboxes, outboxes and the lists of links.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        near_count: Number of packets in `batch_near`.
+        far_count: Number of packets at the begin of `batch_apart`, which go to other LPs.
+        last_apart: Index before those at the end of `batch_apart`, which wait on their links.
+    """
     for i in range(near_count):
         later = i + AHEAD
         if later < near_count:
@@ -163,7 +201,17 @@ def set_down_batch(net, inbox, near_count, far_count, last_apart):
 
 @outline
 def switches_window(net, inbox, routes, begin_ps, end_ps, first_node, end_node):
-    """Let switches first_node to before end_node process arrivals before end_ps. Return True if a pool is too small."""
+    """Let switches process arrivals in a cell. Return True if a pool is too small.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inbox: Rates of incoming links, and the batch of arrivals of the current node (`Inbox`).
+        routes: Routing state of the LP (`Routes`).
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+        first_node: Number of the first switch.
+        end_node: Number behind the last switch.
+    """
     for node in range(first_node, end_node):
         if net.inbox[inbox_of(node, net.ctl.side)] >= 0:
             if blocks_short(net):

@@ -13,7 +13,13 @@ MET_WORDS = 2 * MAX_TELEMETRY_HOPS
 
 @hook
 def carry(world_address, operation, place):
-    """Move the packet's telemetry; place: a record, a place in the outbox, or an address in a neighbour's outbox."""
+    """Move the telemetry of a packet between the packet in hand and a place.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        operation: SET_DOWN and PUT_OUT write the place, CARRY_IN and TAKE_UP read it.
+        place: A record; a place in the outbox (PUT_OUT); an address in a neighbour's outbox (CARRY_IN).
+    """
     net = world_at(world_address).net
     carried = net.carried
     if operation == SET_DOWN:

@@ -13,7 +13,17 @@ from nadi.pdes.nic.port import leave_turns, may_send, set_pace, someone_waits, t
 
 @hook
 def pace(world_address, link, pair, now_ps, seq, size_bytes, flag_bits):
-    """Let congestion control handle and pace a packet that a queue pair sends; return 1 if that may send at once."""
+    """Let congestion control handle and pace a packet that a queue pair sends; return 1 if that may send at once.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        link: Outgoing link of the NPU.
+        pair: Row of the queue pair in `qps.qp`.
+        now_ps: Current time in ps.
+        seq: Sequence number of the packet.
+        size_bytes: Size of the packet on the wire in bytes.
+        flag_bits: Flags of the packet (FLAG_*).
+    """
     # At its pace, which is at most the queue pair's share of the line rate, the next packet may leave when this one's
     # bytes have passed; "at once" is when the port falls idle.
     world = world_at(world_address)
@@ -34,7 +44,14 @@ def pace(world_address, link, pair, now_ps, seq, size_bytes, flag_bits):
 
 @hook
 def first_allowed(world_address, node, link, now_ps):
-    """Return the queue pair that sends first at a link's port, with pacing, small windows and pauses; -1 = none."""
+    """Return the queue pair that sends first at a link's port, with pacing, small windows and pauses; -1 = none.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        link: Outgoing link of the NPU.
+        now_ps: Current time in ps.
+    """
     # Queue pairs whose pacing time is over join behind all that take turns. While the port is busy: 0 if a queue pair
     # may want it next.
     world = world_at(world_address)

@@ -27,12 +27,19 @@ from nadi.pdes.nic.congestion import Control
 
 @inline
 def moving_ps(net, qps, pair):
-    """Return the time in ps to move the payload of the packet that a queue pair sends next, at its share."""
+    """Return the time in ps to move the payload of the packet that a queue pair sends next, at its share.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+    """
     qp = qps.qp[pair]
     message = np.int64(qp.current_message)
     if message < 0:
         return np.int64(0)
     size = net.const.mtu_bytes
+    # the last packet of a message has the rest of its bytes
     if qp.next_seq + 1 == qp.current_end:
         msg = qps.msg[message]
         size = msg.payload_bytes - (msg.end_seq - 1 - msg.begin_seq) * size
@@ -41,11 +48,22 @@ def moving_ps(net, qps, pair):
 
 @hook
 def begin(world_address, pair, event, _now, shares, _b, _c):
-    """Start a driven queue pair in place of a congestion control: static window, rate 1 / shares (in SHARE_UNITS)."""
+    """Start a driven queue pair in place of a congestion control: with a static window, at a share of the line rate.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        pair: Row of the queue pair in `qps.qp`.
+        event: CC_START; other events change nothing.
+        _now: Not used here.
+        shares: SHARE_UNITS divided by the share.
+        _b: Not used here.
+        _c: Not used here.
+    """
     world = world_at(world_address)
     if event == CC_START:
         cc = world.qps.cc[pair]
         cc.window_packets = world.net.const.window_packets
+        # alone at the line rate, a queue pair needs no pace
         if shares > SHARE_UNITS:
             cc.pace_ps_per_byte = cc.line_ps_per_byte * full_packet_bytes(world.net) / world.net.const.mtu_bytes
     return 0
@@ -53,7 +71,12 @@ def begin(world_address, pair, event, _now, shares, _b, _c):
 
 @inline
 def moved_ps(world, pair):
-    """Return when (ps) the mover has moved, or will have moved, the last packet before those of a queue pair."""
+    """Return when (ps) the mover has moved, or will have moved, the last packet before those of a queue pair.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Row of the queue pair in `qps.qp`.
+    """
     qp = world.qps.qp[pair]
     if qp.connection == P2P:
         return np.int64(world.npus.npu[qp.npu].driven_ps)
@@ -62,7 +85,13 @@ def moved_ps(world, pair):
 
 @inline
 def move(world, pair, until_ps):
-    """Set until_ps as the time from which the next packet of a queue pair may be sent."""
+    """Set the time from which the next packet of a queue pair may be sent.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Row of the queue pair in `qps.qp`.
+        until_ps: The time in ps.
+    """
     world.qps.cc[pair].next_send_ps = until_ps
     qp = world.qps.qp[pair]
     if qp.connection == P2P:
@@ -71,7 +100,13 @@ def move(world, pair, until_ps):
 
 @hook
 def begin_message(world_address, pair, now_ps):
-    """Start moving a message that was posted to a queue pair with nothing else to send."""
+    """Start moving a message that was posted to a queue pair with nothing else to send.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        pair: Row of the queue pair in `qps.qp`.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     if world.net.const.window_fixed == 0 or world.qps.qp[pair].shares > SHARE_UNITS:
         begins = max(now_ps, moved_ps(world, pair)) if world.qps.qp[pair].connection == P2P else now_ps
@@ -81,7 +116,17 @@ def begin_message(world_address, pair, now_ps):
 
 @hook
 def drive(world_address, link, pair, now_ps, _seq, size_bytes, _flag):
-    """Pace a queue pair after a packet of size_bytes, in place of nic.allowed.pace; return 1 if it may send at once."""
+    """Pace a queue pair after a packet, in place of nic.allowed.pace; return 1 if it may send at once.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        link: Outgoing link of the NPU.
+        pair: Row of the queue pair in `qps.qp`.
+        now_ps: Current time in ps.
+        _seq: Not used here.
+        size_bytes: Size of the packet in bytes on a link without flits.
+        _flag: Not used here.
+    """
     world = world_at(world_address)
     if world.qps.qp[pair].shares <= SHARE_UNITS:
         return np.int64(1)
@@ -97,14 +142,23 @@ DRIVEN = Control("none", begin, frozenset(), ())  # replacement of NO_CONTROL in
 
 
 def has_shares(program: Program, settings: Any) -> bool:
-    """Return whether lanes of a program, or point-to-point messages, are driven at a share of the line rate."""
-    # settings: pdes.build.settings.Settings, which belongs to a higher layer.
+    """Return whether lanes of a program, or point-to-point messages, are driven at a share of the line rate.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run (pdes.build.settings.Settings, which belongs to a higher layer).
+    """
     shares = max(program.schedules.lane_shares.max(initial=1), program.channels.shares.max(initial=1))
     return bool(settings.p2p_share < 1 or shares > 1)
 
 
 def control_of(settings: Any, *, driven: bool) -> Control:
-    """Return the congestion control of a run, in which lanes or messages are driven at shares if `driven`."""
+    """Return the congestion control of a run.
+
+    Args:
+        settings: Settings of the run.
+        driven: Whether lanes or messages are driven at shares of the line rate.
+    """
     # A congestion control enforces the shares itself (pdes.nic.allowed.pace), and message-level models need no other.
     chosen: Control = settings.congestion_control
     return DRIVEN if driven and not settings.fidelity.hooks.act and not chosen.update else chosen

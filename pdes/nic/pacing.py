@@ -11,7 +11,13 @@ from nadi.pdes.core.jit import inline, outline
 
 @inline
 def before(qps, pair, other):
-    """Return whether queue pair `pair` may send before `other`."""
+    """Return whether a queue pair may send before another.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        other: Row of another queue pair.
+    """
     at = qps.cc[pair].next_send_ps
     bt = qps.cc[other].next_send_ps
     return at < bt or (at == bt and pair < other)
@@ -19,7 +25,13 @@ def before(qps, pair, other):
 
 @inline
 def join(qps, heap, other):
-    """Merge two pairing heaps, given by the queue pairs at their tops, and return the new top."""
+    """Merge two pairing heaps, given by the queue pairs at their tops, and return the new top.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        heap: Queue pair at the top of one heap.
+        other: Queue pair at the top of the other heap.
+    """
     top, under = (other, heap) if before(qps, other, heap) else (heap, other)
     qps.cc[under].sibling = qps.cc[top].child
     qps.cc[top].child = under
@@ -28,7 +40,14 @@ def join(qps, heap, other):
 
 @inline
 def hold_back(npus, qps, link, pair):
-    """Add a queue pair to the port's heap of those that wait until their next_send_ps."""
+    """Add a queue pair to the port's heap of those that wait until their next_send_ps.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        link: Outgoing link of the port.
+        pair: Row of the queue pair in `qps.qp`.
+    """
     cc = qps.cc[pair]
     port = npus.port[link]
     cc.child = cc.sibling = -1
@@ -37,10 +56,17 @@ def hold_back(npus, qps, link, pair):
 
 @outline
 def take_soonest(npus, qps, link):
-    """Remove the queue pair that may send first from the port's heap, and return it: merge its children in pairs."""
+    """Remove the queue pair that may send first from the port's heap, and return it: merge its children in pairs.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        link: Outgoing link of the port.
+    """
     pair = np.int64(npus.port[link].paced)
     rest = qps.cc[pair].child
     pairs = np.int64(-1)
+    # two passes over the children of a pairing heap: merge pairs, then the results, the last pair first
     while rest >= 0:
         first = rest
         second = qps.cc[first].sibling

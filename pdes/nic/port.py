@@ -19,7 +19,7 @@ MAX_BACKOFF = 6  # maximum number of times that the timeout is doubled
 
 @inline
 def set_event(npus, node, time_ps, slot):
-    """Add an event of NPU `node` to its heap; slot: number of the port, lane or timer to which it belongs."""
+    """Add an event of NPU `node` of `npus` at time_ps; slot: number of the port, lane or timer to which it belongs."""
     npu = npus.npu[node]
     size = npu.heap_size
     heap_push(npus.heap, npu.heap, size, time_ps, slot)
@@ -28,7 +28,7 @@ def set_event(npus, node, time_ps, slot):
 
 @inline
 def kick(npus, node, link):
-    """Mark the port of a link to be tried once NPU `node` has done everything else at this time."""
+    """Mark the port of `link` of `npus` to be tried once NPU `node` has done everything else at this time."""
     npu = npus.npu[node]
     port = npus.port[link]
     if port.scheduled == 0 and port.kick_next == NOT_KICKED:
@@ -38,7 +38,11 @@ def kick(npus, node, link):
 
 @inline
 def queue_control(net, npus, link, now_ps, word1, word2, word3):
-    """Queue an acknowledgement (its words) at the port of a link."""
+    """Queue an acknowledgement at the port of a link.
+
+    net: links of the LP; npus: NPUs and ports of the LP; link: outgoing link of the NPU; now_ps: current time in ps;
+    word1, word2, word3: words of the acknowledgement (pdes/core/packet.py).
+    """
     port = npus.port[link]
     tail = np.int64(port.control_tail)
     if port.control_packets == 0:
@@ -51,7 +55,7 @@ def queue_control(net, npus, link, now_ps, word1, word2, word3):
 
 @inline
 def may_send(net, qps, pair):
-    """Return whether a queue pair has data and room in its window, or packets to send again."""
+    """Return whether `pair` of `qps` and `net` has data and room in its window, or packets to send again."""
     qp = qps.qp[pair]
     if net.hooks.selective_sender != 0 and has_lost(qps, pair):
         return True
@@ -61,11 +65,12 @@ def may_send(net, qps, pair):
 
 @inline
 def take_turns(npus, qps, link, pair):
-    """Put a queue pair behind those that take turns at the port of a link."""
+    """Put `pair` of `qps` behind the queue pairs that take turns at the port of `link` of `npus`."""
     port = npus.port[link]
     qp = qps.qp[pair]
     qp.active = TAKES_TURNS
     last = port.ring
+    # port.ring is the last of a circular list, so that both ends are at hand
     if last < 0:
         qp.ring_next = pair
     else:
@@ -76,11 +81,12 @@ def take_turns(npus, qps, link, pair):
 
 @inline
 def leave_turns(npus, qps, link, pair):
-    """Remove the queue pair whose turn it is from the list of those that take turns at a port."""
+    """Remove `pair` of `qps`, whose turn it is, from the list of those that take turns at `link` of `npus`."""
     qp = qps.qp[pair]
     port = npus.port[link]
     last = port.ring
     qp.active = 0
+    # it was alone
     if last == pair:
         port.ring = -1
     else:
@@ -89,7 +95,11 @@ def leave_turns(npus, qps, link, pair):
 
 @inline
 def activate(net, npus, qps, node, pair):
-    """Let a queue pair of NPU `node` take turns if it has data to send and room in its window."""
+    """Let a queue pair take turns if it has data to send and room in its window.
+
+    net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
+    pair: row of the queue pair in `qps.qp`.
+    """
     qp = qps.qp[pair]
     if qp.active != 0 or not may_send(net, qps, pair):
         return
@@ -106,7 +116,7 @@ def activate(net, npus, qps, node, pair):
 
 @inline
 def take_message(qps, pair, message):
-    """Make a message, a row of `msg` or -1, the one that a queue pair sends next."""
+    """Make a message, a row of `qps.msg` or -1, the one that queue pair `pair` sends next."""
     qp = qps.qp[pair]
     qp.current_message = message
     if message >= 0:
@@ -116,11 +126,12 @@ def take_message(qps, pair, message):
 
 @inline
 def set_timer(npus, node, time_ps):
-    """Let the retransmission timer of NPU `node` expire at a time, unless it does so earlier."""
+    """Let the retransmission timer of NPU `node` of `npus` expire at time_ps, unless it does so earlier."""
     npu = npus.npu[node]
     at = npu.rto_at_ps
     if time_ps < at:
         npu.rto_at_ps = time_ps
+        # slots of the heap: ports, lanes, this timer, paces of ports
         slot = npu.ports + LANES
         if at == INF:
             set_event(npus, node, time_ps, slot)
@@ -130,7 +141,11 @@ def set_timer(npus, node, time_ps):
 
 @inline
 def arm_timer(net, npus, qps, node, pair, now_ps):
-    """Start the retransmission timer of a queue pair of NPU `node`."""
+    """Start the retransmission timer of a queue pair.
+
+    net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
+    pair: row of the queue pair in `qps.qp`; now_ps: current time in ps.
+    """
     qp = qps.qp[pair]
     rto = net.const.rto_ps
     if rto > 0:
@@ -141,11 +156,16 @@ def arm_timer(net, npus, qps, node, pair, now_ps):
 
 @inline
 def send_data(net, npus, qps, node, link, pair, now_ps):
-    """Return words 1 to 3 of the next packet of queue pair `pair`, whose turn it is at a link; pass the turn on."""
+    """Return words 1 to 3 of the next packet of the queue pair whose turn it is at a link; pass the turn on.
+
+    net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
+    link: outgoing link of the NPU; pair: row of the queue pair in `qps.qp`; now_ps: current time in ps.
+    """
     port = npus.port[link]
     qp = qps.qp[pair]
     again = net.hooks.selective_sender != 0 and has_lost(qps, pair)
     if again:
+        # with selective repeat, lost packets go before new ones
         lost = ask_sender(net, TAKE_LOST, pair, 0, 0, 0)
         seq = lost >> MESSAGE_BITS
         message = lost & ((1 << MESSAGE_BITS) - 1)
@@ -164,6 +184,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         qp.sent_max = seq + 1
     else:
         net.count.retransmitted_packets += 1
+    # the last packet has the rest of the payload; when it has left, the send is done, unless this repeats it
     if seq + 1 == end:
         flag = FLAG_LAST
         msg = qps.msg[message]
@@ -173,6 +194,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         if not again:
             take_message(qps, pair, msg.next_message)
     size += net.const.header_bytes
+    # the timer watches the oldest packet, so it begins anew with that one
     if seq == qp.una:
         arm_timer(net, npus, qps, node, pair, now_ps)
     due_ps = True
@@ -180,6 +202,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         due_ps = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
             tag = echo_at(now_ps)
+    # pass the turn on: out of the list if nothing more may go now, else behind the others, or wait for the pace
     if not may_send(net, qps, pair):
         leave_turns(npus, qps, link, pair)
     elif due_ps:
@@ -195,7 +218,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
 
 @inline
 def take(net, record):
-    """Return the time and words of a packet, the first of a queue, and take up its telemetry."""
+    """Return time and words of a packet of `net`, the first `record` of a queue, and take up its telemetry."""
     carry(net, TAKE_UP, record)
     packet = net.record[record]
     return packet.ready_ps, packet.w1, packet.w2, packet.w3
@@ -203,7 +226,7 @@ def take(net, record):
 
 @inline
 def first_to_send(npus, qps, link):
-    """Return the queue pair whose turn it is at the port of a link, -1 = none."""
+    """Return the queue pair of `qps` whose turn it is at the port of `link` of `npus`, -1 = none."""
     # A queue pair with nothing left to send is removed: it went back, then everything was acknowledged.
     port = npus.port[link]
     last = np.int64(port.ring)
@@ -219,7 +242,11 @@ def first_to_send(npus, qps, link):
 
 @inline
 def set_pace(net, npus, node, link, time_ps):
-    """Let the port of a link be tried at a time, unless it is tried earlier."""
+    """Let the port of a link be tried at a time, unless it is tried earlier.
+
+    net: links of the LP; npus: NPUs and ports of the LP; node: number of the NPU in the LP; link: outgoing link of the
+    NPU; time_ps: time in ps.
+    """
     port = npus.port[link]
     npu = npus.npu[node]
     before = port.pace_at_ps
@@ -234,7 +261,11 @@ def set_pace(net, npus, node, link, time_ps):
 
 @inline
 def someone_waits(net, npus, qps, node, link, idle_ps):
-    """Return whether a queue pair may want the port when it is idle, at idle_ps; else schedule the next paced one."""
+    """Return whether a queue pair may want the port when it is idle; else schedule the next paced one.
+
+    net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
+    link: outgoing link of the NPU; idle_ps: time in ps at which it is idle.
+    """
     port = npus.port[link]
     if port.ring >= 0:
         return True
@@ -249,7 +280,7 @@ def someone_waits(net, npus, qps, node, link, idle_ps):
 
 @inline
 def transit_allowed(net, npus, link):
-    """Return whether a transit packet that no pause holds back waits at the port of a link."""
+    """Return whether a transit packet that no pause holds back waits at `link` of `npus` and `net`."""
     port = npus.port[link]
     if port.transit_packets == 0:
         return False
@@ -261,7 +292,11 @@ def transit_allowed(net, npus, link):
 
 @inline
 def transmit(net, npus, qps, node, link, now_ps):
-    """Send one packet over a link of NPU `node` if its port is idle and has one."""
+    """Send one packet over a link if its port is idle and has one.
+
+    net: links of the LP; npus: NPUs and ports of the LP; qps: queue pairs of the LP; node: number of the NPU in the LP;
+    link: outgoing link of the NPU; now_ps: current time in ps.
+    """
     # If more packets are left, or a message's last byte is awaited, an event follows when the port falls idle.
     tx = net.tx[link]
     port = npus.port[link]

@@ -24,13 +24,28 @@ NOBODY, SENT_AT_ONCE = -1, -1  # words in place of a waiter, and of the NPU that
 
 @inline
 def is_used(net):
-    """Return whether this run uses rendezvous."""
+    """Return whether this run uses rendezvous.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+    """
     return net.const.rendezvous_bytes < INF
 
 
 @hook
 def ask(world_address, node, dst, group, tag, size_bytes, waiter, now_ps):
-    """Send a request for a message, which waits for the answer; arguments as of pdes.nic.transport.post."""
+    """Send a request for a message, which waits for the answer.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        dst: Number of the NPU that receives the message.
+        group: Group of the queue pair with number and share of its connection (pdes/core/packet.py).
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        size_bytes: Payload of the message in bytes.
+        waiter: Waiter for its last byte to leave (`Message.ref`), -1 = nobody.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     qp = qps.qp[queue_pair(net, world.npus, qps, node, dst, CONTROL, tag)]
@@ -42,6 +57,7 @@ def ask(world_address, node, dst, group, tag, size_bytes, waiter, now_ps):
     request.group = group
     request.ref = waiter
     request.next_message = -1
+    # pending is the row + 1, so that a zeroed queue pair has none
     last = qp.pending - 1
     if last < 0:
         qp.pending = message + 1
@@ -55,7 +71,18 @@ def ask(world_address, node, dst, group, tag, size_bytes, waiter, now_ps):
 
 @inline
 def post_or_ask(net, node, dst, group, tag, size_bytes, waiter, now_ps):
-    """Post a message, or, if it is large, a request for it; arguments as of pdes.nic.transport.post."""
+    """Post a message, or, if it is large, a request for it.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the NPU in the LP.
+        dst: Number of the NPU that receives the message.
+        group: Group of the queue pair with number and share of its connection (pdes/core/packet.py).
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        size_bytes: Payload of the message in bytes.
+        waiter: Waiter for its last byte to leave (`Message.ref`), -1 = nobody.
+        now_ps: Current time in ps.
+    """
     if size_bytes < net.const.rendezvous_bytes:
         post(net.const.address, node, dst, group, tag, size_bytes, waiter, now_ps)
     else:
@@ -64,14 +91,32 @@ def post_or_ask(net, node, dst, group, tag, size_bytes, waiter, now_ps):
 
 @inline
 def answer(net, node, src, tag, now_ps):
-    """Send from NPU `node` an answer to a request of NPU `src`, so that its message, of that tag, may come."""
+    """Send an answer to a request, so that its message may come.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the NPU in the LP.
+        src: Number of the NPU that has sent the request.
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        now_ps: Current time in ps.
+    """
     size = net.const.control_bytes
     post(net.const.address, node, src, np.int64(CONTROL), tag | CLEAR, size, np.int64(NOBODY), now_ps)
 
 
 @inline
 def send_cleared(net, npus, qps, node, dst, tag, now_ps):
-    """Handle an answer of NPU `dst`: post its message, the one requested first among several with this tag."""
+    """Handle an answer: post its message, the one requested first among several with this tag.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+        dst: Number of the NPU that answers.
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        now_ps: Current time in ps.
+    """
     qp = qps.qp[queue_pair(net, npus, qps, node, dst, CONTROL, tag)]
     waiting = requests(qps.msg)
     before = np.int64(-1)
@@ -90,7 +135,14 @@ def send_cleared(net, npus, qps, node, dst, tag, now_ps):
 
 @inline
 def take_first(net, qps, insts, lane_place):
-    """Remove the first request to a lane, by its row of `asked`; return its sender, or SENT_AT_ONCE."""
+    """Remove the first request to a lane; return its sender, or SENT_AT_ONCE.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        insts: Active collectives of the LP (`Insts`).
+        lane_place: Row of the lane in `insts.lane` and `insts.asked`.
+    """
     asked = insts.asked[lane_place]
     entry = asked.first - 1
     first = asking(qps.msg)[entry]
@@ -101,15 +153,26 @@ def take_first(net, qps, insts, lane_place):
 
 @inline
 def lane_gets(net, qps, insts, lane_place, kind, src):
-    """Handle a request (kind ASKED_FOR) or a message from NPU `src` for a lane, by its row among all instances'."""
+    """Handle a request or a message for a lane.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        insts: Active collectives of the LP (`Insts`).
+        lane_place: Row of the lane in `insts.lane` and `insts.asked`.
+        kind: EAGER: message without a request. REQUEST: request. ASKED_FOR: message that was asked for.
+        src: Number of the NPU that sends.
+    """
     asked = insts.asked[lane_place]
     if kind == ASKED_FOR:
         asked.cleared = 0
         insts.lane[lane_place].arrived += 1
+        # messages behind the one that was asked for count now, as a lane takes all in order
         while asked.first > 0 and asking(qps.msg)[asked.first - 1].src == SENT_AT_ONCE:
             take_first(net, qps, insts, lane_place)
             insts.lane[lane_place].arrived += 1
         return
+    # behind an open request, a message waits for its turn
     if kind == EAGER:
         if asked.first == 0 and asked.cleared == 0:
             insts.lane[lane_place].arrived += 1
@@ -128,7 +191,15 @@ def lane_gets(net, qps, insts, lane_place, kind, src):
 
 @outline
 def answer_next(world_address, node, inst, lane, now_ps):
-    """Answer the first request to a lane of an instance that is at a step that receives, if no message has arrived."""
+    """Answer the first request to a lane of an instance that is at a step that receives, if no message has arrived.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        inst: Row of the instance in `insts.inst`.
+        lane: Number of the lane within its plan.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, insts = world.net, world.insts
     at = inst * net.const.lane_stride + lane

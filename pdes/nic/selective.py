@@ -17,25 +17,47 @@ MESSAGE_BITS = 24  # bits of the message in the result of TAKE_LOST; the sequenc
 
 @inline
 def is_set(bits, seq):
-    """Return whether the bit of a sequence number is set."""
+    """Return whether the bit of a sequence number is set.
+
+    Args:
+        bits: Bit set of sequence numbers, modulo SELECTIVE_PACKETS.
+        seq: Sequence number of the packet.
+    """
     return (bits[(seq & (SELECTIVE_PACKETS - 1)) >> 5] >> (seq & 31)) & 1 == 1
 
 
 @inline
 def set_bit(bits, seq):
-    """Set the bit of a sequence number."""
+    """Set the bit of a sequence number.
+
+    Args:
+        bits: Bit set of sequence numbers, modulo SELECTIVE_PACKETS.
+        seq: Sequence number of the packet.
+    """
     bits[(seq & (SELECTIVE_PACKETS - 1)) >> 5] |= 1 << (seq & 31)
 
 
 @inline
 def clear_bit(bits, seq):
-    """Clear the bit of a sequence number."""
+    """Clear the bit of a sequence number.
+
+    Args:
+        bits: Bit set of sequence numbers, modulo SELECTIVE_PACKETS.
+        seq: Sequence number of the packet.
+    """
     bits[(seq & (SELECTIVE_PACKETS - 1)) >> 5] &= ~(1 << (seq & 31))
 
 
 @inline
 def take_complete(net, npus, qps, node):
-    """Remove a complete message from the list of NPU `node`; return words 1 and 2 and the tag of its last packet."""
+    """Remove a complete message from an NPU's list; return words 1 and 2 and the tag of its last packet.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+    """
     npu = npus.npu[node]
     message = npu.done_head
     kept = kept_messages(qps.msg)[message]
@@ -47,13 +69,24 @@ def take_complete(net, npus, qps, node):
 
 @inline
 def has_lost(qps, pair):
-    """Return whether packets wait to be sent again."""
+    """Return whether packets wait to be sent again.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+    """
     return qps.sel_tx[pair].lost_packets > 0
 
 
 @inline
 def lose(qps, pair, seq):
-    """Mark packet number `seq` of a queue pair to be sent again, unless it has arrived or is marked already."""
+    """Mark a packet of a queue pair to be sent again, unless it has arrived or is marked already.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        seq: Sequence number of the packet.
+    """
     if not is_set(qps.sel_tx[pair].seen, seq) and not is_set(qps.sel_tx[pair].lost, seq):
         set_bit(qps.sel_tx[pair].lost, seq)
         qps.sel_tx[pair].lost_packets += 1
@@ -61,7 +94,13 @@ def lose(qps, pair, seq):
 
 @inline
 def spare(qps, pair, seq):
-    """Remove the mark that packet number `seq` of a queue pair is to be sent again."""
+    """Remove the mark that a packet of a queue pair is to be sent again.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        seq: Sequence number of the packet.
+    """
     selective = qps.sel_tx[pair]
     if is_set(selective.lost, seq):
         clear_bit(selective.lost, seq)
@@ -70,7 +109,15 @@ def spare(qps, pair, seq):
 
 @inline
 def selected(net, qps, pair, seq, is_trimmed):
-    """Handle an acknowledgement of packet number `seq`, new to the queue pair; return whether it reveals a loss."""
+    """Handle an acknowledgement, new to the queue pair; return whether it reveals a loss.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        seq: Sequence number of the packet.
+        is_trimmed: Whether the acknowledgement says that the packet was trimmed.
+    """
     selective = qps.sel_tx[pair]
     if not is_trimmed:
         set_bit(selective.seen, seq)
@@ -82,6 +129,7 @@ def selected(net, qps, pair, seq, is_trimmed):
         highest = max(selective.highest, seq)
         selective.highest = highest
         checked = max(selective.checked, qps.qp[pair].una)
+        # packets too far behind the highest that has arrived count as lost
         while checked + net.const.reorder_packets <= highest:
             lose(qps, pair, checked)
             checked += 1
@@ -91,13 +139,19 @@ def selected(net, qps, pair, seq, is_trimmed):
 
 @inline
 def take_lost(qps, pair):
-    """Return the number of the first packet to be sent again, whose mark is removed, and the row of its message."""
+    """Return the number of the first packet to be sent again, whose mark is removed, and the row of its message.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+    """
     qp = qps.qp[pair]
     seq = qp.una
     while not is_set(qps.sel_tx[pair].lost, seq):
         seq += 1
     spare(qps, pair, seq)
     message = np.int64(qp.head_message)
+    # messages lie one behind the other in packet numbers
     while qps.msg[message].end_seq <= seq:
         message = qps.msg[message].next_message
     return seq, message
@@ -105,7 +159,16 @@ def take_lost(qps, pair):
 
 @hook
 def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
-    """Carry out an operation for the sending queue pair `pair`, and return its result or 0."""
+    """Carry out an operation for a sending queue pair, and return its result or 0.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        operation: FORGET, SELECTED, LOSE_ALL or TAKE_LOST.
+        pair: Row of the queue pair in `qps.qp`.
+        first_seq: First sequence number of the operation.
+        end_seq: Number behind the last one, with FORGET.
+        is_trimmed: 1 if the acknowledgement says that the packet was trimmed, with SELECTED.
+    """
     # FORGET: all packets from first_seq to before end_seq are acknowledged. SELECTED: an acknowledgement names
     # first_seq; is_trimmed: as lost. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
     # arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS + message.
@@ -129,5 +192,14 @@ def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
 
 @inline
 def ask_sender(net, operation, pair, a, b, trimmed):
-    """Call the sender's hook."""
+    """Call the sender's hook.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        operation: FORGET, SELECTED, LOSE_ALL or TAKE_LOST.
+        pair: Row of the queue pair in `qps.qp`.
+        a: Value `first_seq` of `sender`.
+        b: Value `end_seq` of `sender`.
+        trimmed: Value `is_trimmed` of `sender`.
+    """
     return call_hook(net.hooks.selective_sender, net.const.address, operation, pair, a, b, trimmed)

@@ -13,7 +13,17 @@ from nadi.pdes.nic.transport import echo_of, payload_bytes, send_ack
 
 @inline
 def keep_last(net, qps, receiver, seq, word1, word2, tag):
-    """Keep the words of packet `seq`, the last of a message, until all packets before it have arrived."""
+    """Keep the words of the last packet of a message until all packets before it have arrived.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        receiver: Row of the receiving queue pair in `qps.rxqp`.
+        seq: Sequence number of the packet.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+    """
     message = take_row(net, qps)
     kept = kept_messages(qps.msg)
     kept[message].tag = tag
@@ -22,6 +32,7 @@ def keep_last(net, qps, receiver, seq, word1, word2, tag):
     kept[message].w2 = word2
     before = np.int64(-1)
     at = qps.sel_rx[receiver].head_message
+    # the list is in the order of sequence numbers
     while at >= 0 and kept[at].last_seq < seq:
         before = at
         at = kept[at].next_message
@@ -34,9 +45,18 @@ def keep_last(net, qps, receiver, seq, word1, word2, tag):
 
 @inline
 def complete_next(npus, qps, node, receiver, expected_seq):
-    """Move the first kept message of a receiving queue pair to NPU `node`'s list if complete; return it, or -1."""
+    """Move the first kept message of a receiving queue pair to an NPU's list if complete; return it, or -1.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+        receiver: Row of the receiving queue pair in `qps.rxqp`.
+        expected_seq: First packet that has not arrived.
+    """
     kept = kept_messages(qps.msg)
     message = qps.sel_rx[receiver].head_message
+    # complete once all packets up to its last one are in
     if message < 0 or kept[message].last_seq >= expected_seq:
         return np.int64(-1)
     qps.sel_rx[receiver].head_message = kept[message].next_message
@@ -52,8 +72,16 @@ def complete_next(npus, qps, node, receiver, expected_seq):
 
 @inline
 def accept(qps, receiver, expected_seq, seq):
-    """Mark packet `seq`, not before expected_seq, as arrived; return whether it is new, and the first missing one."""
+    """Mark a packet, not before the first missing one, as arrived; return whether it is new, and the first missing one.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        receiver: Row of the receiving queue pair in `qps.rxqp`.
+        expected_seq: First packet that has not arrived.
+        seq: Sequence number of the packet.
+    """
     seen = qps.sel_rx[receiver].seen
+    # beyond the bitmap, or a duplicate
     if seq - expected_seq >= SELECTIVE_PACKETS or is_set(seen, seq):
         return False, expected_seq
     set_bit(seen, seq)
@@ -65,12 +93,24 @@ def accept(qps, receiver, expected_seq, seq):
 
 @hook
 def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bits):
-    """Handle a data packet of a receiving queue pair, and list the messages that it completes at NPU `node`."""
+    """Handle a data packet of a receiving queue pair, and list the messages that it completes at the NPU.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        word3: Word 3 of the packet, the tag of its message.
+        receiver: Row of the receiving queue pair in `qps.rxqp`.
+        flag_bits: Flags of the acknowledgement (FLAG_*).
+    """
     world = world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
     rxqp = qps.rxqp[receiver]
     expected = rxqp.expected
     ahead = (word2 - expected) & PSN_MASK
+    # a trimmed packet has no data: ask for it again
     if flags(word1) & FLAG_TRIMMED != 0:
         flag_bits |= FLAG_NAK
     elif ahead < HALF_PSN:
@@ -81,6 +121,7 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
             if flags(word1) & FLAG_LAST != 0:
                 keep_last(net, qps, receiver, expected + ahead, word1, word2, word3)
         expected = missing
+        # the packet may fill a gap behind which several messages are complete
         message = complete_next(npus, qps, node, receiver, expected)
         while message >= 0:
             ordinal = np.int64(rxqp.messages)

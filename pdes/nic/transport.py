@@ -4,6 +4,7 @@ A queue pair is one connection of two NPUs for one group (each NCCL communicator
 messages are sent in order. The receiver accepts packets in sequence only, acknowledges each, and requests a missing
 packet once per gap. A sender without progress for the timeout (doubled at each try) goes back too, so a lost tail is
 recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
+Parameters such as `net`, `npus`, `qps`, `node` and `pair` are explained in pdes/core/state.py.
 """
 
 import numpy as np
@@ -59,7 +60,7 @@ from nadi.pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 @inline
 def has_own_pair(net, src, connection):
-    """Return whether a message of NPU `src` (of the fabric) has a queue pair of its own; connection: without share."""
+    """Return whether a message of NPU `src` of `net` has a queue pair of its own on a `connection` without share."""
     return connection == P2P and net.jobs.total[job_of(net.jobs.who[src])].pair_per_message == 1
 
 
@@ -67,8 +68,8 @@ def has_own_pair(net, src, connection):
 def queue_pair(net, npus, qps, node, dst, connection, tag):
     """Return the row of NPU `node`'s queue pair to NPU `dst` for a message, new at first use.
 
-    connection: of the message (pdes.core.packet), which names the queue pair; tag: word 3 of its last packet, which
-    also names it if each point-to-point message has a queue pair of its own.
+    connection: connection of the message (pdes.core.packet), which names the queue pair; tag: word 3 of its last
+    packet, which also names it if each point-to-point message has a queue pair of its own.
     """
     # The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules ensures it.
     npu = npus.npu[node]
@@ -109,13 +110,13 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
 
 @inline
 def is_inside(net, qps, pair):
-    """Return whether a queue pair sends over NVLink, within its domain."""
+    """Return whether queue pair `pair` of `qps` sends over NVLink, within its domain, in `net`."""
     return class_row(net, np.int64(qps.qp[pair].port)).special & INSIDE != 0
 
 
 @inline
 def start_control(net, qps, pair, now_ps):
-    """Start the congestion control of a queue pair that has none yet; NVLink within a domain keeps a static window."""
+    """Start the control of `pair` of `qps`, which has none yet, at now_ps; NVLink domains keep a static window."""
     qp = qps.qp[pair]
     clear_row(qps.cc, pair)
     cc = qps.cc[pair]
@@ -128,7 +129,7 @@ def start_control(net, qps, pair, now_ps):
 
 @inline
 def find_port(net, npus, qps, node, pair):
-    """Update the port of a queue pair that is in no port's list, where routes may have changed."""
+    """Update the port of `pair` of `qps`, of NPU `node`, if in no port's list, where routes of `net` may change."""
     qp = qps.qp[pair]
     if net.hooks.make_changes != 0 and qp.active == 0:
         qp.port = npu_route(net, node, destination(qp.w1), qp.w2)
@@ -184,7 +185,7 @@ def line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
 
 @inline
 def port_back(net, qps, node, receiver, dst, word2):
-    """Return NPU `node`'s port for acknowledgements to NPU `dst`, cached in `receiver` unless routes may change."""
+    """Return the port of `node` for acknowledgements (word2) to NPU `dst`, which `receiver` keeps if routes stay."""
     rxqp = qps.rxqp[receiver]
     link = np.int64(rxqp.port_back) - 1
     if link < 0 or net.hooks.make_changes != 0:
@@ -195,7 +196,7 @@ def port_back(net, qps, node, receiver, dst, word2):
 
 @inline
 def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expected_seq, flag_bits):
-    """Answer a data packet (its words 1 and 2): acknowledge all before expected_seq, and send back `echo` as word 3."""
+    """Answer a data packet of `receiver` (word1, word2): acknowledge all before expected_seq; word 3 is `echo`."""
     me = destination(word1)
     peer = source(word1)
     a1 = header(peer, me, net.const.ack_bytes, flag_bits)
@@ -213,7 +214,7 @@ def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expecte
 
 @hook
 def notify(world_address, node, now_ps, word1, word2, receiver):
-    """Send a congestion notification (RoCEv2 CNP) for a marked packet of a receiving queue pair, unless too soon."""
+    """Send a congestion notification (RoCEv2 CNP) for a marked packet of a `receiver` (its row), unless too soon."""
     world = world_at(world_address)
     rxqp = world.qps.rxqp[receiver]
     last = rxqp.nak_sent >> 1
@@ -227,7 +228,7 @@ def notify(world_address, node, now_ps, word1, word2, receiver):
 
 @inline
 def receiving_pair(net, npus, qps, node, key):
-    """Return the receiving queue pair of a `receiver_key`, new at its first packet; try NPU `node`'s last one first."""
+    """Return the row of `qps.rxqp` for `key` (`receiver_key`), new at first use; try the last of `node` first."""
     npu = npus.npu[node]
     last = npu.last_receiver
     if last >= 0 and qps.rxqp[last].key == key:
@@ -245,13 +246,13 @@ def receiving_pair(net, npus, qps, node, key):
 
 @inline
 def echo_of(net, word1, word3):
-    """Return the send time that a data packet carries; 0 without one."""
+    """Return the send time that a data packet, with word1 and word3, carries in a run of `net`; 0 without one."""
     return word3 if net.const.carries_send_time == 1 and flags(word1) & (FLAG_LAST | FLAG_TRIMMED) == 0 else np.int64(0)
 
 
 @inline
 def on_data(net, npus, qps, node, now_ps, word1, word2, word3):
-    """Handle a data packet (its words 1 to 3) for NPU `node`; return True if it completes a message."""
+    """Handle at now_ps a data packet (word1, word2, word3) for NPU `node`; return True if it completes a message."""
     net.count.consumed_packets += 1
     net.count.received_bytes += wire_bytes(word1)
     key = receiver_key(word1, word2)
@@ -276,8 +277,8 @@ def on_data(net, npus, qps, node, now_ps, word1, word2, word3):
         rxqp.nak_sent &= ~1
         net.count.payload_bytes += wire_bytes(word1) - net.const.header_bytes
         complete = flags(word1) & FLAG_LAST != 0
-    elif ahead < HALF_PSN:
-        answer = rxqp.nak_sent & 1 == 0 or ahead == 0
+    elif ahead < HALF_PSN:  # a gap or a trimmed packet: ask for the missing one, once
+        answer = rxqp.nak_sent & 1 == 0 or ahead == 0  # once per gap, but again if the missing one itself came trimmed
         flag |= flags(word1) & FLAG_TRIMMED
         rxqp.nak_sent |= 1
         flag |= FLAG_NAK
@@ -292,7 +293,7 @@ def on_data(net, npus, qps, node, now_ps, word1, word2, word3):
 
 @inline
 def payload_bytes(net, qps, receiver, end_seq, word1):
-    """Return the payload of a receiving queue pair's message that ends before end_seq; word1: of its last packet."""
+    """Return the payload of the message of `receiver` that ends before end_seq; word1: word 1 of its last packet."""
     full = end_seq - 1 - qps.begun[receiver]
     qps.begun[receiver] = end_seq
     return full * net.const.mtu_bytes + wire_bytes(word1) - net.const.header_bytes
@@ -300,7 +301,7 @@ def payload_bytes(net, qps, receiver, end_seq, word1):
 
 @inline
 def go_back(qps, pair):
-    """Send again from the first unacknowledged packet; return whether later packets had been sent."""
+    """Send again from the first unacknowledged packet of `pair` of `qps`; return whether later ones had been sent."""
     qp = qps.qp[pair]
     has_sent = qp.next_seq != qp.una
     if has_sent:
@@ -311,7 +312,7 @@ def go_back(qps, pair):
 
 @inline
 def free_acknowledged(net, qps, node, pair, now_ps):
-    """Free the rows of the messages of a queue pair of NPU `node` that are wholly acknowledged."""
+    """Free the rows of the messages of queue pair `pair` of NPU `node` that are wholly acknowledged at now_ps."""
     qp = qps.qp[pair]
     una = qp.una
     message = np.int64(qp.head_message)
@@ -323,13 +324,13 @@ def free_acknowledged(net, qps, node, pair, now_ps):
             call_hook(net.hooks.is_acknowledged, net.const.address, node, told, now_ps)
         message = following
     qp.head_message = message
-    if message >= 0:
+    if message >= 0:  # so that `take_acknowledged` compares one word
         qp.head_end = qps.msg[message].end_seq
 
 
 @inline
 def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
-    """Handle an acknowledgement (its words) for NPU `node`: open the window, or go back after a sequence error."""
+    """Handle at now_ps an acknowledgement (word1, word2, word3) for NPU `node`: open the window, or go back."""
     net.count.consumed_packets += 1
     net.count.received_bytes += wire_bytes(word1)
     pair = sender_pair(word2)
@@ -364,7 +365,7 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
 
 @inline
 def take_acknowledged(net, npus, qps, node, pair, now_ps, advance):
-    """Acknowledge `advance` packets from the first unacknowledged one on; return how many are newly acknowledged."""
+    """Acknowledge `advance` packets of `pair` from the first unacknowledged on; return how many are newly so."""
     # Numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old.
     qp = qps.qp[pair]
     una = qp.una + advance
@@ -386,7 +387,7 @@ def take_acknowledged(net, npus, qps, node, pair, now_ps, advance):
 
 @inline
 def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq):
-    """Check for a loss and prepare retransmission: by bit sets with selective repeat, else by going back."""
+    """Check `pair` for a loss and prepare retransmission: by bit sets with selective repeat, else by going back."""
     # named_seq: number of the packet that the acknowledgement, with words 1 and 2, answers.
     qp = qps.qp[pair]
     una = qp.una
@@ -405,7 +406,7 @@ def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq):
 
 @inline
 def count_resend(net, qps, pair):
-    """Count that a queue pair sends its first unacknowledged packet again after a trim; after too many it gives up."""
+    """Count that `pair` of `qps` repeats its first unacknowledged packet after a trim; after too many it gives up."""
     # Only trims can repeat without end: each makes the receiver ask again, and the timer begins anew with the packet.
     # A receiver asks for a packet that was dropped once, and timeouts have a limit of their own.
     una = qps.qp[pair].una
@@ -418,7 +419,7 @@ def count_resend(net, qps, pair):
 
 @outline
 def on_timeout(world_address, node, now_ps):
-    """Handle the retransmission timer of NPU `node`: queue pairs without progress go back."""
+    """Handle at now_ps the retransmission timer of NPU `node`: queue pairs without progress go back."""
     world = world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
     soonest = INF

@@ -16,31 +16,56 @@ DUE = -1  # word `due` of a place whose postponed step may be posted
 
 @inline
 def agenda_slot(ports):
-    """Return the slot of the agenda in an NPU's heap."""
+    """Return the slot of the agenda in an NPU's heap.
+
+    Args:
+        ports: Number of ports of the NPU.
+    """
     return 2 * ports + LANES + 1
 
 
 @inline
 def begin_slot(ports):
-    """Return the slot of the begin of the NPU's job in its heap."""
+    """Return the slot of the begin of the NPU's job in its heap.
+
+    Args:
+        ports: Number of ports of the NPU.
+    """
     return agenda_slot(ports) + 2
 
 
 @inline
 def lane_place(net, inst, lane):
-    """Return the place of a lane of an instance."""
+    """Return the place of a lane of an instance.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inst: Row of the instance in `insts.inst`.
+        lane: Number of the lane within its plan.
+    """
     return inst * net.const.lane_stride + lane
 
 
 @inline
 def wake_place(net, inst):
-    """Return the place of an instance as a whole."""
+    """Return the place of an instance as a whole.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        inst: Row of the instance in `insts.inst`.
+    """
     return (inst + 1) * net.const.lane_stride - 1
 
 
 @inline
 def stir(insts, instance, lane):
-    """Mark a lane of an instance that may be able to continue."""
+    """Mark a lane of an instance that may be able to continue.
+
+    Args:
+        insts: Active collectives of the LP (`Insts`).
+        instance: Row of the instance in `insts.inst`.
+        lane: Number of the lane within its plan.
+    """
     if lane < STIRRED_LANES:
         insts.inst[instance].stirred |= np.int64(1) << lane
     else:
@@ -49,13 +74,23 @@ def stir(insts, instance, lane):
 
 @inline
 def arm(net, npus, insts, node, lane_place, was_armed):
-    """Set NPU `node`'s event at the time of its agenda's first entry; was_armed: another entry's event is set."""
+    """Set an NPU's event at the time of its agenda's first entry.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        node: Number of the NPU in the LP.
+        lane_place: Row of that entry in `insts.lane`.
+        was_armed: Whether the event of another entry is set.
+    """
     due = insts.lane[lane_place].due
     if due & 1 == 1:
         return
     insts.lane[lane_place].due = due | 1
     npu = npus.npu[node]
     slot = agenda_slot(npu.ports)
+    # one event of the agenda is in the heap: make it earlier; message-level events cannot move
     if was_armed and net.hooks.act == 0:
         heap_hasten(npus.heap, npu.heap, npu.heap_size, due >> 1, slot)
     else:
@@ -64,8 +99,15 @@ def arm(net, npus, insts, node, lane_place, was_armed):
 
 @inline
 def put_in(rows, head, tail, row, due_word):
-    """Insert a row into a list by `due`, behind rows of the same time; return the list's first and last row."""
-    # rows: table with words `due` (time << 1) and `later`; head, tail: first and last row of the list, -1 = empty.
+    """Insert a row into a list by `due`, behind rows of the same time; return the list's first and last row.
+
+    Args:
+        rows: Table with words `due` (time << 1) and `later`.
+        head: First row of the list, negative = empty.
+        tail: Last row of the list.
+        row: Row to insert.
+        due_word: Time in ps << 1.
+    """
     rows[row].due = due_word
     if head < 0 or due_word >> 1 < rows[head].due >> 1:
         rows[row].later = head
@@ -73,6 +115,7 @@ def put_in(rows, head, tail, row, due_word):
             tail = row
         return row, tail
     before = head
+    # most come last, since most delays are equal
     if due_word >> 1 >= rows[tail].due >> 1:
         before = tail
         tail = row
@@ -86,19 +129,37 @@ def put_in(rows, head, tail, row, due_word):
 
 @inline
 def put_off(net, npus, insts, node, lane_place, time_ps):
-    """Postpone the continuation of a lane of NPU `node`, by its place among all instances' lanes, until a time."""
+    """Postpone the continuation of a lane of an NPU.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        node: Number of the NPU in the LP.
+        lane_place: Row of the lane in `insts.lane`.
+        time_ps: Time in ps until which the lane waits.
+    """
     npu = npus.npu[node]
     head = npu.agenda_head
     npu.agenda_head, npu.agenda_tail = put_in(insts.lane, head, npu.agenda_tail, lane_place, time_ps << 1)
     if npu.agenda_head == lane_place:
         if head >= 0 and net.hooks.act == 0:
+            # its event has become that of the new head
             insts.lane[head].due &= ~1
         arm(net, npus, insts, node, lane_place, head >= 0)
 
 
 @inline
 def take_due(net, npus, insts, node, now_ps):
-    """Remove the first lane that is due from NPU `node`'s agenda and return its instance, -1 = none."""
+    """Remove the first lane that is due from an NPU's agenda and return its instance, -1 = none.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+    """
     npu = npus.npu[node]
     at = npu.agenda_head
     if at < 0 or insts.lane[at].due >> 1 > now_ps:
@@ -107,6 +168,7 @@ def take_due(net, npus, insts, node, now_ps):
     collective = insts.inst[inst]
     insts.lane[at].due = DUE
     stir(insts, inst, at - lane_place(net, inst, 0))
+    # the place of the collective as a whole: its first step is due, so check all lanes
     if at == wake_place(net, inst):
         insts.lane[at].due = 0
         collective.stirred = -1

@@ -29,12 +29,18 @@ FAR, NEAR, NEXT, SOON = 6, 4, 2, 1  # number of turns by which each stage preced
 
 @inline
 def first_block(net, node):
-    """Return the begin and end of the first records of a node's inbox: at most MAX_NAMED, within one block."""
+    """Return the begin and end of the first records of a node's inbox: at most MAX_NAMED, within one block.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the NPU in the LP.
+    """
     box = inbox_of(node, net.ctl.side)
     head = np.int64(net.inbox[box])
     tail = np.int64(net.inbox[box + 1])
     if head < 0:
         return head, head
+    # following a block would wait for memory, which prefetching must not
     if tail >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
         tail = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
     return head, min(tail, head + MAX_NAMED)
@@ -42,11 +48,20 @@ def first_block(net, node):
 
 @inline
 def lane_of(net, npus, insts, node, tag):
-    """Return the place of a message's lane, if its collective is that of NPU `node`'s last message, or -1."""
+    """Return the place of a message's lane, if its collective is that of the NPU's last message, or -1.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        node: Number of the NPU in the LP.
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+    """
     inst = npus.npu[node].last_instance
     lane = tag_lane(tag)
     if inst < 0 or lane >= net.const.lane_stride:
         return np.int64(-1)
+    # a search in the map would cost more than the prefetch saves
     if insts.inst[inst].key != instance_key(node, tag_group(tag), tag_seq(tag)):
         return np.int64(-1)
     return lane_place(net, inst, lane)
@@ -54,7 +69,13 @@ def lane_of(net, npus, insts, node, tag):
 
 @inline
 def prefetch_pair(net, qps, pair):
-    """Prefetch the words of a queue pair for acknowledgements and sending, and its congestion-control state."""
+    """Prefetch the words of a queue pair for acknowledgements and sending, and its congestion-control state.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+    """
     prefetch(qps.qp, pair, 0)
     if net.const.window_fixed == 0:
         prefetch(qps.cc, pair, 0)
@@ -62,7 +83,15 @@ def prefetch_pair(net, qps, pair):
 
 @inline
 def prefetch_named(net, npus, qps, insts, node):
-    """Prefetch what the first packets of a node's inbox name: queue pairs, and lanes of completed messages."""
+    """Prefetch what the first packets of a node's inbox name: queue pairs, and lanes of completed messages.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        insts: Active collectives of the LP (`Insts`).
+        node: Number of the NPU in the LP.
+    """
     head, end = first_block(net, node)
     last = npus.npu[node].last_receiver
     for record in range(head, end):
@@ -72,6 +101,7 @@ def prefetch_named(net, npus, qps, insts, node):
             prefetch_pair(net, qps, sender_pair(word2))
         else:
             key = receiver_key(word1, word2)
+            # the row of the last receiver is in the cache
             if last < 0 or qps.rxqp[last].key != key:
                 prefetch(qps.rxqp, home(qps.rxqp, key), 0)
             if flags(word1) & FLAG_LAST != 0:
@@ -82,7 +112,14 @@ def prefetch_named(net, npus, qps, insts, node):
 
 @inline
 def prefetch_step(net, plans, insts, place):
-    """Prefetch the next step of a lane, by its place among all instances' lanes, and the lane's row of the plan."""
+    """Prefetch the next step of a lane, and the lane's row of the plan.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        plans: Groups and schedules of collectives (`PlanTables`).
+        insts: Active collectives of the LP (`Insts`).
+        place: Row of the lane in `insts.lane`.
+    """
     state = insts.lane[place]
     prefetch(plans.step, state.first + (state.pc >> 1), 0)
     inst = place // net.const.lane_stride
@@ -93,7 +130,15 @@ def prefetch_step(net, plans, insts, place):
 
 @inline
 def prefetch_steps(net, npus, insts, plans, node):
-    """Prefetch the steps of lanes of NPU `node` that will continue."""
+    """Prefetch the steps of lanes of an NPU that will continue.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        plans: Groups and schedules of collectives (`PlanTables`).
+        node: Number of the NPU in the LP.
+    """
     place = npus.npu[node].agenda_head
     if place >= 0:
         prefetch_step(net, plans, insts, place)
@@ -108,7 +153,14 @@ def prefetch_steps(net, npus, insts, plans, node):
 
 @inline
 def prefetch_turn(net, npus, qps, link):
-    """Prefetch the queue pair whose turn it is at the port of a link."""
+    """Prefetch the queue pair whose turn it is at the port of a link.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        link: Outgoing link of the NPU.
+    """
     last = npus.port[link].ring
     if last >= 0:
         pair = qps.qp[last].ring_next
@@ -118,7 +170,14 @@ def prefetch_turn(net, npus, qps, link):
 
 @inline
 def prefetch_port(net, npus, qps, link):
-    """Prefetch the last of the queue pairs that take turns at a port, and the first acknowledgement there."""
+    """Prefetch the last of the queue pairs that take turns at a port, and the first acknowledgement there.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        link: Outgoing link of the NPU.
+    """
     port = npus.port[link]
     if port.ring >= 0:
         prefetch(qps.qp, port.ring, 0)
@@ -128,7 +187,13 @@ def prefetch_port(net, npus, qps, link):
 
 @inline
 def prefetch_npu(net, npus, node):
-    """Prefetch an NPU's own rows, and the first packets of its inbox."""
+    """Prefetch an NPU's own rows, and the first packets of its inbox.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+    """
     prefetch(npus.npu, node, 0)
     prefetch(npus.npu, node, 1)
     prefetch(npus.port, net.out_ptr[node], 0)
@@ -141,8 +206,17 @@ def prefetch_npu(net, npus, node):
 
 @inline
 def prefetch_lists(net, npus, qps, insts, node):
-    """Prefetch the rows that an NPU's own rows name."""
+    """Prefetch the rows that an NPU's own rows name.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        insts: Active collectives of the LP (`Insts`).
+        node: Number of the NPU in the LP.
+    """
     npu = npus.npu[node]
+    # the first and the last entry, which a pop exchanges
     prefetch(npus.heap, 2 * npu.heap, 0)
     prefetch(npus.heap, 2 * (npu.heap + npu.heap_size) - 1, 0)
     if npu.last_receiver >= 0:
@@ -160,7 +234,18 @@ def prefetch_lists(net, npus, qps, insts, node):
 
 @inline
 def prefetch_npus(net, npus, qps, insts, plans, turn, last_turn):
-    """Prefetch for the NPUs whose turns in `npus.busy` follow `turn`; last_turn: the last turn of the cell."""
+    """Prefetch for the NPUs that act next in the cell.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        insts: Active collectives of the LP (`Insts`).
+        plans: Groups and schedules of collectives (`PlanTables`).
+        turn: Index in `npus.busy` of the NPU that acts now.
+        last_turn: Index of the last NPU of the cell.
+    """
+    # each stage needs what the stage before has fetched, some turns ago
     prefetch_npu(net, npus, np.int64(npus.busy[min(turn + FAR, last_turn)]))
     prefetch_lists(net, npus, qps, insts, np.int64(npus.busy[min(turn + NEAR, last_turn)]))
     following = np.int64(npus.busy[min(turn + NEXT, last_turn)])

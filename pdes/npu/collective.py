@@ -1,6 +1,7 @@
 """A member's execution of a collective's plan: lanes of steps, each a send that never blocks, then a receive.
 
-Messages that come before the member has started wait as counts per lane.
+Messages that come before the member has started wait as counts per lane. Parameters such as `net`, `insts` and `inst`
+are explained in pdes/core/state.py.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ from nadi.pdes.npu.tokens import lane_done, may_begin
 
 @inline
 def instance(net, insts, node, group, seq):
-    """Return NPU `node`'s instance of the seq-th collective of a group, created at its start or first message."""
+    """Return the instance of collective `seq` of `group` at NPU `node`, created at its start or first message."""
     key = instance_key(node, group, seq)
     at = find(insts.inst_key, key)
     if insts.inst_key[at] != FREE:
@@ -30,6 +31,7 @@ def instance(net, insts, node, group, seq):
     insts.inst_val[at] = inst
     clear_row(insts.inst, inst)
     insts.inst[inst].key = key
+    # an earlier collective has left its words there
     for i in range(lane_place(net, inst, 0), lane_place(net, inst + 1, 0)):
         clear_row(insts.lane, i)
         if net.const.collectives_in_flight > 0:
@@ -41,7 +43,7 @@ def instance(net, insts, node, group, seq):
 
 @inline
 def instance_for(net, npus, insts, node, group, seq):
-    """Return what `instance` returns, and try the instance of NPU `node`'s last message first."""
+    """Return what `instance` (node, group, seq) returns, and try the instance of the NPU's last message first."""
     npu = npus.npu[node]
     inst = npu.last_instance
     if inst < 0 or insts.inst[inst].key != instance_key(node, group, seq):
@@ -52,8 +54,7 @@ def instance_for(net, npus, insts, node, group, seq):
 
 @inline
 def begins_after(net, plans, first_lane):
-    """Return the endpoint's delay in ps before a collective; 0 if its lanes wait for it themselves."""
-    # first_lane: row of the first lane of the member's plan.
+    """Return the delay in ps before a collective with its first_lane (row of `plans.lane_row`); 0 if lanes wait."""
     if plans.lane_row[first_lane].begins == 1:
         return np.int64(0)
     return net.const.endpoint_delay_ps
@@ -61,19 +62,19 @@ def begins_after(net, plans, first_lane):
 
 @inline
 def plan_entry(plans, schedule, member):
-    """Return the entry of `plan_of` and `list_first` for a member of a schedule."""
+    """Return the entry of `plans.plan_of` and `list_first` for a `member` of a `schedule`, by their numbers."""
     return plans.plan_of_ptr[schedule] + (0 if plans.relative[schedule] else member)
 
 
 @inline
 def first_lane_of(plans, schedule, slot):
-    """Return the row of the first lane of an NPU's plan in a schedule; slot: the NPU's slot of the group."""
+    """Return the row of `plans.lane_row` of an NPU's first lane in a `schedule`; slot: the NPU's slot of the group."""
     return np.int64(plans.plan_ptr[plans.plan_of[plan_entry(plans, schedule, plans.slot_member[slot])]])
 
 
 @inline
 def start_collective(world, node, row, now_ps):
-    """Begin the collective of a trace row of NPU `node`; return its instance. Its first step may be due later."""
+    """Begin, at now_ps or later, the collective of trace row `row` of NPU `node` of `world`; return its instance."""
     net, npus, insts, trace, plans = world.net, world.npus, world.insts, world.trace, world.plans
     npu = npus.npu[node]
     r = npu.trace_base + row
@@ -112,7 +113,7 @@ def start_collective(world, node, row, now_ps):
 
 @inline
 def chunk_bytes(insts, plans, instance, chunk, count):
-    """Return the bytes of `count` chunks from number `chunk` on, for a plain lane of an instance."""
+    """Return the bytes of `count` chunks from number `chunk` on, for a plain lane of row `instance` of `insts`."""
     collective = insts.inst[instance]
     schedule = collective.schedule
     chunks = np.int64(plans.chunks[schedule])
@@ -120,12 +121,13 @@ def chunk_bytes(insts, plans, instance, chunk, count):
         chunk += collective.member * (chunks // np.int64(plans.members[schedule]))
     chunk %= chunks
     size = collective.buffer_bytes
+    # differences of rounded ends, so that the sizes of all chunks add up to the buffer
     return (chunk + count) * size // chunks - chunk * size // chunks
 
 
 @outline
 def part_bytes(world_address, instance, lane_row_number, chunk, count):
-    """Return the bytes on the wire of `count` chunks from number `chunk` on, for a lane by its row in `lane_row`."""
+    """Return the wire bytes of `count` chunks from `chunk` on of `instance`, for row lane_row_number of `lane_row`."""
     world = world_at(world_address)
     insts, plans = world.insts, world.plans
     collective = insts.inst[instance]
@@ -149,6 +151,7 @@ def part_bytes(world_address, instance, lane_row_number, chunk, count):
     first = part * chunks + chunk % chunks
     pieces = parts * chunks
     size = collective.buffer_bytes
+    # differences of rounded ends, so that the sizes of all pieces add up to the buffer
     data = (first + count) * size // pieces - first * size // pieces
     per = lane_row.wire_den
     return (data * lane_row.wire_num + per - 1) // per
@@ -156,7 +159,7 @@ def part_bytes(world_address, instance, lane_row_number, chunk, count):
 
 @inline
 def sent_bytes_of(world_address, insts, plans, inst, lane, step):
-    """Return the payload that an instance sends in a step, a row of `step`, of a lane, its row of `lane_row`."""
+    """Return the payload that `inst` sends in a `step`, row of `plans.step`, of a `lane`, row of `plans.lane_row`."""
     chunk, count = np.int64(plans.step[step].send_chunk), np.int64(plans.step[step].send_count)
     if plans.lane_row[lane].plain == 1:
         return chunk_bytes(insts, plans, inst, chunk, count)
@@ -165,9 +168,12 @@ def sent_bytes_of(world_address, insts, plans, inst, lane, step):
 
 @inline
 def npu_of_peer(insts, plans, instance, lane, peer):
-    """Return the NPU of a step's peer in an instance; lane: row of the lane in `lane_row`."""
-    # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member, or
-    # its index in the list of this member.
+    """Return the NPU of a step's peer in an instance.
+
+    insts, plans: active collectives, and their plans; instance, lane: rows of `insts.inst` and `plans.lane_row`; peer:
+    distance from this member in its view or, in relative plans, in the group; else the number of the member, or its
+    index in the list of this member.
+    """
     lane_row = plans.lane_row[lane]
     collective = insts.inst[instance]
     if lane_row.view_number >= 0:
@@ -200,7 +206,11 @@ def lane_of_peer(insts, plans, instance, lane):
 
 @hook
 def expect(world_address, node, inst, lane_number, lane, step, now_ps):
-    """Prepare a step that receives: answer the first request, call the sender. Arguments are as of `post_step`."""
+    """Prepare a step that receives: answer the first request, call the sender.
+
+    world_address, node: the LP's address and the number of the NPU; inst, lane_number: row of `insts.inst` and number
+    of the lane in its plan; lane, step: rows of `plans.lane_row` and `plans.step`; now_ps: current time in ps.
+    """
     world = world_at(world_address)
     net, insts, plans = world.net, world.insts, world.plans
     if is_used(net):
@@ -218,7 +228,12 @@ def expect(world_address, node, inst, lane_number, lane, step, now_ps):
 
 @inline
 def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
-    """Post the send of a step, a row of `step`; lane_number: the lane's number in the plan, lane: its `lane_row`."""
+    """Post the send of a step of an instance.
+
+    net, insts, plans, node: links, collectives and plans of the LP, and number of the NPU; inst, lane_number: row of
+    `insts.inst` and number of the lane in its plan; lane, step: rows of `plans.lane_row` and `plans.step`; now_ps:
+    current time in ps.
+    """
     lane_row = plans.lane_row[lane]
     collective = insts.inst[inst]
     step_row = plans.step[step]
@@ -229,6 +244,7 @@ def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
     tag = tag_for(collective.key, lane_of_peer(insts, plans, inst, np.int64(step_row.send_lane)))
     collective.sends_left += 1
     waiter = REF_INSTANCE | inst
+    # the lane goes on when the last byte has left
     if lane_row.blocking == 1:
         waiter |= (lane_number + 1) << REF_LANE
     post_or_ask(net, node, dst, group | lane_row.connection, tag, size, waiter, now_ps)
@@ -236,14 +252,15 @@ def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
 
 @inline
 def arrives(net, insts, instance, lane):
-    """Count a message that has arrived for a lane of an instance."""
+    """Count a message that has arrived for lane number `lane` of `instance`, a row of `insts.inst`."""
     insts.lane[lane_place(net, instance, lane)].arrived += 1
     stir(insts, instance, lane)
 
 
 @inline
 def send_has_left(net, insts, waiter):
-    """Handle the departure of a message's last byte; waiter: as in Message.ref. Return (row done, instance)."""
+    """Handle the departure of a message's last byte; waiter: word of Message.ref. Return (row done, instance)."""
+    # a trace row, or -1 for nobody
     if waiter < REF_INSTANCE:
         return waiter, np.int64(-1)
     inst = waiter & ((1 << REF_LANE) - 1)
@@ -257,7 +274,11 @@ def send_has_left(net, insts, waiter):
 
 @inline
 def is_due(net, npus, insts, plans, node, lane_place, lane, step_word, now_ps):
-    """Return whether a lane's ready step may be posted; else postpone it. lane: its row; step_word: its word `pc`."""
+    """Return whether a lane's ready step may be posted; else postpone it.
+
+    net, npus, insts, plans, node: parts of the world, and number of the NPU; lane_place, lane: rows of `insts.lane` and
+    `plans.lane_row`; step_word: word `pc` of the lane; now_ps: current time in ps.
+    """
     lane_row = plans.lane_row[lane]
     latency = lane_row.latency_ps
     if step_word == 0 and lane_row.begins == 1:
@@ -265,6 +286,7 @@ def is_due(net, npus, insts, plans, node, lane_place, lane, step_word, now_ps):
     if latency == 0 or insts.lane[lane_place].due == DUE:
         insts.lane[lane_place].due = 0
         return True
+    # else it waits already
     if insts.lane[lane_place].due == 0:
         put_off(net, npus, insts, node, lane_place, now_ps + latency)
     return False
@@ -272,7 +294,7 @@ def is_due(net, npus, insts, plans, node, lane_place, lane, step_word, now_ps):
 
 @inline
 def advance_lane(world, node, inst, lane, now_ps):
-    """Do every step of a lane (its number in the plan) that is possible now; return whether there was one."""
+    """Do all possible steps of lane number `lane` of `inst`, of NPU `node`, at now_ps; return whether there was one."""
     net, npus, insts, plans = world.net, world.npus, world.insts, world.plans
     collective = insts.inst[inst]
     world_address = net.const.address
@@ -329,7 +351,7 @@ def advance_lane(world, node, inst, lane, now_ps):
 
 @outline
 def advance(world_address, node, inst, now_ps):
-    """Do every step of an instance that is possible now, in rounds over its lanes from the first to the last."""
+    """Do all possible steps of `inst`, of NPU `node`, at now_ps, in rounds over its lanes from the first on."""
     # Only lanes with new events are checked, and lanes that wait for one that has advanced.
     world = world_at(world_address)
     net, insts, plans = world.net, world.insts, world.plans
@@ -369,7 +391,7 @@ def advance(world_address, node, inst, now_ps):
 
 @inline
 def close_if_done(net, insts, inst):
-    """Free an instance that has done and sent everything and return its trace row; else return -1."""
+    """Free `inst`, a row of `insts.inst`, if it has done and sent everything, and return its trace row; else -1."""
     collective = insts.inst[inst]
     if collective.lanes_left > 0 or collective.sends_left > 0 or collective.started == 0:
         return -1
@@ -379,7 +401,7 @@ def close_if_done(net, insts, inst):
 
 @inline
 def free_instance(net, insts, inst):
-    """Return an instance to the pool."""
+    """Return `inst`, a row of `insts.inst`, to the pool."""
     remove(insts.inst_key, insts.inst_val, insts.inst[inst].key)
     insts.inst[inst].key = FREE
     insts.inst_free[net.ctl.free_instances] = inst

@@ -19,7 +19,11 @@ from nadi.pdes.nic.port import set_event
 
 @inline
 def left_ps(system):
-    """Return the time left of the compute lane's row of an NPU while the number of running collectives is the same."""
+    """Return the time left of the compute lane's row of an NPU while the number of running collectives is the same.
+
+    Args:
+        system: State of the NPU in the system layer (a row `System`).
+    """
     if system.running == 0:
         return system.work_ps + np.int64(system.work_part > 0)
     rest = (system.work_ps % SLOWDOWN_UNIT) * system.slow_1000ths + system.work_part
@@ -28,7 +32,13 @@ def left_ps(system):
 
 @inline
 def begin_work(system, duration_ps, now_ps):
-    """Begin a row of duration_ps on the compute lane and return its time left in ps at the present pace."""
+    """Begin a row on the compute lane and return its time left in ps at the present pace.
+
+    Args:
+        system: State of the NPU in the system layer (a row `System`).
+        duration_ps: Time of the row in ps without collectives.
+        now_ps: Current time in ps.
+    """
     system.work_ps = duration_ps
     system.work_part = 0
     system.since_ps = now_ps
@@ -39,17 +49,25 @@ def begin_work(system, duration_ps, now_ps):
 
 @inline
 def change_pace(system, change, now_ps):
-    """Change the number of running collectives during a compute row: subtract the work done, return the time left."""
+    """Change the number of running collectives during a compute row: subtract the work done, return the time left.
+
+    Args:
+        system: State of the NPU in the system layer (a row `System`).
+        change: Number of collectives that begin, negative if they end.
+        now_ps: Current time in ps.
+    """
     elapsed = now_ps - system.since_ps
     slow_1000ths = system.slow_1000ths
     done = elapsed
     part = np.int64(0)
     if system.running > 0:
+        # quotient and remainder apart, since the product could exceed 63 bits
         rest = elapsed % slow_1000ths * SLOWDOWN_UNIT
         done = elapsed // slow_1000ths * SLOWDOWN_UNIT + rest // slow_1000ths
         part = rest % slow_1000ths
     work = system.work_ps - done
     part = system.work_part - part
+    # borrow a ps, which is slow_1000ths units
     if part < 0:
         work -= 1
         part += slow_1000ths
@@ -65,7 +83,14 @@ def change_pace(system, change, now_ps):
 
 @outline
 def count_running(world_address, node, change, now_ps):
-    """Count a collective that begins (change 1) or ends (-1) on NPU `node`; compute continues at its new pace."""
+    """Count a collective that begins or ends; compute continues at its new pace.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        change: 1 if it begins, -1 if it ends.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, npus = world.net, world.npus
     if now_ps < net.ctl.catch_up_ps:  # it has been counted (pdes/npu/islands.py)

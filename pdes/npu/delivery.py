@@ -20,13 +20,23 @@ TOUCHES = 3  # memory accesses per reduced byte: two reads and a write
 
 @inline
 def row_of_message(net, npus, trace, node, word1, word3):
-    """Return the trace row of NPU `node` that receives a point-to-point message (words 1 and 3 of its last packet)."""
+    """Return the trace row of an NPU that receives a point-to-point message.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        trace: The distinct traces (`Trace`).
+        node: Number of the NPU in the LP.
+        word1: Word 1 of the message's last packet (pdes/core/packet.py).
+        word3: Word 3 of that packet, the tag.
+    """
     npu = npus.npu[node]
     number = npu.trace_number
     peer = rank_of(net.jobs.who[source(word1)]) - rank_of(net.jobs.who[npu.number])
     key = receive_key(peer, tag_lane(word3), tag_seq(word3))
     low = trace.recv_ptr[number]
     high = trace.recv_ptr[number + 1]
+    # binary search: the receives of a trace are sorted by key
     while low < high:
         middle = (low + high) >> 1
         if trace.recv_key[middle] < key:
@@ -38,7 +48,14 @@ def row_of_message(net, npus, trace, node, word1, word3):
 
 @outline
 def receive_row(world_address, node, word1, word3):
-    """Handle a complete point-to-point message; return NPU `node`'s receive if that has been posted, else NOTHING."""
+    """Handle a complete point-to-point message; return the NPU's receive if that has been posted, else NOTHING.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        word1: Word 1 of the message's last packet (pdes/core/packet.py).
+        word3: Word 3 of that packet, the tag.
+    """
     world = world_at(world_address)
     rows = world.rows
     row = row_of_message(world.net, world.npus, world.trace, node, word1, word3)
@@ -51,13 +68,24 @@ def receive_row(world_address, node, word1, word3):
 
 @inline
 def apart(both):
-    """Return row and instance from the one word that a hook returns."""
+    """Return row and instance from the one word that a hook returns.
+
+    Args:
+        both: (instance + 1) << 32 | (row + 1).
+    """
     return (both & 0xFFFFFFFF) - 1, (both >> 32) - 1
 
 
 @hook
 def message_by_kind(world_address, node, word1, word3):
-    """Handle a complete message: request, answer, call, or data. Return (row done, instance), in one word (`apart`)."""
+    """Handle a complete message: request, answer, call, or data. Return (row done, instance), in one word (`apart`).
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        word1: Word 1 of the message's last packet (pdes/core/packet.py).
+        word3: Word 3 of that packet, the tag.
+    """
     world = world_at(world_address)
     net, npus, rows = world.net, world.npus, world.rows
     npu = npus.npu[node]
@@ -68,6 +96,7 @@ def message_by_kind(world_address, node, word1, word3):
     tag = word3 - kind
     group = tag_group(tag)
     lane = tag_lane(tag)
+    # others have started the collective, and wait for this NPU: it starts without a place
     if net.const.collectives_in_flight > 0 and group != P2P:
         call(world_address, node, group, tag_seq(tag))
         if lane == CALL_LANE:
@@ -92,7 +121,16 @@ def message_by_kind(world_address, node, word1, word3):
 
 @inline
 def message_done(net, npus, insts, node, word1, word3):
-    """Let NPU `node` act on a message, by words 1 and 3 of its last packet. Return (row done, instance to advance)."""
+    """Let an NPU act on a message. Return (row done, instance to advance).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        node: Number of the NPU in the LP.
+        word1: Word 1 of the message's last packet (pdes/core/packet.py).
+        word3: Word 3 of that packet, the tag.
+    """
     if net.const.handshakes == 1:
         return apart(call_hook(net.hooks.message_by_kind, net.const.address, node, word1, word3))
     if tag_group(word3) == P2P:
@@ -104,7 +142,18 @@ def message_done(net, npus, insts, node, word1, word3):
 
 @inline
 def message_is_in(net, npus, insts, node, now_ps, word1, word2, word3):
-    """Let NPU `node` act on a message, now or later, by its last packet's words. Return (row done, instance)."""
+    """Let an NPU act on a message, now or later. Return (row done, instance).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+        word1: Word 1 of the message's last packet (pdes/core/packet.py).
+        word2: Word 2 of that packet.
+        word3: Word 3 of that packet, the tag.
+    """
     if net.hooks.is_in != 0:
         return apart(call_hook(net.hooks.is_in, net.const.address, node, now_ps, word1, word2, word3))
     return message_done(net, npus, insts, node, word1, word3)
@@ -112,7 +161,16 @@ def message_is_in(net, npus, insts, node, now_ps, word1, word2, word3):
 
 @inline
 def in_lane_at(world, node, tag, size_bytes, earliest_ps, is_data):
-    """Return when (ps) a lane of NPU `node` takes a message: after its reduction and the messages before it."""
+    """Return when (ps) a lane of an NPU takes a message: after its reduction and the messages before it.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        size_bytes: Payload of the message in bytes.
+        earliest_ps: Time in ps from which the lane could take it.
+        is_data: Whether the message carries data; another one only stays in order.
+    """
     # The message's number within its lane determines whether it is reduced; without is_data it only stays in order.
     net, messages, taken = world.net, world.messages, world.insts.taken
     number = tag_lane(tag)

@@ -39,19 +39,35 @@ to run; it was to run, but sends packets; it ends (pdes/npu/islands.py); the end
 
 @inline
 def later_slot(npus, node):
-    """Return the slot of the list in an NPU's heap."""
+    """Return the slot of the list in an NPU's heap.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+    """
     return agenda_slot(npus.npu[node].ports) + 1
 
 
 @inline
 def ending_row(msg, row):
-    """Return the trace row whose end a later action is, -1 = another action."""
+    """Return the trace row whose end a later action is, -1 = another action.
+
+    Args:
+        msg: Rows of `LaterMessage` (`qps.msg`).
+        row: Row of the action in `msg`.
+    """
     return msg[row].ref if msg[row].what >= ENDS else np.int64(-1)
 
 
 @inline
 def precedes(msg, row, other):
-    """Return whether a later action precedes another that is put off after it."""
+    """Return whether a later action precedes another that is put off after it.
+
+    Args:
+        msg: Rows of `LaterMessage` (`qps.msg`).
+        row: Row of the action in `msg`.
+        other: Row of the action that is put off later.
+    """
     # Ends of rows follow all others of the same time, in the order of the rows, so that their order is the same whether
     # a collective is replayed, whose end is known early, or not.
     if msg[row].due != msg[other].due:
@@ -61,13 +77,23 @@ def precedes(msg, row, other):
 
 @inline
 def put_off(npus, qps, node, row, action, due_ps):
-    """Postpone an action (POSTS, SENDS, ...) of NPU `node` on a row of `msg` until due_ps."""
+    """Postpone an action of an NPU.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+        row: Row of the action in `qps.msg`.
+        action: Code of the action: POSTS, SENDS and so on.
+        due_ps: Time of the action in ps.
+    """
     msg = later_messages(qps.msg)
     msg[row].what = action
     msg[row].due = due_ps << 1
     npu, system = npus.npu[node], npus.system[node]
     head, tail = np.int64(system.later_head - 1), np.int64(system.later_tail - 1)
     before, following = np.int64(-1), head
+    # most actions come later than all others: try the end of the list first
     if tail >= 0 and precedes(msg, tail, row):
         before, following = tail, np.int64(-1)
     while following >= 0 and precedes(msg, following, row):
@@ -87,20 +113,34 @@ def put_off(npus, qps, node, row, action, due_ps):
 
 @inline
 def take_first(net, npus, qps, node):
-    """Remove the first row from NPU `node`'s list; its words stay readable until another row is taken."""
+    """Remove the first row from an NPU's list; its words stay readable until another row is taken.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+    """
     system = npus.system[node]
     head = system.later_head - 1
     following = later_messages(qps.msg)[head].later
     system.later_head = following + 1
     if following < 0:
         system.later_tail = 0
+    # the words of a free row stay as they are
     give_row_back(net, qps, head)
     return head
 
 
 @inline
 def arm(npus, qps, node):
-    """Set an event of NPU `node` at the time of its list's first row, after the event of the previous one."""
+    """Set an event of an NPU at the time of its list's first row, after the event of the previous one.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+    """
     head = npus.system[node].later_head - 1
     if head >= 0:
         set_event(npus, node, later_messages(qps.msg)[head].due >> 1, later_slot(npus, node))
@@ -108,7 +148,19 @@ def arm(npus, qps, node):
 
 @inline
 def send(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
-    """Let queue pair `pair` of NPU `node` send a message; waiter: for its last byte, or else its acknowledgement."""
+    """Let a queue pair send a message.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+        pair: Row of the queue pair in `qps.qp`.
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        size_bytes: Payload of the message in bytes.
+        waiter: Waiter for its last byte to leave, or else for its acknowledgement.
+        now_ps: Current time in ps.
+    """
     if net.hooks.is_acknowledged == 0:
         line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
     else:
@@ -118,7 +170,18 @@ def send(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
 
 @hook
 def post_at_ends(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
-    """Post a message, as pdes.nic.transport.post; with a latency its queue pair gets it later."""
+    """Post a message; with a latency its queue pair gets it later.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        dst: Number of the NPU that receives.
+        connection: Group of the queue pair with number and share (pdes/core/packet.py).
+        tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
+        size_bytes: Payload of the message in bytes.
+        waiter: Waiter for the last byte to leave (`Message.ref`).
+        now_ps: Current time in ps.
+    """
     # Everything that takes room in a pool happens now, since the later part must succeed whatever room there is.
     world = world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
@@ -140,7 +203,14 @@ def post_at_ends(world_address, node, dst, connection, tag, size_bytes, waiter, 
 
 @hook
 def post_later(world_address, node, row, due_ps):
-    """Let trace row `row` of NPU `node` post its message at due_ps."""
+    """Let a trace row post its message later.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        row: Trace row of the NPU.
+        due_ps: Time of the action in ps.
+    """
     world = world_at(world_address)
     at = take_row(world.net, world.qps)
     later_messages(world.qps.msg)[at].ref = row
@@ -150,7 +220,16 @@ def post_later(world_address, node, row, due_ps):
 
 @inline
 def acted_on_at(world, node, now_ps, word1, word2, word3):
-    """Return when (ps) NPU `node` acts on a message whose last packet, with these words, has arrived."""
+    """Return when (ps) an NPU acts on a message whose last packet has arrived.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+        word1: Word 1 of the last packet of the message (pdes/core/packet.py).
+        word2: Word 2 of that packet.
+        word3: Word 3 of that packet, the tag.
+    """
     net, npus, qps = world.net, world.npus, world.qps
     npu = npus.npu[node]
     at = now_ps
@@ -167,6 +246,7 @@ def acted_on_at(world, node, now_ps, word1, word2, word3):
     if is_used(net):
         kind = word3 & KIND_MASK
     tag = word3 - kind
+    # only data of collectives is reduced: no requests, answers or calls
     if tag_group(tag) == P2P or kind == CLEAR or tag_lane(tag) == CALL_LANE:
         return at
     return in_lane_at(world, node, tag, size, at, kind == EAGER or kind == ASKED_FOR)
@@ -174,12 +254,22 @@ def acted_on_at(world, node, now_ps, word1, word2, word3):
 
 @hook
 def is_in(world_address, node, now_ps, word1, word2, word3):
-    """Let NPU `node` act on a complete message, by its last packet's words, now or later. Return as message_by_kind."""
+    """Let an NPU act on a complete message, now or later. Return as message_by_kind.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+        word1: Word 1 of the last packet of the message (pdes/core/packet.py).
+        word2: Word 2 of that packet.
+        word3: Word 3 of that packet, the tag.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     at = acted_on_at(world, node, now_ps, word1, word2, word3)
     if at == now_ps:
         done, inst = message_done(net, world.npus, world.insts, node, word1, word3)
+        # 0 in a half stands for none
         return (inst + 1) << 32 | (done + 1)
     row = take_row(net, qps)
     later = later_messages(qps.msg)[row]
@@ -191,7 +281,14 @@ def is_in(world_address, node, now_ps, word1, word2, word3):
 
 @hook
 def is_acknowledged(world_address, node, waiter, now_ps):
-    """Notify the waiter (Message.told) for a message's last acknowledgement, after the current packet is handled."""
+    """Notify what waits for a message's last acknowledgement, after the current packet is handled.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        waiter: The waiter (`Message.told`).
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     row = take_row(world.net, world.qps)
     later_messages(world.qps.msg)[row].ref = waiter
@@ -201,7 +298,14 @@ def is_acknowledged(world_address, node, waiter, now_ps):
 
 @inline
 def end_row(world, node, row, now_ps):
-    """Finish trace row `row` of NPU `node`, whose end was postponed until now."""
+    """Finish a trace row whose end was postponed until now.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        row: Trace row of the NPU.
+        now_ps: Current time in ps.
+    """
     net = world.net
     is_collective = world.trace.kind[world.npus.npu[node].trace_base + row] == KIND_COLLECTIVE
     if is_collective and (net.const.slows_compute | net.const.collectives_in_flight) != 0:
@@ -211,7 +315,13 @@ def end_row(world, node, row, now_ps):
 
 @hook
 def do_later(world_address, node, now_ps):
-    """Do one action of NPU `node` that is due, or send all messages that are due. Return as message_by_kind."""
+    """Do one action of an NPU that is due, or send all messages that are due. Return as message_by_kind.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
     msg = later_messages(qps.msg)
@@ -255,18 +365,33 @@ def do_later(world_address, node, now_ps):
 
 @inline
 def on_link_ps(net, link, ack):
-    """Return the time of the acknowledgement with word 1 `ack` on an outgoing link."""
+    """Return the time of an acknowledgement on an outgoing link.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Outgoing link (row of `tx`).
+        ack: Word 1 of the acknowledgement.
+    """
     return serialisation_ps(on_link_bytes(net, link, ack, net.const.ack_bytes), link_psb(net, link))
 
 
 @inline
 def back_at(world, node, word1, word2, now_ps):
-    """Return when (ps) the acknowledgement of a packet (its words) is back that NPU `node` sends now."""
+    """Return when (ps) the acknowledgement of a packet that an NPU sends now is back.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        word1: Word 1 of the packet.
+        word2: Word 2 of the packet.
+        now_ps: Current time in ps.
+    """
     peer = source(word1)
     ack = header(peer, destination(word1), world.net.const.ack_bytes, FLAG_ACK)
     port = npu_route(world.net, node, peer, word2)
     waiting = world.npus.port[port].control_packets
     left = max(now_ps, world.net.tx[port].busy_ps) + waiting * on_link_ps(world.net, port, ack)
+    # other LPs have the rest of the way, so it is followed on an idle world of the whole fabric
     back = world_at(world.net.const.back)
     net = back.net
     link = next_link(net, back.routes, destination(word1), peer, word2)

@@ -17,7 +17,13 @@ from nadi.pdes.npu.trace import make_ready, row_of_collective
 
 @hook
 def may_start(world_address, node, row):
-    """Return 1 if NPU `node`'s ready collective, trace row `row`, may start, with a place; else queue it, return 0."""
+    """Return 1 if an NPU's ready collective may start, with a place; else queue it, return 0.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        row: Trace row of the NPU.
+    """
     world = world_at(world_address)
     npus, rows = world.npus, world.rows
     first = npus.npu[node].row_base
@@ -26,6 +32,7 @@ def may_start(world_address, node, row):
         system.in_flight += 1
         return 1
     rows.flag[first + row] |= ROW_READY
+    # the state of a row that waits names the next in line
     rows.state[first + row] = system.line - 1
     system.line = row + 1
     return 0
@@ -33,7 +40,14 @@ def may_start(world_address, node, row):
 
 @inline
 def leave_line(npus, rows, node, row):
-    """Let trace row `row` of NPU `node` start without waiting for a place: now if it is in line, else once ready."""
+    """Let a trace row start without waiting for a place: now if it is in line, else once ready.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        node: Number of the NPU in the LP.
+        row: Trace row of the NPU.
+    """
     first = npus.npu[node].row_base
     system = npus.system[node]
     rows.flag[first + row] |= ROW_CALLED
@@ -42,6 +56,7 @@ def leave_line(npus, rows, node, row):
     while at >= 0 and at != row:
         before = at
         at = np.int64(rows.state[first + at])
+    # not in line yet: its flag lets it start once it is ready
     if at < 0:
         return
     following = np.int64(rows.state[first + row])
@@ -54,7 +69,14 @@ def leave_line(npus, rows, node, row):
 
 @outline
 def call(world_address, node, group, seq):
-    """Start NPU `node`'s seq-th collective of a group without further waiting, since a message for it has arrived."""
+    """Start a collective of an NPU without further waiting, since a message for it has arrived.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        group: Number of the group.
+        seq: Number of the collective in its group.
+    """
     world = world_at(world_address)
     row, _ = row_of_collective(world.npus.npu[node], world.trace, world.plans, group, seq)
     leave_line(world.npus, world.rows, node, row)
@@ -62,7 +84,15 @@ def call(world_address, node, group, seq):
 
 @inline
 def first_in_line(net, npus, rows, trace, node):
-    """Return NPU `node`'s row that is next by `scheduling`: first or last to come, or first of the highest priority."""
+    """Return an NPU's row that is next by `scheduling`: first or last to come, or first of the highest priority.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        trace: The distinct traces (`Trace`).
+        node: Number of the NPU in the LP.
+    """
     # The line begins with the last to come.
     npu = npus.npu[node]
     first = npu.row_base
@@ -79,7 +109,15 @@ def first_in_line(net, npus, rows, trace, node):
 
 @hook
 def running(world_address, node, row, change, now_ps):
-    """Count the collective of NPU `node`'s trace row `row` that begins to run (change 1) or ends (-1)."""
+    """Count a collective that begins to run or ends.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        row: Trace row of the collective.
+        change: 1 if it begins, -1 if it ends.
+        now_ps: Current time in ps.
+    """
     # At its end, another collective may take its place, and compute gets its multiprocessors back.
     world = world_at(world_address)
     const, system = world.net.const, world.npus.system[node]

@@ -5,11 +5,12 @@ in a world of its own (pdes/reuse) once all members have started, since none of 
 at the time found there. Nothing of it happens in this world. Other collectives and messages that cross the links of its
 members travel as packets in this world, and so does what starts on these links while they are under way.
 
-Packets that start while a replayed collective is under way on their links disturb it. It then goes on as packets: its
+Packets that start while a replayed collective is under way on their links disturb it. It then continues as packets: its
 members start again at their times (`send_packets`), and the cells since then, in which nothing else is left to happen,
 bring its packets to where they are now. What its rows have done before (`catch_up_ps`) is not done again.
 
-Aggregators send nothing before they receive, so that it does not matter how long ago they have started.
+Aggregators send nothing before they receive, so that it does not matter how long ago they have started. Parameters
+such as `world` and `world_address` are explained in pdes/core/state.py.
 """
 
 import numpy as np
@@ -38,7 +39,7 @@ OUTSIDE, CROSSING, INSIDE = range(3)
 
 @inline
 def is_quiet(net, island, member, from_ps, now_ps):
-    """Return whether packets of this world have left a member's links by from_ps, and their ties are forgotten."""
+    """Return whether packets have left the links of `member` of `island` by from_ps, and ties are forgotten."""
     # those that were still on their way to its links when the last row ended are there after drain_ps
     busy_ps = max(net.tx[member.link_out].busy_ps, net.tx[member.link_in].busy_ps)
     return now_ps > member.crossed_ps + island.drain_ps and from_ps > busy_ps + island.drain_ps
@@ -46,14 +47,14 @@ def is_quiet(net, island, member, from_ps, now_ps):
 
 @inline
 def report(net, islands, due):
-    """Note what there is to do at the end of the cell: a group has something to replay; -1 - an island is disturbed."""
+    """Note what is `due` at the end of the cell: a group has something to replay; -1 - an island is disturbed."""
     islands.due[net.ctl.due_replays] = due
     net.ctl.due_replays += 1
 
 
 @inline
 def wake_aggregators(world, slot, seq, island, now_ps):
-    """Let the aggregators of a slot's group start collective number `seq` of the group, whose messages are packets."""
+    """At now_ps, let aggregators of the group of `slot` of `island` start its collective `seq`, sent as packets."""
     # One that waits starts in the next cell: before that, no packet arrives there, since the member begins to send a
     # cell from now at the earliest. One that has not started yet, such as a node whose turn in this cell comes later,
     # does not wait (`enter_island`). The first member that sends packets tells them: `start_order` has what they know.
@@ -81,7 +82,7 @@ def wake_aggregators(world, slot, seq, island, now_ps):
 
 @inline
 def slot_of(world, node, group):
-    """Return NPU `node`'s slot of a group that it is in."""
+    """Return the slot of NPU `node` of the LP of `world` in a `group`, by its number, that it is in."""
     slot = world.npus.npu[node].slot_base
     while world.plans.slot_group[slot] != group:
         slot += 1
@@ -90,14 +91,14 @@ def slot_of(world, node, group):
 
 @inline
 def members_on(world, group, schedule):
-    """Return the range of `plans.group_member` whose NPUs take part in a group's collective with this schedule."""
+    """Return the range of `plans.group_member` whose NPUs take part in a collective of `group` with `schedule`."""
     first = np.int64(world.plans.group_ptr[group])
     return first, first + np.int64(world.plans.members[schedule])
 
 
 @inline
 def may_wait(world, island, first, last, first_ps, now_ps):
-    """Return whether a collective that its first member starts can be replayed; first, last: of `members_on`."""
+    """Return whether a collective of `island`, begun at now_ps, can be replayed; first, last: see `members_on`."""
     net, islands = world.net, world.islands
     is_free = True
     for i in range(first, last):
@@ -105,15 +106,17 @@ def may_wait(world, island, first, last, first_ps, now_ps):
         has_left = member.had_packets == 0 or is_quiet(net, island, member, first_ps, now_ps)
         if member.packet_rows > 0 or not has_left:
             return False
+        # a domain that is off replays only what others under way depend on
         is_free = is_free and member.waiting == 0 and first_ps > member.busy_until_ps
     return not (is_free and island.off == 1)
 
 
 @inline
 def cross(world, number, npu, first_ps):
-    """Count a row whose packets may cross the links of an NPU of island `number`; return whether it is disturbed.
+    """Count a row whose packets may cross the links of an NPU of an island; return whether it is disturbed.
 
-    first_ps: the earliest time at which they do.
+    world: state of the LP; number: number of the island; npu: number of the NPU in the fabric; first_ps: earliest time
+    in ps at which they cross them.
     """
     islands, ctl = world.islands, world.net.ctl
     member = islands.member[islands.node_of[npu]]
@@ -122,6 +125,7 @@ def cross(world, number, npu, first_ps):
     if member.is_disturbed == 0 and (member.waiting > 0 or first_ps <= member.busy_until_ps):
         member.is_disturbed = 1
         report(world.net, islands, -1 - number)
+    # within this cell there is no time to turn replays into packets: the run begins again
     if member.is_disturbed == 1 and first_ps < ctl.now_ps + ctl.cell_ps:
         ctl.is_disturbed = 1
     return member.is_disturbed == 1
@@ -138,7 +142,7 @@ def count_packet_row(world, number):
 
 @hook
 def enter_island(world_address, node, row, now_ps):
-    """Return 1 if trace row `row`, which NPU `node` starts, waits for its replay; 0 if its messages are packets."""
+    """Return 1 if trace row `row`, which `node` starts at now_ps, waits for its replay; 0 if it sends packets."""
     world = world_at(world_address)
     net, islands, trace, plans = world.net, world.islands, world.trace, world.plans
     npu = world.npus.npu[node]
@@ -187,7 +191,7 @@ def enter_island(world_address, node, row, now_ps):
 
 @inline
 def note_start(net, islands, slot, row, now_ps):
-    """Note the start of the collective of trace row `row` in an NPU's slot."""
+    """Note in `islands` that the collective of trace row `row` has started, at now_ps, in an NPU's `slot`."""
     islands.start_ps[slot] = now_ps
     islands.start_row[slot] = row
     islands.start_order[slot] = net.ctl.replay_starts
@@ -196,7 +200,7 @@ def note_start(net, islands, slot, row, now_ps):
 
 @inline
 def wait_for_replay(world, node, number, slot, row, now_ps):
-    """Note the start of a member's collective; report its group if it is the last, or if others are under way."""
+    """Note a start of `row` of `node`, of island `number`; report the group if it is the last or others run."""
     net, islands, plans = world.net, world.islands, world.plans
     note_start(net, islands, slot, row, now_ps)
     schedule = np.int64(world.trace.schedule[world.npus.npu[node].trace_base + row])
@@ -229,7 +233,7 @@ def wait_for_replay(world, node, number, slot, row, now_ps):
 
 @inline
 def leave(world, npu, now_ps):
-    """Count a row that no longer sends packets over the links of an NPU in an island."""
+    """Count at now_ps a row that no longer sends packets over the links of `npu` (of the fabric) in an island."""
     member = world.islands.member[world.islands.node_of[npu]]
     member.packet_rows -= 1
     member.crossed_ps = now_ps
@@ -237,7 +241,7 @@ def leave(world, npu, now_ps):
 
 @hook
 def leave_island(world_address, node, row, now_ps):
-    """Count a trace row of NPU `node` that is done, if its packets crossed the links of the NPU's island."""
+    """Count trace row `row` of NPU `node`, done at now_ps, if its packets crossed the links of the NPU's island."""
     world = world_at(world_address)
     net, islands, trace, plans = world.net, world.islands, world.trace, world.plans
     npu = world.npus.npu[node]
@@ -262,6 +266,7 @@ def leave_island(world_address, node, row, now_ps):
         return 0
     islands.island[number].packet_rows -= 1
     net.ctl.packet_rows -= 1
+    # cells may be long again once the links have been idle for drain_ps
     if net.ctl.packet_rows == 0 and net.const.long_cell_ps > net.const.cell_ps:
         net.ctl.retry_ps = now_ps + islands.island[number].drain_ps
     return 0
@@ -269,7 +274,7 @@ def leave_island(world_address, node, row, now_ps):
 
 @inline
 def lapse(world, node, row):
-    """Let the later action of NPU `node` lapse that is to begin its replayed collective, a trace row."""
+    """Let the later action of NPU `node` lapse that is to begin its replayed collective, trace row `row`."""
     later = later_messages(world.qps.msg)
     at = world.npus.system[node].later_head - 1
     while at >= 0:
@@ -300,6 +305,7 @@ def send_packets(world_address, nodes, rows, slots, start_ps, begin_ps):
             lapse(world, node, row)
             islands.end_ps[slot] = -1
         number = islands.island_of[npu.number]
+        # aggregators send nothing of their own; a row that was counted before is not counted again
         if npu.number >= islands.island[number].first_aggregator or islands.packet_row[slot] == row + 1:
             continue
         first, last = members_on(world, plans.slot_group[slot], np.int64(world.trace.schedule[npu.trace_base + row]))
@@ -343,7 +349,7 @@ def count_messages(world_address, tag, npu, begin_ps, messages, sums):
 
 @kernel
 def count_links(world_address, links, sent_bytes, packets, wait_ps):
-    """Count what a replayed episode sends over links, rows of `tx`: int64[links] bytes, packets, waits."""
+    """Count what a replayed episode sends over `links`, rows of `tx`: int64[links] sent_bytes, packets, wait_ps."""
     net = world_at(world_address).net
     for i in range(links.shape[0]):
         tx = net.tx[links[i]]
@@ -355,7 +361,7 @@ def count_links(world_address, links, sent_bytes, packets, wait_ps):
 
 @kernel
 def take_packets(world_address, times_ps, links, words1, words2, words3, records):
-    """Take all packets of later cells from inboxes and links; return their number, and their columns in the arrays."""
+    """Take packets of later cells from inboxes and links; return their number, and columns (times_ps, records)."""
     # At the end of a cell. links: rows of `tx`. Packets for other LPs stay.
     net, islands = world_at(world_address).net, world_at(world_address).islands
     ctl = net.ctl
@@ -396,7 +402,7 @@ def take_packets(world_address, times_ps, links, words1, words2, words3, records
 
 @kernel
 def begin_cells(world_address, cell_ps, times_ps, links, words1, words2, words3, records):
-    """Let cells be cell_ps long, and packets wait on their links; write their new records to `records`."""
+    """Let cells be cell_ps long, and packets wait on their `links`; write their new records to `records`."""
     # times_ps, links, words1, words2, words3: int64[n] of the packets, in order of time on each link.
     net = world_at(world_address).net
     ctl = net.ctl

@@ -31,11 +31,17 @@ from nadi.pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next
 
 @inline
 def short_of(net, qps):
-    """Return the pool, other than the blocks, that may be too small for the next action (NEED_*), or 0."""
+    """Return the pool, other than the blocks, that may be too small for the next action (NEED_*), or 0.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+    """
     ctl = net.ctl
     need = 0
     if ctl.free_messages < net.const.reserve_messages:
         need = NEED_MSGS
+    # maps are at most half full, so that searches are short
     elif 2 * (ctl.queue_pairs + net.const.reserve_queue_pairs) > qps.qp_key.shape[0]:
         need = NEED_QPS
     elif 2 * (ctl.receivers + 1) > qps.rxqp.shape[0]:
@@ -53,7 +59,17 @@ def short_of(net, qps):
 
 @inline
 def pass_on(net, npus, node, now_ps, word1, word2, word3):
-    """Queue a packet that passes through NPU `node` in transit."""
+    """Queue a packet that passes through an NPU in transit.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        word3: Word 3 of the packet, the tag of its message.
+    """
     link = npu_route(net, node, destination(word1), word2)
     if flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
         queue_control(net, npus, link, now_ps, word1, word2, word3)
@@ -67,6 +83,7 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
         port.transit_bytes += size
         port.transit_packets += 1
         tail = np.int64(port.transit_tail)
+        # an empty queue holds no block
         if port.transit_packets == 1:
             tail = take_block(net)
             port.transit_head = tail
@@ -77,7 +94,16 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
 
 @inline
 def own_event(net, npus, rows, insts, node, now_ps):
-    """Take NPU `node`'s earliest own event: a port falls idle, a lane's row is done, the timer expires, and so on."""
+    """Take an NPU's earliest own event: a port falls idle, a lane's row is done, the timer expires, and so on.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        insts: Active collectives of the LP (`Insts`).
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+    """
     # Returns a row that is done, an instance to advance, and the port that fell idle, or NOTHING for each.
     npu = npus.npu[node]
     heap = npu.heap
@@ -116,13 +142,23 @@ def own_event(net, npus, rows, insts, node, now_ps):
 
 @inline
 def packet_event(net, npus, qps, node, record, now_ps):
-    """Handle the arrival of a packet at NPU `node`; return the tag of the message that it completes, or NOTHING."""
+    """Handle the arrival of a packet at an NPU; return the tag of the message that it completes, or NOTHING.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        node: Number of the NPU in the LP.
+        record: Record of the packet.
+        now_ps: Current time in ps.
+    """
     packet = net.record[record]
     carry(net, TAKE_UP, record)
     word1, word2, word3 = packet.w1, packet.w2, packet.w3
     if destination(word1) == PAUSE_FRAME:
         link = on_pause(net, record, word2, now_ps)
         kick(npus, node, link)
+    # fabrics without switches route through NPUs
     elif destination(word1) != npus.npu[node].number:
         pass_on(net, npus, node, now_ps, word1, word2, word3)
     elif flags(word1) & FLAG_ACK != 0:
@@ -134,7 +170,16 @@ def packet_event(net, npus, qps, node, record, now_ps):
 
 @inline
 def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
-    """Take NPU `node`'s next action of the current time, or advance to the next time."""
+    """Take an NPU's next action of the current time, or advance to the next time.
+
+    Args:
+        world: State of the LP (`World`).
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+        packets_done: Number of packets of the batch that are done.
+    """
     # Returns packets_done, the number of packets of the batch that are done; the time, at least end_ps if there is no
     # earlier one; row and instance as `start_row`; the port that fell idle or is to be tried; and tag and words of a
     # complete message. NOTHING replaces whatever does not apply.
@@ -184,7 +229,12 @@ def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
 
 @inline
 def follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, word2):
-    """Handle the results of an action of NPU `node`, as `next_action` returns them: message, instance, row, port."""
+    """Handle the results of an action of an NPU, as `next_action` returns them: message, instance, row, port.
+
+    world: state of the LP; world_address: address of its directory; node: number of the NPU in the LP; now_ps: current
+    time in ps; done: trace row that is done; inst: instance to advance; link: port to try; tag, word1, word2: tag and
+    words of a complete message; NOTHING replaces what does not apply.
+    """
     net, npus, insts = world.net, world.npus, world.insts
     if tag >= 0:
         done, inst = message_is_in(net, npus, insts, node, now_ps, word1, word2, tag)
@@ -210,7 +260,15 @@ def follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, 
 
 @inline
 def npu_window(world, world_address, node, begin_ps, end_ps):
-    """Let NPU `node` process its batch and its events before end_ps. Return True if a pool is too small to go on."""
+    """Let an NPU process its batch and its events in the cell. Return True if a pool is too small to continue.
+
+    Args:
+        world: State of the LP (`World`).
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+    """
     net = world.net
     ctl = net.ctl
     i = ctl.resume_at
@@ -228,7 +286,13 @@ def npu_window(world, world_address, node, begin_ps, end_ps):
 
 @outline
 def npus_window(world_address, begin_ps, end_ps):
-    """Let every NPU process its events from begin_ps to before end_ps. Return True if a pool is too small to go on."""
+    """Let every NPU process its events in the cell. Return True if a pool is too small to continue.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        begin_ps: Begin of the cell in ps.
+        end_ps: End of the cell in ps.
+    """
     world = world_at(world_address)
     net, npus = world.net, world.npus
     ctl = net.ctl

@@ -18,12 +18,21 @@ COMMUNICATION = 2  # the other kinds have the numbers of their lanes
 
 @inline
 def kind_of(npu, rows, trace, row, is_serial):
-    """Return the kind of a trace row of an NPU, -1 if it takes no turn now; is_serial: collectives of a group are."""
+    """Return the kind of a trace row of an NPU, -1 if it takes no turn now.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        trace: The distinct traces (`Trace`).
+        row: Trace row of the NPU.
+        is_serial: 1 if collectives of a group run one after another, else 0.
+    """
     r = npu.trace_base + row
     kind = trace.kind[r]
     if kind == KIND_COMPUTE:
         return np.int64(trace.lane[r])
     if kind == KIND_COLLECTIVE:
+        # the collective waits for others of its group, not for its kind
         is_early = is_serial == 1 and rows.slot_next[npu.slot_base + trace.group[r]] != trace.seq[r]
         return np.int64(-1) if trace.schedule[r] < 0 or is_early else np.int64(COMMUNICATION)
     return np.int64(COMMUNICATION) if kind == KIND_SEND or kind == KIND_MEMORY else np.int64(-1)
@@ -31,13 +40,23 @@ def kind_of(npu, rows, trace, row, is_serial):
 
 @inline
 def takes_turn(npu, turns, rows, trace, row, is_serial):
-    """Return whether ready row `row` of an NPU may start now; else let it wait for its turn."""
+    """Return whether a ready row of an NPU may start now; else let it wait for its turn.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        turns: Rows of the NPU that run or wait, by kind (a row `Turns`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        trace: The distinct traces (`Trace`).
+        row: Trace row of the NPU.
+        is_serial: 1 if collectives of a group run one after another, else 0.
+    """
     state = rows.state
     kind = kind_of(npu, rows, trace, row, is_serial)
     if kind < 0 or turns.is_free == 1 or turns.running[kind] == row:
         return True
     before = np.int64(-1)
     at = np.int64(turns.next_row[kind])
+    # the list is in the order of the trace
     while at >= 0 and at < row:
         before = at
         at = np.int64(state[npu.row_base + at])
@@ -51,7 +70,13 @@ def takes_turn(npu, turns, rows, trace, row, is_serial):
 
 @inline
 def begin_turns(npu, turns, rows):
-    """Let each kind of an NPU that is idle begin its next row."""
+    """Let each kind of an NPU that is idle begin its next row.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        turns: Rows of the NPU that run or wait, by kind (a row `Turns`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+    """
     for kind in range(KINDS_OF_TURNS):
         row = np.int64(turns.next_row[kind])
         if turns.running[kind] < 0 and row >= 0:

@@ -32,7 +32,7 @@ WORDS_OF_ROW, WORDS_OF_EVENT, WORDS_OF_LATER, WORDS_OF_ISLAND, WORDS_OF_MEMBER =
 
 @inline
 def has_no_packets(world):
-    """Return whether no packet of an LP is under way, at the end of a window, and no collective sends any."""
+    """Return whether no packet of the LP of `world` is under way, at the end of a window, and no collective sends."""
     ctl = world.net.ctl
     return (
         ctl.free_blocks == world.net.block_free.shape[0]
@@ -44,7 +44,7 @@ def has_no_packets(world):
 
 @inline
 def is_touched(rows, place, parents):
-    """Return whether anything has happened to a trace row, at its place in the arrays, that has `parents` parents."""
+    """Return whether anything has happened to the trace row at `place` of `rows`, which has `parents` parents."""
     # collectives without parents, such as those of aggregators, are ready from the begin of the run until their turn
     if parents == 0 and rows.flag[place] == ROW_READY:
         return False
@@ -55,8 +55,9 @@ def is_touched(rows, place, parents):
 def find_windows(world_address, parents, row_ptr, low, high):
     """Find the rows [low, high) of each NPU's trace: all before are done, and nothing has happened to later ones.
 
-    parents: int64[rows of all traces], number of parents. row_ptr: int64[NPUs + 1], offsets of the NPUs' rows. low,
-    high: int64[NPUs], written; low holds a row before which all are done, such as 0.
+    world_address: address of the directory of the LP's `World`; parents: int64[rows of all traces], number of parents;
+    row_ptr: int64[NPUs + 1], offsets of the NPUs' rows; low, high: int64[NPUs], written; low holds a row before which
+    all are done, such as 0.
     """
     world = world_at(world_address)
     rows = world.rows
@@ -67,6 +68,7 @@ def find_windows(world_address, parents, row_ptr, low, high):
         while row < end and rows.flag[base + row] & ROW_DONE != 0:
             row += 1
         last = end
+        # from the end, since a trace may have rows that begin out of order
         while last > row and not is_touched(rows, base + last - 1, parents[of_trace + last - 1]):
             last -= 1
         low[node], high[node] = row, last
@@ -74,13 +76,17 @@ def find_windows(world_address, parents, row_ptr, low, high):
 
 @inline
 def from_now(time_ps, moment_ps):
-    """Return a time since a moment as a LOOSE word; INF if it is never."""
+    """Return the time from moment_ps to time_ps as an approximate word (LOOSE); INF if it is never."""
     return time_ps - moment_ps + LOOSE if time_ps < INF else INF
 
 
 @inline
 def write_rows(world, node, low, high, words, at):
-    """Write the state of NPU `node`'s trace rows [low, high), and its lanes; return the place behind it in `words`."""
+    """Write the state of an NPU's trace rows [low, high), and its lanes; return the place behind it in `words`.
+
+    world: state of the LP; node: number of the NPU in the LP; low, high: rows [low, high) of the NPU's trace, of
+    `find_windows`; words: int64[], output; at: index in `words` of the first word to write.
+    """
     npu, rows = world.npus.npu[node], world.rows
     base = npu.row_base
     words[at] = high - low
@@ -107,7 +113,11 @@ def write_rows(world, node, low, high, words, at):
 
 @inline
 def write_events(npus, node, moment_ps, words, at):
-    """Write NPU `node`'s own events in their order; return the place behind them in `words`."""
+    """Write an NPU's own events in their order; return the place behind them in `words`.
+
+    npus: NPUs of the LP; node: number of the NPU in the LP; moment_ps: time in ps to which times are relative; words:
+    int64[], output; at: index in `words` of the first word to write.
+    """
     npu = npus.npu[node]
     words[at] = npu.heap_size
     begin = at + 1
@@ -116,6 +126,7 @@ def write_events(npus, node, moment_ps, words, at):
         entry = 2 * (npu.heap + i)
         time, slot = npus.heap[entry] - moment_ps + LOOSE, npus.heap[entry + 1]
         place = at
+        # insertion sort: the order of entries in a heap depends on its history
         while place > begin and (words[place - 2] > time or (words[place - 2] == time and words[place - 1] > slot)):
             words[place], words[place + 1] = words[place - 2], words[place - 1]
             place -= 2
@@ -126,10 +137,15 @@ def write_events(npus, node, moment_ps, words, at):
 
 @inline
 def write_ports(net, npus, node, moment_ps, words, at):
-    """Write the state of NPU `node`'s ports; return the place behind it in `words`, or NOT_QUIET."""
+    """Write the state of an NPU's ports; return the place behind it in `words`, or NOT_QUIET.
+
+    net: ports of the LP; npus: NPUs of the LP; node: number of the NPU in the LP; moment_ps: time in ps to which times
+    are relative; words: int64[], output; at: index in `words` of the first word to write.
+    """
     for link in range(net.out_ptr[node], net.out_ptr[node + 1]):
         port = npus.port[link]
         waits = port.control_packets + port.transit_packets
+        # packets or queue pairs wait, so packets are under way
         if waits != 0 or port.ring >= 0 or port.paced >= 0 or port.sent_ref >= 0 or port.kick_next != NOT_KICKED:
             return np.int64(NOT_QUIET)
         words[at] = np.int64(port.scheduled) | np.int64(port.turn) << 1
@@ -140,12 +156,17 @@ def write_ports(net, npus, node, moment_ps, words, at):
 
 @inline
 def write_later(world, node, low, moment_ps, words, at):
-    """Write NPU `node`'s later actions; return the place behind them in `words`, or NOT_QUIET, and their number."""
+    """Write an NPU's later actions; return the place behind them in `words`, or NOT_QUIET, and their number.
+
+    world: state of the LP; node: number of the NPU in the LP; low: first trace row of `find_windows`; moment_ps: time
+    in ps to which times are relative; words: int64[], output; at: index in `words` of the first word to write.
+    """
     later = later_messages(world.qps.msg)
     count = np.int64(0)
     row = world.npus.system[node].later_head - 1
     while row >= 0:
         what = later[row].what
+        # other actions handle messages, which are under way then
         if what != ENDS and what != NOTICED and what != POSTS and what != STARTS and what != RUNS:
             return np.int64(NOT_QUIET), np.int64(0)
         words[at] = what
@@ -161,12 +182,14 @@ def write_later(world, node, low, moment_ps, words, at):
 
 @inline
 def write_npu(npus, node, slows_compute, moment_ps, words, at):
-    """Write the words of NPU `node` that last; return the place behind them in `words`, or NOT_QUIET.
+    """Write the words of an NPU that last; return the place behind them in `words`, or NOT_QUIET.
 
-    slows_compute: that of the run's constants.
+    npus: NPUs of the LP; node: number of the NPU in the LP; slows_compute: 1 if collectives slow compute; moment_ps:
+    time in ps to which times are relative; words: int64[], output; at: index in `words` of the first word to write.
     """
     npu, system = npus.npu[node], npus.system[node]
     begins = max(npu.ready_head, npu.kick_head, npu.agenda_head, npu.done_head, npu.job_row)
+    # something happens at this very moment
     if begins >= 0 or system.in_flight != 0 or system.line != 0:
         return np.int64(NOT_QUIET)
     words[at] = npu.slow_1024ths
@@ -185,9 +208,11 @@ def write_npu(npus, node, slows_compute, moment_ps, words, at):
 
 @inline
 def write_starts(world, node, slots, low, moment_ps, words, at):
-    """Write which collectives of NPU `node` wait for their replay; return the place behind it in `words`, or NOT_QUIET.
+    """Write which collectives of an NPU wait for their replay; return the place behind it in `words`, or NOT_QUIET.
 
-    slots: number of the NPU's slots.
+    world: state of the LP; node: number of the NPU in the LP; slots: number of the NPU's group slots; low: first trace
+    row of `find_windows`; moment_ps: time in ps to which times are relative; words: int64[], output; at: index in
+    `words` of the first word to write.
     """
     net, islands, npu = world.net, world.islands, world.npus.npu[node]
     number = islands.island_of[npu.number]
@@ -215,7 +240,11 @@ def write_starts(world, node, slots, low, moment_ps, words, at):
 
 @inline
 def write_islands(world, moment_ps, forgotten_ps, words, at):
-    """Write the state of an LP's islands; return the place behind it in `words`."""
+    """Write the state of an LP's islands; return the place behind it in `words`.
+
+    world: state of the LP; moment_ps: time in ps to which times are relative; forgotten_ps: age in ps from which
+    times at ports no longer matter; words: int64[], output; at: index in `words` of the first word to write.
+    """
     islands = world.islands
     for number in range(islands.island.shape[0]):
         words[at] = islands.island[number].off
@@ -224,6 +253,7 @@ def write_islands(world, moment_ps, forgotten_ps, words, at):
         member = islands.member[node]
         words[at] = member.waiting
         words[at + 1] = member.had_packets
+        # times that no longer matter are all the same
         words[at + 2] = max(member.crossed_ps - moment_ps, -forgotten_ps) + LOOSE
         words[at + 3] = max(member.busy_until_ps - moment_ps, -1) + LOOSE
         at += 4
@@ -237,7 +267,12 @@ def write_islands(world, moment_ps, forgotten_ps, words, at):
 
 @inline
 def write_ties(own, moment_ps, forgotten_ps, words, at):
-    """Write the ties that a node or a port, with this row, has had; return the place behind them in `words`."""
+    """Write the ties that a node or a port has had; return the place behind them in `words`.
+
+    own: row `NodeCounts` or `PortTies`; moment_ps: time in ps to which times are relative; forgotten_ps: age in ps
+    from which times at ports no longer matter; words: int64[], output; at: index in `words` of the first word to
+    write.
+    """
     lasts = moment_ps - own.last_tie_ps <= forgotten_ps
     words[at] = (own.ties if lasts else 0) + LOOSE
     words[at + 1] = (moment_ps - own.last_tie_ps if lasts else 0) + LOOSE
@@ -246,13 +281,18 @@ def write_ties(own, moment_ps, forgotten_ps, words, at):
 
 @inline
 def write_network(world, moment_ps, forgotten_ps, words, at):
-    """Write what nodes, links and queue pairs remember; return the place behind it in `words`, or NOT_QUIET."""
+    """Write what nodes, links and queue pairs remember; return the place behind it in `words`, or NOT_QUIET.
+
+    world: state of the LP; moment_ps: time in ps to which times are relative; forgotten_ps: age in ps from which
+    times at ports no longer matter; words: int64[], output; at: index in `words` of the first word to write.
+    """
     net, qps = world.net, world.qps
     for link in range(net.tx_dropped.shape[0]):
         words[at] = max(net.tx[link].busy_ps - moment_ps, -forgotten_ps) + LOOSE
         at = write_ties(net.port_ties[link], moment_ps, forgotten_ps, words, at + 1)
     for node in range(net.const.nodes):
         own = net.counts[node]
+        # a recent choice by load balancing still affects the next one
         if net.hooks.balancing != 0 and moment_ps - own.last_choice_ps <= forgotten_ps:
             return np.int64(NOT_QUIET)
         at = write_ties(own, moment_ps, forgotten_ps, words, at)
@@ -276,8 +316,9 @@ def write_network(world, moment_ps, forgotten_ps, words, at):
 def write_state(world_address, moment_ps, forgotten_ps, slots, low, high, words):
     """Write what determines the future of an LP at a quiet moment; return the number of words, or NOT_QUIET.
 
-    moment_ps: time of the earliest event of all LPs. forgotten_ps: time after which ports and ties no longer matter.
-    slots: int64[NPUs], number of their slots. low, high: of `find_windows`.
+    world_address: address of the directory of the LP's `World`; moment_ps: time in ps of the earliest event of all LPs;
+    forgotten_ps: age in ps from which times at ports no longer matter; slots: int64[NPUs], number of group slots;
+    low, high: int64[NPUs], trace rows of `find_windows`; words: int64[], output.
     """
     world = world_at(world_address)
     net, npus = world.net, world.npus
@@ -301,6 +342,7 @@ def write_state(world_address, moment_ps, forgotten_ps, slots, low, high, words)
             at = write_starts(world, node, slots[node], low[node], moment_ps, words, at)
         if at < 0:
             return at
+    # a message that is in no list of later actions is under way
     if messages + ctl.free_messages != world.qps.msg_free.shape[0]:
         return np.int64(NOT_QUIET)
     if net.hooks.leave_island != 0:

@@ -14,10 +14,12 @@ from nadi.pdes.npu.trace import count_row
 
 @kernel
 def repeat_rows(world_address, periods, period_ps, low, high, flag_ptr, flags, high_now, steps):
-    """Let the trace rows that a period started and finished start and finish in each of the `periods` that follow it.
+    """Let the trace rows that a period started and finished start and finish in each of the periods that follow it.
 
-    low, high: int64[NPUs], the rows of `find_windows` at the begin of the period. flags: int64[], their flags then, of
-    each NPU from flag_ptr on, int64[NPUs + 1]. high_now: `high` at its end. steps: int64[NPUs], trace rows per period.
+    world_address: address of the directory of the LP's `World`; periods: number of these periods; period_ps: length of
+    a period in ps; low, high: int64[NPUs], the rows of `find_windows` at the begin of the period; flag_ptr: int64[NPUs
+    + 1], where the flags of each NPU begin in `flags`; flags: int64[], flags of these rows at the begin of the period;
+    high_now: `high` at its end; steps: int64[NPUs], trace rows per period.
     """
     world = world_at(world_address)
     net, rows = world.net, world.rows
@@ -28,9 +30,11 @@ def repeat_rows(world_address, periods, period_ps, low, high, flag_ptr, flags, h
             continue
         total = net.jobs.total[job_of(net.jobs.who[npu.number])]
         for row in range(low[node], high_now[node]):
+            # rows beyond the range at the period's begin had no flags then
             before = np.int64(0)
             if row < high[node]:
                 before = np.int64(flags[flag_ptr[node] + row - low[node]])
+            # flags that the period has set
             new = np.int64(rows.flag[base + row]) & ~before
             for turn in range(1, periods + 1):
                 again = row + turn * step
@@ -44,9 +48,18 @@ def repeat_rows(world_address, periods, period_ps, low, high, flag_ptr, flags, h
 
 @inline
 def move_rows(world, node, low, high, by):
-    """Let NPU `node` be `by` trace rows further, where the rows repeat themselves."""
+    """Let an NPU be some trace rows further, where the rows repeat themselves.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        low: First row that is not done.
+        high: End of the rows to which something has happened.
+        by: Number of trace rows.
+    """
     npu, rows = world.npus.npu[node], world.rows
     base = npu.row_base
+    # from the last row on, since both ranges may overlap
     for row in range(high - 1, low - 1, -1):
         rows.state[base + row + by] = rows.state[base + row]
         rows.flag[base + row + by] = rows.flag[base + row]
@@ -68,11 +81,19 @@ def move_rows(world, node, low, high, by):
 
 @inline
 def move_events(world, node, by, shift_ps):
-    """Let all future actions of NPU `node` be shift_ps later, and those of trace rows name rows `by` further."""
+    """Let all future actions of an NPU be later, and those of trace rows name later rows.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        by: Number of trace rows.
+        shift_ps: Time in ps by which everything is later.
+    """
     net, npus = world.net, world.npus
     npu, system = npus.npu[node], npus.system[node]
     for i in range(npu.heap_size):
         npus.heap[2 * (npu.heap + i)] += shift_ps
+    # INF means never, and stays
     if net.next_time[node] < INF:
         net.next_time[node] += shift_ps
     if npu.rto_at_ps < INF:
@@ -85,6 +106,7 @@ def move_events(world, node, by, shift_ps):
     row = system.later_head - 1
     while row >= 0:
         later[row].due += shift_ps << 1
+        # at a quiet moment, all later actions name trace rows
         later[row].ref += by
         row = later[row].later
     for link in range(net.out_ptr[node], net.out_ptr[node + 1]):
@@ -94,7 +116,15 @@ def move_events(world, node, by, shift_ps):
 
 @inline
 def move_starts(world, node, slots, by, shift_ps):
-    """Let the collectives of NPU `node` that wait for their replay be those of rows `by` further, shift_ps later."""
+    """Let the collectives of an NPU that wait for their replay be those of later rows, at later times.
+
+    Args:
+        world: State of the LP (`World`).
+        node: Number of the NPU in the LP.
+        slots: Number of group slots of the NPU.
+        by: Number of trace rows.
+        shift_ps: Time in ps by which everything is later.
+    """
     islands, npu = world.islands, world.npus.npu[node]
     for slot in range(npu.slot_base, npu.slot_base + slots):
         if islands.start_row[slot] >= 0:
@@ -106,7 +136,12 @@ def move_starts(world, node, slots, by, shift_ps):
 
 @inline
 def move_network(world, shift_ps):
-    """Let what nodes, links, queue pairs and islands remember be shift_ps later."""
+    """Let what nodes, links, queue pairs and islands remember be later.
+
+    Args:
+        world: State of the LP (`World`).
+        shift_ps: Time in ps by which everything is later.
+    """
     net, qps = world.net, world.qps
     for link in range(net.tx_dropped.shape[0]):
         net.tx[link].busy_ps += shift_ps
@@ -121,16 +156,23 @@ def move_network(world, shift_ps):
         for node in range(net.const.npus):
             member = world.islands.member[node]
             member.crossed_ps += shift_ps
+            # negative: nothing has been replayed
             if member.busy_until_ps >= 0:
                 member.busy_until_ps += shift_ps
 
 
 @kernel
 def go_forward(world_address, shift_ps, low, high, slots, rows_by, collectives_by):
-    """Let an LP be shift_ps later, at a quiet moment, where every trace repeats itself.
+    """Let an LP be later, at a quiet moment, where every trace repeats itself.
 
-    low, high: of `find_windows`; slots: int64[NPUs], number of their slots; rows_by: int64[NPUs], added
-    trace rows of each NPU; collectives_by: int64[slots], added collectives of each slot.
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        shift_ps: Time in ps by which everything is later.
+        low: int64[NPUs], first trace rows of `find_windows`.
+        high: int64[NPUs], ends of the trace rows of `find_windows`.
+        slots: int64[NPUs], number of group slots of each NPU.
+        rows_by: int64[NPUs], added trace rows of each NPU.
+        collectives_by: int64[slots], added collectives of each slot.
     """
     world = world_at(world_address)
     net, npus = world.net, world.npus
@@ -155,7 +197,14 @@ def go_forward(world_address, shift_ps, low, high, slots, rows_by, collectives_b
 
 @kernel
 def count_messages_again(world_address, pairs, tags, now_ps):
-    """Count messages that are complete at the times now_ps, int64[m], by their pairs of NPUs and tags."""
+    """Count messages that are complete.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        pairs: int64[m], pairs of NPUs (`pair_word`).
+        tags: int64[m], tags of the messages.
+        now_ps: int64[m], times in ps at which they are complete.
+    """
     net = world_at(world_address).net
     for i in range(pairs.shape[0]):
         count_message(net, pairs[i], tags[i], now_ps[i])

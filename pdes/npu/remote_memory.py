@@ -13,7 +13,15 @@ from nadi.pdes.nic.port import set_event
 
 @inline
 def ask_memory(net, npus, node, duration_ps, now_ps):
-    """Let the access in NPU `node`'s lane, of `duration_ps`, use the NPU's memory, or wait behind other NPUs."""
+    """Let an access in an NPU's lane use the NPU's memory, or wait behind other NPUs.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+        duration_ps: Time of the access in ps.
+        now_ps: Current time in ps.
+    """
     memory = npus.memory[node // net.const.remote_sharers]
     if memory.user < 0:
         memory.user = node
@@ -29,13 +37,22 @@ def ask_memory(net, npus, node, duration_ps, now_ps):
 
 @inline
 def serve_next(net, npus, trace, node, now_ps):
-    """Free the memory of NPU `node`, whose access is done, for the next NPU that waits; return that, -1 for none."""
+    """Free the memory of an NPU, whose access is done, for the next NPU that waits; return that, -1 for none.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        trace: The distinct traces (`Trace`).
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+    """
     memory = npus.memory[node // net.const.remote_sharers]
     following = np.int64(memory.first_waiting)
     memory.user = following
     if following >= 0:
         memory.first_waiting = npus.memory[following].next_waiting
         npu = npus.npu[following]
+        # the lane has kept the row since it asked
         duration_ps = trace.duration_ps[npu.trace_base + npu.lane[REMOTE_LANE]]
         set_event(npus, following, now_ps + duration_ps, npu.ports + REMOTE_LANE)
     return following

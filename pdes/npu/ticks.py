@@ -17,18 +17,33 @@ from nadi.pdes.npu.trace import KIND_COLLECTIVE
 
 @inline
 def next_tick_ps(net, npu, now_ps):
-    """Return the time of an NPU's first tick from now_ps on."""
+    """Return the time of an NPU's first tick from now_ps on.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npu: The NPU (a row `Npu`).
+        now_ps: Current time in ps.
+    """
     return now_ps + (net.jobs.total[job_of(net.jobs.who[npu.number])].begin_ps - now_ps) % net.const.tick_ps
 
 
 @inline
 def lane_waits(net, npus, node, lane, now_ps):
-    """Let the row of a lane of NPU `node`, which is done, stay until the next tick; return False if that is now."""
+    """Let the row of a lane of an NPU, which is done, stay until the next tick; return False if that is now.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+        lane: Number of the lane.
+        now_ps: Current time in ps.
+    """
     npu = npus.npu[node]
     tick_ps = next_tick_ps(net, npu, now_ps)
     if tick_ps == now_ps:
         return False
     if lane == COMPUTE_LANE and net.const.slows_compute != 0:
+        # no work is left, so that collectives no longer change the end
         npus.system[node].work_ps = npus.system[node].work_part = 0
     set_event(npus, node, tick_ps, npu.ports + lane)
     return True
@@ -36,7 +51,14 @@ def lane_waits(net, npus, node, lane, now_ps):
 
 @hook
 def wait_for_tick(world_address, node, row, now_ps):
-    """Let trace row `row` of NPU `node`, which is done, finish at the next tick; return 0 if that is now."""
+    """Let a trace row, which is done, finish at the next tick; return 0 if that is now.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        row: Trace row of the NPU.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, trace = world.net, world.trace
     npu = world.npus.npu[node]

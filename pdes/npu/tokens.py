@@ -15,19 +15,44 @@ FIFO, LIFO, PRIORITY = range(3)
 
 @inline
 def phase_of(net, plans, inst, row):
-    """Return the number of a lane's phase among those of all instances."""
+    """Return the number of a lane's phase among those of all instances.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        plans: Groups and schedules of collectives (`PlanTables`).
+        inst: Row of the instance in `insts.inst`.
+        row: Row of the lane in `plans.lane_row`.
+    """
     return inst * net.const.phase_stride + plans.lane_row[row].phase
 
 
 @inline
 def token_row(net, plans, node, row):
-    """Return the row of the NPU's tokens for a lane's dimension."""
+    """Return the row of the NPU's tokens for a lane's dimension.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        plans: Groups and schedules of collectives (`PlanTables`).
+        node: Number of the NPU in the LP.
+        row: Row of the lane in `plans.lane_row`.
+    """
     return node * net.const.gated_dimensions + plans.lane_row[row].gate
 
 
 @inline
 def may_begin(net, npus, insts, plans, node, inst, lane_row_number, arrived_messages):
-    """Return whether a lane of an instance, by its row in `lane_row`, may do its first step, which is ready."""
+    """Return whether a lane of an instance may do its first step, which is ready.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        plans: Groups and schedules of collectives (`PlanTables`).
+        node: Number of the NPU in the LP.
+        inst: Row of the instance in `insts.inst`.
+        lane_row_number: Row of the lane in `plans.lane_row`.
+        arrived_messages: Number of messages that have arrived for the lane, or been requested.
+    """
     lane_row = plans.lane_row[lane_row_number]
     if lane_row.gate < 0 or net.const.tokens == 0:
         return True
@@ -36,6 +61,7 @@ def may_begin(net, npus, insts, plans, node, inst, lane_row_number, arrived_mess
     word = phase_row.state
     token = token_row(net, plans, node, lane_row_number)
     tokens = npus.token[token]
+    # the first lane of a phase asks for a token for all of its lanes
     if word & 3 == ASLEEP:
         word = (lane_row.alike << 2) | WAITING
         if tokens.running < net.const.tokens:
@@ -44,6 +70,7 @@ def may_begin(net, npus, insts, plans, node, inst, lane_row_number, arrived_mess
         else:
             phase_row.next_phase = tokens.waiting
             tokens.waiting = phase
+    # another member has begun the phase and waits for this one, so it needs no token
     if word & 3 == WAITING and arrived_messages > 0:
         leave_line(npus, insts, token, phase)
         word = (word & ~3) | CALLED
@@ -53,7 +80,14 @@ def may_begin(net, npus, insts, plans, node, inst, lane_row_number, arrived_mess
 
 @inline
 def leave_line(npus, insts, token, phase):
-    """Remove a phase from the queue of phases that wait for a row of `token`."""
+    """Remove a phase from the queue of phases that wait for a token.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        token: Row of `npus.token`: an NPU's tokens of a dimension.
+        phase: Row of `insts.phase`.
+    """
     tokens = npus.token[token]
     following = insts.phase[phase].next_phase
     before = tokens.waiting
@@ -67,7 +101,14 @@ def leave_line(npus, insts, token, phase):
 
 @inline
 def first_in_turn(net, npus, insts, token):
-    """Return the next phase to get a row of `token`: first or last to come, or of the highest priority; -1 = none."""
+    """Return the next phase to get a token: first or last to come, or of the highest priority; -1 = none.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        token: Row of `npus.token`: an NPU's tokens of a dimension.
+    """
     # The line begins with the last to come.
     stride = net.const.phase_stride
     best = npus.token[token].waiting
@@ -82,15 +123,28 @@ def first_in_turn(net, npus, insts, token):
 
 @inline
 def lane_done(net, npus, insts, plans, node, inst, lane_row_number, now_ps):
-    """Count a finished lane: the last one of its phase passes the token to the next phase, which continues now."""
+    """Count a finished lane: the last one of its phase passes the token to the next phase, which continues now.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        insts: Active collectives of the LP (`Insts`).
+        plans: Groups and schedules of collectives (`PlanTables`).
+        node: Number of the NPU in the LP.
+        inst: Row of the instance in `insts.inst`.
+        lane_row_number: Row of the lane in `plans.lane_row`.
+        now_ps: Current time in ps.
+    """
     if plans.lane_row[lane_row_number].gate < 0 or net.const.tokens == 0:
         return
     phase_row = insts.phase[phase_of(net, plans, inst, lane_row_number)]
     word = phase_row.state - (1 << 2)
     phase_row.state = word
+    # other lanes of the phase go on
     if word >> 2 > 0:
         return
     phase_row.state = ASLEEP
+    # it was called by a message, so it holds no token
     if word & 3 != RUNNING:
         return
     token = token_row(net, plans, node, lane_row_number)

@@ -37,7 +37,15 @@ KINDS_OF_TURNS = 3  # kinds of rows of which an NPU may run one at a time (pdes/
 
 @inline
 def row_of_collective(npu, trace, plans, group, seq):
-    """Return an NPU's trace row of the seq-th collective of one of its groups, and its slot of the group."""
+    """Return an NPU's trace row of a collective of one of its groups, and its slot of the group.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        trace: The distinct traces (`Trace`).
+        plans: Groups and schedules of collectives (`PlanTables`).
+        group: Number of the group.
+        seq: Number of the collective in its group.
+    """
     slot = npu.slot_base
     at = trace.trace_slot_ptr[npu.trace_number]
     while plans.slot_group[slot] != group:
@@ -48,7 +56,13 @@ def row_of_collective(npu, trace, plans, group, seq):
 
 @inline
 def make_ready(npu, rows, row):
-    """Append a trace row of an NPU, whose parents are all done, to its ready rows."""
+    """Append a trace row of an NPU, whose parents are all done, to its ready rows.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        row: Trace row of the NPU.
+    """
     rows.state[npu.row_base + row] = -1
     if npu.ready_head < 0:
         npu.ready_head = row
@@ -59,14 +73,23 @@ def make_ready(npu, rows, row):
 
 @inline
 def begin_job(npu):
-    """Let the rows of an NPU that have no parents be ready, as its job starts."""
+    """Let the rows of an NPU that have no parents be ready, as its job starts.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+    """
     npu.ready_head = npu.job_row
     npu.job_row = NOTHING
 
 
 @inline
 def next_ready(npu, rows):
-    """Remove the NPU's first ready row and return it."""
+    """Remove the NPU's first ready row and return it.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+    """
     row = npu.ready_head
     npu.ready_head = rows.state[npu.row_base + row]
     return row
@@ -74,7 +97,14 @@ def next_ready(npu, rows):
 
 @inline
 def wait_for_lane(npu, rows, lane, row):
-    """Queue a trace row of an NPU behind the one that its lane works on."""
+    """Queue a trace row of an NPU behind the one that its lane works on.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        lane: Number of the lane.
+        row: Trace row of the NPU.
+    """
     rows.state[npu.row_base + row] = -1
     if npu.wait_head[lane] < 0:
         npu.wait_head[lane] = row
@@ -85,7 +115,13 @@ def wait_for_lane(npu, rows, lane, row):
 
 @inline
 def next_for_lane(npu, rows, lane):
-    """Make the next trace row of an NPU that waits for an idle lane ready."""
+    """Make the next trace row of an NPU that waits for an idle lane ready.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        lane: Number of the lane.
+    """
     waiting = npu.wait_head[lane]
     if waiting >= 0:
         npu.wait_head[lane] = rows.state[npu.row_base + waiting]
@@ -94,7 +130,13 @@ def next_for_lane(npu, rows, lane):
 
 @inline
 def leave_lane(npu, rows, lane):
-    """Free a lane of an NPU of its finished row, for the next; return the row."""
+    """Free a lane of an NPU of its finished row, for the next; return the row.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        lane: Number of the lane.
+    """
     row = npu.lane[lane]
     npu.lane[lane] = -1
     next_for_lane(npu, rows, lane)
@@ -103,13 +145,28 @@ def leave_lane(npu, rows, lane):
 
 @inline
 def npu_of_rank(net, npu, difference):
-    """Return the NPU of the rank of an NPU's job whose number is the own one plus `difference`."""
+    """Return the NPU of another rank of an NPU's job.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npu: The NPU (a row `Npu`).
+        difference: Number of that rank minus the own one.
+    """
     return np.int64(net.jobs.npu[npu.place + difference])
 
 
 @inline
 def post_send(net, npus, trace, node, row, now_ps):
-    """Post the message of trace row `row` of NPU `node`."""
+    """Post the message of a trace row.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        trace: The distinct traces (`Trace`).
+        node: Number of the NPU in the LP.
+        row: Trace row of the NPU.
+        now_ps: Current time in ps.
+    """
     npu = npus.npu[node]
     r = npu.trace_base + row
     tag = message_tag(np.int64(P2P), np.int64(trace.seq[r]), np.int64(trace.tag[r]))
@@ -121,7 +178,7 @@ def post_send(net, npus, trace, node, row, now_ps):
 
 @outline
 def start_row(world_address, node, row, now_ps):
-    """Start trace row `row` of NPU `node`; return (row done at once, instance to advance), NOTHING for none."""
+    """Start trace row `row` of NPU `node` at now_ps; return (row done at once, instance to advance) or NOTHING."""
     world = world_at(world_address)
     net, npus, rows, trace = world.net, world.npus, world.rows, world.trace
     npu = npus.npu[node]
@@ -142,7 +199,7 @@ def start_row(world_address, node, row, now_ps):
         if lane == REMOTE_LANE and net.const.remote_sharers > 1:
             npu.lane[lane] = row
             ask_memory(net, npus, node, duration, now_ps)
-        elif duration == 0:
+        elif duration == 0:  # needs no lane
             done = row
             next_for_lane(npu, rows, lane)
         else:
@@ -183,7 +240,16 @@ def start_row(world_address, node, row, now_ps):
 
 @inline
 def count_row(net, npu, total, row, now_ps):
-    """Count a trace row of an NPU that is done at now_ps, in the digest of its job, whose totals are given, too."""
+    """Count a trace row of an NPU that is done, in the digest of its job, too.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npu: The NPU (a row `Npu`).
+        total: Totals of the job (a row `JobTotal`).
+        row: Trace row of the NPU.
+        now_ps: Time in ps at which it is done.
+    """
+    # the digest is a sum, so that rows may be counted in any order
     h = mix3(rank_of(net.jobs.who[npu.number]), row, 0x4E41)
     since_ps = now_ps - total.begin_ps
     net.count.trace_rows += 1
@@ -196,7 +262,12 @@ def count_row(net, npu, total, row, now_ps):
 
 @inline
 def end_turn(turns, row):
-    """Let the kind of a trace row that is done be idle if it ran this row (pdes/npu/one_at_a_time.py)."""
+    """Let the kind of a trace row that is done be idle if it ran this row (pdes/npu/one_at_a_time.py).
+
+    Args:
+        turns: Rows of the NPU that run or wait, by kind (a row `Turns`).
+        row: Trace row of the NPU.
+    """
     for kind in range(KINDS_OF_TURNS):
         if turns.running[kind] == row:
             turns.running[kind] = -1
@@ -204,7 +275,14 @@ def end_turn(turns, row):
 
 @outline
 def finish_row(world_address, node, row, now_ps):
-    """Count trace row `row` of NPU `node`, which is done, and notify the rows that wait for it."""
+    """Count a trace row, which is done, and notify the rows that wait for it.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        row: Trace row of the NPU.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, rows = world.net, world.rows
     if now_ps < net.ctl.catch_up_ps:  # it has ended before (pdes/npu/islands.py)
@@ -224,7 +302,15 @@ def finish_row(world_address, node, row, now_ps):
 
 @inline
 def tell_of(npu, rows, trace, row, is_serial):
-    """Notify the children of a done row of an NPU, and, if collectives are serial, the next collective of its group."""
+    """Notify the children of a done row of an NPU, and, if collectives are serial, the next collective of its group.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        trace: The distinct traces (`Trace`).
+        row: Trace row of the NPU.
+        is_serial: 1 if collectives of a group run one after another, else 0.
+    """
     first = npu.row_base
     r = npu.trace_base + row
     rows.flag[first + row] |= ROW_DONE
@@ -232,6 +318,7 @@ def tell_of(npu, rows, trace, row, is_serial):
         wake_group(npu, rows, trace, r)
     for i in range(trace.child_ptr[r], trace.child_ptr[r + 1]):
         child = np.int64(trace.child[i])
+        # the state of a row that is not ready counts the parents to come
         left = rows.state[first + child] - 1
         rows.state[first + child] = left
         if left == 0:
@@ -240,7 +327,14 @@ def tell_of(npu, rows, trace, row, is_serial):
 
 @inline
 def wake_group(npu, rows, trace, table_row):
-    """Let the next collective of a row's group start if it is ready; table_row: the row in the tables of traces."""
+    """Let the next collective of a row's group start if it is ready.
+
+    Args:
+        npu: The NPU (a row `Npu`).
+        rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
+        trace: The distinct traces (`Trace`).
+        table_row: The row in the tables of traces.
+    """
     group = np.int64(trace.group[table_row])
     slot = npu.slot_base + group
     rows.slot_next[slot] += 1
@@ -248,5 +342,6 @@ def wake_group(npu, rows, trace, table_row):
     at = trace.coll_ptr[i] + rows.slot_next[slot]
     if at < trace.coll_ptr[i + 1]:
         following = np.int64(trace.coll_node[at])
+        # it was ready before, and had to wait for this one
         if rows.flag[npu.row_base + following] & ROW_READY != 0:
             make_ready(npu, rows, following)

@@ -155,12 +155,14 @@ def _messages(
     """Return the messages of each collective that have arrived."""
     out: Rows = np.concatenate([*flows_out, np.zeros(0, FlowOut.dtype)]).view(np.recarray)
     into: Rows = np.concatenate([*flows_in, np.zeros(0, FlowIn.dtype)]).view(np.recarray)
+    # in this order, row i of both is the same message
     out, into = out[order_of_posts(out, settings)], into[order_of_posts(into, settings)]
     pair, tag = into["pair"], into["tag"]
     members = [tuple(program.group_member[a:b].tolist()) for a, b in pairwise(program.group_ptr[1:].tolist())]
     found = []
     seen = dict.fromkeys(members, 0)
     for each in episode.collectives:
+        # group 0 of an episode's program is the group of all NPUs
         group, seq = 1 + members.index(each.places), seen[each.places]
         seen[each.places] += 1
         which = np.flatnonzero((tag_group(tag) == group) & (tag_seq(tag) == seq))

@@ -92,13 +92,17 @@ class OpenEpisode:
 
 
 def first_sent(one: Running) -> tuple[int, tuple[int, ...]]:
-    """Return by what the collectives of an episode are in order: the first time at which they send, and members."""
+    """Return by what the collectives of an episode are in order: the first time at which they send, and members.
+
+    Args:
+        one: Collective of the episode.
+    """
     return one.first_ps, one.group.places
 
 
 @dataclass(eq=False)
 class IslandState:
-    """What goes on in a domain."""
+    """Groups of a domain, and the episodes under way in it."""
 
     number: int
     domain: Domain
@@ -106,11 +110,16 @@ class IslandState:
     episodes: list[OpenEpisode] = field(default_factory=list)
 
     def add(self, one: Running) -> list[OpenEpisode]:
-        """Add a collective that all members have started; return the episodes on its links that are over, removed."""
+        """Add a collective that all members have started; return the episodes on its links that are over, removed.
+
+        Args:
+            one: A collective that all members have started.
+        """
         over: list[OpenEpisode] = []
         running = [one]
         for other in [other for other in self.episodes if other.meets(one.collective.places)]:
             self.episodes.remove(other)
+            # nothing of the other is on the links any more
             if one.first_ps > other.busy_until_ps and not other.partial:
                 over.append(other)
             else:
@@ -122,10 +131,15 @@ class IslandState:
         """Add to an episode what meets it of the collectives that some members have started; return if it changes.
 
         Other episodes that these collectives meet become parts of it. One that changes has no record.
+
+        Args:
+            episode: Episode that may grow.
+            partial: Collectives that some members have started.
         """
         meets: list[Running] = []
         others: list[OpenEpisode] = []
         places = {place for one in episode.running for place in one.collective.places}
+        # a collective that is taken in may meet further ones, and so on until none does
         grows = True
         while grows:
             grows = False
@@ -167,11 +181,13 @@ class IslandState:
         disturbed: list[OpenEpisode] = []
         lost: list[Running] = []
         touched, stay = set(places), list(started)
+        # what is removed touches further members, and so on until nothing new is found
         grows = True
         while grows:
             grows = False
             for episode in [episode for episode in self.episodes if episode.meets(touched)]:
                 self.episodes.remove(episode)
+                # its packets are gone, so its replay stays as it is
                 if episode.busy_until_ps < now_ps and not episode.partial:
                     over.append(episode)
                     continue

@@ -38,9 +38,15 @@ class Episode(NamedTuple):
 
 
 def star_graph(graph: Graph, star: Star) -> Graph:
-    """Return the fabric of a star alone, whose links have the order that they have in the whole fabric."""
+    """Return the fabric of a star alone, whose links have the order that they have in the whole fabric.
+
+    Args:
+        graph: The fabric (`Graph`).
+        star: NPUs of a domain with the links between them and the switch.
+    """
     nodes = np.append(star.npus, star.switch)
     npus, links = len(star.npus), len(star.links)
+    # the switch's port set towards each NPU is its one link down
     down = np.flatnonzero(graph.link_src[star.links] == star.switch)
     attached = np.searchsorted(star.npus, graph.link_dst[star.links[down]])
     routing: Any = graph.routing
@@ -94,9 +100,11 @@ def _timelines(episode: Episode, slots: Sequence[Sequence[tuple[int, ...]]]) -> 
         for start in members:
             places = episode.collectives[start.collective].places
             added = [(KIND_COLLECTIVE, 0, start.collective, slots[npu].index(places))]
+            # a computation as a timer, up to the next start of the NPU
             if start.start_ps > now_ps:
                 added.insert(0, (KIND_COMPUTE, start.start_ps - now_ps, -1, 0))
             for row in added:
+                # each row waits for the timer before it
                 if timer >= 0:
                     children[timer].append(len(rows) - first)
                 if row[0] == KIND_COMPUTE:
@@ -120,9 +128,11 @@ def _columns(program: Program, episode: Episode, timelines: _Timelines, seq: Seq
     deps = np.zeros(len(rows), np.int32)
     for first, end in pairwise(timelines.trace_ptr):
         for row in range(first, end):
+            # += counts once per child: the children of a row are distinct
             deps[[first + child for child in children[row]]] += 1
 
     def of_collective(values: Sequence[int], default: int) -> Int64:
+        # number is -1 in other rows, and picks the default at the end
         return np.where(is_collective, np.append(np.array(values, np.int64), default)[number], default)
 
     each = episode.collectives
@@ -146,6 +156,7 @@ def _columns(program: Program, episode: Episode, timelines: _Timelines, seq: Seq
 
 def episode_program(program: Program, episode: Episode) -> Program:
     """Return a program whose NPUs start the collectives of an episode at its times, with the schedules of `program`."""
+    # group 0 is that of all NPUs, as in every program
     groups = {places: 1 + i for i, places in enumerate(dict.fromkeys(each.places for each in episode.collectives))}
     seq, before = [], dict.fromkeys(groups, 0)
     for collective in episode.collectives:

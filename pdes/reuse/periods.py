@@ -69,6 +69,7 @@ def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, I
     if end <= first:
         return first, of_slot
     one, other = slice(begin + first, begin + end), slice(begin + first + steps, begin + end + steps)
+    # each column shortens the stretch that the next one compares
     for name in ALIKE.split():
         column = getattr(program, f"node_{name}")
         end = first + _first(column[one] != column[other], end - first)
@@ -77,6 +78,7 @@ def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, I
     apart = program.node_seq[other].astype(np.int64) - program.node_seq[one]
     group = program.node_group[one]
     in_period = np.flatnonzero(is_collective[:steps])
+    # the first period shows by how many collectives each group advances
     of_slot[group[in_period]] = apart[in_period]
     differs = is_collective & (apart != of_slot[np.where(is_collective, group, 0)]) if slots else is_collective
     end = first + _first(differs, end - first)
@@ -106,10 +108,12 @@ def _sends_alike(program: Program, period: Period, npu: int, end: int) -> int:
     sends = first + np.flatnonzero(program.node_kind[begin + first : begin + end] == KIND_SEND)
     for peer in np.unique(program.node_peer[begin + sends]).tolist():
         own = sends[program.node_peer[begin + sends] == peer]
+        # the receive of each message, and of the one a period later
         columns = [
             receive_rows(program, npu + peer, -peer, program.node_tag[begin + rows], program.node_seq[begin + rows])
             for rows in (own, own + steps)
         ]
+        # both must be in the receiver's trace, a period of its own apart
         differs = (columns[0] < 0) | (columns[1] - columns[0] != period.steps[npu + peer])
         at = _first(differs, -1)
         end = end if at < 0 else min(end, int(own[at]))
@@ -117,9 +121,14 @@ def _sends_alike(program: Program, period: Period, npu: int, end: int) -> int:
 
 
 def receive_rows(program: Program, npu: int, peer: int, tags: Array, seqs: Array) -> Int64:
-    """Return the rows of an NPU's trace that receive messages with these tags and numbers, -1 = none.
+    """Return the rows of an NPU's trace that receive some messages, -1 = none.
 
-    peer: rank of the sender minus that of the NPU.
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu: Number of the NPU.
+        peer: Rank of the sender minus that of the NPU.
+        tags: int[m], tags of the messages.
+        seqs: int[m], number of each message among the messages with its tag.
     """
     trace = program.trace_of_npu[npu]
     own = slice(int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1]))
@@ -134,13 +143,19 @@ def receive_rows(program: Program, npu: int, peer: int, tags: Array, seqs: Array
 def tags_later(program: Program, period: Period, following: Continuation, pairs: Int64, tags: Int64) -> list[Int64]:
     """Return int64[m] for each period that follows: the tags of the messages that are those of a period again.
 
-    pairs, tags: int64[m], pairs of NPUs (`packet.pair_word`) and word 3 of the last packet of the period's messages.
+    Args:
+        program: Work of all NPUs (`Program`).
+        period: Period that repeats.
+        following: The periods that follow it.
+        pairs: int64[m], pairs of NPUs (`packet.pair_word`) of the period's messages.
+        tags: int64[m], word 3 of the last packet of these messages.
     """
     group = packet.tag_group(tags)
     is_p2p = group == packet.P2P
     step = np.where(is_p2p, 0, following.of_group[np.where(is_p2p, 0, group)]) << packet.SEQ_SHIFT
     later = [tags + turn * step for turn in range(1, following.periods + 1)]
     sent = np.flatnonzero(is_p2p)
+    # tags of messages between two NPUs follow no rule, so they come from the receiver's trace
     for pair in np.unique(pairs[sent]).tolist():
         which = sent[pairs[sent] == pair]
         src, dst = int(packet.pair_source(pair)), int(packet.pair_destination(pair))
@@ -158,9 +173,14 @@ def marks(program: Program, npu: int) -> Int64:
     """Return the rows of an NPU's trace, ascending, after which it may be in the same place of a period.
 
     They are its messages or, without any, the rows of the rarest kind that occurs several times.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu: Number of the NPU.
     """
     begin, end = (int(program.trace_ptr[program.trace_of_npu[npu] + i]) for i in range(2))
     kind = program.node_kind[begin:end]
+    # messages are rarer than computations, and recur with the period
     for wanted in (KIND_SEND, KIND_RECV):
         if (found := np.flatnonzero(kind == wanted)).size >= FEWEST:
             return found

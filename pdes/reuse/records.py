@@ -40,6 +40,7 @@ class Records:
             if record is not None:
                 self._records.move_to_end(episode)
                 return record
+        # without the lock: others may simulate meanwhile, at worst the same episode
         record = simulate(episode)
         with self._lock:
             self.simulated += 1
@@ -54,6 +55,7 @@ class Records:
                 if episode not in self._records:
                     self._records[episode] = record
                     self.size_bytes += record.size_bytes
+            # the first entry is the one that was used longest ago
             while self.size_bytes > self._max_bytes and len(self._records) > 1:
                 self.size_bytes -= self._records.popitem(last=False)[1].size_bytes
 
@@ -63,14 +65,18 @@ class Records:
             return list(self._records.items())
 
     def count_replay(self, record: EpisodeRecord) -> None:
-        """Count an episode that is over."""
+        """Count an episode that is over.
+
+        Args:
+            record: The episode's record.
+        """
         with self._lock:
             self.replayed += 1
             self.replayed_hops += record.hops
             self.replayed_messages += record.message_count
 
     def count_disturbed(self, episodes: int) -> None:
-        """Count episodes that go on as packets."""
+        """Count episodes that continue as packets; episodes: number of episodes."""
         with self._lock:
             self.disturbed += episodes
 

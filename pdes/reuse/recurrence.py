@@ -40,7 +40,7 @@ _IN_EACH[: len(Counters.declared)] = [name not in {"flows", "trace_rows", "windo
 
 
 def may_recur(sim: Simulation) -> bool:
-    """Return whether a run's state is all in `quiet.write_state`, and all of its LPs are in this process."""
+    """Return whether the state of a run, `sim`, is all in `quiet.write_state`, and all LPs are in this process."""
     settings, program = sim.settings, sim.program
     const = sim.lps[0].world.net.const if sim.lps else None
     return (
@@ -121,7 +121,7 @@ class Steady:
         return self._recent_ps
 
     def is_near(self, earlier: Moment, moment: Moment, tolerance: float) -> bool:
-        """Return whether two moments differ by at most a part `tolerance` of the time between them."""
+        """Return whether `moment` differs from `earlier` by at most a part `tolerance` of the time between them."""
         if not tolerance or earlier.shape != moment.shape:
             return False
         most_ps = tolerance * (moment.earliest_ps - earlier.earliest_ps)
@@ -194,6 +194,7 @@ class Recurrence:
         self._team.state.looked_ps = self._team.state.soonest_ps
         moment = None
         hops = self._hops_now()
+        # looking takes time, so it must have been some hops ago
         if self._noted or hops - self._hops >= HOPS_OF_MOMENT + HOPS_OF_NPU * self._program.npus:
             if self._tolerance and not self._is_long():
                 return
@@ -225,6 +226,7 @@ class Recurrence:
         """Begin notes if a moment is like an earlier one; noted: the period that it ends, if one was noted."""
         earlier = self._seen.pop(moment.key, None)
         self._seen[moment.key] = moment
+        # the oldest moments go first
         while len(self._seen) > REMEMBERED:
             del self._seen[next(iter(self._seen))]
         if earlier is None and self._tolerance:
@@ -277,6 +279,7 @@ class Recurrence:
         if watched <= 0:
             return
         period = self._period(moment.low, moment.high, steps)
+        # notes pay only if several periods follow
         if continuation(self._program, period).periods < FEWEST_PERIODS + 1:
             return
         lps = self._sim.lps
@@ -334,6 +337,7 @@ class Recurrence:
             return None
         period = self._period(noted.begin.low, moment.high, noted.steps)
         following = continuation(self._program, period)
+        # errors of an approximate period add up, so it counts for a few repetitions only
         if not is_exact and following.periods:
             following = following._replace(periods=min(following.periods, MAX_NEAR_PERIODS))
             mean_ps, spread_ps = self._steady.mean_and_spread_ps(length_ps)
@@ -356,6 +360,7 @@ class Recurrence:
                 again = rows.copy()
                 again.tag = tags
                 again[time] += turn * noted.length_ps
+                # a message counts once, when it is complete
                 if time == "finished_ps":
                     columns = (np.ascontiguousarray(again[name]) for name in ("pair", "tag", time))
                     recurring.count_messages_again(lp.address, *columns)

@@ -79,6 +79,7 @@ class Replay:
                     tuple(place[npu] for npu in npus.tolist()),
                     islands.node_of[npus].astype(np.int64),
                     np.array([slot for _, _, slot in sorted(found)]),
+                    # members that are no aggregators
                     int((npus < first_aggregator).sum()),
                 )
             )
@@ -94,6 +95,7 @@ class Replay:
         for number in sorted(disturbed | groups.keys()):
             state = self.islands[number]
             late = self._take_late(state) if number in disturbed else []
+            # collectives that wait may meet those that are due, so look at all groups
             some_wait = bool(islands.started[[group.number for group in state.groups]].any())
             candidates = state.groups if some_wait else groups.get(number, [])
             started = [one for group in candidates if (one := self._started(group)) is not None]
@@ -117,6 +119,7 @@ class Replay:
         slots = np.concatenate([np.arange(slot_ptr[npu], slot_ptr[npu + 1]) for npu in npus.tolist()])
         nodes = np.repeat(islands.node_of[npus], slot_ptr[npus + 1] - slot_ptr[npus])
         rows = islands.start_row[slots]
+        # starts of rows whose packets cross the island's links
         late = (rows >= 0) & (islands.packet_row[slots] == rows + 1)
         slots = slots[late]
         columns = islands.start_ps[slots], islands.start_order[slots], nodes[late], rows[late], slots
@@ -192,6 +195,7 @@ class Replay:
             for episode in [episode for episode in state.episodes if episode.record is None]:
                 if episode not in state.episodes:
                     continue
+                # each further collective would repeat the simulation of all
                 if len(episode.together) > MAX_COLLECTIVES:
                     partial = self._go_on_as_packets(state, episode.places, partial, [])
                 else:
@@ -255,6 +259,7 @@ class Replay:
                 start_ps = int(one.start_ps[member])
                 start = Member(number, member, start_ps - episode.begin_ps)
                 starts[at[one.group.places[member]]].append((start_ps, int(one.order[member]), start))
+        # members start in the order in which the run has started them
         in_order = tuple(tuple(member for *_, member in sorted(own)) for own in starts)
         collectives = tuple(
             one.collective._replace(places=tuple(at[place] for place in one.collective.places)) for one in together
@@ -286,6 +291,7 @@ class Replay:
         now_ps = int(world.net.ctl.now_ps) + int(world.net.ctl.cell_ps)
         has_ended = (running.end_ps >= 0) & (running.end_ps < now_ps)
         ends = ~has_ended
+        # an end in the past would have to change, so the run begins again without replays
         if np.any(end_ps[has_ended] != running.end_ps[has_ended]) or np.any(
             end_ps[ends] < max(now_ps, int(running.start_ps.max()))
         ):
@@ -358,7 +364,7 @@ class Replay:
         self._lp.flows_in.append(into[: len(tag)])
 
     def finish(self, before_ps: int = s.INF) -> None:
-        """Count the episodes that are over before a time: at the end of the run, and before what they did is read."""
+        """Count the episodes that end before before_ps: at the run's end, and before what they did is read."""
         for state in self.islands:
             for episode in list(state.episodes):
                 is_over = not episode.partial and episode.busy_until_ps < before_ps
@@ -373,7 +379,8 @@ class Replay:
     def state_since(self, moment_ps: int, low: Int64) -> tuple[list[Any], list[Int64]]:
         """Return what determines the future of all domains at a quiet moment: names and numbers, and times since then.
 
-        low: int64[NPUs of the LP], trace rows from which those of an NPU are counted.
+        moment_ps: time of the moment in ps; low: int64[NPUs of the LP], trace rows from which those of an NPU are
+        counted.
         """
         starts = int(self._lp.world.net.ctl.replay_starts)
         found: list[Any] = []

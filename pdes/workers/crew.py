@@ -38,8 +38,14 @@ EVENTS_OF_A_PAUSE = 1_000_000  # events between two reports at message level
 
 
 def compile_kernels(layout: Layout | None = None, settings: Settings | None = None) -> float:
-    """Compile or load all kernels of a run and return the seconds; without a layout, those of every packet run."""
+    """Compile or load all kernels of a run and return the seconds.
+
+    Args:
+        layout: Division of the fabric among LPs; None = compile the kernels of every packet run.
+        settings: Settings of the run; None with no layout.
+    """
     begun = time.perf_counter()
+    # stands for arguments of the type with which a run calls the kernels
     words = np.zeros(1, np.int64)
     if settings is not None and settings.fidelity.hooks.act:
         compile_for(message_loop.work_messages, 0, 0, 0)
@@ -92,8 +98,8 @@ class Crew:
     ) -> None:
         """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives.
 
-        cuts: where the state is saved from time to time, None = nowhere. recurrence: looks at quiet moments, None = it
-        stops at none.
+        cuts: writer of checkpoints, None = no checkpoints. recurrence: counter of repeated periods, which looks at
+        quiet moments; None = no counter.
         """
         self.sim = sim
         self.team = place.team
@@ -115,6 +121,7 @@ class Crew:
     def run(self) -> None:
         """Run to the end, with one additional thread for each worker but the first."""
         self._begun = time.perf_counter()
+        # daemons: an interrupt of the main thread need not wait for them
         threads = [threading.Thread(target=self._guarded, args=(i,), daemon=True) for i in self._workers[1:]]
         for thread in threads:
             thread.start()
@@ -245,6 +252,7 @@ class Crew:
     def _least_waiting(self, wall_s: float) -> LeastWaiting | None:
         """Return the worker of the team that has waited least in `wall_s`, the seconds since the first window."""
         waited_s = self.team.workers.waited_ns * NS
+        # a worker alone waits for nobody
         if len(waited_s) == 1:
             return None
         worker, ranks = int(waited_s.argmin()), self._place.ranks
@@ -254,10 +262,16 @@ class Crew:
 
 
 def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
-    """Begin a run at message level: each NPU with work has an event at 0, and so have changes of the network."""
+    """Begin a run at message level: each NPU with work has an event at 0, and so have changes of the network.
+
+    Args:
+        lp: The logical process.
+        settings: Settings of the run.
+    """
     world = lp.world
     npu: Rows = world.npus.npu[: lp.part.npus]
     ready = np.flatnonzero((npu.ready_head >= 0) | (npu.job_row >= 0))
+    # slot LANES of an NPU is the begin of its job
     orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
     if settings.fidelity.hooks.settle and settings.faults:
         orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)
@@ -265,7 +279,11 @@ def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
 
 
 def make_room(lp: LogicalProcess) -> None:
-    """Make room in the pool that was too small, after FULL."""
+    """Make room in the pool that was too small, after FULL.
+
+    Args:
+        lp: The logical process whose pool was too small.
+    """
     if lp.world.net.ctl.need == s.NEED_FLOWS:
         lp.take_flows()
     elif lp.world.net.ctl.need == s.NEED_SAMPLES:

@@ -28,7 +28,11 @@ class Cuts(ABC):
 
     @abstractmethod
     def save(self, team: Team, begin_ps: int) -> None:
-        """Save the state of this process, whose workers are at a cut; the next window begins at begin_ps.
+        """Save the state of this process, whose workers are at a cut.
 
         All processes of the run call this together. Raises StoppedError if the run is to end.
+
+        Args:
+            team: Memory that all workers of the team share.
+            begin_ps: Begin of the next window in ps.
         """

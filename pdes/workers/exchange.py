@@ -34,6 +34,7 @@ def mpi_functions(mpi: Any) -> dict[str, int]:
     except (OSError, AttributeError):
         return {}
     addresses = {word: pointer.value or 0 for word, pointer in found.items()}
+    # a library that lacks one of them is called by Python
     return addresses if all(addresses.values()) else {}
 
 
@@ -100,6 +101,7 @@ class ParcelExchange:
             state.agreed = worker.window + 1
             return
         half = int(worker.window) & 1
+        # sends have the actual length, receives that of the room
         words, size = self._parcels.words, int(self._parcels.shape.record_words)
         sends = [
             self._communicator.Isend([words[at : at + parcel_words(words[at], size)], self._mpi.INT64_T], rank, PARCEL)
@@ -108,6 +110,7 @@ class ParcelExchange:
             )
         ]
         self._mpi.Request.Waitall(sends + self._receives[half])
+        # the next window's receives are ready before others can send
         self._mpi.Prequest.Startall(self._receives[1 - half])
         worker.stage = RECEIVED
 

@@ -46,7 +46,11 @@ class Mailbox(ABC):
     failure: type[RunError] = RunError  # raised for a failure that every process finds
 
     def lps(self, layout: Layout) -> range:
-        """Return the LPs of this process, before it starts others itself."""
+        """Return the LPs of this process, before it starts others itself.
+
+        Args:
+            layout: Division of the fabric among LPs (`Layout`).
+        """
         return range(layout.lps)
 
     def sum(self, value: int) -> int:
@@ -58,15 +62,24 @@ class Mailbox(ABC):
         return is_done
 
     def merged(self, own: Harvest) -> tuple[Harvest, Harvest] | None:
-        """Return what `everywhere` returns; all processes call this during the run. None: another process gets it."""
+        """Return what `everywhere` returns; all processes call this during the run. None: another process gets it.
+
+        Args:
+            own: Outcome of this process.
+        """
         return own, own
 
     @abstractmethod
     def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
-        """Let every process do its work, called once after every kernel is compiled; threads: maximum of workers.
+        """Let every process do its work, called once after every kernel is compiled.
 
         Returns the merged outcome, and the outcome whose trace rows the results of this process hold. Raises RunError
-        if a process failed. work: function of a process's ProcessPlace that returns its Harvest.
+        if a process failed.
+
+        Args:
+            layout: Division of the fabric among LPs (`Layout`).
+            threads: Maximum number of workers of a process.
+            work: Function of a process's ProcessPlace that returns its Harvest.
         """
 
     def windows(self) -> AbstractContextManager:
@@ -108,7 +121,13 @@ class SingleProcess(Mailbox):
         self._parts = parts
 
     def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
-        """Do all work in this process; return its outcome twice. As Mailbox.everywhere."""
+        """Do all work in this process; return its outcome twice. As Mailbox.everywhere.
+
+        Args:
+            layout: Division of the fabric among LPs (`Layout`).
+            threads: Maximum number of workers of a process.
+            work: Function of a process's ProcessPlace that returns its Harvest.
+        """
         threads = min(threads, len(self._parts))
         team = team_in(zeros(team_words(threads)))
         found_team(team, layout.grid_ps, layout.lookahead_ps, crew_size=threads)

@@ -21,7 +21,12 @@ CODE_BITS = (1 << 32) - 1  # bits of the register that a C function with an int 
 
 @inline
 def send_all(parcels, window_number):
-    """Begin to send a window's parcels, each at its actual length. Return MPI's error code, 0 without error."""
+    """Begin to send a window's parcels, each at its actual length. Return MPI's error code, 0 without error.
+
+    Args:
+        parcels: Parcels of the team (`Parcels`).
+        window_number: Number of the window.
+    """
     calls = parcels.calls[0]
     for place in range(parcels.answers.shape[0]):
         parcel = parcels.outgoing[parcels.answers[place]]
@@ -43,11 +48,17 @@ def send_all(parcels, window_number):
 
 @inline
 def take_all(parcels, window_number):
-    """Wait for a window's parcels, and begin to receive the next ones. Return MPI's error code, 0 without error."""
+    """Wait for a window's parcels, and begin to receive the next ones. Return MPI's error code, 0 without error.
+
+    Args:
+        parcels: Parcels of the team (`Parcels`).
+        window_number: Number of the window.
+    """
     calls = parcels.calls[0]
     count = parcels.answers.shape[0]
     code = call_hook(calls.wait_all, 2 * count, parcels.requests[window_number & 1], calls.statuses) & CODE_BITS
     if code == 0:
+        # the next window's receives are ready before others can send
         receives = parcels.requests[1 - (window_number & 1)] + count * calls.handle_bytes
         code = call_hook(calls.start_all, count, receives) & CODE_BITS
     return code
@@ -55,14 +66,26 @@ def take_all(parcels, window_number):
 
 @hook
 def unpack_parcels(meeting_address, lp, window_number):
-    """Unpack the packets for LP number `lp` of a process, before its window."""
+    """Unpack the packets for an LP of a process, before its window.
+
+    Args:
+        meeting_address: Address of the directory of the process's `Meeting`.
+        lp: Index of the LP in the process.
+        window_number: Number of the window.
+    """
     unpack(meeting_at(meeting_address).parcels, lp, window_number)
     return DONE
 
 
 @hook
 def pack_parcels(meeting_address, lp, window_number):
-    """Pack the packets that LP number `lp` of a process sends, after its window."""
+    """Pack the packets that an LP of a process sends, after its window.
+
+    Args:
+        meeting_address: Address of the directory of the process's `Meeting`.
+        lp: Index of the LP in the process.
+        window_number: Number of the window.
+    """
     meeting = meeting_at(meeting_address)
     pack(meeting.parcels, meeting.addresses[lp], lp, window_number, meeting.team.state.begin_ps)
     return DONE
@@ -70,7 +93,12 @@ def pack_parcels(meeting_address, lp, window_number):
 
 @hook
 def send_parcels(meeting_address, worker):
-    """Send a worker's parcels, once all workers have packed theirs. Return DONE, ABORTED or WAITING."""
+    """Send a worker's parcels, once all workers have packed theirs. Return DONE, ABORTED or WAITING.
+
+    Args:
+        meeting_address: Address of the directory of the process's `Meeting`.
+        worker: Number of the worker in the team.
+    """
     meeting = meeting_at(meeting_address)
     team, parcels = meeting.team, meeting.parcels
     state, worker_row = team.state, team.workers[worker]
@@ -80,6 +108,7 @@ def send_parcels(meeting_address, worker):
     status = await_all(team, PACKED, worker_row, number)
     if status != DONE:
         return status
+    # the team's earliest event as far as known: it is final unless LPs have stopped in the middle of the window
     known, parts = INF, np.int64(0)
     for number_of_other in range(team.workers.shape[0]):
         other = team.workers[number_of_other]
@@ -106,7 +135,12 @@ def send_parcels(meeting_address, worker):
 
 @hook
 def help_along(meeting_address, worker):
-    """Let MPI make progress with a worker's parcels: some transfers need calls of the library."""
+    """Let MPI make progress with a worker's parcels: some transfers need calls of the library.
+
+    Args:
+        meeting_address: Address of the directory of the process's `Meeting`.
+        worker: Number of the worker in the team.
+    """
     meeting = meeting_at(meeting_address)
     parcels, worker_row = meeting.parcels, meeting.team.workers[worker]
     calls = parcels.calls[0]
@@ -118,7 +152,12 @@ def help_along(meeting_address, worker):
 
 @hook
 def take_parcels(meeting_address, worker):
-    """Receive a worker's parcels. Return DONE, or EXCHANGE if Python must do it or MPI has failed."""
+    """Receive a worker's parcels. Return DONE, or EXCHANGE if Python must do it or MPI has failed.
+
+    Args:
+        meeting_address: Address of the directory of the process's `Meeting`.
+        worker: Number of the worker in the team.
+    """
     meeting = meeting_at(meeting_address)
     parcels, worker_row = meeting.parcels, meeting.team.workers[worker]
     calls = parcels.calls[0]
@@ -134,7 +173,12 @@ def take_parcels(meeting_address, worker):
 
 @hook
 def agree(meeting_address, window_number):
-    """Find the earliest event of all teams. Return DONE, or EXCHANGE if Python must do it or MPI has failed."""
+    """Find the earliest event of all teams. Return DONE, or EXCHANGE if Python must do it or MPI has failed.
+
+    Args:
+        meeting_address: Address of the directory of the process's `Meeting`.
+        window_number: Number of the window.
+    """
     # The parcels contain it if no team had LPs that stopped in the middle of the window. Otherwise it is known if any
     # team announces that the next window begins at the end of this one: nothing is earlier. Otherwise a reduction
     # follows.

@@ -70,7 +70,11 @@ class Parcels(NamedTuple):
 
 
 def no_parcels(parts: Sequence[object]) -> Parcels:
-    """Return the Parcels of a process in the only team."""
+    """Return the Parcels of a process in the only team.
+
+    Args:
+        parts: Parts of the process's LPs.
+    """
     empty, numbers = np.zeros(0, np.int64), np.zeros(len(parts), np.int64)
     places = empty, headers_of(empty), marks_of(empty), empty, empty, numbers, empty, empty, empty
     return Parcels(*places, row_of(ParcelShape), rows_of(MpiCalls, 1), zeros(2), empty, empty, row_of(ParcelHooks))
@@ -78,7 +82,11 @@ def no_parcels(parts: Sequence[object]) -> Parcels:
 
 @inline
 def has_others(parcels):
-    """Return whether there are other teams."""
+    """Return whether there are other teams.
+
+    Args:
+        parcels: Parcels of the team (`Parcels`).
+    """
     return parcels.hooks.agree != 0
 
 
@@ -94,7 +102,12 @@ def marks_of(words: Int64) -> Int8:
 
 @inline
 def parcel_words(records, record_words):
-    """Return the length in words of a parcel with `records` records, a number or an array."""
+    """Return the length in words of a parcel.
+
+    Args:
+        records: Number of records in it; a number or an array.
+        record_words: Words of a record without its first one.
+    """
     return PARCEL_HEADER + (records + BLOCK - 1) // BLOCK * MARK_WORDS + records * (1 + record_words)
 
 
@@ -112,6 +125,7 @@ def shape_of(layout: Layout, part: Part, team_of_lp: Int64) -> Record:
     team, dst = team_of_lp[owner[graph.link_src]], owner[graph.link_dst]
     links = np.unique((team * layout.lps + dst)[team != team_of_lp[dst]], return_counts=True)[1]
     lp_bits, link_bits = (int(counts.max(initial=1) - 1).bit_length() for counts in (np.bincount(team_of_lp), links))
+    # the first word holds LP and link; the time gets what is left, and one bit marks a second record
     time_bits = FIRST_WORD_BITS - 1 - lp_bits - link_bits
     if time_bits < 1 or link_bits > FAR_LP:
         raise RunError(f"{layout.lps} LPs with {links.max()} links from a team to one: packets cannot name all of them")
@@ -136,11 +150,12 @@ def parcels_of(
     incoming: Int64,
     partners: Mapping[int, int],
 ) -> Parcels:
-    """Return the Parcels of a process's LPs; parts: those of the LPs, which have joined teams.
+    """Return the Parcels of a process's LPs.
 
-    team_of_lp: int64[lps], number of each LP's team; here: that of this process, without which other teams are
-    numbered; words: int64[], parcels of the team; outgoing, incoming: int64[other teams], int64[2 x other teams],
-    begins of the parcels to and from them; partners: other team that this process exchanges parcels with -> the rank
+    parts: parts of the LPs, which have joined teams; layout: division of the fabric among LPs; team_of_lp: int64[lps],
+    number of each LP's team; here: number of this process's team, without which other teams are numbered; words:
+    int64[], parcels of the team; outgoing: int64[other teams], begins of the parcels to them; incoming: int64[2 x other
+    teams], begins of the parcels from them; partners: other team that this process exchanges parcels with -> the rank
     there that does so.
     """
     used = 0
@@ -149,6 +164,7 @@ def parcels_of(
         rooms = np.bincount(part.list_of, part.rooms_in, part.lists).astype(np.int64).tolist()
         for lp, number in part.list_of_neighbour().items():
             team = int(team_of_lp[lp])
+            # teams are numbered without the own one
             other = team - (team > here)
             if team != here and list_to[place, other] < 0:
                 list_to[place, other], half_at[place, other] = number, used
@@ -174,22 +190,38 @@ def parcels_of(
 
 @inline
 def block_at(parcel, record, size):
-    """Return the place of the block with a record; size: record_words of ParcelShape."""
+    """Return the place of the block with a record.
+
+    Args:
+        parcel: Place of the parcel in the words of the team.
+        record: Number of the record in the parcel.
+        size: Words of a record without its first one (ParcelShape.record_words).
+    """
     return parcel + PARCEL_HEADER + record // BLOCK * (MARK_WORDS + BLOCK * (1 + size))
 
 
 @inline
 def word_at(parcel, record, size):
-    """Return the place of a record's mark, among bytes, and of its first word; size: record_words of ParcelShape."""
+    """Return the place of a record's mark, among bytes, and of its first word.
+
+    Args:
+        parcel: Place of the parcel in the words of the team.
+        record: Number of the record in the parcel.
+        size: Words of a record without its first one (ParcelShape.record_words).
+    """
     block = block_at(parcel, record, size)
     return block * WORD_BYTES + record % BLOCK, block + MARK_WORDS + record % BLOCK * (1 + size)
 
 
 @inline
 def equal_marks(eight_marks, mark):
-    """Return a word with the lowest bit of each byte of a word of eight marks that equals `mark`; others may be set.
+    """Return a word with the lowest bit of each byte that equals a mark; others may be set.
 
     A bit too many is set only above one that belongs there.
+
+    Args:
+        eight_marks: Word of eight marks.
+        mark: Mark that is sought.
     """
     differences = eight_marks ^ mark * EACH_BYTE
     return ((differences - EACH_BYTE) & ~differences & HIGH_BITS) >> MARK_BITS & EACH_BYTE
@@ -197,21 +229,42 @@ def equal_marks(eight_marks, mark):
 
 @inline
 def needed_tag(has_tags, word1, tag):
-    """Return word 3 of a packet, 0 for data in the middle of a message where nothing reads it (`Part.has_tags`)."""
+    """Return word 3 of a packet, 0 for data in the middle of a message where nothing reads it (`Part.has_tags`).
+
+    Args:
+        has_tags: 1 if each record has the tag of its packet's message (ParcelShape).
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        tag: Word 3 of the packet.
+    """
     return tag if has_tags == 1 or flags(word1) & (FLAG_ACK | FLAG_LAST) != 0 else np.int64(0)
 
 
 @inline
 def has_second(time_bits, has_tags, later_ps, tag):
-    """Return whether a packet with `tag` that arrives later_ps after the window's begin needs a second record."""
-    # The other arguments are those of ParcelShape.
+    """Return whether a packet needs a second record.
+
+    Args:
+        time_bits: Bits of the first word for the time (ParcelShape).
+        has_tags: 1 if each record has the tag of its packet's message (ParcelShape).
+        later_ps: Time in ps from the window's begin until the packet arrives.
+        tag: Word 3 of the packet.
+    """
     return later_ps >> time_bits != 0 or (has_tags == 0 and tag != 0)
 
 
 @inline
 def records_in(outbox, half, crossing, shape, begin_ps):
-    """Return the number of records for the packets in a half of an outbox after the window that begins at begin_ps."""
+    """Return the number of records for the packets in a half of an outbox after a window.
+
+    Args:
+        outbox: Outboxes of the LP (`Net.outbox`).
+        half: Index in `outbox` where the half begins.
+        crossing: Words of a packet in an outbox.
+        shape: Format of records (a row `ParcelShape`).
+        begin_ps: Begin of the window in ps.
+    """
     count = outbox[half]
+    # one each, and one more for packets that need a second
     records = count
     for i in range(count):
         out = half + HEADER_WORDS + i * crossing
@@ -222,8 +275,16 @@ def records_in(outbox, half, crossing, shape, begin_ps):
 
 @outline
 def pack(parcels, world_address, lp, window_number, begin_ps):
-    """Put an LP's packets for LPs of other teams into parcels, after its window, which begins at begin_ps."""
-    # world_address: of its world. Words of rows that the loops use are read before: stores might change them.
+    """Put an LP's packets for LPs of other teams into parcels, after its window.
+
+    Args:
+        parcels: Parcels of the team (`Parcels`).
+        world_address: Address of the directory of the LP's `World`.
+        lp: Index of the LP in the process.
+        window_number: Number of the window.
+        begin_ps: Begin of the window in ps.
+    """
+    # Words of rows that the loops use are read before: stores might change them.
     net = world_at(world_address).net
     crossing = net.const.crossing_words
     shape, words, marks, outbox = parcels.shape, parcels.words, parcels.marks, net.outbox
@@ -270,7 +331,13 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
 
 @outline
 def unpack(parcels, lp, window_number):
-    """Put an LP's packets from the parcels of the previous window into the halves that the LP reads."""
+    """Put an LP's packets from the parcels of the previous window into the halves that the LP reads.
+
+    Args:
+        parcels: Parcels of the team (`Parcels`).
+        lp: Index of the LP in the process.
+        window_number: Number of the window.
+    """
     shape, words, halves = parcels.shape, parcels.words, parcels.halves
     number_of_lp = parcels.numbers[lp]
     own_mark = number_of_lp & MARKS

@@ -80,6 +80,7 @@ class _Workers:
             for pipe in ready:
                 try:
                     _received(*waiting.pop(pipe))
+                # it stopped because of another one, which knows the reason
                 except AbortedError:
                     continue
                 except RunError as error:
@@ -91,6 +92,7 @@ class _Workers:
         self._team.state.abort = 1
         until = time.monotonic() + END_TIMEOUT_S
         for process, _ in self.started:
+            # all processes together have this long
             process.join(max(0.0, until - time.monotonic()))
             if process.is_alive():
                 process.kill()
@@ -111,7 +113,7 @@ class Processes(Mailbox):
         threads: int,  # noqa: ARG002 - a process is one worker
         work: Share,
     ) -> tuple[Harvest, Harvest]:
-        """Fork the others, do this process's share of `work`, and return the Harvest of all and its own, or raise."""
+        """Fork the others (layout, threads), do this process's share of `work`, and return all Harvests and its own."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
         words = sum(map(segment_words, (team_words(workers), workers, 2 * workers)))
@@ -171,7 +173,11 @@ class Processes(Mailbox):
         return merge([own, *(_received(process, pipe) for process, pipe in self._others.started)])
 
     def merged(self, own: Harvest) -> tuple[Harvest, Harvest] | None:
-        """As Mailbox.merged."""
+        """As Mailbox.merged.
+
+        Args:
+            own: Outcome of this process.
+        """
         if self._pipe is not None:
             self._pipe.send(own)
             return None
@@ -179,7 +185,11 @@ class Processes(Mailbox):
         return total, total
 
     def have_all(self, is_done: bool) -> bool:
-        """As Mailbox.have_all."""
+        """As Mailbox.have_all.
+
+        Args:
+            is_done: Whether this process has done its part.
+        """
         # An answer is the number of the call, with the lowest bit 1 after False. The answers of a call stay until the
         # next but one, which begins when all have read them.
         self._calls += 1
@@ -207,6 +217,7 @@ def _received(process: BaseProcess, pipe: connection.Connection) -> Harvest:
     try:
         outcome = pipe.recv()
     except (EOFError, OSError):
+        # its exit code says how it ended
         process.join(END_TIMEOUT_S)
         code = process.exitcode
         how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"

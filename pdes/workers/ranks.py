@@ -44,20 +44,39 @@ class Ranks(Mailbox):
         self._team_ranks = team_ranks if jit_enabled() else 1  # plain Python has no atomic addition
 
     def lps(self, layout: Layout) -> range:
-        """Return the LPs of this rank."""
+        """Return the LPs of this rank.
+
+        Args:
+            layout: Division of the fabric among LPs (`Layout`).
+        """
         return layout.share(self._communicator.Get_size(), self._communicator.Get_rank())
 
     def sum(self, value: int) -> int:
-        """Return the sum over all ranks."""
+        """Return the sum over all ranks.
+
+        Args:
+            value: Value of this rank.
+        """
         return int(self._communicator.allreduce(value))
 
     def have_all(self, is_done: bool) -> bool:
-        """As Mailbox.have_all."""
+        """As Mailbox.have_all.
+
+        Args:
+            is_done: Whether this rank has done its part.
+        """
         return all(self._communicator.allgather(is_done))
 
     def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
-        """Let every rank do its work; all ranks call this. As Mailbox.everywhere."""
+        """Let every rank do its work; all ranks call this. As Mailbox.everywhere.
+
+        Args:
+            layout: Division of the fabric among LPs (`Layout`).
+            threads: Maximum number of workers of a rank.
+            work: Function of a process's ProcessPlace that returns its Harvest.
+        """
         size = self._communicator.Get_size()
+        # the same number on each rank, as teams have one size
         threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
         team = _Team(layout, self._communicator, threads, self._team_ranks)
         try:
@@ -70,7 +89,11 @@ class Ranks(Mailbox):
         return replace(total, settled=total.settled | {"teams": team.teams}), own
 
     def merged(self, own: Harvest) -> tuple[Harvest, Harvest]:
-        """As Mailbox.merged."""
+        """As Mailbox.merged.
+
+        Args:
+            own: Outcome of this rank.
+        """
         # flows on rank 0 only, trace rows nowhere
         light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
         harvests = self._communicator.gather(light)
@@ -87,6 +110,7 @@ class Ranks(Mailbox):
         except StoppedError:
             raise
         except AbortedError:
+            # the rank that failed ends all of them, with its reason
             time.sleep(ABORT_TIMEOUT_S)
             raise RunError("another rank failed and did not end this one") from None
         except Exception as error:
@@ -95,7 +119,13 @@ class Ranks(Mailbox):
 
 
 def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team: int) -> dict[int, int]:
-    """Return the other teams that a rank of team `here` exchanges parcels with -> the rank there that does so."""
+    """Return the other teams that a rank of a team exchanges parcels with -> the rank there that does so.
+
+    Args:
+        ranks_of_team: Ranks of each team.
+        here: Number of the rank's team.
+        rank_in_team: Index of the rank in its team.
+    """
     # Other teams are numbered without the rank's own; the ranks of a team take them in rotation.
     partners = {}
     for other in range(rank_in_team, len(ranks_of_team) - 1, len(ranks_of_team[here])):
@@ -186,6 +216,7 @@ class _Team(Outboxes):
         for part in parts:
             for direction, rooms in enumerate((part.rooms, part.rooms_in)):
                 np.add.at(packets[direction], self._team_of_lp[part.neighbours], rooms)
+        # a packet may need two records
         records = MOST_RECORDS * np.delete(packets, here, axis=1)
         out, into = rounded(parcel_words(records, record_words(parts[0])))
         return np.concatenate([out, np.repeat(into, 2)])
@@ -204,6 +235,7 @@ class _Team(Outboxes):
         if self._exchange is not None:
             self._exchange.close()
             self._talk.Free()
+        # nobody may still read the memory that is freed
         self._team.Barrier()
         self._window.Free()
         if self._leaders:

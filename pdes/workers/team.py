@@ -76,12 +76,15 @@ YIELDS = 50_000  # checks of a word between which the core is yielded, before co
 
 
 def team_words(workers: int) -> int:
-    """Return the length of a team's words."""
+    """Return the length of a team's words.
+
+    workers: number of its workers.
+    """
     return TeamState.words + workers * Worker.words
 
 
 def team_in(words: Int64) -> Team:
-    """Return a team in int64[team_words(workers)], memory that all its processes share."""
+    """Return a team in `words`, int64[team_words(workers)], memory that all its processes share."""
     state = words[: TeamState.words].view(TeamState.dtype).view(np.recarray)
     workers = words[TeamState.words :].view(Worker.dtype).view(np.recarray)
     return Team(state[0], workers, words)
@@ -116,6 +119,7 @@ def plan_next(crew, lps, window_number):
     half = 1 - (window_number & 1)
     orders, costs = crew.orders, crew.costs
     begin = half * lps
+    # insertion sort: the order changes little from window to window
     for i in range(1, lps):
         lp = orders[begin + i]
         j = i - 1
@@ -129,14 +133,19 @@ def plan_next(crew, lps, window_number):
 
 @inline
 def next_lp(crew, lps, parity, worker):
-    """Take the next free LP of a crew for a worker, preferably one that it did last; -1 = all are taken."""
-    # parity: 1 in windows of odd number, else 0.
+    """Take the next free LP of a crew for a worker, preferably one that it did last; -1 = all are taken.
+
+    crew: lists of the process's workers; lps: number of LPs of the process; parity: 1 in windows of odd number, else 0;
+    worker: number of the worker in the team.
+    """
+    # first the LPs that the worker did last, whose data may be in its cache
     for of_all in range(2):
         for place in range(parity * lps, (parity + 1) * lps):
             lp = crew.orders[place]
             taken = (parity * lps + lp) * TURN_WORDS + TAKEN
             if of_all == 0 and crew.worker[lp] != worker:
                 continue
+            # a read first, since an atomic addition takes the cache line from others
             if load_acquire(crew.words, taken) == 0 and fetch_add(crew.words, taken, np.int64(1)) == 0:
                 crew.worker[lp] = worker
                 return lp
@@ -145,7 +154,11 @@ def next_lp(crew, lps, parity, worker):
 
 @inline
 def await_word(team, place, minimum, worker_row):
-    """Wait until a word of the team's memory is at least `minimum`. Return DONE, ABORTED, or WAITING after a while."""
+    """Wait until a word of the team's memory is at least `minimum`. Return DONE, ABORTED, or WAITING after a while.
+
+    team: memory of the team; place: index of the word in `team.words`; minimum: value to wait for; worker_row: row of
+    the worker (`Worker`).
+    """
     # The waiting time is counted in worker_row, the waiting worker's, only while it actually waits.
     words = team.words
     if load_acquire(words, place) >= minimum:
@@ -167,7 +180,11 @@ def await_word(team, place, minimum, worker_row):
 
 @inline
 def await_all(team, place, worker_row, window_number):
-    """Wait until all workers have written a word in a window; place: the first worker's. Return as `await_word`."""
+    """Wait until all workers have written a word in a window. Return as `await_word`.
+
+    team: memory of the team; place: index in `team.words` of the first worker's word; worker_row: row of the worker
+    (`Worker`); window_number: number of the window.
+    """
     for worker in range(team.workers.shape[0]):
         status = await_word(team, place + worker * WORKER_WORDS, window_number + 1, worker_row)
         if status != DONE:
@@ -177,7 +194,11 @@ def await_all(team, place, worker_row, window_number):
 
 @inline
 def settle(meeting_address, worker_row, window_number):
-    """Find the earliest event of all, in the first worker. Return DONE, ABORTED, WAITING, or EXCHANGE (call Python)."""
+    """Find the earliest event of all, in the first worker. Return DONE, ABORTED, WAITING, or EXCHANGE (call Python).
+
+    meeting_address: address of the directory of the process's `Meeting`; worker_row: row of the worker (`Worker`);
+    window_number: number of the window.
+    """
     meeting = meeting_at(meeting_address)
     team, parcels = meeting.team, meeting.parcels
     state = team.state
@@ -195,6 +216,7 @@ def settle(meeting_address, worker_row, window_number):
         state.all_hops = state.hops = hops
         state.all_rows_left = state.rows_left = left
         state.cut = state.said_cut
+        # others learn of it with the next parcels, and all act after the same window
         state.said_cut = state.asked
     if has_others(parcels):
         return call_hook(parcels.hooks.agree, meeting_address, window_number)
@@ -203,11 +225,15 @@ def settle(meeting_address, worker_row, window_number):
 
 @inline
 def is_at_mark(meeting):
-    """Return whether the watched NPU has no more rows left than its mark, and no packet is under way in any LP."""
+    """Return whether the watched NPU has no more rows left than its mark, and no packet is under way in any LP.
+
+    meeting: memory that the workers of the process share.
+    """
     state = meeting.team.state
     watched = world_at(meeting.addresses[state.watched_lp])
     if watched.npus.npu[state.watched_npu].rows_left > state.mark or state.soonest_ps >= INF:
         return False
+    # the same moment has been looked at
     if state.soonest_ps == state.looked_ps:
         return False
     quiet = True
@@ -218,7 +244,11 @@ def is_at_mark(meeting):
 
 @inline
 def do_window(meeting, worker_row, lp):
-    """Do an LP's part of a worker's window, or the rest of it; return its status and earliest event (pdes.window)."""
+    """Do an LP's part of a worker's window, or the rest of it; return its status and earliest event (pdes.window).
+
+    meeting: memory that the workers of the process share; worker_row: row of the worker (`Worker`); lp: index of the
+    LP in the process.
+    """
     status, hops, events, rows, cost, soonest = window(meeting.addresses[lp], worker_row.begin_ps, worker_row.window)
     worker_row.hops += hops
     worker_row.events += events
@@ -232,7 +262,7 @@ def do_window(meeting, worker_row, lp):
 
 @inline
 def first_parts(meeting_address, worker_row, worker):
-    """Do all LPs until their packets for other teams are sent. Return DONE; or FULL or FAILED, for the current LP."""
+    """Do LPs until their packets for other teams are sent, by `worker` (worker_row); FULL, FAILED: current LP."""
     meeting = meeting_at(meeting_address)
     crew = meeting.crew
     while True:
@@ -249,6 +279,7 @@ def first_parts(meeting_address, worker_row, worker):
         worker_row.known_ps = min(worker_row.known_ps, soonest)
         if has_others(meeting.parcels):
             call_hook(meeting.parcels.hooks.pack_parcels, meeting_address, lp, worker_row.window)
+        # the rest of the LP follows while parcels travel (`second_parts`)
         if status == SENT:
             worker_row.parts += 1
             worker_row.lp = -1
@@ -258,7 +289,7 @@ def first_parts(meeting_address, worker_row, worker):
 
 @inline
 def second_parts(meeting_address, worker_row, worker):
-    """Do the rest of LPs, while parcels travel. Return DONE; or FULL or FAILED, for the current LP."""
+    """Do the rest of LPs, while parcels travel, by `worker` with its worker_row. Return as `first_parts`."""
     meeting = meeting_at(meeting_address)
     while worker_row.rest >= 0:
         worker_row.lp = worker_row.rest
@@ -267,13 +298,14 @@ def second_parts(meeting_address, worker_row, worker):
             return status
         worker_row.rest = meeting.crew.rest[worker_row.rest]
         if has_others(meeting.parcels):
+            # between LPs, since MPI moves data only while it is called
             call_hook(meeting.parcels.hooks.help_along, meeting_address, worker)
     return DONE
 
 
 @inline
 def do_parts(meeting_address, worker_row, worker):
-    """Do all work of a worker in a window. Return DONE, or the status that interrupts it."""
+    """Do all work of `worker`, with its worker_row, in a window. Return DONE, or the status that interrupts it."""
     meeting = meeting_at(meeting_address)
     team, parcels, number = meeting.team, meeting.parcels, worker_row.window
     if worker_row.stage == FIRST:
@@ -281,6 +313,7 @@ def do_parts(meeting_address, worker_row, worker):
         if status != DONE:
             return status
         worker_row.stage = SENDING
+        # parcels may be sent once all workers have packed theirs
         store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
     if worker_row.stage == SENDING:
         if has_others(parcels):
@@ -306,7 +339,11 @@ def do_parts(meeting_address, worker_row, worker):
 
 @kernel
 def work(meeting_address, worker, max_hops, max_windows):
-    """Do windows as worker number `worker` of the team, with others of its crew; meeting_address: of a Meeting."""
+    """Do windows as a worker of the team, with others of its crew.
+
+    meeting_address: address of the directory of the process's `Meeting`; worker: number of the worker in the team;
+    max_hops: packet-hops of the team after which the first worker returns; max_windows: windows after which it returns.
+    """
     # Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
     # WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work
     # is done, all teams must agree on the next event. CUT, to all workers before the same window: the cut that

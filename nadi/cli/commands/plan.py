@@ -172,7 +172,7 @@ def _answer(
             for name, answer in answers_in(out):
                 answers[name] = answer
         except SearchNotFinishedError as error:
-            unfinished = error
+            unfinished = error  # raised at the end, once the answers so far are written and shown
         if staging:
             (staging / TABLE).write_text(json.dumps({"answers": answers}, indent=2), encoding="utf-8")
             write_page(staging / PAGE, page(answers))

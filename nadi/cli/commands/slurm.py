@@ -90,6 +90,7 @@ def slurm(
     limits = NodeLimits(batch.memory_bytes(mem), force)
     with progress(quiet=quiet) as shown:
         costs = [Resolver(one, force=force).job_cost(nodes, ranks_per_node, threads, shown, limits) for one in configs]
+    # all tasks of a job array ask for the same time and memory, which must do for each
     largest = JobCost(max(cost.wall_s for cost in costs), max(cost.memory_bytes for cost in costs))
     job = replace(job, time=time or largest.time_limit, memory=mem or largest.memory_limit)
     text = batch.render(job)

@@ -36,6 +36,7 @@ def sweep(
     from nadi.studies.sweeps.settings import settings_of
 
     if slurm:
+        # refuses a wrong file now, not in each task
         read_sweep(file)
         typer.echo(sweep_script(file, out, slurm, sbatch, force=force), nl=False)
         return

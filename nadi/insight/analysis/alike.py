@@ -22,7 +22,11 @@ class CollectiveKey(NamedTuple):
 
 
 def collectives_table(findings: Findings) -> pa.Table:
-    """Return collectives.parquet of a run."""
+    """Return collectives.parquet of a run.
+
+    Args:
+        findings: Result of the analysis of the run (`Findings`).
+    """
     found = findings.collectives
     columns = {
         "group_name": arrow_texts(findings.group_names),
@@ -50,6 +54,10 @@ def alike(collectives: pa.Table) -> dict[CollectiveKey, Int64]:
 
 
 def slowest(collectives: pa.Table) -> list[tuple[CollectiveKey, Int64]]:
-    """Return the keys and rows of `alike`, those with the largest summed time first."""
+    """Return the keys and rows of `alike`, those with the largest summed time first.
+
+    Args:
+        collectives: Columns of collectives.parquet.
+    """
     time_ps = numpy_column(collectives["time_ps"])
     return sorted(alike(collectives).items(), key=lambda each: -int(time_ps[each[1]].sum()))

@@ -14,7 +14,11 @@ FEW_REPLAYS = 4  # collectives that are replayed for each simulated episode, up 
 
 
 def cautions(simulation: FinishedRun) -> list[str]:
-    """Return the warnings about a run."""
+    """Return the warnings about a run.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+    """
     cut_ps, finish_ps = simulation.results.cut_ps, simulation.results.finish_time_ps
     warnings = [] if cut_ps is None else [f"partial results, of the first {format_time(cut_ps)}: the run is not over"]
     warnings += simulation.warnings
@@ -86,6 +90,7 @@ def _too_much(simulation: FinishedRun) -> list[str]:
     """Return a warning if links would have to carry more than their capacity."""
     graph, results = simulation.graph, simulation.results
     share = utilisation(graph, results.links["tx_bytes"], results.finish_time_ps)
+    # only models without queues let a link carry more than its rate
     if not (share > 1).any():
         return []
     most = int(share.argmax())

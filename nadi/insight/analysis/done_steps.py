@@ -24,7 +24,12 @@ class DoneSteps(NamedTuple):
 
 
 def done_steps(simulation: FinishedRun, exchange: Exchange) -> DoneSteps | None:
-    """Return the steps that a run has done before its cut, over all ranks; None if no node's name has a step."""
+    """Return the steps that a run has done before its cut, over all ranks; None if no node's name has a step.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        exchange: Function that gives every rank's value to all ranks.
+    """
     program, results = simulation.program, simulation.results
     step_of_row = np.concatenate([np.zeros(0, np.int64), *(_steps(trace.names) for trace in simulation.traces)])
     ptr = np.cumsum([0, *(len(trace) for trace in simulation.traces)])
@@ -35,6 +40,7 @@ def done_steps(simulation: FinishedRun, exchange: Exchange) -> DoneSteps | None:
     last, first_open = -1, _NO_STEP
     for step, finish_ps in blocks:
         last = max(last, int(step.max(initial=-1)))
+        # a step is done when all its nodes, on all NPUs, have ended before the cut
         first_open = min(first_open, int(step[(step >= 0) & (finish_ps >= results.cut_ps)].min(initial=_NO_STEP)))
     lasts, opens = zip(*exchange((last, first_open)), strict=True)
     if max(lasts) < 0:

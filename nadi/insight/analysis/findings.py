@@ -83,16 +83,23 @@ class RankFindings:
 
 
 def find(simulation: FinishedRun) -> Findings:
-    """Analyse a run of one rank."""
+    """Analyse a run of one rank.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+    """
     return merge(simulation, [part(simulation)])
 
 
 def part(
     simulation: FinishedRun, exchange: Exchange = alone, known: dict[CollectiveKey, ClosedForm] | None = None
 ) -> RankFindings:
-    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call it with their `exchange`.
+    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call it.
 
-    `known`: Closed forms that an earlier analysis of the same run has found, to which this one adds.
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        exchange: Function that gives every rank's value to all ranks.
+        known: Closed forms that an earlier analysis of the same run has found, to which this one adds; None = none.
     """
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
@@ -102,7 +109,9 @@ def part(
     if results.folded:
         times = node_times.NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
+    # all ranks must divide by the same number, so they exchange the kinds
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
+    # collectives of different kinds and sizes share the budget of simulated packets
     max_packets = _MAX_PACKETS // max(1, len(set().union(*exchange(unlike))))
     played = PlayedCollectives(max_packets, GroupPositions(simulation.graph))
     steps = None
@@ -132,8 +141,14 @@ def _without_step(simulation: FinishedRun) -> Iterator[int]:
 
 
 def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
-    """Merge the parts of all ranks, in any order, into the findings of a run that has the counters of all links."""
+    """Merge the parts of all ranks, in any order, into the findings of a run that has the counters of all links.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        parts: Parts of the ranks.
+    """
     results = simulation.results
+    # ranks have NPUs in any order; rows must be in that of the NPUs
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
     found = node_times.merge_collectives([p.collectives for p in parts])
@@ -149,6 +164,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     algorithms = [simulation.collectives.algorithm_of(kind) for kind in kinds]
     factors = [node_times.bus_factor(KINDS[found.kind[i]], int(found.members[i])) for i in first.tolist()]
     algorithm_Bps = np.zeros(len(number))  # noqa: N806 - bytes, not bits
+    # a collective that takes no time has no bandwidth
     np.divide(found.size_bytes, found.time_ps, out=algorithm_Bps, where=found.time_ps > 0)
     algorithm_Bps *= PS_PER_S  # noqa: N806
     step_times = np.concatenate(steps)[place] if steps else None
@@ -207,9 +223,11 @@ def _closed_forms(
         group, kind, number = int(collectives.group[i]), KINDS[collectives.kind[i]], int(schedule_of_collective[i])
         size_bytes = int(collectives.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
+        # the run itself is one of closed forms
         if not settings.fidelity.model.has_links:
             is_played = (number, size_bytes) not in simulation.formulas
             known[key] = ClosedForm(float(collectives.time_ps[i]), is_played=is_played)
+        # split sizes differ from one collective to the next
         elif key[2] == _ANY_SIZE:
             busiest_ps = busiest_member_ps(graph, program, settings, number, members, size_bytes)
             known[key] = ClosedForm(busiest_ps, is_played=False)

@@ -18,8 +18,10 @@ MAX_SHARED = 8  # other jobs that results list for each job, those with the most
 def documents(simulation: FinishedRun, finish_ps: Int64, step_times: Int64 | None) -> list[dict[str, Any]]:
     """Return the table `jobs` of summary.json, one entry for each job.
 
-    `finish_ps`: int64[jobs], end of each job. `step_times`: int64[npus, categories], time of each NPU by axis; None =
-    no name has an axis.
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        finish_ps: int64[jobs], end of each job in ps.
+        step_times: int64[npus, categories], time of each NPU by axis in ps; None = no name has an axis.
     """
     jobs = simulation.program.jobs
     if jobs is None:
@@ -38,6 +40,7 @@ def documents(simulation: FinishedRun, finish_ps: Int64, step_times: Int64 | Non
         }
         if simulation.settings.job_slowdowns:
             entry["compute_slowdown"] = simulation.settings.job_slowdowns[number]
+        # the same run as if it had this job only, for the figures of a step
         own = replace(
             simulation,
             training=job.training,
@@ -69,6 +72,7 @@ def _shares(simulation: FinishedRun, jobs: FabricJobs, number: int, finish_ps: I
     if not sent.size:
         return
     total = np.maximum(sent.sum(axis=1), 1)
+    # a few bytes on a link do not slow others down
     uses = sent >= MIN_SHARE * total[:, None]
     uses &= sent > 0
     own = uses[:, number]
@@ -78,6 +82,7 @@ def _shares(simulation: FinishedRun, jobs: FabricJobs, number: int, finish_ps: I
     others.sort(key=lambda each: -int(sent[each[1], each[0]].sum()))
     for other, links in others:
         if len(links):
+            # the link on which both send much
             busiest = int(links[np.argmax(np.minimum(sent[links, number], sent[links, other]))])
             graph = simulation.graph
             ends = graph.node_name(int(graph.link_src[busiest])), graph.node_name(int(graph.link_dst[busiest]))

@@ -28,9 +28,16 @@ class LinkLoad(NamedTuple):
 
 
 def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
-    """Estimate the load of the busiest links in equal intervals of a run."""
+    """Estimate the load of the busiest links in equal intervals of a run.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        max_links: Maximum number of links.
+        num_intervals: Number of equal intervals.
+    """
     busy = numpy_column(run.links["tx_bytes"], np.float64)
     order = np.argsort(-numpy_column(run.links["utilisation"], np.float64), kind="stable")[:max_links]
+    # links without traffic would be empty rows
     links = order[busy[order] > 0]
     edges = np.linspace(0, max(run.finish_time_ps, 1), num_intervals + 1)
     rate_bps = numpy_column(run.links["rate_bps"], np.float64)
@@ -40,8 +47,10 @@ def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
     share = np.zeros((len(links), num_intervals))
     for row, link in enumerate(links.tolist()):
         own = np.flatnonzero(np.isin(pair, uses.get(link, np.zeros(0, np.int64))))
+        # a message of no duration would have an infinite rate
         end_ps = np.maximum(finish_ps[own], start_ps[own] + 1)
         rate = size[own] / (end_ps - start_ps[own])
+        # bytes before each edge: those that began, less those that have ended
         sent = np.diff(_sent(start_ps[own], rate, edges) - _sent(end_ps, rate, edges))
         share[row] = sent * BITS_PER_BYTE / (rate_bps[link] * np.diff(edges) / PS_PER_S)
     return LinkLoad(links, edges, share)
@@ -52,6 +61,7 @@ def _uses(run: Run, links: Int64) -> dict[int, Int64]:
     graph = run.graph
     key = numpy_column(run.flows["src"], np.int64) * graph.nodes + numpy_column(run.flows["dst"], np.int64)
     pairs, index = np.unique(key, return_inverse=True)
+    # finding paths takes time, so the pairs with most bytes come first
     by_bytes = np.argsort(-np.bincount(index.reshape(-1), numpy_column(run.flows["bytes"], np.float64)), kind="stable")
     wanted, found = set(links.tolist()), dict[int, list[int]]()
     for pair in pairs[by_bytes[:MAX_PAIRS]].tolist():
@@ -81,8 +91,14 @@ class LimitingLink(NamedTuple):
 
 
 def limiting_links(limits: Mapping[str, Int64], name_of_group: Callable[[int], str]) -> list[LimitingLink]:
-    """Return the links of `limits` (columns of limits.parquet), those with the longest total times first."""
+    """Return the links of `limits` (columns of limits.parquet), those with the longest total times first.
+
+    Args:
+        limits: Columns of limits.parquet by name.
+        name_of_group: Function that returns the name of a group by its number.
+    """
     links, place = np.unique(limits["link"], return_inverse=True)
+    # one row per flow and link: sum up by link
     totals_ps = np.bincount(place, limits["limited_ps"], len(links))
     found = []
     for number in np.argsort(-totals_ps, kind="stable").tolist():
@@ -95,14 +111,21 @@ def limiting_links(limits: Mapping[str, Int64], name_of_group: Callable[[int], s
 
 
 def limiting_link(run: Run, group: int, src: int, dst: int) -> int | None:
-    """Return the link that limited collectives of a group, or messages between NPUs (group -1), for longest.
+    """Return the link that limited collectives of a group, or messages between NPUs, for longest.
 
     None: no link limited them, or the run has another model of the network.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        group: Number of the group, -1 for messages between NPUs.
+        src: Number of the NPU that sends; only for messages.
+        dst: Number of the NPU that receives; only for messages.
     """
     if run.limits is None:
         return None
     limits = {name: numpy_column(run.limits[name]) for name in run.limits.column_names}
     own = limits["group"] == group
+    # messages have no group, so their ends select them
     if group < 0:
         own &= (limits["src"] == src) & (limits["dst"] == dst)
     limited_ps = np.bincount(limits["link"][own], limits["limited_ps"][own])

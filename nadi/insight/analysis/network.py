@@ -135,7 +135,13 @@ def read_run(folder: Path) -> NetRun:
 
 
 def most(link_columns: Table, column: str, max_rows: int) -> list[dict[str, Any]]:
-    """Return the links with the largest non-zero values of a column: number, name, rate, the column, utilisation."""
+    """Return the links with the largest non-zero values of a column: number, name, rate, the column, utilisation.
+
+    Args:
+        link_columns: Columns of links.parquet by name.
+        column: Name of the column.
+        max_rows: Maximum number of links.
+    """
     values = link_columns.get(column)
     if values is None:
         return []
@@ -153,12 +159,20 @@ def most(link_columns: Table, column: str, max_rows: int) -> list[dict[str, Any]
 
 
 def tiers(links: Table) -> list[str]:
-    """Return the tier of each link, such as "npu → leaf"."""
+    """Return the tier of each link, such as "npu → leaf".
+
+    Args:
+        links: Columns of links.parquet by name.
+    """
     return [f"{_kind(src)} → {_kind(dst)}" for src, dst in zip(links["src"], links["dst"], strict=True)]
 
 
 def completion(message_columns: Table) -> list[dict[str, Any]]:
-    """Return completion times and slow-downs of all messages, then by decade of their size."""
+    """Return completion times and slow-downs of all messages, then by decade of their size.
+
+    Args:
+        message_columns: Columns of flows.parquet by name.
+    """
     time_ps = message_columns["finish_ps"] - message_columns["start_ps"]
     slow = message_columns.get("slowdown", np.full(len(time_ps), np.nan))
     classes = size_classes(message_columns["bytes"])
@@ -195,15 +209,21 @@ def causes(pauses: Pauses, link_columns: Table) -> Int64:
     """Return int64[p]: the pause that caused each pause; -1 if the congestion is at its own switch.
 
     A pause takes effect a link delay after its request; a pause that was active at the request may be the cause.
+
+    Args:
+        pauses: Pauses of the run.
+        link_columns: Columns of links.parquet by name.
     """
     leaving: dict[tuple[str, int], dict[int, list[int]]] = {}
     starts = pauses.start_ps.tolist()
     cause = np.full(len(starts), -1, np.int64)
     delay_ps = link_columns["delay_ps"]
     for i, (link, of) in enumerate(zip(pauses.link.tolist(), pauses.data_class.tolist(), strict=True)):
+        # the pause was asked for one link delay before it began
         asked_ps = starts[i] - int(delay_ps[link])
         earliest = starts[i]
         for earlier in leaving.get((link_columns["dst"][link], of), {}).values():
+            # pauses of a link are in order of time: the last one before
             place = bisect_right(earlier, asked_ps, key=starts.__getitem__) - 1
             before = earlier[place] if place >= 0 else -1
             if before >= 0 and starts[before] < earliest and asked_ps < pauses.end_ps[before]:
@@ -213,11 +233,18 @@ def causes(pauses: Pauses, link_columns: Table) -> Int64:
 
 
 def spread(pauses: Pauses, cause_of_pause: Int64, link_columns: Table) -> list[PauseBranch]:
-    """Return the trees along which pauses spread, with `causes` of pauses, the largest first: one per root switch."""
+    """Return the trees along which pauses spread, with `causes` of pauses, the largest first: one per root switch.
+
+    Args:
+        pauses: Pauses of the run.
+        cause_of_pause: int64[p], result of `causes`.
+        link_columns: Columns of links.parquet by name.
+    """
     roots: dict[str, PauseBranch] = {}
     place: list[PauseBranch] = []
     for i, (link, of, start_ps, end_ps) in enumerate(zip(*(column.tolist() for column in pauses), strict=True)):
         switch = link_columns["dst"][link]
+        # a pause without a cause begins a tree at the switch that asked for it
         root = (
             roots.setdefault(switch, PauseBranch(switch, -1, start_ps))
             if cause_of_pause[i] < 0
@@ -232,13 +259,19 @@ def spread(pauses: Pauses, cause_of_pause: Int64, link_columns: Table) -> list[P
 
 
 def root_links(roots: Sequence[PauseBranch], link_columns: Table) -> Int64:
-    """Return the congested links: those that leave a root's switch and have at least half of its longest queue."""
+    """Return the congested links: those that leave a root's switch and have at least half of its longest queue.
+
+    Args:
+        roots: Roots of the trees of `spread`.
+        link_columns: Columns of links.parquet by name.
+    """
     found: list[int] = []
     src = np.array(link_columns["src"])
     queue = link_columns["buffered_bytes"]
     for root in roots:
         here = np.flatnonzero(src == root.name)
         longest = queue[here].max(initial=0)
+        # several ports of the switch may be congested at once
         found += here[2 * queue[here] >= max(longest, 1)].tolist()
     return np.unique(np.array(found, np.int64))
 
@@ -247,6 +280,12 @@ def victims(graph: Graph, message_columns: Table, pauses: Pauses, congested_link
     """Return messages delayed at a paused link although they use no congested link, the slowest first.
 
     The search covers the MAX_MESSAGES slowest messages, and at most MAX_PAIRS pairs of NPUs.
+
+    Args:
+        graph: The fabric (`Graph`).
+        message_columns: Columns of flows.parquet by name.
+        pauses: Pauses of the run.
+        congested_links: Numbers of the links of `root_links`.
     """
     order = np.lexsort((pauses.start_ps, pauses.link))
     paused = pauses.link[order]
@@ -266,6 +305,7 @@ def victims(graph: Graph, message_columns: Table, pauses: Pauses, congested_link
                 break
             paths[pair] = possible_links(graph, *pair)
         path = paths[pair]
+        # every path of it crosses a congested link
         if any(path.get(link, False) for link in bad):
             continue
         start_ps, finish_ps = int(message_columns["start_ps"][row]), int(message_columns["finish_ps"][row])
@@ -281,11 +321,18 @@ def victims(graph: Graph, message_columns: Table, pauses: Pauses, congested_link
 
 
 def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
-    """Return the links of all equal paths between two NPUs; True for links that every path uses."""
+    """Return the links of all equal paths between two NPUs; True for links that every path uses.
+
+    Args:
+        graph: The fabric (`Graph`).
+        src: Number of the first NPU.
+        dst: Number of the other NPU.
+    """
     links: dict[int, bool] = {}
     here = {src}
     while here:
         ahead = {link for node in here for link in next_links(graph, node, dst)}
+        # one link ahead for all equal paths: each of them uses it
         links |= dict.fromkeys(ahead, len(ahead) == 1)
         here = {int(graph.link_dst[link]) for link in ahead} - {dst}
     return links
@@ -322,7 +369,12 @@ def _of_messages(size_bytes: int | None, time_ps: Int64, slowdown: NDArray[np.fl
 
 
 def percentiles(values: NDArray, percents: Sequence[float] = PERCENTILES) -> dict[str, float | None]:
-    """Return each percentile by its name, "p99"; None where there are too few values (et.statistics.percentiles)."""
+    """Return each percentile by its name, "p99"; None where there are too few values (et.statistics.percentiles).
+
+    Args:
+        values: float[n], values in any order.
+        percents: Percentages from 0 to 100.
+    """
     return {f"p{percent:g}": percentile(values, percent) for percent in percents}
 
 
@@ -333,7 +385,11 @@ def _overlap_ps(pauses: tuple[Int64, Int64], start_ps: int, finish_ps: int) -> i
 
 
 def document(run: NetRun) -> dict[str, Any]:
-    """Return links, completion times, spreading pauses and delayed messages as a JSON document."""
+    """Return links, completion times, spreading pauses and delayed messages as a JSON document.
+
+    Args:
+        run: Tables of the run that concern the network (`NetRun`).
+    """
     return {
         "topology": run.summary.get("topology"),
         "finish_time_ps": run.summary.get("finish_time_ps"),

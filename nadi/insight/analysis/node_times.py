@@ -77,7 +77,13 @@ def npu_blocks(rows_of_npu: Int64) -> list[range]:
 
 
 def rows_of(program: Program, npu_node_ptr: Int64, block_npus: range) -> NodeRows:
-    """Return the trace nodes of a block of NPUs, NPU by NPU; the second parameter is that of pdes.Results."""
+    """Return the trace nodes of a block of NPUs, NPU by NPU.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
+        block_npus: Numbers of the NPUs.
+    """
     npu = np.repeat(
         np.arange(block_npus.start, block_npus.stop), np.diff(npu_node_ptr[block_npus.start : block_npus.stop + 1])
     )
@@ -87,15 +93,24 @@ def rows_of(program: Program, npu_node_ptr: Int64, block_npus: range) -> NodeRow
 
 
 def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
-    """Yield all trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory (npu_node_ptr: of pdes.Results)."""
+    """Yield all trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
+    """
     for npus in npu_blocks(np.diff(npu_node_ptr)):
         yield rows_of(program, npu_node_ptr, npus)
 
 
 def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, num_owners: int) -> Int64:
-    """Return int64[owners], the length of the union of each owner's intervals; owner: int64[m] of each interval.
+    """Return int64[owners], the length of the union of each owner's intervals.
 
-    The intervals are sorted by owner, and those of an owner by start.
+    Args:
+        owner: int64[m], owner of each interval; the intervals are sorted by owner, and those of an owner by start.
+        start_ps: int64[m], start of each interval in ps.
+        finish_ps: int64[m], end of each interval in ps.
+        num_owners: Number of owners.
     """
     total = np.zeros(num_owners, np.int64)
     first = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -103,9 +118,12 @@ def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, num_owners: int)
         return total
     reached_ps = finish_ps.copy()  # latest end of the owner's intervals so far
     for begin, end in pairwise([*first.tolist(), len(owner)]):
+        # the latest end so far, by owner: intervals of one owner may overlap or contain others
         np.maximum.accumulate(reached_ps[begin:end], out=reached_ps[begin:end])
     from_ps = start_ps.copy()
+    # each interval counts only from where those before it have ended
     np.maximum(start_ps[1:], reached_ps[:-1], out=from_ps[1:])
+    # an owner's first interval does not follow one of its own
     from_ps[first] = start_ps[first]
     total[owner[first]] = np.add.reduceat(np.maximum(finish_ps - from_ps, 0), first)
     return total
@@ -114,7 +132,15 @@ def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, num_owners: int)
 def npu_times(
     program: Program, npu_node_ptr: Int64, node_start_ps: Int64, node_finish_ps: Int64, finish_time_ps: int
 ) -> NpuTimes:
-    """Return the time of each NPU by kind from the columns of pdes.Results; an NPU idles after its last node."""
+    """Return the time of each NPU by kind from the columns of pdes.Results; an NPU idles after its last node.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
+        node_start_ps: int64[rows], start of each trace node in ps.
+        node_finish_ps: int64[rows], end of each trace node in ps.
+        finish_time_ps: End of the run in ps.
+    """
     parts = [
         _block_times(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result], finish_time_ps)
         for rows in row_blocks(program, npu_node_ptr)
@@ -128,12 +154,20 @@ def find_collectives(
     """Return all collectives that ran from the columns of pdes.Results, sorted by group and place in the group.
 
     `group_like`: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
+        node_start_ps: int64[rows], start of each trace node in ps.
+        node_finish_ps: int64[rows], end of each trace node in ps.
+        group_like: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
     """
     parts = [
         _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
         for rows in row_blocks(program, npu_node_ptr)
     ]
     if group_like is not None:
+        # folded groups count as the one whose rows are kept
         parts = [part._replace(group=group_like[part.group]) for part in parts]
     return merge_collectives(parts)
 
@@ -144,6 +178,7 @@ def merge_collectives(parts: Sequence[CollectiveTimes]) -> CollectiveTimes:
     order = np.lexsort((merged.npu, merged.seq, merged.group))
     merged = CollectiveTimes(**{name: column[order] for name, column in merged._asdict().items()})
     is_first = np.ones(len(order), np.bool_)
+    # rows of one collective are together, members in the order of their NPUs
     is_first[1:] = (np.diff(merged.group) != 0) | (np.diff(merged.seq) != 0)
     first = np.flatnonzero(is_first)
     if len(first) == 0:
@@ -157,7 +192,12 @@ def merge_collectives(parts: Sequence[CollectiveTimes]) -> CollectiveTimes:
 
 
 def bus_factor(kind: str, members: int) -> float:
-    """Return the bus bandwidth over the algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md); else 1."""
+    """Return the bus bandwidth over the algorithm bandwidth, as nccl-tests defines it (doc/PERFORMANCE.md); else 1.
+
+    Args:
+        kind: Kind of collective.
+        members: Number of members.
+    """
     if kind == "all-reduce":
         return 2 * (members - 1) / members
     if kind in {"reduce-scatter", "all-gather", "all-to-all", UNEVEN, "gather", "scatter"}:
@@ -166,7 +206,14 @@ def bus_factor(kind: str, members: int) -> float:
 
 
 def bandwidths_Bps(kind: int, members: int, size_bytes: int, time_ps: int) -> tuple[float, float]:  # noqa: N802 - bytes
-    """Return algorithm and bus bandwidth in bytes per second; 0 where no time passed."""
+    """Return algorithm and bus bandwidth in bytes per second; 0 where no time passed.
+
+    Args:
+        kind: Index of the kind in KINDS.
+        members: Number of members.
+        size_bytes: Size of the buffer in bytes.
+        time_ps: Time of the collective in ps.
+    """
     if time_ps <= 0:
         return 0.0, 0.0
     algorithm_Bps = size_bytes / time_ps * PS_PER_S  # noqa: N806 - bytes, not bits
@@ -227,6 +274,13 @@ def utilisation(
 
     Where faults change a link's rate, the capacity uses its mean rate over the run; a change counts from the begin of
     the first cell at or after its time (docs/reference/faults.md).
+
+    Args:
+        graph: The fabric (`Graph`).
+        tx_bytes: int64[links], bytes that each link sent.
+        finish_time_ps: End of the run in ps.
+        faults: Faults of links.
+        cell_ps: Length of a cell in ps, at whose begin a change takes effect.
     """
     if finish_time_ps <= 0:
         return np.zeros(graph.links)
@@ -235,5 +289,6 @@ def utilisation(
         if fault.rate_bps:
             begin, end = (min(-(-t // cell_ps) * cell_ps, finish_time_ps) for t in (fault.at_ps, fault.until_ps))
             which = list(fault.links)
+            # mean over the run of the rate while the fault holds
             rate_bps[which] += (fault.rate_bps - graph.link_rate_bps[which]) * ((end - begin) / finish_time_ps)
     return tx_bytes * (BITS_PER_BYTE * PS_PER_S / finish_time_ps) / rate_bps

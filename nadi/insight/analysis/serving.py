@@ -27,7 +27,13 @@ class Requests:
     times_ps: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def note(self, request: int, token_index: int, at_ps: int) -> None:
-        """Record a time; if several GPUs produce a token, the last one counts."""
+        """Record a time; if several GPUs produce a token, the last one counts.
+
+        Args:
+            request: Number of the request.
+            token_index: Index of the token; 0 = the arrival of the request.
+            at_ps: Time in ps.
+        """
         own = self.times_ps.setdefault(request, {})
         own[token_index] = max(own.get(token_index, 0), at_ps)
 
@@ -51,13 +57,21 @@ class Figures:
 def requests_of(
     program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results
 ) -> Requests | None:
-    """Return arrival and token times of requests in traces; trace_of_npu: int32[npus], below 0 = none; None without."""
+    """Return arrival and token times of requests in traces; None without requests.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        traces: The distinct traces.
+        trace_of_npu: int32[npus], index of each NPU's trace, below 0 = none.
+        results: Results of the engine.
+    """
     named = [{row: request for row, *request in requests_in(trace)} for trace in traces]
     if not any(named):
         return None
     requests = Requests()
     for rows in row_blocks(program, results.npu_node_ptr):
         finish_ps = results.node_finish_ps[rows.result]
+        # rows of an NPU are consecutive, so the first gives the place of all
         npus, firsts = np.unique(rows.npu, return_index=True)
         for npu, first in zip(npus.tolist(), firsts.tolist(), strict=True):
             for row, (request, tokens) in named[trace_of_npu[npu]].items():
@@ -68,15 +82,21 @@ def requests_of(
 
 
 def figures(parts: Iterable[Requests | None]) -> Figures | None:
-    """Return the metrics over the requests of all ranks; None if no request has a token."""
+    """Return the metrics over the requests of all ranks; None if no request has a token.
+
+    Args:
+        parts: Requests of each rank; None = a rank without requests.
+    """
     all_parts = Requests()
     for part in parts:
         for request, own in (part.times_ps if part else {}).items():
             for tokens, at_ps in own.items():
                 all_parts.note(request, tokens, at_ps)
+    # only requests that have both arrived and got a token
     done = [own for _, own in sorted(all_parts.times_ps.items()) if 0 in own and 1 in own]
     if not done:
         return None
+    # a single token has no time per further token
     longer = [own for own in done if max(own) > 1]
     return Figures(
         requests=len(done),
@@ -92,6 +112,9 @@ def document(found: Figures) -> dict[str, Any]:
 
     `ttft` and `tpot` hold `mean_ps`, `p50_ps` to `p99_ps`, None with too few requests, and `quantiles_ps`, the times of
     0 %, 1 % ... 100 % of the requests. A request with one token has no TPOT.
+
+    Args:
+        found: Metrics of the requests.
     """
     made: dict[str, Any] = {"requests": found.requests, "tokens": found.tokens, "tokens_per_s": found.tokens_per_s}
     for name, times_ps in (("ttft", found.ttft_ps), ("tpot", found.tpot_ps)):

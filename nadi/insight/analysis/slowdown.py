@@ -48,6 +48,7 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> l
             raise ConfigError(f"{folder}: no flows.parquet; expected results of a run that keeps its messages")
         if job:
             flows = flows.filter(pc.equal(flows["job"], arrow_texts([job])[0]))
+        # messages whose ideal time is not known
         flows = flows.drop_null()
         if not len(flows):
             raise ConfigError(f"{folder}: no message with a known slow-down")
@@ -79,6 +80,7 @@ def _row(group: str, from_bytes: int | None, samples: list[tuple[int, dict[str, 
     for name in samples[0][1]:
         values = [of_run[name] for _, of_run in samples]
         known = [value for value in values if value is not None]
+        # runs with too few messages for a percentile would bias the mean
         is_known = len(known) == len(values)
         means[name] = float(np.mean(known)) if is_known else None
         intervals[name] = confidence_interval(known, MIN_SLOWDOWN) if is_known else None

@@ -71,19 +71,28 @@ def divided(segments: Segments, num_categories: int, stays: tuple[int, ...]) -> 
     no category explains) stays with the collective's own axis.
 
     Waits are divided in the order of their ends, so that earlier waits of a member count by their divided shares.
+
+    Args:
+        segments: Activities and waits of NPUs.
+        num_categories: Number of categories.
+        stays: Categories whose excess stays with the collective's own axis.
     """
+    # by NPU and time, as `_Spent` searches them
     order = np.lexsort((segments.begin_ps, segments.npu))
     segments = Segments(*(column[order] for column in segments))
     first = np.searchsorted(segments.npu, np.arange(int(segments.npu.max(initial=-1)) + 2))
     waits = np.flatnonzero(segments.last >= 0)
+    # in the order of their ends, on which the shares of later waits depend
     waits = waits[np.lexsort((segments.begin_ps[waits], segments.npu[waits], segments.until_ps[waits]))]
     spent = _Spent(segments, first, waits, num_categories)
     share_ps = np.zeros((len(waits), num_categories), np.int64)
     for number, at in enumerate(waits.tolist()):
         npu, last, category = int(segments.npu[at]), int(segments.last[at]), int(segments.category[at])
         begin_ps, until_ps = int(segments.begin_ps[at]), int(segments.until_ps[at])
+        # an NPU that began before the last meeting compares from its own begin
         met_ps = min(int(segments.met_ps[at]), begin_ps)
         more_ps = np.maximum(spent.between(last, met_ps, until_ps) - spent.between(npu, met_ps, begin_ps), 0)
+        # longer computation has no axis of its own to blame
         more_ps[category] += more_ps[list(stays)].sum()
         more_ps[list(stays)] = 0
         if more_ps.any():
@@ -105,16 +114,24 @@ class _Spent:
         self._share = np.zeros((len(waits), categories))
 
     def between(self, npu: int, from_ps: int, until_ps: int) -> NDArray[np.float64]:
-        """Return float64[categories], picoseconds that an NPU spent by category between two times."""
+        """Return float64[categories], picoseconds that an NPU spent by category between two times.
+
+        Args:
+            npu: Number of the NPU.
+            from_ps: First time in ps.
+            until_ps: Second time in ps.
+        """
         if npu + 1 >= len(self._first) or until_ps <= from_ps:
             return np.zeros(self._categories)
         low, high = int(self._first[npu]), int(self._first[npu + 1])
+        # segments of an NPU do not overlap, so both ends are sorted
         low += int(np.searchsorted(self._segments.until_ps[low:high], from_ps, "right"))
         high = low + int(np.searchsorted(self._segments.begin_ps[low:high], until_ps))
         here = slice(low, high)
         begin_ps = np.maximum(self._segments.begin_ps[here], from_ps)
         time_ps = np.minimum(self._segments.until_ps[here], until_ps) - begin_ps
         is_divided = self._is_divided[here]
+        # divided waits count by their shares, below
         of_category = np.where(is_divided, 0, time_ps)
         spent = np.bincount(self._segments.category[here], of_category, self._categories).astype(np.float64)
         if is_divided.any():
@@ -122,7 +139,12 @@ class _Spent:
         return spent
 
     def divide(self, segment: int, share_ps: Int64) -> None:
-        """Count a wait, the number of a segment, by its shares (int64[categories]) from now on."""
+        """Count a wait, the number of a segment, by its shares (int64[categories]) from now on.
+
+        Args:
+            segment: Number of the segment that is a wait.
+            share_ps: int64[categories], parts of the wait in ps.
+        """
         self._share[self._row[segment]] = share_ps / share_ps.sum()
         self._is_divided[segment] = True
 
@@ -147,14 +169,25 @@ class _SentMessages:
         self._sent_ps = np.append(begun.sent_ps, 0)
 
     def begin_ps(self, sender: Int64, message: Int64) -> Int64:
-        """Return int64[k], the begin of each message; 0 = nobody sends it."""
+        """Return int64[k], the begin of each message; 0 = nobody sends it.
+
+        Args:
+            sender: int64[k], NPU that sends each message.
+            message: int64[k], key of each message.
+        """
+        # numbers instead of keys, so that sender and message fit into one word
         number = positions_in_sorted(self._messages, message)
         key = np.where(number >= 0, sender * len(self._messages) + number, _NONE)
         return self._sent_ps[positions_in_sorted(self._key, key)]
 
 
 def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
-    """Return whether the name of any communication on any rank contains its axis of parallelism; all ranks call."""
+    """Return whether the name of any communication on any rank contains its axis of parallelism; all ranks call.
+
+    Args:
+        traces: The distinct traces of this rank.
+        exchange: Function that gives every rank's value to all ranks.
+    """
     axes = _axes(traces)
     return any(exchange(bool(np.any((axes > 0) & (axes != _UNNAMED)))))
 
@@ -162,7 +195,15 @@ def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> b
 def step_times(
     program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results, exchange: Exchange = alone
 ) -> Int64:
-    """Return int64[npus, len(CATEGORIES)] picoseconds, 0 on other ranks; trace_of_npu: int32[npus], < 0 = none."""
+    """Return int64[npus, len(CATEGORIES)] picoseconds, 0 for NPUs of other ranks.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        traces: The distinct traces of this rank.
+        trace_of_npu: int32[npus], index of each NPU's trace, below 0 = none.
+        results: Results of the engine.
+        exchange: Function that gives every rank's value to all ranks.
+    """
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))
     sent = _SentMessages(begun)
@@ -219,6 +260,7 @@ class _FileNodes:
         file, at = spans(begin[has], count[has])
         parent = self._row[at] + first_node[has][file]
         latest_ps = np.maximum.reduceat(finish_ps[parent], starts)
+        # of several that end last, the lowest row, so that the answer is unique
         late = np.where(finish_ps[parent] == np.repeat(latest_ps, count[has]), parent, len(finish_ps))
         found[has] = np.minimum.reduceat(late, starts)
         return found
@@ -234,6 +276,7 @@ class _Block:
         self._program, self._rows, self._nodes, self._file_row, self._folded = program, rows, nodes, file_row, folded
         self._start_ps, self._finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
         kind = program.node_kind[rows.at]
+        # work on the CPU does not occupy the accelerator
         is_compute = (kind == COMPUTE) & (program.node_lane[rows.at] != CPU_LANE)
         self._category = np.where(is_compute, 0, np.where(kind >= SEND, nodes.axes[file_row], _OTHER))
         self._first = np.arange(len(rows.row)) - rows.row
@@ -241,7 +284,12 @@ class _Block:
         self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
 
     def segments(self, begun: StartTimes, sent: _SentMessages) -> Segments:
-        """Return the activities and waits of this block's NPUs that took time."""
+        """Return the activities and waits of this block's NPUs that took time.
+
+        Args:
+            begun: Times at which members start collectives and messages.
+            sent: Begins of messages by sender.
+        """
         own = np.flatnonzero(self._category == _COMPUTE)
         own = own[np.lexsort((self._start_ps[own], self._rows.npu[own]))]
         npu, start_ps, finish_ps = self._rows.npu[own], self._start_ps[own], self._finish_ps[own]
@@ -250,6 +298,7 @@ class _Block:
         first, last = (np.flatnonzero(np.insert(apart, where, len(own) > 0)) for where in (0, len(apart)))
         parts = [self._segments(own[first], start_ps[first], finish_ps[last], self._category[own[first]])]
         node, from_ps, until_ps = self._gaps(own)
+        # from each gap back along the chain of parents that ended last, until the gap is explained
         while len(node):
             parent = self._latest_parents(node)
             begin_ps = np.maximum(from_ps, np.where(parent >= 0, self._finish_ps[parent], 0))
@@ -276,6 +325,7 @@ class _Block:
         )
         cause = self._latest_parents(compute_nodes)
         at = np.flatnonzero((self._start_ps[compute_nodes] > before_ps) & (cause >= 0))
+        # a cause that ended before the gap did not make it
         at = at[finish_ps[cause[at]] > before_ps[at]]
         ends, end_from_ps = self._ends(compute_nodes)
         return (
@@ -291,6 +341,7 @@ class _Block:
         latest_ps = np.maximum.reduceat(self._finish_ps, first) if len(first) else first
         latest = np.flatnonzero(self._finish_ps == np.repeat(latest_ps, np.diff(first, append=len(npu))))
         last = latest[np.flatnonzero(np.diff(npu[latest], append=-1))]
+        # an NPU without computations is done when it begins
         done_ps = self._begin_ps.copy()
         np.maximum.at(done_ps, npu[compute_nodes], self._finish_ps[compute_nodes])
         from_ps = done_ps[npu[last]]
@@ -308,6 +359,7 @@ class _Block:
     ) -> list[Segments]:
         """Return the segments of some nodes: bubbles, waits for members of collectives, and the time of their axes."""
         category = self._category[node]
+        # before it, others had not begun: a bubble of the pipeline
         met_ps = np.clip(self._met_ps(node, begun, sent), begin_ps, until_ps)
         bubble = self._segments(node, begin_ps, met_ps, np.full(len(node), _BUBBLE))
         ready_ps = met_ps.copy()
@@ -318,6 +370,7 @@ class _Block:
         ready_ps[of] = np.clip(begun.ready_ps[place], met_ps[of], until_ps[of])
         wait = self._segments(node[of], met_ps[of], ready_ps[of], category[of])
         last = np.where(begun.last[place] == npu, _NONE, begun.last[place])
+        # the collective before it in the same group, if it is in the table
         is_next = (place > 0) & (begun.collective[np.maximum(place - 1, 0)] == keys - 1) & (keys & _SEQ_MASK > 0)
         before_ps = np.where(is_next, begun.ready_ps[np.maximum(place - 1, 0)], 0)
         wait = wait._replace(last=last, met_ps=before_ps)
@@ -328,6 +381,7 @@ class _Block:
         program, at, npu = self._program, self._rows.at[node], self._rows.npu[node]
         kind = program.node_kind[at]
         found = np.zeros(len(node), np.int64)
+        # a send waits for nobody, so only receives can
         of = np.flatnonzero(kind == RECV)
         peer = program.node_peer[at[of]].astype(np.int64)
         keys = receive_key(-peer, program.node_tag[at[of]], program.node_seq[at[of]])
@@ -345,6 +399,7 @@ def _axes(traces: Sequence[TraceTable]) -> Int8:
     for trace in traces:
         own = np.zeros(len(trace.type), np.int8)
         for row in np.flatnonzero(np.isin(trace.type, _COMMUNICATION)).tolist():
+            # names of Nadi's own generators: ITEM/AXIS:...
             word = trace.names[row].rpartition("/")[2].partition(":")[0]
             own[row] = row_of.get(word, _UNNAMED)
         found.append(own)
@@ -358,6 +413,7 @@ def _begun(program: Program, results: Results, folded: FoldedRows) -> StartTimes
         kind, start_ps = program.node_kind[rows.at], results.node_start_ps[rows.result]
         of = np.flatnonzero(kind == SEND)
         at = rows.at[of]
+        # the key that the receive has, so that both ends find each other
         message = receive_key(program.node_peer[at], program.node_tag[at], program.node_seq[at])
         all_of = np.flatnonzero(kind == COLLECTIVE)
         collective = _collective(program, rows.npu[all_of], rows.at[all_of], folded)

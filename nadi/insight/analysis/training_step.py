@@ -33,6 +33,10 @@ def throughput(simulation: FinishedRun, so_far: DoneSteps | None = None) -> Thro
     """Return the throughput of a run that simulates a model; None for other runs and for runs that take no time.
 
     `so_far`: Steps that a run which is not over has done.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        so_far: Steps that a run which is not over has done; None = the run is over.
     """
     found, results = simulation.training, simulation.results
     finish_ps = results.finish_time_ps if results.cut_ps is None else so_far.end_ps if so_far else 0
@@ -51,6 +55,7 @@ def throughput(simulation: FinishedRun, so_far: DoneSteps | None = None) -> Thro
         training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal, lora=plan.lora)
         for causal in (True, False)
     )
+    # operations that the GPUs could have done at their peak in the time of a step
     could = None if peak is None else peak * plan.gpus * step_s
     return Throughput(
         steps=steps,
@@ -67,12 +72,16 @@ def throughput(simulation: FinishedRun, so_far: DoneSteps | None = None) -> Thro
 
 
 def document(simulation: FinishedRun, times: Int64 | None, so_far: DoneSteps | None = None) -> dict[str, Any]:
-    """Return the `step` table of summary.json; times: int64[npus, len(CATEGORIES)], None = no name has an axis.
+    """Return the `step` table of summary.json.
 
-    `so_far`: as for throughput.
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        times: int64[npus, len(CATEGORIES)], time of each NPU by category in ps; None = no name has an axis.
+        so_far: Steps that a run which is not over has done; None = the run is over.
     """
     fields: dict[str, Any] = {}
     rates = throughput(simulation, so_far)
+    # runs without a model have times, but no rates
     if rates is not None:
         fields |= {key: value for key, value in rates._asdict().items() if value is not None}
     if times is not None:
@@ -83,6 +92,11 @@ def document(simulation: FinishedRun, times: Int64 | None, so_far: DoneSteps | N
 
 
 def at_work(times: Int64) -> Int64:
-    """Return the rows of NPUs that have any work."""
+    """Return the rows of NPUs that have any work.
+
+    Args:
+        times: int64[npus, len(CATEGORIES)], time of each NPU by category in ps.
+    """
+    # NPUs without work would lower all means
     busy = times[times[:, : CATEGORIES.index("idle")].sum(axis=1) > 0]
     return busy if len(busy) else times

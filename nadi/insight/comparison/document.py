@@ -65,6 +65,7 @@ def _figures(runs: Sequence[Run]) -> list[dict[str, Any]]:
     rows = []
     for figure in FIGURES:
         values = [each.get(figure.name) for each in found]
+        # metrics that no run has, or that are 0 everywhere, say nothing
         if any(values):
             change = tables.difference(values) if figure.form == "share" else tables.relative(values)
             rows.append({**figure._asdict(), "values": values, "change": change})

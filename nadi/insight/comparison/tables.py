@@ -21,10 +21,15 @@ Parts = dict[str, NDArray[np.float64]]
 
 
 def relative(values: Sequence[float | None]) -> list[float | None]:
-    """Return each value over the first, minus 1; None where either is missing or only the first is 0."""
+    """Return each value over the first, minus 1; None where either is missing or only the first is 0.
+
+    Args:
+        values: Value of each run; None = missing.
+    """
     first = values[0]
     changes: list[float | None] = []
     for value in values:
+        # from nothing to something is no relative change
         if first is None or value is None or (first == 0 and value != 0):
             changes.append(None)
         else:
@@ -33,13 +38,21 @@ def relative(values: Sequence[float | None]) -> list[float | None]:
 
 
 def difference(values: Sequence[float | None]) -> list[float | None]:
-    """Return each value minus the first; None where either is missing."""
+    """Return each value minus the first; None where either is missing.
+
+    Args:
+        values: Value of each run; None = missing.
+    """
     first = values[0]
     return [None if first is None or value is None else value - first for value in values]
 
 
 def size(values_of_run: Sequence[float | None]) -> float:
-    """Return the largest absolute difference from the first value, missing values being 0; rows are sorted by it."""
+    """Return the largest absolute difference from the first value, missing values being 0; rows are sorted by it.
+
+    Args:
+        values_of_run: Value of each run; None = missing, which counts as 0.
+    """
     first = values_of_run[0] or 0.0
     return max(abs((value or 0.0) - first) for value in values_of_run)
 
@@ -78,6 +91,7 @@ def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         empty = {name: [0] * runs for name in ("count", "bytes", "time_ps")}
         total = found.setdefault((row["group"], row["kind"]), {"group": row["group"], "kind": row["kind"], **empty})
         for run, count in enumerate(row["count"]):
+            # None: the run has no such collective
             total["count"][run] += count or 0
             total["bytes"][run] += (count or 0) * row["size_bytes"]
             total["time_ps"][run] += row["time_ps"][run] or 0
@@ -101,6 +115,7 @@ def _collectives_of(run: Run) -> dict[CollectiveKey, dict[str, Any]]:
             "time_ps": float(time_ps.sum()),
             "median_ps": float(np.median(time_ps)),
             "wait_ps": float(wait_ps[rows].sum()),
+            # ratio of sums, so that long collectives weigh more
             "ratio": float(time_ps.sum()) / closed_ps if closed_ps else None,
             "algorithm": ", ".join(dict.fromkeys(algorithms[row] for row in rows.tolist())),
         }
@@ -113,7 +128,11 @@ def knows_links(run: Run) -> bool:
 
 
 def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return a row per tier ("npu → leaf") that any run has; lists have a value per run, None where it is missing."""
+    """Return a row per tier ("npu → leaf") that any run has; lists have a value per run, None where it is missing.
+
+    Args:
+        runs: Runs to compare; the first is the baseline.
+    """
     names = ("links", "rate_bps", "mean_utilisation", "max_utilisation", "max_queue_bytes", *_SUMS)
     of_runs = [_by_tier(run) if knows_links(run) else {} for run in runs]
     return [{"tier": tier} | values for tier, values in _by_key(of_runs, names)]
@@ -130,6 +149,7 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
     if not all(counts):
         return {"matched": 0, "of": counts, "rows": [], "left_out": 0}
     places = [_places(run) for run in runs]
+    # fabrics may differ: links with the same ends are compared
     common = [link for link in places[0] if all(link in each for each in places)]
     at = [np.array([each[link] for link in common], np.int64) for each in places]
     columns = {
@@ -138,6 +158,7 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
     }
     differs = np.zeros(len(common), np.bool_)
     for values in columns.values():
+        # unchanged links would hide the others
         differs |= (values != values[:1]).any(axis=0)
     busy = columns["utilisation"]
     order = np.argsort(-np.abs(busy - busy[:1]).max(axis=0), kind="stable") if common else np.zeros(0, np.int64)
@@ -150,7 +171,11 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
 
 
 def by_load(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tiers sorted by the change of their highest utilisation."""
+    """Return the tiers sorted by the change of their highest utilisation.
+
+    Args:
+        rows: Rows of `tiers`.
+    """
     return sorted(rows, key=lambda row: -size(row["max_utilisation"]))
 
 
@@ -198,6 +223,7 @@ def times(runs: Sequence[Run]) -> dict[str, Any]:
         all runs only send messages.
     """
     steps = [run.steps for run in runs]
+    # categories must be the same in all runs
     by_axes = all(table is not None for table in steps)
     parts = [
         _by_kind(run)
@@ -224,6 +250,7 @@ def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
     if len(count) > 1:
         return []
     columns = {name: np.array([numpy_column(run.npus[name], np.float64) for run in runs]) for name in _OF_NPU}
+    # the largest change of any kind of time decides
     moved = np.max([np.abs(of - of[:1]).max(axis=0) for of in columns.values()], axis=0)
     order = np.argsort(-moved, kind="stable")[:max_rows]
     number = numpy_column(runs[0].npus["npu"])
@@ -246,6 +273,9 @@ def jobs(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     Lists have a value per run, None where the run lacks it: `time_ps`, `change` from the first run, `digest`,
     `alone_ps` and `slowdown` ([output] alone), and `shares`, the jobs with which it shares links.
+
+    Args:
+        runs: Runs to compare; the first is the baseline.
     """
     of_runs = [{job["name"]: job for job in run.summary.get("jobs", ())} for run in runs]
     rows = []

@@ -44,10 +44,16 @@ class MessagesOfPath:
         self._key = self._rows["group"] << _SEQ_BITS | self._rows["seq"]
 
     def of_collective(self, group: int, seq: int) -> Rows:
-        """Return the messages of a collective sorted by receiver; a sample of MAX_FLOWS if there are more."""
+        """Return the messages of a collective sorted by receiver; a sample of MAX_FLOWS if there are more.
+
+        Args:
+            group: Number of the group.
+            seq: Number of the collective in its group.
+        """
         here = np.flatnonzero(self._key == (group << _SEQ_BITS | seq))
         here = here[np.argsort(self._rows["dst"][here], kind="stable")]
         if len(here) > MAX_FLOWS:
+            # evenly over the receivers, so that the sample represents all
             here = here[np.linspace(0, len(here) - 1, MAX_FLOWS).astype(np.int64)]
         return self._at(here)
 
@@ -67,6 +73,7 @@ def _chosen(run: Run, collective_keys: Int64, npu_pairs: Int64, num_npus: int) -
     for block in run.blocks(FLOWS, _COLUMNS):
         group, seq, src, dst = (_numbers(block, name) for name in ("group", "seq", "src", "dst"))
         of_collectives = np.isin(group << _SEQ_BITS | seq, collective_keys)
+        # requests and answers of a rendezvous are no messages of the trace
         of_traces = (group < 0) & (_numbers(block, "control") == 0)
         of_traces[of_traces] = np.isin(src[of_traces] * num_npus + dst[of_traces], npu_pairs)
         here = np.flatnonzero(of_collectives | of_traces)
@@ -143,10 +150,12 @@ class PathBounds:
             why = "closed forms do not model links" if self._links is None else "its messages or paths are not known"
             return Bound("network", "", why, idle_ps)
         serial = {link: size * BITS_PER_BYTE / self._links["rate_bps"][link] * PS_PER_S for link, size in used.items()}
+        # the link that would take longest for the bytes of the piece
         slowest = max(serial, key=lambda link: serial[link])
         if is_in_the_way:
             return self._in_the_way(piece, used, slowest, idle_ps)
         name, rate = self._name(slowest), rate_text(self._links["rate_bps"][slowest])
+        # its bytes take at least half of the time
         if serial[slowest] >= _HALF * min(piece.time_ps, idle_ps if idle_ps > 0 else piece.time_ps):
             return Bound("link", name, f"rate of {name} ({rate})", idle_ps)
         if self._share_of_bytes(piece) >= _HALF:
@@ -191,6 +200,7 @@ class PathBounds:
         group, schedule, size = of_collectives(found, node)
         kinds, how = found.program.node_collective[found.at[node]], self._run.work.collectives
         times_ps = []
+        # a time a + b n: halving n saves half of the part that grows with it
         for size_bytes in (size, size // 2):
             keys = CollectiveKeys(group, schedule, size_bytes, found.npu[node], found.row[node])
             times_ps.append(float(self._costs.of_collectives(found.program, how, keys, kinds).time_ps[0]))
@@ -205,6 +215,7 @@ class PathBounds:
             idle_ps = float(self._run.collectives["closed_form_ps"][row].as_py()) if row is not None else math.nan
             return idle_ps, self._messages.of_collective(group, seq)
         flows = self._messages.between(*self._ends(piece), piece.end_ps)
+        # 0 also stands for not known
         ideal_ps = int(flows["ideal_ps"][0]) if len(flows["src"]) else 0
         return float(ideal_ps) if ideal_ps > 0 else math.nan, flows
 
@@ -236,6 +247,7 @@ def _bytes_by_link(run: Run, messages: Mapping[str, Int64]) -> dict[int, float]:
     pairs = messages["src"] * graph.nodes + messages["dst"]
     for pair in np.unique(pairs).tolist():
         src, dst = divmod(pair, graph.nodes)
+        # switches that reduce have no route of their own
         if src == dst or max(src, dst) >= graph.npus:
             continue
         size = float(messages["bytes"][pairs == pair].sum())

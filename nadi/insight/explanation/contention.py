@@ -54,7 +54,7 @@ class ContendedClass(NamedTuple):
         return bool(self.busy_ps.max() >= _HALF * self.time_ps)
 
     def faster(self, rate_factor: Float64, idle_ratio: float) -> float:
-        """Return the time with faster links over the time now, at most 1; rate_factor: float64[links].
+        """Return the time with faster links over the time now, at most 1; rate_factor: float64[links], factors.
 
         The bottleneck's sending time, and the waiting that other traffic causes there, shrink with the bottleneck's
         rate until another link becomes the bottleneck. The rest changes by `idle_ratio`, as the piece does on an idle
@@ -65,7 +65,9 @@ class ContendedClass(NamedTuple):
         busiest_ps = float(self.busy_ps.max())
         waited_ps = self.time_ps - self.idle_ps if self.has_bottleneck() else 0.0
         at_bottleneck_ps = min(max(busiest_ps, waited_ps), self.time_ps)
+        # the busiest link may be another one after the change
         still = float((self.busy_ps / rate_factor[self.links]).max()) / busiest_ps
+        # no faster than the idle network with faster links
         least_ps = min(self.idle_ps * idle_ratio, self.time_ps)
         rest_ps = (self.time_ps - at_bottleneck_ps) * min(idle_ratio, 1.0)
         return max(at_bottleneck_ps * still + rest_ps, least_ps) / self.time_ps
@@ -93,12 +95,22 @@ class _Pieces(NamedTuple):
     idle_ps: Float64  # float64[p], time on an idle network
 
     def selected(self, which: Int64) -> "_Pieces":
-        """Return the pieces with these indices."""
+        """Return the pieces with these indices.
+
+        Args:
+            which: int64[k], indices of the pieces.
+        """
         return _Pieces(**{name: column[which] for name, column in self._asdict().items()})
 
 
 def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Contention:
-    """Find the contended pieces of a run, preferably of path_nodes; none without messages or a known fabric."""
+    """Find the contended pieces of a run; none without messages or a known fabric.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        path_nodes: Nodes of the critical path, whose pieces are preferred.
+    """
     nothing = Contention([], np.full(len(run_events.npu), -1), np.zeros(0, np.int64))
     if not (run.network.has_links and run.has(LINKS) and run.has(FLOWS)):
         return nothing
@@ -108,6 +120,7 @@ def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Co
         return nothing
     both = _of_collectives(run, run_events), _of_messages(run, run_events, graph)
     pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
+    # pieces without an idle time are NaN, and compare as False
     with np.errstate(invalid="ignore"):
         is_contended = (pieces.idle_ps > 0) & (pieces.end_ps - pieces.begin_ps > IN_THE_WAY * pieces.idle_ps)
     pieces = pieces.selected(np.flatnonzero(is_contended))
@@ -119,13 +132,18 @@ def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Co
     kind_of_piece, examples = _kinds(run_events, pieces, on_path)
     kinds = _busy_links(run, graph, pieces.selected(examples))
     is_known = np.array([len(kind.links) > 0 for kind in kinds])
+    # without busy links there is nothing to show
     kind_of_piece[(kind_of_piece >= 0) & ~is_known[kind_of_piece]] = -1
     of_node = np.where(piece_of_node >= 0, kind_of_piece[piece_of_node], -1)
     return Contention(kinds, of_node, pieces.node[examples])
 
 
 def rows_of_collectives(run: Run) -> dict[tuple[int, int], int]:
-    """Return the row of collectives.parquet by group and place in the group."""
+    """Return the row of collectives.parquet by group and place in the group.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+    """
     groups, places = (run.collectives[name].to_pylist() for name in ("group", "seq"))
     return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
 
@@ -138,6 +156,7 @@ def _of_collectives(run: Run, run_events: RunEvents) -> _Pieces:
     table = run.collectives
     row_of = rows_of_collectives(run)
     row = np.array([row_of.get(key, -1) for key in zip(group.tolist(), seq.tolist(), strict=True)], np.int64)
+    # collectives that were not done at a cut have no row
     node, group, seq, size = node[row >= 0], group[row >= 0], seq[row >= 0], size[row >= 0]
     columns = (numpy_column(table[name], np.float64, null=0)[row[row >= 0]] for name in _TIMES)
     none = np.full(len(node), -1)
@@ -157,6 +176,7 @@ def _of_messages(run: Run, run_events: RunEvents, graph: Graph) -> _Pieces:
     idle_ps = ideal_ps(
         graph, run.reader.fitted_settings(), flows, shares_of_messages(run_events, run_events.sender[node])
     )
+    # the message is on its way from the begin of the send to the end of the receive
     begin_ps, end_ps = run_events.start_ps[run_events.sender[node]], run_events.finish_ps[node]
     times = (column.astype(np.float64) for column in (begin_ps, end_ps, idle_ps))
     return _Pieces(node, none, none, src, dst, size.astype(np.int64), *times)
@@ -178,6 +198,7 @@ def _kinds(run_events: RunEvents, pieces: _Pieces, is_on_path: NDArray[np.bool_]
     """Return int64[p], the kind of each piece (-1 = a kind with little time), and the representative of each kind."""
     time_ps = pieces.end_ps - pieces.begin_ps
     what = run_events.program.node_collective[run_events.at[pieces.node]].astype(np.int64)
+    # on a logarithmic scale, as factors matter
     slowdown = np.rint(_PARTS_OF_OCTAVE * np.log2(time_ps / pieces.idle_ps)).astype(np.int64)
     keys = np.stack([pieces.group >= 0, what, pieces.bytes, np.rint(pieces.idle_ps).astype(np.int64), slowdown])
     _, number = np.unique(keys, axis=1, return_inverse=True)
@@ -185,6 +206,7 @@ def _kinds(run_events: RunEvents, pieces: _Pieces, is_on_path: NDArray[np.bool_]
     longest = np.argsort(-np.bincount(number, time_ps), kind="stable")[:MAX_KINDS]
     place = np.full(number.max() + 1, -1)
     place[longest] = np.arange(len(longest))
+    # a piece on the critical path represents its kind, the longest of them
     order = np.lexsort((-time_ps, ~is_on_path, number))
     first = order[np.searchsorted(number[order], longest)]
     return place[number], first
@@ -225,10 +247,12 @@ def _traffic(run: Run, num_npus: int, pieces: _Pieces) -> tuple[list[Pairs], lis
         between_npus = (src != dst) & (src < num_npus) & (dst < num_npus)
         pair, size = np.where(between_npus, src * num_npus + dst, -1), flows["bytes"].astype(np.float64)
         whole.append(_summed(pair, size))
+        # messages of no duration divide by one
         time_ps = np.maximum(finish_ps - start_ps, 1)
         for at, (begin_ps, end_ps) in enumerate(zip(pieces.begin_ps, pieces.end_ps, strict=True)):
             meets = np.flatnonzero((start_ps < end_ps) & (finish_ps > begin_ps))
             overlap_ps = np.minimum(finish_ps[meets], end_ps) - np.maximum(start_ps[meets], begin_ps)
+            # of a message that overlaps in part, the bytes in proportion to the time
             during[at].append(_summed(pair[meets], size[meets] * overlap_ps / time_ps[meets]))
             group, seq = flows["group"][meets], flows["seq"][meets]
             if pieces.group[at] >= 0:

@@ -35,6 +35,7 @@ class Dag:
         """Sort the vertices; begin: float64[vertices], time of one without incoming edges. Refuse cycles."""
         self._begin = begin
         level = _levels(vertices, edges)
+        # edges by level of their end, so that each level needs those before it only
         self.place = np.lexsort((edges.target, level[edges.target]))
         self.edges = Edges(edges.source[self.place], edges.target[self.place], edges.weight[self.place])
         target = self.edges.target
@@ -53,6 +54,7 @@ class Dag:
             if end > begin:
                 low, high = first[begin], first[end]
                 arrivals = time[source[low:high]] + weight[low:high]
+                # all vertices of a level at once
                 time[self._heads[begin:end]] = np.maximum.reduceat(arrivals, first[begin:end] - low)
             begin = end
         return time
@@ -69,6 +71,7 @@ class Dag:
             if place == len(heads) or heads[place] != at:
                 return found[::-1]
             low, high = first[order[place]], first[order[place] + 1]
+            # the incoming edge that arrived last; of several, the first
             edge = int(low + np.argmax(time[self.edges.source[low:high]] + weight[low:high]))
             found.append(edge)
             at = int(self.edges.source[edge])
@@ -88,6 +91,7 @@ def _levels(num_vertices: int, edges: Edges) -> Int64:
         count = ptr[now + 1] - ptr[now]
         reached = target[spans(ptr[now], count)[1]]
         reached, times = np.unique(reached, return_counts=True)
+        # a vertex is reached when the last of its incoming edges has been followed
         missing[reached] -= times
         now = reached[missing[reached] == 0]
     if seen < num_vertices:

@@ -16,9 +16,13 @@ MAX_LONGEST = 20  # number of single pieces that the document lists
 def explain(
     run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None, job: str = ""
 ) -> dict[str, Any]:
-    """Return the document that `nadi explain DIR --json` prints; times are ps; `report` gets a text on each stage.
+    """Return the document that `nadi explain DIR --json` prints; times are ps.
 
-    job: Name of the job whose end is explained, "" = the run's (`happened`).
+    Args:
+        run: The run, read from its folder (`Run`).
+        factor: Speed-up of a part in each what-if.
+        report: Receiver of a text on each stage.
+        job: Name of the job whose end is explained, "" = the run's (`happened`).
     """
     report("reading the traces again")
     found = happened(run, job)
@@ -56,6 +60,7 @@ def _by_what(pieces: list[PathPiece], bounds: PathBounds, run_ps: int) -> list[d
         for piece in own:
             bound = bounds.of(piece)
             if bound is not None:
+                # time by bound; the one with most time is shown
                 texts[bound.text] = texts.get(bound.text, 0.0) + piece.time_ps
         rows.append(
             {

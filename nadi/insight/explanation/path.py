@@ -31,11 +31,17 @@ class PathPiece(NamedTuple):
 
 
 def critical_path(run: Run, run_events: RunEvents) -> list[PathPiece]:
-    """Return the pieces from the begin of the run to its end; where several ends coincide, one path of them."""
+    """Return the pieces from the begin of the run to its end; where several ends coincide, one path of them.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+    """
     times = run_events.dag.times()
     edges = run_events.dag.edges
     pieces = []
     for edge in run_events.dag.path(run_events.last(), times):
+        # edges without time only order events
         if edges.weight[edge] > 0:
             node = int(run_events.of_node[edge])
             end_ps = float(times[edges.target[edge]])
@@ -44,6 +50,7 @@ def critical_path(run: Run, run_events: RunEvents) -> list[PathPiece]:
                 PathPiece(what, _sort(run, run_events, what, node), node, end_ps - float(edges.weight[edge]), end_ps)
             )
     first = pieces[0].start_ps if pieces else 0.0
+    # the path may begin after the begin of the run, as with jobs that start later
     if first > 0:
         pieces.insert(0, PathPiece(WAITING, "before the first node", pieces[0].node, 0.0, first))
     return pieces
@@ -88,6 +95,11 @@ def _sort(run: Run, run_events: RunEvents, what: str, node: int) -> str:
 
 
 def npus_of(run_events: RunEvents, pieces: list[PathPiece]) -> list[int]:
-    """Return the NPUs on the path, in order, without immediate repetitions."""
+    """Return the NPUs on the path, in order, without immediate repetitions.
+
+    Args:
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        pieces: Pieces of the critical path.
+    """
     npus = np.array([int(run_events.npu[piece.node]) for piece in pieces], np.int64)
     return npus[np.flatnonzero(np.diff(npus, prepend=-1))].tolist()

@@ -90,6 +90,7 @@ class RunEvents(NamedTuple):
 def _rows_in_program(run: Run, program: Program, npu: Int64, trace_row: Int64) -> Int64:
     """Return int64[n], rows of Program.node_*; refuse a run with a row beyond the trace of its NPU."""
     trace = program.trace_of_npu[npu]
+    # NPUs without a trace have no rows
     rows = np.where(trace >= 0, np.diff(program.trace_ptr)[trace], 0)
     wrong = np.flatnonzero(trace_row >= rows)
     if len(wrong):
@@ -155,12 +156,17 @@ def _npus_of_jobs(run: Run, program: Program, name: str) -> NDArray[np.bool_]:
         return np.ones(program.npus, np.bool_)
     chosen = [each == name for each in program.jobs.names]
     if not name:
+        # jobs that only send messages have no end to explain
         chosen = [not job.is_traffic for job in run.work.jobs]
     return np.append(chosen if any(chosen) else np.ones(len(chosen), np.bool_), False)[program.jobs.of_npus()]
 
 
 def senders_of(run: Run) -> Int64:
-    """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive."""
+    """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+    """
     program = run.work.program
     npu, row = (numpy_column(run.nodes[name], np.int64) for name in ("npu", "row"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
@@ -168,7 +174,11 @@ def senders_of(run: Run) -> Int64:
 
 
 def names(run: Run) -> pa.ChunkedArray:
-    """Return the names of the nodes, in the order of RunEvents."""
+    """Return the names of the nodes, in the order of RunEvents.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+    """
     return run.nodes["name"]
 
 
@@ -184,6 +194,7 @@ def _collectives(
     number = np.full(len(npu), -1)
     own = np.flatnonzero((kind == COLLECTIVE) & (program.node_schedule[program_row] >= 0))
     group = representative_group[program.slot_group[program.slot_ptr[npu[own]] + program.node_group[program_row[own]]]]
+    # group and number of the collective as one word
     key = group << 32 | program.node_seq[program_row[own]].astype(np.int64)
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     number[own] = index.reshape(-1)
@@ -202,6 +213,7 @@ def _senders(
     sent_by, sent_at, place = _sends(program, np.unique(peer), representatives_of_run)
     sent_to = program.peers(sent_by, program.node_peer[sent_at])
     both = np.concatenate([sent_by * program.npus + sent_to, peer * program.npus + npu[recvs]])
+    # numbers of pairs leave room for tag and number in one word
     _, pair = np.unique(both, return_inverse=True)
     rows = np.concatenate([sent_at, program_row[recvs]])
     tag = program.node_tag[rows].astype(np.int64) & ((1 << _TAG_BITS) - 1)
@@ -232,6 +244,7 @@ def _parents(program: Program, npu: Int64, trace_row: Int64) -> tuple[Int64, Int
         trace = program.trace_of_npu[npu[begin]]
         low, high = program.trace_ptr[trace], program.trace_ptr[trace + 1]
         ptr = program.child_ptr[low : high + 1]
+        # rows are used as offsets below, so the file must be whole
         if trace_row[begin] != 0:
             raise ConfigError(f"nodes.parquet: NPU {npu[begin]} begins with row {trace_row[begin]}; expected 0")
         sources.append(begin + np.repeat(np.arange(high - low), np.diff(ptr)))
@@ -280,7 +293,13 @@ def is_folded(run: Run) -> bool:
 
 
 def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
-    """Return the representatives of a run; npu: int64[n], NPU of each row of nodes.parquet."""
+    """Return the representatives of a run.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        program: Work of all NPUs (`Program`).
+        npu: int64[n], NPU of each row of nodes.parquet.
+    """
     groups = np.arange(len(program.group_ptr) - 1)
     like = np.arange(program.npus)
     if is_folded(run):
@@ -288,6 +307,7 @@ def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
         groups = _equivalent_groups(program, like, groups)
     first = np.full(program.npus, -1)
     own, begin = np.unique(npu, return_index=True)
+    # rows of an NPU are consecutive in the table
     first[own] = begin
     return Representatives(like, first[like], groups)
 
@@ -319,24 +339,46 @@ def closed_forms_on(
     """Return closed forms on a fabric; large collectives are extrapolated, because each what-if evaluates all again.
 
     before: Closed forms on a fabric that differs in the rates of these links, bool[links], only.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        before: Closed forms on a fabric that differs in the rates of some links only, and bool[links], these links;
+            None = no such fabric.
     """
     return CollectiveCosts(graph, settings, WHAT_IF_EFFORT, before=before)
 
 
 def shares_of_messages(run_events: RunEvents, sends: Int64) -> NDArray[np.float64]:
-    """Return float64[k]: share of the port's line rate that drives each message; sends: int64[k], nodes."""
+    """Return float64[k]: share of the port's line rate that drives each message.
+
+    Args:
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        sends: int64[k], nodes that send.
+    """
     of_channel = np.append(run_events.program.channels.shares, 1.0)  # the last is that of -1, no channel
     return of_channel[run_events.program.node_channel[run_events.at[sends]]]
 
 
 def bytes_of_messages(run_events: RunEvents, ends: Int64) -> Int64:
-    """Return int64[k]: bytes of each message, or of its longest part over several NICs; ends: int64[k], nodes."""
+    """Return int64[k]: bytes of each message, or of its longest part over several NICs.
+
+    Args:
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        ends: int64[k], nodes that send or receive.
+    """
     at = run_events.at[ends]
+    # rounded up: the longest part decides
     return -(-run_events.program.node_bytes[at] // run_events.program.node_parts[at])
 
 
 def of_collectives(run_events: RunEvents, collective_nodes: Int64) -> tuple[Int64, Int64, Int64]:
-    """Return group, schedule and size in bytes of the collectives of nodes, int64[k] each."""
+    """Return group, schedule and size in bytes of the collectives of nodes, int64[k] each.
+
+    Args:
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        collective_nodes: int64[k], nodes of collectives.
+    """
     program, at, npu = run_events.program, run_events.at[collective_nodes], run_events.npu[collective_nodes]
     group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)
     return group, program.node_schedule[at].astype(np.int64), program.node_bytes[at].astype(np.int64)

@@ -45,11 +45,19 @@ class ChangeEffect(NamedTuple):
 def what_if(
     run: Run, run_events: events.RunEvents, contention: Contention, factor: float = FASTER
 ) -> list[ChangeEffect]:
-    """Return the effects of GPUs, tiers of links and kinds of communication `factor` times as fast, best first."""
+    """Return the effects of GPUs, tiers of links and kinds of communication `factor` times as fast, best first.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        run_events: Events of the run: begins and ends of its trace nodes (`RunEvents`).
+        contention: Contended pieces of the run.
+        factor: Speed-up of a part.
+    """
     weight = run_events.dag.edges.weight
     whole_ps = float(run_events.dag.times(weight)[run_events.last()])
     answers = []
     for change, key, changed in _changes(run, run_events, contention, factor):
+        # a longest-path problem on the same graph, with other weights
         finish_ps = run_events.end_ps(run_events.dag.times(changed))
         answers.append(ChangeEffect(change, key, finish_ps, (whole_ps - finish_ps) / whole_ps if whole_ps else 0.0))
     return sorted(answers, key=lambda answer: -answer.gain)
@@ -61,6 +69,7 @@ def _changes(
     """Yield the description, the key and the weights of the edges, float64[E], of each change by `factor`."""
     faster = f"{factor - 1:.0%} faster"
     weight, kind, of_node = run_events.dag.edges.weight, run_events.kind, run_events.of_node
+    # a faster GPU does not speed up the host
     on_gpu = (run_events.node_kind == COMPUTE) & (run_events.lane != CPU_LANE)
     if on_gpu.any():
         is_computation = (kind == events.DURATION) & on_gpu[of_node]
@@ -86,6 +95,7 @@ def _sorts(run: Run, run_events: events.RunEvents) -> tuple[Int64, list[str]]:
     """Return int64[n], index of the axis or kind of each collective, send and receive in the list; else -1."""
     words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
     name = events.names(run).unify_dictionaries().combine_chunks()
+    # once per distinct name, of which there are few
     words_of_axes = [axis_of(word) for word in name.dictionary.to_pylist()]
     axes = np.array([COMMUNICATION_AXES.index(word) if word else -1 for word in words_of_axes], np.int64)
     axis = axes[numpy_column(name.indices)] if len(axes) else np.full(len(run_events.npu), -1)
@@ -144,6 +154,7 @@ class _Times:
             group, schedule, size = events.of_collectives(found, first)
             kinds = program.node_collective[found.at[first]]
             columns = np.stack([group, schedule, size, kinds])
+            # one closed form for equal collectives
             _, keys, index = np.unique(columns, axis=1, return_index=True, return_inverse=True)
             index, kinds = index.reshape(-1), kinds[keys]
             group, schedule, size = group[keys], schedule[keys], size[keys]
@@ -160,6 +171,7 @@ class _Times:
             flows |= {"group": np.full(len(ends), -1), "bytes": events.bytes_of_messages(found, ends)}
             sends = np.where(is_send, ends, found.sender[ends])
             alone = ideal_ps(graph, settings, flows, events.shares_of_messages(found, sends))
+            # NaN where no time is known: such edges keep their weights
             self.time_ps[ends] = np.where(alone > 0, alone, np.nan)
 
     def ratio(self, then: "_Times") -> Float64:

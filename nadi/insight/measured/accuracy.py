@@ -50,8 +50,14 @@ class JointOperations(NamedTuple):
 
 
 def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
-    """Return the operations with these numbers, int64[n] by node: nodes.collective or nodes.message."""
+    """Return the operations with these numbers.
+
+    Args:
+        nodes: Nodes with measured and simulated times.
+        number: int64[n], number of the operation of each node: nodes.collective or nodes.message; below 0 = none.
+    """
     rows = np.flatnonzero(number >= 0)
+    # members of one operation together, the shortest first
     rows = rows[np.lexsort((nodes.measured_ps[rows], number[rows]))]
     is_first = np.diff(number[rows], prepend=-1) > 0
     begins = np.flatnonzero(is_first)
@@ -60,8 +66,10 @@ def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
     measured, simulated = nodes.measured_ps[rows], nodes.simulated_ps[rows]
 
     def reduced(reduce: np.ufunc, values: Int64) -> Int64:
+        # reduceat needs an index
         return reduce.reduceat(values, begins) if len(begins) else values
 
+    # the last member to come waits for nobody: its time is the transfer
     transfer, simulated_transfer = reduced(np.minimum, measured), reduced(np.minimum, simulated)
     return JointOperations(
         number=number[rows[begins]],
@@ -75,7 +83,13 @@ def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
 
 
 def document(nodes: TimedNodes, clocks: RankClocks, num_worst: int = 10) -> dict[str, Any]:
-    """Return the accuracy report as a JSON document; worst: number of nodes with the largest errors to list."""
+    """Return the accuracy report as a JSON document.
+
+    Args:
+        nodes: Nodes with measured and simulated times.
+        clocks: Clocks of the ranks.
+        num_worst: Number of nodes with the largest errors to list.
+    """
     collectives, messages = joint_operations(nodes, nodes.collective), joint_operations(nodes, nodes.message)
     residual = np.abs(clocks.residual_micros)
     npu, measured_span, simulated_span = spans(nodes)
@@ -137,6 +151,7 @@ def _sizes(nodes: TimedNodes, collectives: JointOperations) -> list[dict[str, An
                 *(collectives.measured_wait_ps, collectives.simulated_wait_ps),
             )
         )
+        # as nccl-tests define the bus bandwidth
         bus_bytes = key[1] * bus_factor(key[0], key[2])
         rows.append(
             {
@@ -160,6 +175,7 @@ def _groups(nodes: TimedNodes, collectives: JointOperations) -> list[dict[str, A
     table = nodes.collectives
     group = table["group"][collectives.number]
     own = np.flatnonzero(nodes.collective >= 0)
+    # the NPUs that each group has in the table
     met = np.unique(np.stack([table["group"][nodes.collective[own]], nodes.npu[own]]), axis=1)
     npus = dict(zip(np.unique(met[0]).tolist(), _parts(met[0], met[1]), strict=True))
     rows = []

@@ -34,7 +34,11 @@ class RankClocks(NamedTuple):
 
 
 def estimate_clocks(nodes: TimedNodes) -> RankClocks:
-    """Estimate the clock offsets of all ranks whose traces have start times, from synchronising collectives."""
+    """Estimate the clock offsets of all ranks whose traces have start times, from synchronising collectives.
+
+    Args:
+        nodes: Nodes with measured and simulated times.
+    """
     npus = len(nodes.has_start)
     # rows of synchronising collectives with two or more timed members
     kinds = np.asarray(nodes.collectives["kind"], dtype=str)
@@ -42,6 +46,7 @@ def estimate_clocks(nodes: TimedNodes) -> RankClocks:
     is_timed[is_timed] = np.isin(kinds, SYNCHRONISING)[nodes.collective[is_timed]]
     rows = np.flatnonzero(is_timed)
     counts = np.bincount(nodes.collective[rows], minlength=len(kinds))
+    # one member alone says nothing about two clocks
     rows = rows[counts[nodes.collective[rows]] > 1]
     offset, reference = np.full(npus, np.nan), np.full(npus, -1, np.int64)
     if not len(rows):
@@ -50,6 +55,7 @@ def estimate_clocks(nodes: TimedNodes) -> RankClocks:
     finish = nodes.measured_start_ps[rows] + nodes.measured_ps[rows]
     simulated = nodes.simulated_start_ps[rows] + nodes.simulated_ps[rows]
     _, instance = np.unique(nodes.collective[rows], return_inverse=True)
+    # members of a synchronising collective end together, so differences come from clocks
     difference = (finish - simulated) / PS_PER_US
     solved, first, residual = _solved(npu, instance, difference, npus)
     met = np.unique(npu)
@@ -76,6 +82,7 @@ def _solved(
     places = np.concatenate([row, row]), np.concatenate([rank_of_row, num_npus + collective_of_row])
     matrix = sparse.csr_matrix((ones, places), (count, columns))
     edges = sparse.coo_matrix((np.ones(count), (rank_of_row, num_npus + collective_of_row)), (columns, columns))
+    # ranks that share no collectives, even indirectly, cannot be compared
     _, component = csgraph.connected_components(edges, directed=False)
     first = np.full(int(component.max()) + 1, num_npus, np.int64)
     np.minimum.at(first, component[rank_of_row], rank_of_row)
@@ -85,5 +92,6 @@ def _solved(
         left = difference_micros - matrix @ solved
         found = lsqr(sparse.diags(root) @ matrix, root * left, atol=_TOLERANCE, btol=_TOLERANCE)
         solved = solved + found[0]
+        # reweighted least squares towards the smallest sum of absolute errors: outliers count less
         weight = 1 / np.maximum(np.abs(difference_micros - matrix @ solved), _MIN_RESIDUAL_MICROS)
     return solved[:num_npus], first[component[:num_npus]], difference_micros - matrix @ solved

@@ -156,7 +156,10 @@ def _paired(
 def _rows_in_traces(
     nodes: dict[str, Any], trace_set: TraceSet, is_counted: NDArray[np.bool_]
 ) -> tuple[Int64, dict[str, int]]:
-    """Return int64[rows of the run], rows in traces or -1, and numbers of nodes left out; is_counted: bool[rows]."""
+    """Return int64[rows of the run], rows in traces or -1, and numbers of nodes left out.
+
+    is_counted: bool[rows of the run], rows to look up; the others get -1.
+    """
     found = np.full(len(nodes["npu"]), -1, np.int64)
     without_trace = 0
     sorted_ids: dict[int, tuple[NDArray[np.uint64], Int64]] = {}
@@ -170,6 +173,7 @@ def _rows_in_traces(
             by_id = np.argsort(table.node_id)
             sorted_ids[trace] = table.node_id[by_id], by_id
         ids, by_id = sorted_ids[trace]
+        # ids are unique within a trace, but in any order
         place = np.searchsorted(ids, nodes["node_id"][own]).clip(max=max(len(ids) - 1, 0))
         same = ids[place] == nodes["node_id"][own] if len(ids) else np.zeros(len(place), bool)
         found[own] = np.where(same, by_id[place] if len(ids) else -1, -1)
@@ -193,6 +197,7 @@ def _starts(npu_of_row: Int64, timed_rows: Int64, start_micros: Int64) -> tuple[
     np.maximum.at(latest, own, start_micros[timed_rows])
     base = np.full(npus, np.iinfo(np.int64).max, np.int64)
     np.minimum.at(base, own, start_micros[timed_rows])
+    # all 0, or so far apart that picoseconds exceed 63 bits: no times of starts
     has_start = (latest > 0) & (latest - base <= _MAX_DURATION_MICROS)
     base[~has_start] = 0
     return has_start, base, np.where(has_start[own], start_micros[timed_rows] - base[own], 0)
@@ -208,6 +213,7 @@ def _positions(npu_of_row: Int64, trace_set: TraceSet, trace_row: Int64) -> Int6
         if trace not in places:
             order = topological_order(trace_set.traces[trace])
             places[trace] = np.empty(len(order), np.int64)
+            # once per distinct trace
             places[trace][order] = np.arange(len(order))
         found[rows[own]] = places[trace][trace_row[rows[own]]]
     return found
@@ -233,6 +239,7 @@ def _message_of(npu_of_row: Int64, kind: NDArray[np.int8], peer: Int64, tag: Int
     seq = _seq(ends, position, npu_of_row, peer, tag, kind.astype(np.int64))[ends]
     is_send = kind[ends] == SEND
     src, dst = np.where(is_send, npu_of_row[ends], peer[ends]), np.where(is_send, peer[ends], npu_of_row[ends])
+    # both ends have the same source, destination, tag and index
     _, number = np.unique(np.stack([src, dst, tag[ends], seq]), axis=1, return_inverse=True)
     found[ends] = number.reshape(-1)
     return found
@@ -246,10 +253,12 @@ def _collective_of(
     rows = np.flatnonzero(collective_index >= 0)
     if not len(rows):
         return found
+    # group and number of the collective as one word
     width = int(max(collectives["seq"].max(initial=0), collective_index.max())) + 1
     key = collectives["group"].astype(np.int64) * width + collectives["seq"]
     found[rows] = positions(key, nodes["group"][rows].astype(np.int64) * width + collective_index[rows])
     rows = rows[found[rows] >= 0]
+    # a member cannot have begun before the collective did
     before = nodes["start_ps"][rows] < collectives["start_ps"][found[rows]]
     if np.any(before):
         row = rows[int(np.argmax(before))]

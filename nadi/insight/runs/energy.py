@@ -92,7 +92,7 @@ def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
 
 
 def _usages_of_jobs(run: Run, whole: Usage) -> list[tuple[str, Usage]]:
-    """Return name and usage of each job of a run of [[jobs]]; whole: that of the run."""
+    """Return name and usage of each job of a run of [[jobs]]; whole: usage of the run."""
     jobs = run.summary.get("jobs", [])
     if not jobs or "job" not in run.npus.column_names:
         return []
@@ -103,10 +103,12 @@ def _usages_of_jobs(run: Run, whole: Usage) -> list[tuple[str, Usage]]:
     usages = []
     for job in jobs:
         own, count, time_ps = of_npu == job["name"], int(job["npus"]), float(job["time_ps"])
+        # ports are shared by number of NPUs, as their power hardly depends on traffic
         of_npus = count / max(len(of_npu), 1)
         of_bytes = bytes_of_row[of_row == job["name"]].sum() / max(bytes_of_row.sum(), 1) if len(of_row) else of_npus
         busy = {name: float(numpy_column(run.npus[column])[own].sum()) for name, column in _BUSY.items()}
         host = float(numpy_column(run.npus["host_ps"])[own].sum())
+        # idle time of the run, less that before and after the job
         waits = float(numpy_column(run.npus["idle_ps"])[own].sum()) - (whole.finish_ps - time_ps) * count
         busy["idle"] = max(waits, 0.0) + host
         busy["memory"] = max(time_ps * count - sum(busy.values()), 0.0)
@@ -133,6 +135,7 @@ def _ports(run: Run) -> tuple[dict[str, PortUse], int]:
     """Return the usage of ports by kind, and the number of switches that do not count."""
     links = run.links
     ends = [*links["src"].to_pylist(), *links["dst"].to_pylist()]
+    # nodes by their names, as the table of links has them
     number = {name: place for place, name in enumerate(dict.fromkeys(ends))}
     src, dst = np.array([number[name] for name in ends], np.int64).reshape(2, -1)
     is_npu = np.array([name.startswith("npu ") for name in number], np.bool_)

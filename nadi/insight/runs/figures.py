@@ -123,6 +123,7 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
     if serving:
         yield "output_tokens_per_s", serving["tokens_per_s"]
     times = {name: float(step.get(f"{name}_ps", 0.0)) for name in STEP_CATEGORIES}
+    # categories add up to the time of the run
     whole = sum(times.values())
     if whole and not run.has_only_messages:
         axes = {axis: times[axis] / whole for axis in COMMUNICATION_AXES}
@@ -145,6 +146,7 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
         if closed_ps:
             yield "collectives_ratio", time_ps / closed_ps
     if run.has(FLOWS) and len(run.flows):
+        # completion times of messages, waiting at the sender included
         took = numpy_column(run.flows["finish_ps"]) - numpy_column(run.flows["start_ps"])
         yield "median_completion_ps", float(np.median(took))
         tails = {"p99_completion_ps": took, "p99_slowdown": numpy_column(run.flows["slowdown"].drop_null())}
@@ -161,7 +163,12 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
 
 
 def ranking_figure(table: pa.Table, figure_name: str = "") -> Figure | None:
-    """Return the figure that ranks points of a sweep: the named one, else a default; None = no point is finished."""
+    """Return the figure that ranks points of a sweep; None = no point is finished.
+
+    Args:
+        table: Points of the sweep with their figures as columns.
+        figure_name: Name of the figure; "" = a default.
+    """
     known = {figure.name: figure for figure in FIGURES if figure.name in table.column_names}
     wanted = (figure_name, *_DEFAULTS) if figure_name else _DEFAULTS
     return next((known[name] for name in wanted if name in known), None)
@@ -199,7 +206,12 @@ def best_value(results: Mapping[object, Sequence[float]], figure: Figure) -> obj
     """Return the value of a key whose mean is best, or None where another value is as good.
 
     results: for each value of a key its repetitions, one per seed.
+
+    Args:
+        results: Results of the repetitions, one per seed, by value of a key.
+        figure: The figure that ranks.
     """
+    # smaller is better for both kinds of figures then
     cost = np.array([np.mean(own) for own in results.values()]) * (1 if figure.is_cost else -1)
     none = (np.nan, np.nan)
     intervals = np.array([confidence_interval(own, figure.minimum) or none for own in results.values()])

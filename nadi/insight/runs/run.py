@@ -35,7 +35,7 @@ class Run:
     """
 
     def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
-        """Open a folder of results; config: that of a run that this process simulated, else None."""
+        """Open a folder of results; config: configuration if this process simulated the run, else None."""
         self.folder = Path(folder)
         self._simulated = config
         try:
@@ -164,7 +164,11 @@ class Run:
         return not any(numpy_column(self.npus[name]).any() for name in ("compute_ps", "memory_ps"))
 
     def has(self, schema: schemas.Schema) -> bool:
-        """Return whether the folder has this table."""
+        """Return whether the folder has this table.
+
+        Args:
+            schema: Columns of the table.
+        """
         return (self.folder / schema.file).is_file()
 
     @cached_property
@@ -217,7 +221,12 @@ class Run:
         return found
 
     def blocks(self, schema: schemas.Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":
-        """Yield batches of some columns of a table that may exceed memory; nothing where the table does not exist."""
+        """Yield batches of some columns of a table that may exceed memory; nothing where the table does not exist.
+
+        Args:
+            schema: Columns of the table.
+            columns: Names of the columns to read.
+        """
         try:
             yield from table_blocks(self.folder, schema, columns, self.summary)
         except (OSError, ValueError) as error:
@@ -229,7 +238,13 @@ class Run:
     def read(
         self, schema: schemas.Schema, needed: "Sequence[str]", wanted_columns: "Sequence[str] | None" = None
     ) -> "pa.Table | None":
-        """Read `needed` and wanted columns (None = all) of a table without keeping it; None where it does not exist."""
+        """Read columns of a table without keeping it; None where it does not exist.
+
+        Args:
+            schema: Columns of the table.
+            needed: Names of columns that the table must have.
+            wanted_columns: Names of further columns, which may be absent; None = all.
+        """
         try:
             return read_table(self.folder, schema, needed, wanted_columns, self.summary)
         except (OSError, ValueError) as error:

@@ -25,6 +25,10 @@ def write_figures(folder: Path, page: Page) -> list[str]:
 
     A chart of another kind than lines, points, bars, boxes and heat maps has no file. Raise OutputError if a file
     cannot be written.
+
+    Args:
+        folder: Folder to write to.
+        page: Page with the charts.
     """
     names: dict[str, None] = {}
     with inputs.refusing(folder, "a folder to write figures to", OutputError):
@@ -61,11 +65,13 @@ def _table(plot: Plot) -> str:
                 )
             continue
         x = series.x if series.x is not None else ()
+        # a box has its samples on one axis
         y = [series.name] * len(x) if series.type == "box" else series.y
         errors = series.error_y if series.type.startswith("scatter") and series.error_y.array is not None else None
         for place, (at, value) in enumerate(zip(x, y, strict=True)):
             ends = ["", ""]
             if errors is not None:
+                # symmetric bars have one array
                 below = errors.array if errors.arrayminus is None else errors.arrayminus
                 ends = [value - below[place], value + errors.array[place]]
             rows.writerow([series.name or "", *(_cell(each) for each in (at, value)), "", *ends])

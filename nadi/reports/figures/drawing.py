@@ -64,7 +64,7 @@ def can_draw(figure: Plotly) -> bool:
 
 
 def draw(figure: Plotly, height_pixels: int) -> tuple[bytes, bytes]:
-    """Return a plotly figure as SVG and as PDF, the same bytes each time; height_pixels: its height on the page."""
+    """Return a plotly figure as SVG and as PDF, the same bytes each time; height_pixels: height on the page."""
     import matplotlib.style
 
     files = []
@@ -135,6 +135,7 @@ class _Panel:
             getattr(self, f"_{_KINDS[series.type]}")(series, colour, label)
         for shape in self._figure.layout.shapes:
             look = {"color": _colour(shape.line.color or "#44444a"), "linestyle": _dash(shape.line.dash), "lw": 1}
+            # shapes of other panels
             if _number(shape.xref) != self._x_number:
                 continue
             if shape.type == "rect":
@@ -164,6 +165,7 @@ class _Panel:
             return
         mode, is_stepped = series.mode or "lines+markers", series.line.shape == "hv"
         x, y = _places(self._x, self._x_names, series.x), _places(self._y, self._y_names, series.y)
+        # plotly fills towards the series before it
         if series.fill == "tonexty":
             below = _places(self._y, self._y_names, self._series[_place(series, self._series) - 1].y)
             step = "post" if is_stepped else None
@@ -191,6 +193,7 @@ class _Panel:
         rows, values = _places(self._y, self._y_names, series.y), np.nan_to_num(np.asarray(series.x, np.float64))
         if self._figure.layout.barmode == "group":
             height = 0.8 / len(self._bars)
+            # around the middle of the row
             rows += height * (_place(series, self._bars) - (len(self._bars) - 1) / 2)
             self._axes.barh(rows, values, height, color=colour, label=label)
         else:
@@ -284,7 +287,7 @@ def _set_range(axes: Matplotlib, letter: str, layout: Plotly) -> None:
 
 
 def _set_ticks(axis: Matplotlib, layout: Plotly) -> None:
-    """Set the ticks of numbers and their texts; layout: of an axis, or of the scale of a heat map."""
+    """Set the ticks of numbers and their texts; layout: layout of an axis, or of the scale of a heat map."""
     from matplotlib import ticker
 
     axis.set_minor_locator(ticker.NullLocator())
@@ -292,6 +295,7 @@ def _set_ticks(axis: Matplotlib, layout: Plotly) -> None:
         axis.set_ticks(layout.tickvals, layout.ticktext)
         return
     low, high = axis.get_view_interval()
+    # within one decade, ticks of a linear scale read better
     decades = np.log10(high / low) if axis.get_scale() == "log" else 0
     if decades > 1:
         axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))

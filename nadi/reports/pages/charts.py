@@ -52,10 +52,18 @@ def style_of(colour: int, dash: int) -> SeriesStyle:
 
 
 def band(x: Float64, low: Float64, high: Float64, colour: str) -> list[Plotly]:
-    """Return two series whose area between `low` and `high` is filled."""
+    """Return two series whose area between `low` and `high` is filled.
+
+    Args:
+        x: Positions on the x axis.
+        low: Lower edge at each position.
+        high: Upper edge at each position.
+        colour: Colour of the area, "#rrggbb".
+    """
     from plotly import graph_objects as go
 
     look = {"mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip", "showlegend": False}
+    # plotly fills between a series and the one before it
     fill = {
         "fill": "tonexty",
         "fillcolor": f"rgba({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))}, 0.25)",
@@ -69,7 +77,12 @@ def margin(x_title: str) -> dict[str, int]:
 
 
 def figure(x_title: str = "", y_title: str = "") -> Plotly:
-    """Return a figure without series, with the margins of all charts and titles of the axes."""
+    """Return a figure without series, with the margins of all charts and titles of the axes.
+
+    Args:
+        x_title: Title of the x axis.
+        y_title: Title of the y axis.
+    """
     from plotly import graph_objects as go
 
     drawn = go.Figure()
@@ -80,10 +93,17 @@ def figure(x_title: str = "", y_title: str = "") -> Plotly:
 
 
 def panels(titles: Sequence[str], x_title: str, unit: str) -> Plotly:
-    """Return a figure with a row per title, which share both axes; unit: of values from 0, with an SI prefix."""
+    """Return a figure with a row per title, which share both axes.
+
+    Args:
+        titles: Titles of the panels.
+        x_title: Title of the x axis.
+        unit: Unit of the values, which begin at 0 and have an SI prefix.
+    """
     from plotly.subplots import make_subplots
 
     names = [in_page(title) for title in titles]
+    # plotly refuses gaps that leave no room for the panels
     gap = min(0.03, 1 / len(names) / 3)
     drawn = make_subplots(len(names), 1, True, "all", subplot_titles=names, vertical_spacing=gap)
     drawn.update_layout(margin=margin(x_title) | {"t": 24}, showlegend=False, hovermode="closest")
@@ -94,7 +114,11 @@ def panels(titles: Sequence[str], x_title: str, unit: str) -> Plotly:
 
 
 def height_of_panels(count: int) -> int:
-    """Return the height in pixels of a figure with this number of panels."""
+    """Return the height in pixels of a figure with this number of panels.
+
+    Args:
+        count: Number of panels.
+    """
     return 90 + PANEL_HEIGHT * count
 
 
@@ -105,7 +129,15 @@ def bars(
     unit: str,
     mode: str = "stack",
 ) -> Plotly:
-    """Return a chart of horizontal bars, the first row at the top, a colour per series; mode: "stack" or "group"."""
+    """Return a chart of horizontal bars.
+
+    Args:
+        rows: Names of the rows, the first at the top.
+        series: Values of the rows by name of the series.
+        colours: Colour of each series.
+        unit: Unit of the values.
+        mode: "stack" or "group".
+    """
     drawn = figure(unit)
     for (name, values), colour in zip(series.items(), colours, strict=True):
         drawn.add_bar(
@@ -122,7 +154,16 @@ def bars(
 
 
 def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, template: str, **options: Any) -> Plotly:  # noqa: ANN401
-    """Return a heat map of values[rows, x], first row at the top; `template`, `options`: plotly's hover text, rest."""
+    """Return a heat map of values[rows, x], first row at the top; `template`, `options`: plotly's hover text, rest.
+
+    Args:
+        x: Positions of the columns.
+        rows: Names of the rows, the first at the top.
+        values: Values by row and column.
+        x_title: Title of the x axis.
+        template: Plotly's template of the hover text.
+        **options: Further options of Plotly's heat map.
+    """
     drawn = figure(x_title)
     names = [in_page(row) for row in rows]
     drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{template}<extra></extra>", **options)

@@ -141,7 +141,7 @@ def _links(document: dict[str, Any]) -> list[Part]:
 
 
 def _bars(document: dict[str, Any], labels: list[str], values: list[list[float]], unit: str) -> Plotly:
-    """Return bars with a series per run beside each other; values: by run and label."""
+    """Return bars with a series per run beside each other; values: values by run and label."""
     names = _names(document)
     colours = [style(number).colour for number in range(len(names))]
     return bars(labels, dict(zip(names, values, strict=True)), colours, unit, "group")

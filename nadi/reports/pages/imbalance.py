@@ -14,7 +14,12 @@ _MAX_ROWS = 200
 
 
 def page(title: str, statistics: Mapping[str, Any]) -> Page:
-    """Return the page of the result of et.statistics.statistics."""
+    """Return the page of the result of et.statistics.statistics.
+
+    Args:
+        title: Title of the page.
+        statistics: Result of et.statistics.statistics.
+    """
     lead = f"{statistics['ranks']:,} NPUs with {statistics['nodes']:,} nodes; recorded times: {statistics['times']}."
     colours = "Red: above the mean of the members; blue: below; no colour: not a member."
     maps = [*by_collective(statistics["sizes_by_collective"]), *by_kind(statistics["bytes_by_rank"])]
@@ -30,7 +35,11 @@ def page(title: str, statistics: Mapping[str, Any]) -> Page:
 
 
 def by_collective(sizes_by_collective: Mapping[str, Any]) -> list[Part]:
-    """Return the chart of ranks against single collectives."""
+    """Return the chart of ranks against single collectives.
+
+    Args:
+        sizes_by_collective: Sizes of the members of each collective, an entry of the statistics.
+    """
     if not sizes_by_collective["collectives"]:
         return []
     left_out = sizes_by_collective["collectives_left_out"]
@@ -47,7 +56,11 @@ def by_collective(sizes_by_collective: Mapping[str, Any]) -> list[Part]:
 
 
 def by_kind(bytes_by_rank: Mapping[str, Any]) -> list[Part]:
-    """Return the chart of ranks against kinds of communication."""
+    """Return the chart of ranks against kinds of communication.
+
+    Args:
+        bytes_by_rank: Bytes of each rank by kind of communication, an entry of the statistics.
+    """
     worst = bytes_by_rank["greatest_deviation"]
     if worst is None:
         return []

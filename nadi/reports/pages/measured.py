@@ -27,7 +27,13 @@ _WHY = {
 
 
 def write_measured(folder: Path, nodes: TimedNodes, accuracy: dict[str, Any]) -> None:
-    """Write FILES into a folder (see `staging.staged`)."""
+    """Write FILES into a folder (see `staging.staged`).
+
+    Args:
+        folder: Folder to write to.
+        nodes: Nodes with measured and simulated times.
+        accuracy: The accuracy report as a document.
+    """
     folder.mkdir(exist_ok=True)
     (folder / DOCUMENT).write_text(json.dumps(accuracy, indent=2) + "\n", encoding="utf-8")
     (folder / PAGE).write_text(page(nodes, accuracy).html(), encoding="utf-8")
@@ -52,7 +58,11 @@ def page(nodes: TimedNodes, accuracy: dict[str, Any]) -> Page:
 
 
 def figure(nodes: TimedNodes) -> Plotly:
-    """Return simulated against measured times, a series per kind, above a histogram of the errors."""
+    """Return simulated against measured times, a series per kind, above a histogram of the errors.
+
+    Args:
+        nodes: Nodes with measured and simulated times.
+    """
     from plotly import graph_objects as go
     from plotly.subplots import make_subplots
 
@@ -65,6 +75,7 @@ def figure(nodes: TimedNodes) -> Plotly:
         drawn.add_trace(go.Scattergl(x=x, y=y, text=texts, mode="markers", **look), row=1, col=1)
         errors = 100 * (simulated / measured - 1)
         drawn.add_trace(go.Histogram(x=errors, nbinsx=_MAX_BINS, showlegend=False, **look), row=2, col=1)
+        # both axes are logarithmic
         positive = np.concatenate([measured, simulated[simulated > 0]]) / PS_PER_US
         shortest, longest = min(shortest, positive.min()), max(longest, positive.max())
     line, ends = {"color": "#888888", "dash": "dash"}, [shortest, longest]

@@ -31,13 +31,22 @@ _LEAD = "Utilisation of links, queues, pauses, and completion times of messages.
 
 
 def page(run: NetRun, document: Mapping[str, Any]) -> Page:
-    """Return the page of `nadi net DIR -o FILE.html`; `document` is its document in nadi.insight.analysis.network."""
+    """Return the page of `nadi net DIR -o FILE.html`.
+
+    Args:
+        run: Tables of the run that concern the network (`NetRun`).
+        document: Document of nadi.insight.analysis.network.
+    """
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
     return Page(title, "The network of a run.", [PageSection("network", "Network", _LEAD, parts(run, document))])
 
 
 def section(run: Run) -> PageSection:
-    """Return the section of a report with these charts; no parts if the network model has no links."""
+    """Return the section of a report with these charts; no parts if the network model has no links.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+    """
     if not run.network.has_links:
         return PageSection("network", "Network", _LEAD, [])
     net_run = read_run(run.folder)
@@ -45,7 +54,12 @@ def section(run: Run) -> PageSection:
 
 
 def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
-    """Return utilisation, queues, completion times, pauses, their trees and delayed messages, where present."""
+    """Return utilisation, queues, completion times, pauses, their trees and delayed messages, where present.
+
+    Args:
+        run: Tables of the run that concern the network (`NetRun`).
+        document: Document of nadi.insight.analysis.network.
+    """
     finish = time_unit([run.summary.get("finish_time_ps") or 0])
     shown: list[Part] = [_utilisation(run)]
     if run.samples and len(run.samples["link"]):
@@ -191,8 +205,14 @@ def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
 
 
 def time_before(times_ps: NDArray[Any], edges: Float64) -> Float64:
-    """Return float64[edges]: sum over the times before each edge of their distance to it."""
+    """Return float64[edges]: sum over the times before each edge of their distance to it.
+
+    Args:
+        times_ps: Times in ps.
+        edges: Edges of intervals in ps.
+    """
     ordered = np.sort(times_ps)
+    # sum of (edge - time) over the earlier times = edge x count - their sum
     count = np.searchsorted(ordered, edges)
     return edges * count - np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])[count]
 

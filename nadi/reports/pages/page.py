@@ -72,7 +72,13 @@ class Table:
 
 
 def from_terminal(table: FittedTable, note: str = "", why: Mapping[str, str] | None = None) -> Table:
-    """Return a table of the terminal as one of a page; why: explanations of columns in place of the general ones."""
+    """Return a table of the terminal as one of a page.
+
+    Args:
+        table: Table as printed on the terminal.
+        note: Text below the table.
+        why: Explanations of columns by heading, in place of the general ones; None = no explanations.
+    """
     own = why or {}
     headings = [
         Heading(column.heading, own.get(column.heading, ""), is_text=column.form != "number")
@@ -97,7 +103,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph; is_warning: whether it is highlighted."""
+    """A paragraph; is_warning: whether the paragraph is highlighted."""
 
     text: str
     is_warning: bool = False
@@ -144,13 +150,22 @@ class Page:
 
 
 def check_page(path: Path) -> None:
-    """Check before the work whether a page can be written; the file name must end in .html."""
+    """Check before the work whether a page can be written; the file name must end in .html.
+
+    Args:
+        path: File to write.
+    """
     if path.suffix.lower() != ".html":
         raise ConfigError(f"-o {path}: found {path.suffix or 'no ending'!r}; expected a file .html")
 
 
 def write_page(path: Path, page: Page) -> None:
-    """Write a page; the file appears when it is complete."""
+    """Write a page; the file appears when it is complete.
+
+    Args:
+        path: File to write.
+        page: Page to write.
+    """
     check_page(path)
     text = page.html()
     with inputs.refusing(path, "a file to write the page to", OutputError):

@@ -20,13 +20,24 @@ _NPU, _SWITCH = "circle", "square"
 
 
 def check_plot(path: Path) -> None:
-    """Check before the work whether a plot can be written: as .html or .png."""
+    """Check before the work whether a plot can be written: as .html or .png.
+
+    Args:
+        path: File to write.
+    """
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"--plot {path}: found {path.suffix or 'no ending'!r}; expected a file .html or .png")
 
 
 def write_plot(path: Path, graph: Graph, partition: Partition, weights: TrafficWeights) -> None:
-    """Write a picture of a partition; an HTML file needs no other files."""
+    """Write a picture of a partition; an HTML file needs no other files.
+
+    Args:
+        path: File to write.
+        graph: The fabric (`Graph`).
+        partition: Division of the fabric to draw.
+        weights: Expected work of nodes and links.
+    """
     check_plot(path)
     drawn = figure(graph, partition, weights)
     try:
@@ -42,7 +53,13 @@ def write_plot(path: Path, graph: Graph, partition: Partition, weights: TrafficW
 
 
 def figure(graph: Graph, partition: Partition, weights: TrafficWeights) -> Plotly:
-    """Return the picture of a partition."""
+    """Return the picture of a partition.
+
+    Args:
+        graph: The fabric (`Graph`).
+        partition: Division of the fabric to draw.
+        weights: Expected work of nodes and links.
+    """
     marks = lay_out(graph, partition.owner, weights.link)
     events = np.bincount(marks.of_node, weights.node, minlength=len(marks.part))
     drawn = charts.figure()
@@ -51,6 +68,7 @@ def figure(graph: Graph, partition: Partition, weights: TrafficWeights) -> Plotl
         ("cut link", marks.line[:, : marks.cut_lines], "220,30,30", 1.2),
     ):
         x, y = (with_gaps(place[lines]) for place in (marks.x, marks.y))
+        # many lines must be faint, or they cover everything
         strength = min(0.6, max(0.05, _FAINT_LINES / (lines.shape[1] + 1)))
         thin = {"color": f"rgba({colour},{strength:.2f})", "width": width}
         drawn.add_scattergl(x=x, y=y, mode="lines", line=thin, hoverinfo="skip", name=name)

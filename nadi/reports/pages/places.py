@@ -31,8 +31,10 @@ class Marks(NamedTuple):
 def lay_out(graph: Graph, part_of_node: NDArray[np.integer], load_of_link: NDArray[np.integer]) -> Marks:
     """Place the nodes; in large fabrics the nodes of a server, of a switch, or more nodes of a part share one mark.
 
-    Nodes of different parts, int[nodes], never share a mark. The load, int[links], ranks lines if there are too many;
-    lines between parts rank first.
+    Args:
+        graph: The fabric (`Graph`).
+        part_of_node: int[nodes], the part of each node; nodes of different parts never share a mark.
+        load_of_link: int[links], load that ranks lines if there are too many; lines between parts rank first.
     """
     # An NVSwitch is drawn below its NPUs
     tier = np.where(graph.node_kind == NVSWITCH, -1, tier_of_node(graph))
@@ -42,12 +44,15 @@ def lay_out(graph: Graph, part_of_node: NDArray[np.integer], load_of_link: NDArr
     first = np.unique(of_node, return_index=True)[1]
     part = part_of_node[first].astype(np.int64)
     ends = np.stack([of_node[graph.link_src], of_node[graph.link_dst]])
+    # both directions of a cable are one line
     ends = np.sort(ends, axis=0)
     between = np.flatnonzero(ends[0] != ends[1])
+    # links between the same two marks are one line, too
     key, number = np.unique(ends[0, between] * len(nodes) + ends[1, between], return_inverse=True)
     packets = np.bincount(number.reshape(-1), load_of_link[between], minlength=len(key))
     line = np.stack(np.divmod(key, len(nodes)))
     is_cut = part[line[0]] != part[line[1]]
+    # cut lines first, then by load: they are what the picture is about
     order = np.lexsort((-packets, ~is_cut))[:MAX_LINES]
     place = np.full(len(key), -1)
     place[order] = np.arange(len(order))
@@ -143,6 +148,12 @@ def with_gaps(ends: Float64) -> list[float | None]:
 
 
 def mark_name(graph: Graph, marks: Marks, mark: int) -> str:
-    """Return the name of a mark's first node, and the number of its other nodes."""
+    """Return the name of a mark's first node, and the number of its other nodes.
+
+    Args:
+        graph: The fabric (`Graph`).
+        marks: Marks of the picture (`lay_out`).
+        mark: Index of the mark.
+    """
     name = graph.node_name(int(marks.first[mark]))
     return name if marks.nodes[mark] == 1 else f"{name} and {marks.nodes[mark] - 1} more"

@@ -43,6 +43,7 @@ def _plot(rows: Sequence[dict[str, Any]], percentile: str) -> Plot:
         drawn.add_scatter(
             x=[amount_text(row["from_bytes"]) for row in own],
             y=[row["slowdown"][percentile] for row in own],
+            # plotly takes the lengths of error bars, not their ends
             error_y={
                 "array": [high - row["slowdown"][percentile] for (_, high), row in zip(ends, own, strict=True)],
                 "arrayminus": [row["slowdown"][percentile] - low for (low, _), row in zip(ends, own, strict=True)],

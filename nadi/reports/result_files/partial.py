@@ -40,6 +40,7 @@ class PartialResults:
         else:
             said = f"partial results: written in {time.monotonic() - begun_s:.1f} s"
         now_s = time.monotonic()
+        # so that writing takes at most MAX_SHARE of the time
         self._due_s = now_s + (now_s - begun_s) / MAX_SHARE
         if ranks.rank == 0:
             self._say(said)

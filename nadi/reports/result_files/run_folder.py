@@ -30,8 +30,14 @@ def write_results(
 ) -> None:
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 
-    Partial results have no rows of trace nodes and messages, whose writing would take longer than a checkpoint.
-    Rank 0 has flows, links and counters of all ranks; `findings` and `folder` are None on the others.
+    Partial results have no rows of trace nodes and messages, whose writing would take longer than a checkpoint. Rank 0
+    has flows, links and counters of all ranks.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        findings: Result of the analysis; None on other ranks than 0.
+        folder: Folder to write to; None on other ranks than 0.
+        ranks: Exchange of values between ranks.
     """
     from nadi.reports.result_files import run_tables
 
@@ -57,7 +63,10 @@ def summary(
 ) -> dict[str, Any]:
     """Return the contents of summary.json: metrics of the run on rank 0 and the settled configuration.
 
-    `peak_rss_of_ranks` is the peak memory of each rank in bytes, None for a run of this process alone.
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        peak_rss_of_ranks: Peak memory of each rank in bytes; None for a run of this process alone.
+        findings: Result of the analysis; None = no analysis.
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
@@ -117,7 +126,12 @@ def _without_rows(simulation: FinishedRun) -> dict[str, int]:
 
 
 def partial_document(simulation: FinishedRun, findings: Findings) -> dict[str, Any]:
-    """Return `partial` of summary.json, which only runs that are not over have; `nadi watch` shows it."""
+    """Return `partial` of summary.json, which only runs that are not over have; `nadi watch` shows it.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        findings: Result of the analysis of the run (`Findings`).
+    """
     times, found = findings.npu_times, findings.collectives
     whole_ps = (simulation.results.cut_ps or 1) * len(times.compute_ps)
     return {

@@ -28,19 +28,30 @@ LANES = ("cpu", "compute", "memory", "remote")
 
 
 def write_flows(simulation: FinishedRun, folder: Path) -> None:
-    """Write a row per message into a folder."""
+    """Write a row per message into a folder.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        folder: Folder to write to.
+    """
     flows = simulation.results.flows
     ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares_of(divided(simulation.program), flows))
     unknown = ideal == UNKNOWN
     more = {"ideal_ps": arrow_numbers(ideal, unknown), "slowdown": arrow_numbers(slowdown(ideal, flows), unknown)}
     if (jobs := simulation.program.jobs) is not None:
+        # messages between NPUs belong to the sender's job, others to their group's
         job = jobs.of_npus()[np.where(flows["group"] < 0, flows["src"], 0)]  # switches reduce for groups alone
         more["job"] = _job_words(simulation, np.where(flows["group"] < 0, job, jobs.of_groups()[flows["group"]]))
     pq.write_table(schemas.FLOWS.table({**flows, **more}), folder / schemas.FLOWS.file)
 
 
 def write_job_links(simulation: FinishedRun, folder: Path) -> None:
-    """Write the bytes of each job on each link that it uses, in runs of [[jobs]]."""
+    """Write the bytes of each job on each link that it uses, in runs of [[jobs]].
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        folder: Folder to write to.
+    """
     sent = simulation.results.job_bytes
     job, link = np.nonzero(sent.T)
     if len(job):
@@ -62,7 +73,13 @@ def _jobs_of_npus(simulation: FinishedRun, npus: NDArray[np.integer]) -> dict[st
 
 
 def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
-    """Write links, collectives and NPUs into a folder."""
+    """Write links, collectives and NPUs into a folder.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        findings: Result of the analysis of the run (`Findings`).
+        folder: Folder to write to.
+    """
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
     pq.write_table(_collectives(simulation, findings), folder / schemas.COLLECTIVES.file)
     times, folded = findings.npu_times, simulation.results.folded
@@ -86,7 +103,12 @@ def _collectives(simulation: FinishedRun, findings: Findings) -> pa.Table:
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:
-    """Write queues, marks, pauses and workers into a folder, each only if the run has recorded rows."""
+    """Write queues, marks, pauses and workers into a folder, each only if the run has recorded rows.
+
+    Args:
+        results: Results of the engine.
+        folder: Folder to write to.
+    """
     for schema in schemas.LOGS:
         columns = getattr(results, schema.name, None)
         if columns and len(next(iter(columns.values()))):
@@ -94,11 +116,18 @@ def write_logs(results: pdes.Results, folder: Path) -> None:
 
 
 def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather) -> None:
-    """Write a row per trace node of each NPU, in blocks of NPUs that do not depend on the number of ranks."""
+    """Write a row per trace node of each NPU, in blocks of NPUs that do not depend on the number of ranks.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        folder: Folder to write to; None on other ranks than 0.
+        ranks: Exchange of values between ranks.
+    """
     names = _NodeNames(simulation)
     path = folder and folder / schemas.NODES.file
     columns = [field.name for field in schemas.NODES.fields if not field.where or simulation.jobs]
     with pq.ParquetWriter(path, schemas.NODES.arrow(columns)) if path else nullcontext() as writer:
+        # blocks bound the memory; all ranks send their part of each
         for npus in npu_blocks(_rows_of_npu(simulation, ranks)):
             parts = ranks.gather(_nodes(simulation, names, npus))
             if writer and parts:

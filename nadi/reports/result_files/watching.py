@@ -54,6 +54,7 @@ class Watch:
         self._is_begun = True
         status = _read(folder / STATUS_FILE)
         if status is not None and status != self._status:
+            # only the first age is by the other machine's clock, which may differ from ours
             age_s = max(0.0, time.time() - status.renewed_unix_s) if self._status is None else 0.0
             self._renewed_s = time.monotonic() - age_s
             self._status = status
@@ -91,7 +92,11 @@ class Watch:
 
 
 def partial_figures(out: Path) -> dict[str, Any] | None:
-    """Return `partial` of the summary of a run's partial results; None if it has none, or just replaces them."""
+    """Return `partial` of the summary of a run's partial results; None if it has none, or just replaces them.
+
+    Args:
+        out: Folder of the run's results.
+    """
     try:
         found: dict[str, Any] | None = read_summary(out / PARTIAL).get("partial")
     except (OSError, ValueError):

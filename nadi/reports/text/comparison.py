@@ -34,7 +34,11 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 
 def runs_table(document: dict[str, Any]) -> FittedTable:
-    """Return the table of the compared runs."""
+    """Return the table of the compared runs.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     columns = "NPUs", name_column("network", 2), "simulated time", name_column("digest", 3)
     table = FittedTable("runs", name_column("run"), name_column("topology"), *columns)
     for run in document["runs"]:
@@ -44,7 +48,11 @@ def runs_table(document: dict[str, Any]) -> FittedTable:
 
 
 def settings_table(document: dict[str, Any]) -> FittedTable:
-    """Return the table of settings that differ."""
+    """Return the table of settings that differ.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     table = FittedTable("settings that differ", *map(name_column, ("key", *_names(document))))
     for row in document["settings"]:
         if not row["is_derived"]:
@@ -57,7 +65,11 @@ def settings_table(document: dict[str, Any]) -> FittedTable:
 
 
 def figures_table(document: dict[str, Any]) -> FittedTable:
-    """Return the table of metrics with their changes from the first run."""
+    """Return the table of metrics with their changes from the first run.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     table = FittedTable("metrics", name_column("metric"), *_beside(document))
     for row in document["figures"]:
         values = [readable.figure_text(row["form"], value) for value in row["values"]]
@@ -67,7 +79,11 @@ def figures_table(document: dict[str, Any]) -> FittedTable:
 
 
 def jobs_table(document: dict[str, Any]) -> FittedTable:
-    """Return the table of the times of jobs."""
+    """Return the table of the times of jobs.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     rows = document["jobs"][:MAX_ROWS]
     unit = readable.time_unit(time for row in rows for time in row["time_ps"] if time)
     table = FittedTable(f"time of jobs ({unit.name})", name_column("job"), *_beside(document))
@@ -80,7 +96,11 @@ def jobs_table(document: dict[str, Any]) -> FittedTable:
 
 
 def losses_table(document: dict[str, Any]) -> FittedTable:
-    """Return the table of what jobs lose to others in each run: their time alone, and with whom they share links."""
+    """Return the table of what jobs lose to others in each run: their time alone, and with whom they share links.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     columns = name_column("run"), "alone", "slow-down", text_column("shares links with", 1)
     table = FittedTable("jobs beside others", name_column("job"), *columns)
     for row in document["jobs"]:
@@ -94,7 +114,11 @@ def losses_table(document: dict[str, Any]) -> FittedTable:
 
 
 def times_table(document: dict[str, Any]) -> FittedTable:
-    """Return the table of time by category."""
+    """Return the table of time by category.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     rows = document["times"]["rows"]
     unit = readable.time_unit(time for row in rows for time in row["time_ps"])
     title = f"time of the NPUs by category, mean ({unit.name})"
@@ -106,7 +130,11 @@ def times_table(document: dict[str, Any]) -> FittedTable:
 
 
 def groups_table(document: dict[str, Any]) -> FittedTable:
-    """Return the table of collectives by group and kind, summed over sizes."""
+    """Return the table of collectives by group and kind, summed over sizes.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     rows = document["groups"]
     unit = readable.time_unit(time for row in rows for time in row["time_ps"])
     title = f"collectives by group and kind: their summed time ({unit.name})"
@@ -122,7 +150,11 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
 
 
 def collectives_table(document: dict[str, Any]) -> FittedTable:
-    """Return the table of collectives by group, kind and size, sorted by change."""
+    """Return the table of collectives by group, kind and size, sorted by change.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     rows = document["collectives"]
     shown = rows[:MAX_ROWS]
     unit = readable.time_unit(time for row in shown for time in row["median_ps"] if time)
@@ -139,7 +171,11 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
 
 
 def tiers_table(document: dict[str, Any]) -> FittedTable:
-    """Return the table of tiers: utilisation of their links, bytes sent, and events."""
+    """Return the table of tiers: utilisation of their links, bytes sent, and events.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     table = FittedTable("tiers of links", name_column("tier"), name_column("quantity"), *_names(document))
     for row in by_load([row for row in document["tiers"] if any(row["tx_bytes"])]):
         for name, what, show in TIER_ROWS:
@@ -154,7 +190,11 @@ def tiers_table(document: dict[str, Any]) -> FittedTable:
 
 
 def links_table(document: dict[str, Any]) -> FittedTable:
-    """Return the links whose utilisation changes most."""
+    """Return the links whose utilisation changes most.
+
+    Args:
+        document: The comparison as a document (nadi.insight.comparison.document).
+    """
     found = document["links"]
     table = FittedTable("utilisation of links", name_column("link"), *_beside(document))
     moved = [row for row in found["rows"] if len(set(row["utilisation"])) > 1][:MAX_ROWS]
@@ -193,7 +233,12 @@ def label(metric: str) -> str:
 
 
 def change_text(change: float | None, is_share: bool = False) -> str:
-    """Return a change as text: in percent; for shares, in percentage points."""
+    """Return a change as text: in percent; for shares, in percentage points.
+
+    Args:
+        change: Relative change; None = not known.
+        is_share: Whether the values are shares, whose change is a difference.
+    """
     if change is None:
         return "-"
     if is_share:
@@ -202,7 +247,11 @@ def change_text(change: float | None, is_share: bool = False) -> str:
 
 
 def points(change: float) -> str:
-    """Return the difference of two shares in percentage points."""
+    """Return the difference of two shares in percentage points.
+
+    Args:
+        change: Difference of the shares.
+    """
     return f"{100 * change:+.1f} pt" if abs(change) >= _MIN_CHANGE else "="
 
 

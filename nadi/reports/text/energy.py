@@ -18,7 +18,11 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 
 def jobs_table(document: dict[str, Any]) -> FittedTable:
-    """Return energy and cost of each job."""
+    """Return energy and cost of each job.
+
+    Args:
+        document: Energy and cost as a document.
+    """
     columns = "GPUs", "energy", ("mean power", 1), "cost", ("per step", 2)
     table = FittedTable("energy by job", name_column("job"), *columns)
     for job in document["jobs"]:
@@ -31,7 +35,11 @@ def jobs_table(document: dict[str, Any]) -> FittedTable:
 
 
 def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return name and text of energy and cost of the run, per step and per million tokens."""
+    """Return name and text of energy and cost of the run, per step and per million tokens.
+
+    Args:
+        document: Energy and cost as a document.
+    """
     terms = "rented, electricity in it" if document["is_rented"] else "owned, with electricity"
     cost = f"{usd_text(document['cost_usd'])} ({plain(document['gpu_hours'])} GPU hours, {terms})"
     rows = [
@@ -50,7 +58,11 @@ def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def parts_table(document: dict[str, Any]) -> FittedTable:
-    """Return the energy by part."""
+    """Return the energy by part.
+
+    Args:
+        document: Energy and cost as a document.
+    """
     unit, joules = _unit(document["energy_J"], _ENERGIES)
     columns = ("count", 2), (f"static ({unit})", 1), (f"traffic ({unit})", 1), f"total ({unit})", "share"
     table = FittedTable("energy by part", name_column("part"), *columns)
@@ -61,31 +73,52 @@ def parts_table(document: dict[str, Any]) -> FittedTable:
 
 
 def count_text(row: dict[str, Any]) -> str:
-    """Return the number of a part that counts for the run, with the total number if that is larger."""
+    """Return the number of a part that counts for the run, with the total number if that is larger.
+
+    Args:
+        row: Row of a part.
+    """
     count = f"{row['count']:,.1f}".removesuffix(".0")
     return count if count == f"{row['of']:,}" else f"{count} of {row['of']:,}"
 
 
 def notes(document: dict[str, Any]) -> list[str]:
-    """Return the sources of the numbers, and what is not counted."""
+    """Return the sources of the numbers, and what is not counted.
+
+    Args:
+        document: Energy and cost as a document.
+    """
     table = document["table_from"]
     source = f"{table} over the default table" if table else "the default table"
     return [f"GPU {document['gpu']}; powers and prices: {source} (nadi energy --show-table).", *document["notes"]]
 
 
 def joules_text(joules: float, units: tuple[tuple[str, float], ...] = _ENERGIES) -> str:
-    """Return an energy, or a quantity in other units, with four digits: 1.234 kJ."""
+    """Return an energy, or a quantity in other units, with four digits: 1.234 kJ.
+
+    Args:
+        joules: The energy in J.
+        units: Names of units with their sizes, the largest first.
+    """
     unit, size = _unit(joules, units)
     return f"{joules / size:,.4g} {unit}"
 
 
 def usd_text(usd: float) -> str:
-    """Return dollars: in cents from $100 on, else with four digits."""
+    """Return dollars: in cents from $100 on, else with four digits.
+
+    Args:
+        usd: Amount in dollars.
+    """
     return f"${usd:,.2f}" if usd >= 100 else f"${plain(usd)}"
 
 
 def plain(value: float) -> str:
-    """Return a number with four digits and without an exponent: 0.00007188."""
+    """Return a number with four digits and without an exponent: 0.00007188.
+
+    Args:
+        value: Number to print.
+    """
     decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
     text = f"{value:,.{max(decimals, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

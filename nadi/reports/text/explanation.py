@@ -24,7 +24,12 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 
 def path_table(document: dict[str, Any], max_rows: int) -> FittedTable:
-    """Return the pieces of the critical path by activity and operation."""
+    """Return the pieces of the critical path by activity and operation.
+
+    Args:
+        document: Document of nadi.insight.explanation.
+        max_rows: Maximum number of rows of the table.
+    """
     rows = document["by_what"][:max_rows]
     unit = time_unit(row["time_ps"] for row in rows)
     columns = ("pieces", 2), f"time ({unit.name})", "share", text_column("main bound", 1)
@@ -37,7 +42,11 @@ def path_table(document: dict[str, Any], max_rows: int) -> FittedTable:
 
 
 def what_if_table(document: dict[str, Any]) -> FittedTable:
-    """Return the predicted time of the run after each change."""
+    """Return the predicted time of the run after each change.
+
+    Args:
+        document: Document of nadi.insight.explanation.
+    """
     table = FittedTable("what if", text_column("change"), "predicted time", "saving")
     for row in document["what_if"]:
         table.add_row(row["change"], time_text(row["finish_time_ps"]), f"{row['gain']:.2%}")

@@ -10,7 +10,12 @@ _MAX_NAMES = 8
 
 
 def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
-    """Return labels and values of the result of topologies.describe for a fabric, in the order of the table."""
+    """Return labels and values of the result of topologies.describe for a fabric, in the order of the table.
+
+    Args:
+        facts: Result of topologies.describe.
+        graph: The fabric (`Graph`).
+    """
     switches = ", ".join(f"{count:,} {name}" for name, count in facts["switches"].items())
     cables = ", ".join(f"{count:,} of {rate_text(int(rate))}" for rate, count in facts["rates_bps"].items())
     min_ps, max_ps, hops = facts["min_delay_ps"], facts["max_delay_ps"], facts["diameter_hops"]

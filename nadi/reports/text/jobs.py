@@ -11,7 +11,12 @@ _SHOWN = 2  # other jobs named in a row
 
 
 def jobs_table(jobs: Sequence[dict[str, Any]], max_rows: int = MAX_JOBS) -> FittedTable:
-    """Return a row per job (`jobs` of summary.json): NPUs, start, time, throughput, and what it lost to which jobs."""
+    """Return a row per job (`jobs` of summary.json): NPUs, start, time, throughput, and what it lost to which jobs.
+
+    Args:
+        jobs: Table `jobs` of summary.json.
+        max_rows: Maximum number of rows of the table.
+    """
     has_alone = any("slowdown" in job for job in jobs)
     has_mfu = any("mfu" in job["step"] for job in jobs)
     has_shares = any(job["shares"] for job in jobs)

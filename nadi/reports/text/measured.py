@@ -32,7 +32,11 @@ def render(accuracy: dict[str, Any]) -> RenderableType:
 
 
 def overview(accuracy: dict[str, Any]) -> FittedTable:
-    """Return a summary of the errors."""
+    """Return a summary of the errors.
+
+    Args:
+        accuracy: The accuracy report as a document.
+    """
     nodes = accuracy["nodes"]
     left_out = [f"{nodes[key]:,} {words}" for key, words in _LEFT_OUT.items() if nodes[key]]
     rows = [("nodes compared", ", ".join([f"{nodes['compared']:,}", *left_out]))]
@@ -53,7 +57,11 @@ def overview(accuracy: dict[str, Any]) -> FittedTable:
 
 
 def kinds_table(accuracy: dict[str, Any]) -> FittedTable:
-    """Return the errors of all nodes by kind; members of collectives include their waiting."""
+    """Return the errors of all nodes by kind; members of collectives include their waiting.
+
+    Args:
+        accuracy: The accuracy report as a document.
+    """
     unit = time_unit([row["measured_ps"] for row in accuracy["kinds"]])
     title = "nodes by kind, communication including waiting"
     table = FittedTable(title, name_column("kind"), *_spread_columns(unit))
@@ -63,7 +71,11 @@ def kinds_table(accuracy: dict[str, Any]) -> FittedTable:
 
 
 def sizes_table(accuracy: dict[str, Any]) -> FittedTable:
-    """Return median transfers and waits of collectives by kind and size."""
+    """Return median transfers and waits of collectives by kind and size.
+
+    Args:
+        accuracy: The accuracy report as a document.
+    """
     rows = accuracy["sizes"]
     unit = time_unit([row["measured_transfer_ps"] for row in rows])
     times = f"measured ({unit.name})", f"simulated ({unit.name})"
@@ -84,7 +96,11 @@ def sizes_table(accuracy: dict[str, Any]) -> FittedTable:
 
 
 def groups_table(accuracy: dict[str, Any]) -> FittedTable:
-    """Return the transfers by group, sorted by error."""
+    """Return the transfers by group, sorted by error.
+
+    Args:
+        accuracy: The accuracy report as a document.
+    """
     rows = accuracy["groups"][:_MAX_ROWS]
     unit = time_unit([row["measured_ps"] for row in rows])
     columns = name_column("group"), name_column("NPUs", 4), *_spread_columns(unit)
@@ -97,7 +113,11 @@ def groups_table(accuracy: dict[str, Any]) -> FittedTable:
 
 
 def pairs_table(accuracy: dict[str, Any]) -> FittedTable:
-    """Return the messages by pair of NPUs, sorted by error."""
+    """Return the messages by pair of NPUs, sorted by error.
+
+    Args:
+        accuracy: The accuracy report as a document.
+    """
     rows = accuracy["pairs"][:_MAX_ROWS]
     unit = time_unit([row["measured_ps"] for row in rows])
     columns = "from NPU", "to NPU", *_spread_columns(unit)
@@ -108,7 +128,11 @@ def pairs_table(accuracy: dict[str, Any]) -> FittedTable:
 
 
 def ranks_table(accuracy: dict[str, Any]) -> FittedTable:
-    """Return the spans of ranks and the sums of their times, sorted by error if there are many."""
+    """Return the spans of ranks and the sums of their times, sorted by error if there are many.
+
+    Args:
+        accuracy: The accuracy report as a document.
+    """
     rows = accuracy["rank_rows"]
     if len(rows) > _MAX_ROWS:
         rows = sorted(rows, key=lambda row: -abs(row["error"] or 0))[:_MAX_ROWS]
@@ -128,7 +152,11 @@ def ranks_table(accuracy: dict[str, Any]) -> FittedTable:
 
 
 def worst_table(accuracy: dict[str, Any]) -> FittedTable:
-    """Return the nodes with the largest errors in time."""
+    """Return the nodes with the largest errors in time.
+
+    Args:
+        accuracy: The accuracy report as a document.
+    """
     rows = accuracy["worst"]
     unit = time_unit([row["measured_ps"] for row in rows])
     columns = ("size", 2), f"measured ({unit.name})", f"simulated ({unit.name})", "error"
@@ -143,7 +171,12 @@ def worst_table(accuracy: dict[str, Any]) -> FittedTable:
 
 
 def percent(error: float | None, *, signed: bool = True) -> str:
-    """Return a relative error as text: +1.23 %; "-" if it is not known."""
+    """Return a relative error as text: +1.23 %; "-" if it is not known.
+
+    Args:
+        error: The error; None = not known.
+        signed: Whether to write the sign of a positive error.
+    """
     if error is None:
         return "-"
     return f"{error:+.2%}" if signed else f"{error:.2%}"

@@ -13,7 +13,11 @@ from nadi.workload.generators.training.rules import Framework
 
 
 def table(models: Sequence[Model]) -> FittedTable:
-    """Return a table with a row per model."""
+    """Return a table with a row per model.
+
+    Args:
+        models: Models, a row each.
+    """
     sizes = ("layers", 1), ("hidden", 1), ("heads", 1), ("kv heads", 3), ("experts", 2)
     found = FittedTable("models", name_column("name"), "parameters", ("active", 4), *sizes, text_column("source", 5))
     for model in models:
@@ -57,12 +61,21 @@ def document(model: Model) -> dict[str, Any]:
 
 
 def flops_per_token(model: Model, *, causal: bool) -> int:
-    """Return the operations of training on one token; causal: whether masked pairs are excluded."""
+    """Return the operations of training on one token.
+
+    Args:
+        model: Model that is trained.
+        causal: Whether masked pairs are excluded.
+    """
     return training_flops(model, 1, causal=causal) // model.sequence
 
 
 def count_text(count: int) -> str:
-    """Return a number of parameters as text: 70.6 B, 125 M."""
+    """Return a number of parameters as text: 70.6 B, 125 M.
+
+    Args:
+        count: Number of parameters.
+    """
     unit, size = ("B", 10**9) if count >= 10**9 else ("M", 10**6)
     return f"{count / size:,.1f} {unit}" if count < 100 * size or unit == "B" else f"{count / size:,.0f} {unit}"
 
@@ -87,7 +100,12 @@ def frameworks(name: str) -> Framework:
 
 
 def memory_table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
-    """Return a table with a row per range of stages with equal memory."""
+    """Return a table with a row per range of stages with equal memory.
+
+    Args:
+        title: Title of the table.
+        stages: Memory of each stage.
+    """
     found = FittedTable(title, name_column("stage"), *((part, 1) for part in PARTS), "total", "host")
     for first, last in _equal_stages(stages):
         stage = stages[first]

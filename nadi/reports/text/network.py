@@ -93,14 +93,20 @@ def slowdown_table(rows: Sequence[dict[str, Any]]) -> FittedTable:
 
 
 def mean_text(mean: float | None, interval: tuple[float, float] | None, show: Callable[[float], str]) -> str:
-    """Return a mean over runs with its confidence interval, "1.50 (1.31 to 1.80)"; "-" if it is not known."""
+    """Return a mean over runs with its confidence interval, "1.50 (1.31 to 1.80)"; "-" if it is not known.
+
+    Args:
+        mean: The mean; None = not known.
+        interval: Ends of the confidence interval; None = not known.
+        show: Function that returns a value as text.
+    """
     if mean is None or interval is None:
         return "-" if mean is None else show(mean)
     return f"{show(mean)} ({show(interval[0])} to {show(interval[1])})"
 
 
 def note_too_few(table: FittedTable, values: str) -> None:
-    """Note how many values the percentiles of a table need, if any cell is empty; values: what they are."""
+    """Note how many values the percentiles of a table need, if any cell is empty; values: meaning of the values."""
     if any("-" in row for row in table.rows):
         headings = [column.heading for column in table.columns if column.heading.startswith("p")]
         needed = {name: values_needed(float(name[1:])) for name in headings if name[1:2].isdigit()}
@@ -109,7 +115,12 @@ def note_too_few(table: FittedTable, values: str) -> None:
 
 
 def spread_heading(document: Mapping[str, Any], remark: str = "") -> str:
-    """Return the numbers of pauses and of roots from which they spread, with a remark after the former."""
+    """Return the numbers of pauses and of roots from which they spread, with a remark after the former.
+
+    Args:
+        document: Document of nadi.insight.analysis.network.
+        remark: Text after the number of pauses.
+    """
     roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
     return f"how pauses spread: {document['pauses']:,} pauses{remark}, {roots}"
 
@@ -150,7 +161,11 @@ def _victims(document: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def victims_table(document: Mapping[str, Any]) -> FittedTable:
-    """Return the messages on no congested link that pauses delayed, the slowest first."""
+    """Return the messages on no congested link that pauses delayed, the slowest first.
+
+    Args:
+        document: Document of nadi.insight.analysis.network.
+    """
     unit = time_unit(row["paused_ps"] for row in document["victims"])
     times = "slow-down", (f"paused ({unit.name})", 1)
     columns = ("size", 2), *times, name_column("longest pause at", 3), name_column("certain", 4)

@@ -63,13 +63,26 @@ COLUMNS = ("mean", *(f"p{percent}" for percent in PERCENTILES), "maximum")
 
 
 def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
-    """Print times, collectives, busiest links, and the folder of tables, if kept; took_s: since the command began."""
+    """Print times, collectives, busiest links, and the folder of tables, if kept.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        findings: Result of the analysis of the run (`Findings`).
+        out: Folder of the results; None = they are not kept.
+        took_s: Seconds since the command began.
+    """
     console().print(render(simulation, findings, took_s))
     say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")
 
 
 def render(simulation: FinishedRun, findings: Findings, took_s: float) -> RenderableType:
-    """Return the report as something that a rich Console prints; took_s: seconds since the command began."""
+    """Return the report as something that a rich Console prints.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        findings: Result of the analysis of the run (`Findings`).
+        took_s: Seconds since the command began.
+    """
     parts: list[RenderableType] = [_headline(simulation, findings, took_s)]
     parts += [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
     has_work = not _has_only_messages(findings)
@@ -97,7 +110,14 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
 def limits_table(
     limits: Mapping[str, NDArray], group_names: Mapping[int, str], name_of: Callable[[int], str], max_rows: int
 ) -> FittedTable:
-    """Return the links that limited flows (columns of limits.parquet), those with the longest total times first."""
+    """Return the links that limited flows (columns of limits.parquet), those with the longest total times first.
+
+    Args:
+        limits: Columns of limits.parquet by name.
+        group_names: Names of groups by number.
+        name_of: Function that returns the name of a link by its number.
+        max_rows: Maximum number of rows of the table.
+    """
     table = FittedTable(
         "links that limited flows", name_column("link"), "flows", ("mean time", 1), text_column("groups", 2)
     )
@@ -107,7 +127,12 @@ def limits_table(
 
 
 def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
-    """Return the time of each NPU by kind; for many NPUs minimum, median and maximum."""
+    """Return the time of each NPU by kind; for many NPUs minimum, median and maximum.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        findings: Result of the analysis of the run (`Findings`).
+    """
     times = findings.npu_times
     columns = (times.compute_ps, times.cpu_ps, times.memory_ps, times.communication_ps, times.exposed_ps, times.idle_ps)
     npus = simulation.program.npus
@@ -128,7 +153,10 @@ def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
 def collective_table(collectives: "pa.Table", max_rows: int, *, with_waits: bool = False) -> FittedTable:
     """Return a table of collectives.parquet by group name, kind, size and members, those with the most time first.
 
-    with_waits: whether a column shows for how long the first members waited for the last ones.
+    Args:
+        collectives: Columns of collectives.parquet.
+        max_rows: Maximum number of rows of the table.
+        with_waits: Whether a column shows for how long the first members waited for the last ones.
     """
     found = slowest(collectives)
     played, algorithms = (collectives[name].to_pylist() for name in ("closed_form_played", "algorithm"))
@@ -160,13 +188,20 @@ def collective_table(collectives: "pa.Table", max_rows: int, *, with_waits: bool
 
 
 def busiest_links(links: Mapping[str, NDArray], name_of: Callable[[int], str], max_rows: int) -> FittedTable:
-    """Return a table of the links with the highest utilisation; links: columns of links.parquet."""
+    """Return a table of the links with the highest utilisation.
+
+    Args:
+        links: Columns of links.parquet by name.
+        name_of: Function that returns the name of a link by its number.
+        max_rows: Maximum number of rows of the table.
+    """
     events = [(heading, links[name], text) for heading, name, text in _LINK_EVENTS if links[name].any()]
     queue = links["buffered_bytes"] if links["buffered_bytes"].any() else links["max_queue_bytes"]
     columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1)
     counts = ((heading, 4) for heading, _, _ in events)
     table = FittedTable("busiest links", name_column("link"), *columns, *counts, full_output_option=WHOLE)
     for link in np.argsort(-links["utilisation"], kind="stable")[:max_rows].tolist():
+        # an unused link has no row
         if links["tx_bytes"][link]:
             rate, sent = rate_text(int(links["rate_bps"][link])), amount_text(int(links["tx_bytes"][link]))
             busy, longest = f"{links['utilisation'][link]:.1%}", amount_text(int(queue[link]))
@@ -179,7 +214,11 @@ def _link_name(graph: Graph, link: int) -> str:
 
 
 def fabric_table(simulation: FinishedRun) -> FittedTable:
-    """Return a row per kind of event in the fabric, with the link that has most of them."""
+    """Return a row per kind of event in the fabric, with the link that has most of them.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+    """
     graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
     table = FittedTable("fabric", name_column("event"), "count", text_column("maximum of a link"))
     for name, words in _FABRIC_COUNTERS.items():
@@ -337,7 +376,11 @@ def _operators(simulation: FinishedRun) -> str:
 
 
 def step_line(simulation: FinishedRun) -> str:
-    """Return time per step, tokens per second and utilisation; "" for a run without a model."""
+    """Return time per step, tokens per second and utilisation; "" for a run without a model.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+    """
     rates = throughput(simulation)
     if rates is None:
         return ""
@@ -355,7 +398,11 @@ def step_line(simulation: FinishedRun) -> str:
 
 
 def step_table(findings: Findings) -> FittedTable | None:
-    """Return the time of the NPUs by category; None if no node name has an axis."""
+    """Return the time of the NPUs by category; None if no node name has an axis.
+
+    Args:
+        findings: Result of the analysis of the run (`Findings`).
+    """
     if findings.step_times is None:
         return None
     times = at_work(findings.step_times)

@@ -21,7 +21,11 @@ _MAX_ROWS = 64
 
 
 def render(description: dict[str, Any]) -> RenderableType:
-    """Return the result of et.describe as something that a rich Console prints."""
+    """Return the result of et.describe as something that a rich Console prints.
+
+    Args:
+        description: Result of et.describe.
+    """
     parts: list[RenderableType] = [description["path"], _overview(description), ""]
     columns = name_column("kind"), name_column("group", 2), "count", "bytes", ("without size", 1)
     table = FittedTable("communication", *columns)
@@ -34,7 +38,11 @@ def render(description: dict[str, Any]) -> RenderableType:
 
 
 def render_set(description: dict[str, Any]) -> RenderableType:
-    """Return the result of workload.trace_sets.files.describe_set as something that a rich Console prints."""
+    """Return the result of workload.trace_sets.files.describe_set as something that a rich Console prints.
+
+    Args:
+        description: Result of workload.trace_sets.files.describe_set.
+    """
     npus, idle, traces = description["npus"], description["idle"], description["traces"]
     of_all = sum(trace["npus"] * trace["nodes"] for trace in traces)
     nodes = f"{_number(sum(trace['nodes'] for trace in traces))} in files, {_number(of_all)} of all NPUs"
@@ -91,7 +99,12 @@ def _first_nodes(description: dict[str, Any]) -> FittedTable:
 
 
 def shortened(name: str, longest: int = 40) -> str:
-    """Return the name of a node, cut to so many characters for a column of a table."""
+    """Return the name of a node, cut to so many characters for a column of a table.
+
+    Args:
+        name: Name of the node.
+        longest: Maximum number of characters.
+    """
     return name if len(name) <= longest else f"{name[: longest - 3]}..."
 
 
@@ -104,7 +117,13 @@ def _number(value: int) -> str:
 
 
 def render_check(report: CheckReport, max_examples: int, fixes: Sequence[TraceFix] | None) -> RenderableType:
-    """Return the fixes, then the findings by sort, the most severe first, with up to `max_examples` examples each."""
+    """Return the fixes, then the findings by sort, the most severe first, with a few examples each.
+
+    Args:
+        report: Result of the checks.
+        max_examples: Maximum number of examples.
+        fixes: Fixes that were made; None = fixing was not asked for.
+    """
     lines: list[RenderableType] = []
     for what, count, examples in _by_sort(fixes or ()):
         lines += [Text(f"fixed    {count:,} {what}"), *_examples(examples, count, max_examples)]
@@ -140,7 +159,12 @@ def _counted(count: int, what: str) -> str:
 
 
 def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
-    """Return a table with a row per file of a slice."""
+    """Return a table with a row per file of a slice.
+
+    Args:
+        folder: Folder of the slice.
+        parts: Result for each file.
+    """
     nodes = "nodes", "kept", ("for partners", 2), ("without partners", 2)
     dependencies = ("bridged", 1), ("joints", 3), ("dangling", 4)
     table = FittedTable(f"slice in {folder}", name_column("file"), *nodes, *dependencies)
@@ -152,7 +176,12 @@ def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
 
 
 def render_reduced(folder: str, results: Mapping[str, ReduceResult]) -> FittedTable:
-    """Return a table with a row per reduced file."""
+    """Return a table with a row per reduced file.
+
+    Args:
+        folder: Folder of the reduced traces.
+        results: Result by name of the file.
+    """
     nodes = "nodes", "left", ("without time", 2), ("fused", 2)
     dependencies = "dependencies", ("left", 1), ("implied", 3)
     table = FittedTable(f"reduced traces in {folder}", name_column("file"), *nodes, *dependencies)
@@ -170,7 +199,11 @@ def render_reduced(folder: str, results: Mapping[str, ReduceResult]) -> FittedTa
 
 
 def render_converted(result: Mapping[str, Any]) -> FittedTable:
-    """Return a table of inputs and outputs, with notes on what the conversion lost."""
+    """Return a table of inputs and outputs, with notes on what the conversion lost.
+
+    Args:
+        result: Result of the conversion.
+    """
     files = result["files"]
     shown = files[0] if len(files) == 1 else f"{files[0]} .. {files[-1]} ({len(files)} files)"
     rows = [("from", result["from"]), ("to", result["to"]), ("NPUs", str(result["npus"]))]

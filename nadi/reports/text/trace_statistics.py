@@ -67,7 +67,12 @@ def _operators(statistics: Mapping[str, Any]) -> FittedTable:
 
 
 def collectives_table(statistics: Mapping[str, Any], max_rows: int) -> FittedTable:
-    """Return the communication by kind and group."""
+    """Return the communication by kind and group.
+
+    Args:
+        statistics: Result of et.statistics.statistics.
+        max_rows: Maximum number of rows of the table.
+    """
     numbers = "count", "bytes", ("minimum", 3), "median", ("maximum", 2), ("sizes", 4)
     table = FittedTable("communication", name_column("kind"), name_column("group", 1), *numbers)
     for row in statistics["collectives"][:max_rows]:
@@ -90,6 +95,7 @@ def _totals(statistics: Mapping[str, Any]) -> FittedTable:
         table.notes.append("no communication")
     elif abs(worst["deviation"]) < 1e-9:
         table.notes.append("all NPUs have equal amounts of each kind")
+        # one row stands for all
         matrix = {**matrix, "ranks": matrix["ranks"][:1], "ranks_left_out": 0}
     else:
         table.notes.append(f"most uneven: NPU {worst['npu']}, {worst['kind']}, {worst['deviation']:+.1%} of the mean")

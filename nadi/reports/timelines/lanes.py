@@ -34,15 +34,27 @@ def write_npu(
 ) -> tuple[int, int, int]:
     """Write the lanes of an NPU, of many nodes the longest, and one slice for the shorter nodes between them.
 
-    `lanes` has nodes (indices of begin_ns and end_ns) by lane; `slice_of` returns the slice of one. The result counts
-    slices, nodes merged into slices of several nodes, and nodes left out because more than MAX_TRACKS overlap.
+    The result counts slices, nodes merged into slices of several nodes, and nodes left out because more than MAX_TRACKS
+    overlap.
+
+    Args:
+        trace: Timeline to write to.
+        npu: Number of the NPU.
+        position: Position of the NPU in the timeline.
+        lanes: Nodes (indices of begin_ns and end_ns) by lane.
+        begin_ns: int64[n], begin of each node in ns.
+        end_ns: int64[n], end of each node in ns.
+        slice_of: Function that returns the slice of a node.
+        max_slices: Number of nodes that get slices of their own.
     """
     process = trace.process(f"NPU {npu}", npu + 1, position)
     nodes = np.sort(np.concatenate([np.zeros(0, np.int64), *lanes.values()]))
     has_slice = np.zeros(len(begin_ns), np.bool_)
+    # the longest nodes get slices of their own, as the eye finds them
     has_slice[nodes[np.argsort(-(end_ns - begin_ns)[nodes], kind="stable")[: max(max_slices, 1)]]] = True
     written = merged = left_out = 0
     for number, (name, rows) in enumerate(lanes.items()):
+        # of nodes that begin together, the longer one contains the others
         ordered = rows[np.lexsort((-end_ns[rows], begin_ns[rows]))]
         slices: list[Slice] = []
         short: list[int] = []
@@ -69,7 +81,12 @@ def _merged_slice(rows: Sequence[int], begin_ns: Int64, end_ns: Int64) -> list[S
 
 
 def write_notes(trace: PerfettoTrace, notes: Sequence[str]) -> None:
-    """Write the notes, if any, on a track of their own, which the UI shows first."""
+    """Write the notes, if any, on a track of their own, which the UI shows first.
+
+    Args:
+        trace: Timeline to write to.
+        notes: Lines of text.
+    """
     if notes:
         track = trace.track("notes on this timeline")
         for note in notes:
@@ -80,6 +97,13 @@ def write_lane(trace: PerfettoTrace, lane_name: str, parent_track: int, slices: 
     """Write the slices of a lane, and overlapping slices onto further tracks of the same name.
 
     Return the number of slices that are left out because more than MAX_TRACKS overlap.
+
+    Args:
+        trace: Timeline to write to.
+        lane_name: Name of the lane.
+        parent_track: Number of the track that holds the lane.
+        slices: Slices of the lane.
+        rank: Position among the tracks of the parent.
     """
     tracks = _apart(slices)
     for own in tracks:

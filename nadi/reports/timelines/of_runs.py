@@ -57,7 +57,11 @@ def write_timeline(
 ) -> RunTimeline:
     """Write the timeline of a run that keeps its trace nodes; the limits on slices and counters bound its size.
 
-    Without `npus` it shows at most MAX_NPUS, evenly spaced; max_slices is the number of slices of all NPUs.
+    Args:
+        path: File to write.
+        run: The run, read from its folder (`Run`).
+        npus: Numbers of the NPUs to show; () = at most MAX_NPUS, evenly spaced.
+        max_slices: Maximum number of slices of all NPUs.
     """
     known = np.unique(numpy_column(run.nodes["npu"], np.int64))
     missing = sorted(set(npus) - set(known.tolist()))
@@ -67,6 +71,7 @@ def write_timeline(
         )
     if not len(known):
         raise ConfigError(f"{run.folder}: no trace nodes; expected a run with some")
+    # first and last included; few NPUs may be chosen twice
     spaced = known[np.unique(np.linspace(0, len(known) - 1, MAX_NPUS).astype(int))]
     chosen = np.array(sorted(set(npus))) if npus else spaced
     arrows = _arrows(run, chosen)

@@ -56,10 +56,15 @@ class _NodeTimes(NamedTuple):
 
 
 def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], max_slices: int = MAX_SLICES) -> TraceTimeline:
-    """Write the timeline of some NPUs with max_slices slices in all.
+    """Write the timeline of some NPUs.
 
     If there are too many nodes, the timeline shows fewer NPUs (et.statistics.ranks.some_of); if one NPU alone has too
     many, it shows the longest nodes, and one slice for the shorter nodes between them.
+
+    Args:
+        path: File to write.
+        ranks: The NPUs with their traces.
+        max_slices: Maximum number of slices of all NPUs.
     """
     picked = some_of(ranks, min(max_slices, MAX_NODES))
     communications = communications_of(picked)

@@ -81,16 +81,35 @@ class PerfettoTrace:
         self._packet(sequence_flags=_INCREMENTAL_STATE_CLEARED)
 
     def process(self, name: str, pid: int, rank: int = 0) -> int:
-        """Write a group of tracks, such as an NPU, with a number from 1 and a position, and return its number."""
+        """Write a group of tracks, such as an NPU, and return its number.
+
+        Args:
+            name: Name that the UI shows.
+            pid: Number to show, from 1.
+            rank: Position among the groups.
+        """
         process = {"pid": pid, "process_name": _valid(name)}
         return self._descriptor(process=process, child_ordering=_EXPLICIT, sibling_order_rank=rank)
 
     def track(self, name: str, parent: int | None = None, rank: int = 0) -> int:
-        """Write a track for slices and return its number; `rank` is the position among the tracks of its parent."""
+        """Write a track for slices and return its number.
+
+        Args:
+            name: Name that the UI shows.
+            parent: Number of the track that holds this one; None = none.
+            rank: Position among the tracks of the parent.
+        """
         return self._descriptor(name=_valid(name), parent_uuid=parent, sibling_order_rank=rank)
 
     def counter(self, name: str, unit: str, parent: int | None = None, rank: int = 0) -> int:
-        """Write a track for the values of a counter in a unit, and return its number."""
+        """Write a track for the values of a counter in a unit, and return its number.
+
+        Args:
+            name: Name that the UI shows.
+            unit: Unit of the values.
+            parent: Number of the track that holds this one; None = none.
+            rank: Position among the tracks of the parent.
+        """
         counter = {"unit_name": _valid(unit)}
         return self._descriptor(name=_valid(name), counter=counter, parent_uuid=parent, sibling_order_rank=rank)
 
@@ -104,19 +123,46 @@ class PerfettoTrace:
         flows: Sequence[int] = (),
         ended_flows: Sequence[int] = (),
     ) -> None:
-        """Begin a slice with details for a click on it, and the numbers of the arrows that start and end there."""
+        """Begin a slice.
+
+        Args:
+            track: Number of the track.
+            time_ns: Time in ns.
+            name: Name that the UI shows.
+            details: Details for a click on the event; None = no details.
+            flows: Numbers of the arrows that start there.
+            ended_flows: Numbers of the arrows that end there.
+        """
         self._event(_SLICE_BEGIN, track, time_ns, name, details, flow_ids=flows, terminating_flow_ids=ended_flows)
 
     def end(self, track: int, time_ns: int) -> None:
-        """End the innermost open slice of a track."""
+        """End the innermost open slice of a track.
+
+        Args:
+            track: Number of the track.
+            time_ns: Time in ns.
+        """
         self._event(_SLICE_END, track, time_ns)
 
     def instant(self, track: int, time_ns: int, name: str, details: Mapping[str, Value] | None = None) -> None:
-        """Write an event without duration."""
+        """Write an event without duration.
+
+        Args:
+            track: Number of the track.
+            time_ns: Time in ns.
+            name: Name that the UI shows.
+            details: Details for a click on the event; None = no details.
+        """
         self._event(_INSTANT, track, time_ns, name, details)
 
     def count(self, track: int, time_ns: int, value: float) -> None:
-        """Set the value of a counter from a time on."""
+        """Set the value of a counter from a time on.
+
+        Args:
+            track: Number of the track.
+            time_ns: Time in ns.
+            value: Value of the counter from then on.
+        """
         if isinstance(value, int):
             self._event(_COUNTER, track, time_ns, counter_value=value)
         else:
@@ -171,7 +217,11 @@ class PerfettoTrace:
 
 @contextmanager
 def perfetto_trace(path: str | os.PathLike[str]) -> Iterator[PerfettoTrace]:
-    """Open a trace for writing; the file appears when the block ends normally, and not at all after an exception."""
+    """Open a trace for writing; the file appears when the block ends normally, and not at all after an exception.
+
+    Args:
+        path: File to write.
+    """
     with inputs.refusing(path, "a file to write the timeline to", OutputError), inputs.whole_file(path) as out:
         yield PerfettoTrace(out)
 

@@ -49,17 +49,23 @@ def closed_form(
     size_bytes: int,
     played: PlayedCollectives | None = None,
 ) -> ClosedForm:
-    """Return the time of one collective of `kind` with `algorithm` among `members` (NPUs) on an idle network.
+    """Return the time of one collective on an idle network.
 
-    The function plays the steps (`played`). If that would take too long, it evaluates the algorithm's formula.
+    The function plays the steps (`played`). If that would take too long, it evaluates the algorithm's formula. If the
+    members' paths differ, the formula uses the rate of the slowest path and the latency of the longest one. A ring uses
+    the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1 of the
+    ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
 
-    If the members' paths differ, the formula uses the rate of the slowest path and the latency of the longest one. A
-    ring uses the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1
-    of the ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
-
-    `schedule`: Number of the schedule, -1 = a group of one.
-    `size_bytes`: Size of the buffer.
-    `played`: Collectives of this program that were already played; the function adds to them. None = an empty set.
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        kind: Kind of collective, one of workload.KINDS.
+        algorithm: Algorithm as users write it: its name or file, with parameters if any.
+        schedule: Number of the schedule, -1 = a group of one.
+        members: int64[n], NPUs of the group's members.
+        size_bytes: Size of the buffer in bytes.
+        played: Collectives of this program that were already played; the function adds to them. None = an empty set.
     """
     if schedule < 0:
         return ClosedForm(0.0, is_played=True)
@@ -68,6 +74,7 @@ def closed_form(
     played_ps = played.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
     if played_ps is not None:
         return ClosedForm(played_ps, is_played=True)
+    # groups with equal positions share a formula
     key = schedule, size_bytes, played.position(tuple(npus))
     if key not in played.formulas_ps:
         arguments = graph, program, settings, kind, algorithm, schedule, members, size_bytes, played
@@ -116,7 +123,16 @@ def _formula_ps(
 def busiest_member_ps(
     graph: Graph, program: Program, settings: Settings, schedule: int, members: Int64, size_bytes: int
 ) -> float:
-    """Return the time of an all-to-all with split sizes as that of the busiest member's bytes on the fastest path."""
+    """Return the time of an all-to-all with split sizes as that of the busiest member's bytes on the fastest path.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        schedule: Number of the schedule, -1 = a group of one.
+        members: int64[n], NPUs of the group's members.
+        size_bytes: Size of the buffer in bytes.
+    """
     if schedule < 0:
         return 0.0
     busiest_bytes = most_bytes(program.schedules, schedule, size_bytes)
@@ -138,6 +154,7 @@ def _paths(
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
         answers = not one_way and sender != src and settings.fidelity.model.has_headers
+        # the sender receives over the cable over which it sends, so its acknowledgements share the link
         both_ways = answers and links[0] == min(next_links(graph, npus[src], npus[sender]))
         paths = kinds.get((way, both_ways), Paths(links, both_ways, 0))
         kinds[way, both_ways] = paths._replace(multiplicity=paths.multiplicity + 1)
@@ -150,7 +167,14 @@ def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> Gr
         return shape
 
     def payload_bps(rate_bps: int, *, framed: bool, answered: bool = True) -> int:
-        """Return a link's payload rate in bits per second; answered: it also carries acknowledgements."""
+        """Return a link's payload rate in bits per second.
+
+        Args:
+            rate_bps: Rate of the link in bit/s.
+            framed: Whether the link carries flits.
+            answered: Whether the link also carries acknowledgements.
+        """
+        # bytes on the wire per full packet of payload, one acknowledgement for each
         on_wire = float(wire_bytes(settings.mtu_bytes, framed, settings))
         on_wire += int(acknowledgement_bytes(framed, settings)) if answered else 0
         return int(rate_bps * settings.mtu_bytes / on_wire)
@@ -187,9 +211,11 @@ def _sampled_sends(schedules: Schedules, schedule: int, max_sends: int) -> list[
     n = int(schedules.members[schedule])
     if schedules.relative[schedule]:
         far = offsets(schedules, schedule)
+        # relative plans name distances, so every member sends over the same ones
         if n * len(far) <= max_sends:
             ends = [(m, *offset) for m in range(n) for offset in far]
         else:
+            # each member once before any twice
             members = [k % n for k in range(max_sends)] if max_sends >= n else _spread(n, max_sends)
             ends = [(m, *far[which]) for m, which in zip(members, _spread(len(far), max_sends, _SILVER), strict=True)]
         return [

@@ -116,9 +116,11 @@ class Curve:
         """Return a time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
         points = self._played.get(self._source.variant(size_bytes), [])
         after = bisect(points, (size_bytes, 0.0))
+        # the line between two points is believed if the lines on both sides agree
         if not 2 <= after <= len(points) - 2:
             return None
         four = points[after - 2 : after + 2]
+        # points too far apart may hide a step between them
         if any(b[0] > _MAX_STEP * a[0] for a, b in pairwise(four)):
             return None
         below, between, above = (_line(a, b, size_bytes) for a, b in pairwise(four))
@@ -209,7 +211,14 @@ class CollectiveCosts:
     def of_collectives(
         self, program: Program, collective_settings: CollectiveSettings, keys: CollectiveKeys, kinds: NDArray[np.int8]
     ) -> ClosedFormCosts:
-        """Return the times of K collectives; kinds: int8[K], index in workload.KINDS of each collective."""
+        """Return the times of K collectives.
+
+        Args:
+            program: Work of all NPUs (`Program`).
+            collective_settings: Algorithms of collectives that the user has chosen.
+            keys: The collectives: group, schedule, bytes, and a trace row of an NPU that runs each.
+            kinds: int8[K], index in workload.KINDS of each collective.
+        """
         members_of_group = np.split(program.group_member.astype(np.int64), program.group_ptr[1:-1])
         groups = [members_of_group[group] for group in keys.group.tolist()]
         forms = []
@@ -217,6 +226,7 @@ class CollectiveCosts:
         lanes = program.node_lane[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
         columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist(), (lanes == MEMORY_LANE).tolist())
         for schedule, size_bytes, kind, is_copied, members, position in zip(*columns, groups, positions, strict=True):
+            # split sizes have no curve over one size
             if program.schedules.uneven[schedule]:
                 forms.append(self._uneven(program, schedule, members, size_bytes))
                 continue
@@ -230,7 +240,14 @@ class CollectiveCosts:
     def of_group(
         self, collective_settings: CollectiveSettings, kind: str, members: Int64, size_bytes: int
     ) -> ClosedForm:
-        """Return the time of a collective of NPUs, int64[n], with a buffer of `size_bytes`, not by copy engines."""
+        """Return the time of a collective of a group, not by copy engines.
+
+        Args:
+            collective_settings: Algorithms of collectives that the user has chosen.
+            kind: Kind of collective, one of workload.KINDS.
+            members: int64[n], NPUs of the group's members.
+            size_bytes: Size of the buffer in bytes.
+        """
         key = kind, collective_settings.algorithm_of(kind), self.standing.keys([members])[0]
         if key not in self._curves:
             self._curves[key] = self.curve(collective_program("barrier", 1, 0), *key[:2], members)
@@ -246,7 +263,7 @@ class CollectiveCosts:
         return costs._curves.get((kind, algorithm, costs.standing.keys([members])[0]))  # noqa: SLF001 - of this class
 
     def _may_use(self, links: NDArray[np.bool_], members: Int64, *, of_switches: bool) -> bool:
-        """Return whether a group may use one of some links, bool[links]; of_switches: as in `used_links`."""
+        """Return whether a group may use one of some links, bool[links]; of_switches: argument of `used_links`."""
         if len(members) > _MAX_FOLLOWED or not links.any():
             return bool(links.any())
         return bool(np.any(links & used_links(self._graph, members.tolist(), of_switches=of_switches)))
@@ -259,7 +276,14 @@ class CollectiveCosts:
         return self._graph if self._uses_slow[key] else self._planned_on
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
-        """Return times by size of collectives of a kind on a group of NPUs, int64[n], of any program on the fabric."""
+        """Return times by size of collectives of a kind on a group of NPUs, of any program on the fabric.
+
+        Args:
+            program: Work of all NPUs (`Program`).
+            kind: Kind of collective, one of workload.KINDS.
+            algorithm: Algorithm as users write it: its name or file, with parameters if any.
+            members: int64[n], NPUs of the group's members.
+        """
         chosen = collectives.choose(kind, algorithm)
         shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
         fabric = self._fabric_of(members, of_switches=bool(chosen.trees))
@@ -268,7 +292,7 @@ class CollectiveCosts:
         plans: dict[object, _Plan] = {}
 
         def plan_of(size_bytes: int) -> _Plan:
-            """Return the plan for a size; sizes of one class share its steps."""
+            """Return the plan for size_bytes, the size of the buffer; sizes of one class share its steps."""
             size_class = chosen.size_class(kind, shape, size_bytes) if shape else 0
             if size_class not in plans:
                 if len(plans) >= _MAX_KEPT_PLANS:
@@ -284,7 +308,7 @@ class CollectiveCosts:
             return plan._replace(schedules=plan.schedules._replace(launch_ps=np.array([launch_ps])))
 
         def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
-            """Return the time of a size from its steps if `play`, else from the formula."""
+            """Return the time of size_bytes from its steps if `play`, else from the formula."""
             plan = plan_of(size_bytes)
             planned, played = program._replace(schedules=plan.schedules), plan.played if play else plan.by_formula
             return closed_form(
@@ -292,7 +316,7 @@ class CollectiveCosts:
             )
 
         def packets(size_bytes: int) -> float:
-            """Return the approximate number of packets of a size."""
+            """Return the approximate number of packets of a collective of size_bytes."""
             plan = plan_of(size_bytes)
             if plan.number == DONE_AT_ONCE:
                 return 0.0
@@ -314,5 +338,9 @@ class CollectiveCosts:
         return closed_form(graph, program, settings, "all-to-all", "direct", schedule, members, size_bytes)
 
     def of_messages(self, keys: MessageKeys) -> MessageTimes:
-        """Return the times of messages between two NPUs."""
+        """Return the times of messages between two NPUs.
+
+        Args:
+            keys: The messages: sender, receiver, bytes, share and parts of each.
+        """
         return message_times(self._graph, self._settings, keys)

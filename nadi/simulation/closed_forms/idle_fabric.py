@@ -32,7 +32,13 @@ class IdleFabric(NamedTuple):
     settings: pdes.Settings
 
     def time_ps(self, schedules: Schedules, schedule_number: int, size_bytes: int) -> float:
-        """Return the time in picoseconds until the last member has done its part of a schedule."""
+        """Return the time in picoseconds until the last member has done its part of a schedule.
+
+        Args:
+            schedules: Schedules of collectives.
+            schedule_number: Number of the schedule.
+            size_bytes: Size of the buffer in bytes.
+        """
         program = _program(schedules, schedule_number, size_bytes, self.npu_of_member, self.graph.npus)
         return float(pdes.run(pdes.build_world(self.graph, program, self.settings)).finish_time_ps)
 
@@ -40,7 +46,11 @@ class IdleFabric(NamedTuple):
 def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: Collection[Pair]) -> IdleFabric:
     """Return the idle fabric of messages between pairs of members; acknowledgements use the other direction.
 
-    `npus`: NPU of each member, aggregators included.
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        npus: NPU of each member, aggregators included.
+        pairs: Pairs of members, sender and receiver, by their numbers.
     """
     own, members = idle_settings(graph, settings), np.array(npus)
     if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.hooks.act:
@@ -68,7 +78,12 @@ def _routes(graph: Graph, src: int, dst: int) -> list[int]:
 
 
 def idle_settings(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
-    """Return the settings of an idle fabric: those of the run without contention, losses, faults and records."""
+    """Return the settings of an idle fabric: those of the run without contention, losses, faults and records.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
     fidelity = settings.fidelity
     if fidelity.model.has_headers:
         fidelity = replace(fidelity, model=pdes.fidelity.PACKET)

@@ -67,11 +67,18 @@ class TrainTimes(NamedTuple):
 
 
 def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[Way]:
-    """Return the hops of each route; every route has at least one link, and equal results are one object."""
+    """Return the hops of each route; every route has at least one link, and equal results are one object.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        routes: Links of each route, in order.
+    """
     links = np.array([link for route in routes for link in route], np.int64)
     lengths = np.array([len(route) for route in routes], np.int64)
     ends = np.cumsum(lengths)
     latency = graph.node_latency_ps[graph.link_src[links]]
+    # the sender, at which a path begins, forwards nothing
     latency[ends - lengths] = 0
     framed = is_framed(graph, settings)[links]
     cuts = settings.cut_through & (graph.link_dst[links] >= graph.npus)
@@ -79,13 +86,18 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
     hops = [Hop(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
     known: dict[Way, Way] = {}
     ways = (tuple(hops[end - len(route) : end]) for route, end in zip(routes, ends.tolist(), strict=True))
+    # equal objects compare at once, and take memory once
     return [known.setdefault(way, way) for way in ways]
 
 
 def with_shares(hops: Way, settings: Settings, *, inside: bool, shares: float = 1) -> Way:
     """Return the path of a message between two NPUs with its shares: its NPU drives it at line rate / shares.
 
-    The p2p_share of the settings overrides `shares` unless the first link is NVLink (`inside`).
+    Args:
+        hops: Links of the path.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        inside: Whether the first link is NVLink, to which p2p_share of the settings does not apply.
+        shares: Line rate divided by the rate of the message; p2p_share of the settings overrides it.
     """
     if settings.p2p_share < 1 and not inside:
         shares = 1 / settings.p2p_share
@@ -96,7 +108,13 @@ def with_shares(hops: Way, settings: Settings, *, inside: bool, shares: float = 
 
 
 def bytes_on(hops: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
-    """Return the bytes of a packet, or of an ACKNOWLEDGEMENT, on each link; int64[..., links] for an array [..., 1]."""
+    """Return the bytes of a packet, or of an ACKNOWLEDGEMENT, on each link; int64[..., links] for an array [..., 1].
+
+    Args:
+        hops: Links of the path.
+        size_bytes: Payload of the packet in bytes, or ACKNOWLEDGEMENT.
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
     framed = np.array([hop.framed for hop in hops])
     if isinstance(size_bytes, int) and size_bytes == ACKNOWLEDGEMENT:
         return acknowledgement_bytes(framed, settings)
@@ -104,17 +122,33 @@ def bytes_on(hops: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
 
 
 def bytes_seen(hops: Way, wire_bytes: Int64, settings: Settings) -> Int64:
-    """Return how many bytes of a packet the end of each link needs before it acts; wire_bytes: int64[links]."""
+    """Return how many bytes of a packet the end of each link needs before it acts.
+
+    Args:
+        hops: Links of the path.
+        wire_bytes: int64[links], size of the packet on each link.
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
     return np.where([hop.cuts for hop in hops], np.minimum(wire_bytes, settings.header_bytes), wire_bytes)
 
 
 def rates_of(hops: Way) -> Float64:
-    """Return float64[links], picoseconds per byte."""
+    """Return float64[links], picoseconds per byte.
+
+    Args:
+        hops: Links of the path.
+    """
     return np.array([hop.ps_per_byte for hop in hops])
 
 
 def alone_ps(hops: Way, size_bytes: Int64, settings: Settings) -> Int64:
-    """Return int64[m], picoseconds from the post of each message to its last bit, exact if switches store packets."""
+    """Return int64[m], picoseconds from the post of each message to its last bit, exact if switches store packets.
+
+    Args:
+        hops: Links of the path.
+        size_bytes: int64[m], payload of each message in bytes.
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
     model = settings.fidelity
     if model.hooks.alone_ps:
         return message_level_ps(hops, size_bytes, model) + model.endpoint_delay_ps
@@ -127,7 +161,9 @@ def _train_ps(hops: Way, size_bytes: Int64, settings: Settings) -> Int64:
     last_bytes = (size_bytes - (packets - 1) * settings.mtu_bytes)[:, None]
     full_ps = (_times_ps(hops, np.array([[settings.mtu_bytes]]), settings)[0] + 0.5).astype(np.int64)
     last_ps = (_times_ps(hops, last_bytes, settings) + 0.5).astype(np.int64)
+    # up to link k the train has the pace of the slowest link so far, from there on only the last packet counts
     whole = np.cumsum(full_ps) + (packets[:, None] - 2) * np.maximum.accumulate(full_ps)
+    # time of the last packet from each link to the end
     rest = np.cumsum(last_ps[:, ::-1], axis=1)[:, ::-1]
     times_ps: Int64 = np.where(packets > 1, (whole + rest).max(axis=1), rest[:, 0])
     return times_ps
@@ -152,8 +188,14 @@ def _fixed_ps(hops: Way) -> int:
 
 
 def message_level_ps(hops: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True) -> Int64:
-    """Return int64[m], times of messages of `size_bytes`, int64[m], at message level on consecutive links."""
-    # fixed: with the links' delays and the switches' latencies
+    """Return int64[m], times of messages at message level on consecutive links.
+
+    Args:
+        hops: Links of the path.
+        size_bytes: int64[m], payload of each message in bytes.
+        model: Model of the network with its settings.
+        fixed: Whether to count the links' delays and the switches' latencies.
+    """
     hooks = model.hooks
     if hooks.alone_ps is None:
         raise ValueError(f"{hooks.name}: is not message-level")
@@ -167,9 +209,14 @@ def message_level_ps(hops: Way, size_bytes: Int64, model: Fidelity, *, fixed: bo
 def train(
     graph: Graph, links: list[int], size_bytes: int, settings: Settings, *, both_ways: bool = False
 ) -> TrainTimes:
-    """Return the times of one message along `links` (in order) without other traffic.
+    """Return the times of one message along some links without other traffic.
 
-    `both_ways`: True = a message of equal size arrives at the same time over the same cables and is acknowledged.
+    Args:
+        graph: The fabric (`Graph`).
+        links: Links of the path, in order.
+        size_bytes: Payload of the message in bytes.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        both_ways: Whether a message of equal size arrives at the same time over the same cables and is acknowledged.
     """
     (way,) = ways_of(graph, settings, [links])
     model = settings.fidelity
@@ -209,6 +256,11 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
     The times are exact, except with cut-through switches, which use the formula of `train`. Such a message, if driven
     at a share, takes longer by the extra time that its bytes need to leave. A message that is divided over NICs takes
     as long as its parts on the slowest of them.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        keys: The messages: sender, receiver, bytes, share and parts of each.
     """
     nvlink = is_nvlink(graph)
     times = np.zeros((3, len(keys.src)), np.int64)
@@ -217,6 +269,7 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
             links = topologies.route(graph, src, dst, functools.partial(_first_of, port=port))
             inside = bool(nvlink[port])
             own_ps = _message_ps(graph, settings, links, port_bytes, shares, inside=inside)
+            # a message that is divided over NICs ends with its slowest part
             times[:, i] = np.maximum(times[:, i], own_ps)
     return MessageTimes(*times)
 
@@ -242,7 +295,7 @@ def _message_ps(
     """Return how long (ps) a message holds its port, and when its last byte has left and is there.
 
     Args:
-        graph: The fabric.
+        graph: Fabric that the message crosses.
         settings: The settings of the network.
         links: The path of the message, in order.
         size_bytes: The payload of the message in bytes.
@@ -273,6 +326,10 @@ def shares_of(program: Program, messages: Mapping[str, NDArray]) -> Float64:
     """Return float64[m], the shares of each message between two NPUs: its NPU drives it at line rate / shares; else 1.
 
     `messages`: Columns src, dst, group, lane and seq of m messages.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        messages: Columns src, dst, group, lane and seq of m messages.
     """
     shares = np.ones(len(messages["src"]))
     if not len(program.channels.shares):
@@ -302,15 +359,23 @@ def ideal_ps(graph: Graph, settings: Settings, messages: Mapping[str, NDArray], 
 
     `messages`: Columns src, dst, group and bytes of m messages.
     `shares`: float64[m], the result of `shares_of`; None = all messages at line rate.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        messages: Columns src, dst, group and bytes of m messages.
+        shares: float64[m], the result of `shares_of`; None = all messages at line rate.
     """
     ideal = np.full(len(messages["src"]), UNKNOWN, np.int64)
     if settings.cut_through or not len(ideal):
         return ideal
     between_npus = np.flatnonzero((messages["src"] < graph.npus) & (messages["dst"] < graph.npus))
+    # switches that reduce have no route of their own
     if len(between_npus) < len(ideal):
         own = {name: messages[name][between_npus] for name in ("src", "dst", "group", "bytes")}
         ideal[between_npus] = ideal_ps(graph, settings, own, None if shares is None else shares[between_npus])
         return ideal
+    # pair of NPUs as one number, and above it the share at which the message is driven
     key = messages["src"].astype(np.int64) * graph.npus + messages["dst"]
     known, share = np.unique(np.ones(1) if shares is None else shares, return_inverse=True)
     if settings.p2p_share < 1 or shares is not None:
@@ -321,6 +386,7 @@ def ideal_ps(graph: Graph, settings: Settings, messages: Mapping[str, NDArray], 
     ways = _ways(graph, pairs, settings, known)
     number = {way: i for i, way in enumerate(dict.fromkeys(ways))}
     way_of_flow = np.array([number[way] for way in ways], np.int64)[pair.reshape(-1)]
+    # messages by path, so that each path is evaluated once for all its sizes
     order = np.argsort(way_of_flow, kind="stable")
     ends = np.searchsorted(way_of_flow[order], np.arange(len(number) + 1))
     for way, i in number.items():
@@ -344,6 +410,7 @@ def _ways(graph: Graph, pairs: Int64, settings: Settings, known_shares: Float64)
     """
     routes: list[list[int]] = []
     hops = 0
+    # 0 = not driven; else 1 + the index of the share
     driven_at, pair = np.divmod(pairs, graph.npus**2)
     for src, dst in zip(*(part.tolist() for part in np.divmod(pair, graph.npus)), strict=True):
         routes.append(topologies.route(graph, src, dst) if hops < MAX_HOPS and src != dst else [])

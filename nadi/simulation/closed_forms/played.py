@@ -58,8 +58,19 @@ class PlayedCollectives:
         members: list[int],
         size_bytes: int,
     ) -> float | None:
-        """Return the time of a group's collective played on its own ports; None if its formula must be used."""
+        """Return the time of a group's collective played on its own ports; None if its formula must be used.
+
+        Args:
+            graph: The fabric (`Graph`).
+            program: Work of all NPUs (`Program`).
+            settings: The engine's settings of the run (`pdes.Settings`).
+            choice: Algorithm of the collective.
+            schedule: Number of the schedule.
+            members: NPUs of the group's members.
+            size_bytes: Size of the buffer in bytes.
+        """
         s = program.schedules
+        # without a formula there is no other way, however long it takes
         must_play = not choice.has_formula or bool(s.uneven[schedule])
         if not must_play and self._takes_long(s, settings, schedule, size_bytes, is_exact=choice.is_exact):
             return None
@@ -68,6 +79,7 @@ class PlayedCollectives:
             ends = pairs(s, schedule, _UNLIMITED if must_play else _MAX_PAIRS)
             if ends is None:
                 return None
+            # switches that reduce act as further members
             if s.aggregators[schedule]:
                 switches = trees_of(graph, np.array(members), choice.trees)[1]
                 members = [*members, *range(graph.npus, graph.npus + len(switches))]
@@ -79,7 +91,11 @@ class PlayedCollectives:
         return self._times_ps[key]
 
     def position(self, npus: tuple[int, ...]) -> object:
-        """Return a key that groups of NPUs with equal positions share; without positions, that of these NPUs alone."""
+        """Return a key that groups of NPUs with equal positions share; without positions, that of these NPUs alone.
+
+        Args:
+            npus: NPUs of the group's members.
+        """
         if npus not in self._position_of:
             self._position_of[npus] = self._positions.keys([np.array(npus)])[0] if self._positions else npus
         return self._position_of[npus]

@@ -35,6 +35,7 @@ class GroupPositions:
         keys: list[bytes] = [b""] * len(groups)
         by_size: dict[int, list[int]] = {}
         for index, members in enumerate(groups):
+            # groups of one size form an array, in which NumPy does the work
             by_size.setdefault(len(members), []).append(index)
         for size, indices in by_size.items():
             if size:
@@ -84,6 +85,7 @@ class GroupPositions:
         order = np.lexsort((from_npu, owner))
         owner, link = owner[order], from_npu[order]
         counts = np.bincount(owner, minlength=graph.npus)
+        # index of each port on its NPU
         place = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
         switch = np.full((graph.npus, int(counts.max(initial=1))), -1, np.int64)
         switch[owner, place] = graph.link_dst[link]
@@ -95,12 +97,18 @@ def used_links(graph: Graph, members: Sequence[int], *, of_switches: bool) -> ND
     """Return bool[links], the links on any of the equal paths between members of a group.
 
     of_switches: Also all links of the switches on these paths, which aggregators in switches depend on.
+
+    Args:
+        graph: The fabric (`Graph`).
+        members: NPUs of the group's members.
+        of_switches: Whether to add all links of the switches on these paths, which aggregators in switches depend on.
     """
     used = np.zeros(graph.links, np.bool_)
     nodes: set[int] = set()
     for dst in members:
         seen = set(members)
         ahead = [src for src in members if src != dst]
+        # from all senders at once towards one receiver; `seen` keeps each node's links to one visit
         while ahead:
             links = next_links(graph, ahead.pop(), dst)
             used[links] = True
@@ -128,8 +136,10 @@ def _npu_colours(graph: Graph) -> Int64:
         direction = (digit[graph.link_dst] - digit[graph.link_src]) % sizes
         link = mixed(_SEED, link, *direction.astype(np.uint64).T)
     colour = numbered([graph.node_kind.astype(np.uint64), graph.node_latency_ps.astype(np.uint64)])
+    # colour refinement: an NPU differs from another if its links lead to nodes that differ
     while True:
         kinds = np.stack([graph.link_src.astype(np.uint64), mixed(_SEED, link, colour[graph.link_dst])], axis=1)
+        # with tables, the number of equal links makes no difference to a path, only that there are some
         kinds = kinds if counts else np.unique(kinds, axis=0)
         total = np.zeros(graph.nodes, np.uint64)
         np.add.at(total, kinds[:, 0].astype(np.int64), kinds[:, 1])
@@ -147,6 +157,7 @@ def _neighbour_sets(graph: Graph) -> list[Int64]:
     near: dict[int, set[int]] = {switch: set() for switch in range(graph.npus, graph.nodes)}
     for a, b in pairs.tolist():
         near[a].add(b)
+    # switches two links away tell apart pods whose leaves look alike
     far = {a: set().union(*(near[b] for b in ends)) for a, ends in near.items()}
     columns = []
     for sets in (near, far):
@@ -162,11 +173,13 @@ def _pattern(columns: Int64) -> Int64:
     """Return int64[g, n * ports], the index of the first equal entry of the group; columns: int64[g, n, ports]."""
     flat = columns.reshape(len(columns), -1)
     width = flat.shape[1]
+    # comparing all pairs takes too much memory, so sort each row instead
     if width * width > _MAX_COMPARED // 64:
         return np.stack([numbered([row.astype(np.uint64)]) for row in flat])
     pattern = np.empty_like(flat)
     step = max(1, _MAX_COMPARED // (width * width))
     for first in range(0, len(flat), step):
         block = flat[first : first + step]
+        # argmax of the comparison is the first entry that is equal
         pattern[first : first + step] = (block[:, :, None] == block[:, None, :]).argmax(axis=2)
     return pattern

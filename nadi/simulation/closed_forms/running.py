@@ -45,7 +45,12 @@ def laid_out(
 ) -> FoldedProgram:
     """Return a program's classes of NPUs with the collectives and messages that need a time.
 
-    `job_slowdowns` are those of `pdes.Settings`.
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        fabric_costs: Times of collectives on the fabric.
+        slow_npus: Slow NPUs of the run.
+        job_slowdowns: Slowdowns of computation during collectives, by job (`pdes.Settings`).
     """
     program = _with_shared_traces(program)
     pairs = pairs_of(program)
@@ -57,6 +62,7 @@ def laid_out(
     paces = _paces(program.npus, slow_npus)
     if program.jobs is not None:
         slowdowns = np.array([*(job_slowdowns or np.ones(len(program.jobs.names))), 1.0])[program.jobs.of_npus()]
+        # NPUs are alike only if they also begin together and slow down alike
         columns = np.stack([paces, program.begins_ps, slowdowns])
         paces = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
     classes = classes_of(program, pairs, groups, ways, paces)
@@ -74,14 +80,26 @@ def _paces(num_npus: int, npu_faults: Sequence[pdes.NpuFault]) -> Int64:
 
 
 def costed(folded: FoldedProgram, costs: CollectiveCosts, collective_settings: CollectiveSettings) -> ClosedFormCosts:
-    """Return the times at closed forms of the collectives of a folded program."""
+    """Return the times at closed forms of the collectives of a folded program.
+
+    Args:
+        folded: The Program laid out by classes of NPUs.
+        costs: Times of collectives on the fabric.
+        collective_settings: Algorithms of collectives that the user has chosen.
+    """
     keys, program = folded.collectives, folded.program
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
     return costs.of_collectives(program, collective_settings, keys, kinds)
 
 
 def formulas(folded: FoldedProgram, closed_forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
-    """Return (schedule number in `program`, before folding, bytes) of collectives whose time a formula gives."""
+    """Return (schedule number in `program`, before folding, bytes) of collectives whose time a formula gives.
+
+    Args:
+        folded: The Program laid out by classes of NPUs.
+        closed_forms: Times of the collectives of the folded program.
+        program: The program before folding.
+    """
     keys = folded.collectives
     derived = np.flatnonzero(~closed_forms.is_played)
     not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))
@@ -105,6 +123,15 @@ def run(
     `costs`: Costs on the fabric, for messages.
     `progress`: Receiver of snapshots.
     `max_rows`: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
+
+    Args:
+        graph: The fabric (`Graph`).
+        folded: The Program laid out by classes of NPUs.
+        collective_costs: Times of the collectives of the folded program.
+        costs: Times on the fabric, for messages.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        progress: Receiver of snapshots.
+        max_rows: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
     """
     begun = time.perf_counter()
     compile_s = compile_closed_form()
@@ -152,12 +179,14 @@ def _ports(graph: Graph, pairs: TracePeers, path_numbers: Int64) -> Int32:
     place[by_source] = np.arange(graph.links)
     place_on_npu = np.zeros(len(first), np.int64)
     for i, (npu, peer) in enumerate(zip(pairs.npu[first].tolist(), pairs.peer[first].tolist(), strict=True)):
+        # equal paths begin at the same port of their NPU, so one route is enough
         place_on_npu[i] = place[topologies.route(graph, npu, peer)[0]] - begin[npu]
     physical = place_on_npu[index.reshape(-1)]
     port = np.zeros(len(physical), np.int32)
     for npu in np.unique(pairs.npu).tolist():
         of_npu = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
         known: dict[int, int] = {}
+        # numbered by first use, so that NPUs alike have equal numbers on different ports
         port[of_npu] = [known.setdefault(link, len(known)) for link in physical[of_npu].tolist()]
     return port
 
@@ -170,6 +199,7 @@ def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[st
     of_class = classes.class_of_npu[src]
     at = ranges(folded.send_ptr[classes.class_of_npu], counts)
     is_send = np.flatnonzero(program.node_kind == SEND)
+    # index of each trace's first send among all
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
     node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
     row = node - program.trace_ptr[program.trace_of_npu[src]]
@@ -198,6 +228,7 @@ def _with_shared_traces(program: Program) -> Program:
     """
     schedules = range(len(program.schedules.members))
     number = _first_equal(_digest(_schedule_columns(program.schedules, index)) for index in schedules)
+    # no two schedules are equal, so no traces become equal
     if len(np.unique(number)) == len(number):
         return program
     schedule = np.where(program.node_schedule >= 0, np.append(number, -1)[program.node_schedule], -1)
@@ -226,6 +257,7 @@ def _schedule_columns(schedules: Schedules, index: int) -> Iterator[NDArray[np.g
     for name in _OF_SCHEDULE:
         yield getattr(schedules, name)[index : index + 1]
     entries = slice(int(schedules.plan_of_ptr[index]), int(schedules.plan_of_ptr[index + 1]))
+    # numbers of plans within the schedule, as those in the whole table differ
     plans, plan_of_member = np.unique(schedules.plan_of[entries], return_inverse=True)
     yield plan_of_member
     yield from schedules.lists(index)
@@ -246,6 +278,7 @@ def _schedule_columns(schedules: Schedules, index: int) -> Iterator[NDArray[np.g
     last = int(np.append(schedules.arrangement_base, len(schedules.arrangement_ptr) - 1)[index + 1])
     arrangement_ptr = schedules.arrangement_ptr[int(schedules.arrangement_base[index]) : last + 1]
     yield from (
+        # lengths instead of offsets, which depend on what stands before
         np.diff(arrangement_ptr),
         schedules.arrangement_piece[int(arrangement_ptr[0]) : int(arrangement_ptr[-1])],
     )

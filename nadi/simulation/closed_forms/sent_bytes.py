@@ -35,6 +35,11 @@ def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByP
 
     An acknowledgement counts on the path of its packet, because on the way back it passes the same number of ports of
     each kind.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run.
     """
     fabric, running, _ = engine_inputs(graph, program)
     pairs = sample(running, _MAX_PAIRS)
@@ -63,6 +68,7 @@ def _shares_nvswitch(graph: Graph, src: Int64, dst: Int64) -> NDArray[np.bool_]:
     home = graph.routing.home
     is_nvswitch = (graph.node_kind[graph.routing.home_node[home]] == NVSWITCH_KIND) & (home >= 0)
     shares = np.zeros(len(src), np.bool_)
+    # an NPU may have several homes: each one of the sender is compared with all of the receiver
     for column in range(home.shape[1]):
         meets = (home[src, column][:, None] == home[dst]).any(axis=1)
         shares |= meets & is_nvswitch[src, column]

@@ -27,7 +27,15 @@ def network_settings(
     record_nodes: bool = True,
     record_flows: bool = True,
 ) -> pdes.Settings:
-    """Return the engine's settings for [network] and [system] and these options; refuse contradictory values."""
+    """Return the engine's settings for [network] and [system] and these options; refuse contradictory values.
+
+    Args:
+        network: Section [network] of the run file.
+        system: Section [system]; None = its defaults.
+        seed: Seed of the run's random choices.
+        record_nodes: Whether results have a row per trace node.
+        record_flows: Whether results have a row per message.
+    """
     model, name, shared = network.model, network.congestion_control, network.switch != "output-queued"
     keywords = (system or SystemSection()).engine_settings(pdes.Settings) | network.engine_settings(pdes.Settings)
     keywords |= {

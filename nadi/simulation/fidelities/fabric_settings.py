@@ -48,6 +48,7 @@ def control(name: str, parameters: Mapping[str, float], switch: str | None, *, e
         congestion.module_of(name)
     with _naming("congestion"):
         chosen = congestion.control(name, parameters)
+    # an output queue neither marks packets nor writes telemetry
     if switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
         needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
         raise ConfigError(
@@ -60,7 +61,12 @@ def control(name: str, parameters: Mapping[str, float], switch: str | None, *, e
 
 
 def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balancing:
-    """Return the load-balancing rule; refuse an unknown one, or one that reorders without selective repeat."""
+    """Return the load-balancing rule; refuse an unknown one, or one that reorders without selective repeat.
+
+    Args:
+        name: Name of the rule.
+        selective_repeat: Value of [network] selective_repeat: True, False or "auto".
+    """
     with _naming("load_balancing"):
         rule = balancing.balancing(name)
     if rule.reorders and selective_repeat is False:
@@ -71,7 +77,11 @@ def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balanci
 
 
 def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
-    """Return the names and settled values of a congestion control's parameters."""
+    """Return the names and settled values of a congestion control's parameters.
+
+    Args:
+        chosen: Congestion control of the run.
+    """
     return dict(zip(congestion.parameters(chosen.name), chosen.values, strict=True))
 
 
@@ -97,7 +107,12 @@ def controls() -> list[dict[str, Any]]:
 
 
 def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
-    """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric."""
+    """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
     if graph.links == 0:
         raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
     widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
@@ -149,6 +164,7 @@ def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, sw
         return
     headroom = wire.headrooms(graph, fabric, settings) * wire.classes_in_use(settings)
     need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
+    # NPUs have no shared buffers
     need[: graph.npus] = 0
     node = int(need.argmax())
     if need[node] >= switch.buffer_bytes:
@@ -163,6 +179,7 @@ def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
     packets = wire.window_packets(graph, settings)
     if packets > MAX_WINDOW_PACKETS:
         raise ConfigError(f"[network] window: {packets} packets; expected at most {MAX_WINDOW_PACKETS}")
+    # an echoed time wraps, so a round trip must stay below half of its range
     idle_ps, longest_ps = wire.round_trip_ps(graph, settings)[0], wire.ECHO_MASK // 2
     if "rtt" in settings.congestion_control.signals and idle_ps > longest_ps:
         raise ConfigError(

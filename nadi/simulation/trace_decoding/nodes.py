@@ -56,13 +56,14 @@ FINE, IS_OTHER, IS_RANKS = -1, -2, -3
 
 @inline
 def find_name(address, size_bytes, name_table, follows, arena, state):
-    """Return the entry of an attribute name in `name_table`, and 1 = found, 0 = the entry is free, -1 = too full.
+    """Return the entry of an attribute name (address, size_bytes) in name_table; 1 = found, 0 = free, -1 = full.
 
     First try the entry that followed the last name, state[LAST_NAME], in earlier nodes: follows is int64[entries + 1].
     `arena` is the address of the table's bytes; `address` that of the name.
     """
     last = state[LAST_NAME]
     place = follows[last]
+    # nodes of a trace have their attributes in the same order, so this guess saves the hash
     if name_table[ENTRY * place + 1] == size_bytes and are_equal(
         arena + name_table[ENTRY * place], address, size_bytes
     ):
@@ -77,7 +78,7 @@ def find_name(address, size_bytes, name_table, follows, arena, state):
 
 @inline
 def request_bytes(state, address, size_bytes, table_entry):
-    """Ask the caller, through `state`, to fill a table's entry for the bytes at an address."""
+    """Ask the caller, through `state`, to fill the table's entry `table_entry` for size_bytes bytes at an address."""
     state[ASKED_AT] = address
     state[ASKED_BYTES] = size_bytes
     state[ASKED_PLACE] = table_entry
@@ -85,10 +86,11 @@ def request_bytes(state, address, size_bytes, table_entry):
 
 @inline
 def is_whole_io(begin_address, end_address):
-    """Return whether the bytes of an IOInfo consist of known fields and ASCII text."""
+    """Return whether the bytes of an IOInfo, begin_address to end_address, are known fields and ASCII text."""
     while begin_address < end_address:
         tag = load_unaligned(begin_address) & 0xFF
         size, used = varint(begin_address + 1)
+        # fields 1 to 3, each a string
         if (tag != 0x0A and tag != 0x12 and tag != 0x1A) or used == 0 or size > end_address - begin_address:
             return False
         if begin_address + 1 + used + size > end_address or not is_ascii(
@@ -101,16 +103,17 @@ def is_whole_io(begin_address, end_address):
 
 @inline
 def put(layout, slot, row, value):
-    """Write an item of the column of a slot; the layout holds address, item size and mask of each column."""
+    """Write the item `value` at `row` of the column of `slot`; layout: address, item size and mask of each column."""
     column = COLUMN_WORDS * (FIRST_SLOT + slot)
     at = layout[column] + row * layout[column + 1]
+    # items are written as whole words, so the bits of the items behind are kept
     other_bits = layout[column + 2]
     store_unaligned(at, (load_unaligned(at) & other_bits) | (value & ~other_bits))
 
 
 @inline
 def put_next(layout, column, row, value):
-    """Write the next item of a column (in the layout: address, item size); it may overwrite unused bytes behind."""
+    """Write `value` at `row` of a `column` (layout: address, item size); it may overwrite unused bytes behind."""
     store_unaligned(layout[COLUMN_WORDS * column] + row * layout[COLUMN_WORDS * column + 1], value)
 
 
@@ -118,8 +121,9 @@ def put_next(layout, column, row, value):
 def take_attribute(begin_address, end_address, name_table, follows, value_table, arena, layout, row, state):
     """Put a row's attribute into its column, and return FINE, IS_OTHER, IS_RANKS or why it cannot be decoded.
 
-    The parameters between the addresses and `row` are those of decode_nodes: two tables of known bytes in `arena`, the
-    name that followed each name, and the layout of columns; so is `state`. IS_OTHER: no column takes the attribute.
+    begin_address, end_address: ends of the attribute. name_table, follows, value_table, arena, layout and state are
+    those of decode_nodes: two tables of known bytes in `arena`, the name that followed each name, the layout of
+    columns, and words. IS_OTHER: no column takes the attribute.
     """
     word = load_unaligned(begin_address)
     name_bytes = (word >> 8) & 0xFF
@@ -167,7 +171,10 @@ def take_attribute(begin_address, end_address, name_table, follows, value_table,
 
 @inline
 def take_packed(begin_address, end_address, parents_address, num_parents):
-    """Append the packed ids between two addresses to a list of parents, and return its new length; -1 = no ids."""
+    """Append packed ids, begin_address to end_address, to num_parents ids at parents_address; return their number.
+
+    -1: the bytes are no ids.
+    """
     while begin_address < end_address:
         value, used = varint(begin_address)
         if used == 0:
@@ -182,8 +189,9 @@ def take_packed(begin_address, end_address, parents_address, num_parents):
 def keep_other(tag_address, begin_address, end_address, is_ranks, kept_address, node_type, state):
     """Keep a field, of which no column takes the attribute between two addresses; return FINE or DOUBTFUL.
 
-    Its bytes from `tag_address` go behind the kept ones at `kept_address`. An attribute that `is_ranks` defines a group
-    if the node is METADATA, and is not kept then. `state` is that of decode_nodes.
+    Its bytes from `tag_address` to `end_address`, with the attribute from `begin_address` on, go behind the kept ones
+    at `kept_address`. An attribute that `is_ranks` defines a group if the node is METADATA (`node_type`), and is not
+    kept then. `state` is that of decode_nodes.
     """
     if (
         begin_address - tag_address > 2
@@ -217,7 +225,10 @@ def take_other_field(
     lists,
     state,
 ):
-    """Take an attribute, inputs or outputs between two addresses of a node's row; return FINE or what is wrong."""
+    """Take an attribute, inputs or outputs (field_tag) of a node; return FINE or what is wrong.
+
+    tag_address, begin_address, end_address: the field, and the ends of its value; the others are those of decode_node.
+    """
     if field_tag == ATTRIBUTE_TAG:
         outcome = take_attribute(
             begin_address, end_address, name_table, follows, value_table, arena, layout, row, state
@@ -225,6 +236,7 @@ def take_other_field(
         if outcome != IS_OTHER and outcome != IS_RANKS:
             return outcome
         others = lists[LIST_WORDS * OTHER_BYTES]
+        # the caller does not keep other fields
         if others == 0:
             return FINE
         return keep_other(tag_address, begin_address, end_address, outcome == IS_RANKS, others, node_type, state)
@@ -237,7 +249,7 @@ def take_other_field(
 
 @inline
 def is_likely(node_type, name_bytes, state):
-    """Return whether a node's type, the length of its name, and the ranks in `state` are consistent."""
+    """Return whether a node's node_type, the length of its name, name_bytes, and ranks in `state` are consistent."""
     if node_type < METADATA_NODE or node_type > LAST_NODE_TYPE or name_bytes > MAX_NAME_BYTES:
         return False
     return state[RANKS_KIND] == 0 or state[RANKS_KIND] == node_type + 1
@@ -245,11 +257,15 @@ def is_likely(node_type, name_bytes, state):
 
 @inline
 def keep_counts(name_bytes, data_end, control_end, layout, row, state):
-    """Write a node's number of items in each list; data_end, control_end: the file's parents up to this node."""
+    """Write a node's number of items in each list; data_end, control_end: the file's parents up to this node.
+
+    name_bytes: length of its name; layout, row, state: those of decode_nodes.
+    """
     put_next(layout, NAME_LENGTH, row, name_bytes)
     put_next(layout, DATA_COUNT, row, data_end - state[DATA])
     put_next(layout, CONTROL_COUNT, row, control_end - state[CONTROL])
     put_next(layout, OTHER_LENGTH, row, state[NODE_OTHER_BYTES])
+    # only now is the node complete: a failure before leaves the lists as they were
     state[NAME_BYTES] += name_bytes
     state[DATA] = data_end
     state[CONTROL] = control_end
@@ -258,13 +274,14 @@ def keep_counts(name_bytes, data_end, control_end, layout, row, state):
 
 @inline
 def decode_node(address, end_address, name_table, follows, value_table, arena, layout, row, lists, state):
-    """Decode the node between two addresses into a row, as decode_nodes does; return its type, or -1 - the failure."""
+    """Decode the node from `address` to `end_address` into a `row`, as decode_nodes; return its type, or -1 - error."""
     data_deps, control_deps = lists[LIST_WORDS * DATA], lists[LIST_WORDS * CONTROL]
     parents, control = state[DATA], state[CONTROL]
     node_id = kind = start = duration = name_bytes = 0
     name_at = address
     state[NODE_OTHER_BYTES] = 0
     state[RANKS_KIND] = 0
+    # the last entry of `follows` names the first attribute of a node
     state[LAST_NAME] = follows.shape[0] - 1
     while address < end_address:
         field = address
@@ -320,7 +337,7 @@ def decode_node(address, end_address, name_table, follows, value_table, arena, l
 
 @inline
 def has_room(message_bytes, max_rows, spans, lists, state):
-    """Return whether a node of so many bytes fits into rows, `spans` and `lists`, as decode_nodes has them."""
+    """Return whether a node of message_bytes fits into max_rows, `spans` and `lists`, with `state` of decode_nodes."""
     if state[ROWS] >= max_rows or 2 * state[SPANS] >= spans.shape[0]:
         return False
     for i in range(LISTS):  # noqa: SIM110 - kernels have no generators
@@ -395,6 +412,7 @@ def link_in_order(node_ids, parents, num_parents, dep_ptr, dep_address):
         last = -1
         for _ in range(num_parents[row]):
             parent = parents[at] - first
+            # parents must ascend, and be rows of this file
             if parent <= last or parent >= nodes:
                 return 0
             store_unaligned(dep_address + ROW_BYTES * at, parent)

@@ -21,6 +21,7 @@ def varint(address):
     while (word & 0x80) != 0:
         if size == 9:
             return 0, 0
+        # the first eight bytes come with one load
         word = load_unaligned(address + 8) if size == 8 else word >> 8
         value |= (word & 0x7F) << (7 * size)
         size += 1
@@ -29,7 +30,13 @@ def varint(address):
 
 @inline
 def is_ascii(begin_address, end_address):
-    """Return whether all bytes from one address up to another are ASCII."""
+    """Return whether all bytes from one address up to another are ASCII.
+
+    Args:
+        begin_address: Address of the first byte.
+        end_address: Address behind the last byte.
+    """
+    # four words per branch: most strings are long
     while begin_address + 32 <= end_address:
         first = load_unaligned(begin_address) | load_unaligned(begin_address + 8)
         if ((first | load_unaligned(begin_address + 16) | load_unaligned(begin_address + 24)) & HIGH_BITS) != 0:
@@ -45,7 +52,13 @@ def is_ascii(begin_address, end_address):
 
 @inline
 def are_equal(address, other_address, size_bytes):
-    """Return whether the bytes at two addresses are equal."""
+    """Return whether the bytes at two addresses are equal.
+
+    Args:
+        address: Address of the first byte.
+        other_address: Address of the first byte to compare with.
+        size_bytes: Number of bytes.
+    """
     done = 0
     while done + 8 <= size_bytes:
         if load_unaligned(address + done) != load_unaligned(other_address + done):
@@ -54,6 +67,7 @@ def are_equal(address, other_address, size_bytes):
     rest = size_bytes - done
     if rest == 0:
         return True
+    # the rest in one comparison, without the bytes behind it
     return ((load_unaligned(address + done) ^ load_unaligned(other_address + done)) & ((1 << (8 * rest)) - 1)) == 0
 
 
@@ -65,10 +79,16 @@ def fold_to_31_bits(word):
 
 @inline
 def hash_bytes(address, size_bytes):
-    """Return a hash of the bytes at an address; products stay below 2^63, so plain Python returns the same."""
+    """Return a hash of the bytes at an address; products stay below 2^63, so plain Python returns the same.
+
+    Args:
+        address: Address of the first byte.
+        size_bytes: Number of bytes.
+    """
     x = size_bytes
     y = 0
     end = address + size_bytes
+    # two independent chains, so that their multiplications overlap
     while address + 16 <= end:
         x = ((x ^ fold_to_31_bits(load_unaligned(address))) * MULTIPLIER >> 17) & LOW31
         y = ((y ^ fold_to_31_bits(load_unaligned(address + 8))) * MULTIPLIER >> 17) & LOW31
@@ -85,10 +105,18 @@ def hash_bytes(address, size_bytes):
 
 @inline
 def find_entry(address, size_bytes, table, arena):
-    """Return the entry of bytes in a table (its bytes in `arena`), and 1 = found, 0 = free entry, -1 = too full."""
+    """Return the entry of bytes in a table, and 1 = found, 0 = free entry, -1 = too full.
+
+    Args:
+        address: Address of the first byte.
+        size_bytes: Number of bytes.
+        table: Hash table of byte strings: ENTRY words each, offset in the arena and length first.
+        arena: Address of the bytes of the table's entries.
+    """
     mask = table.shape[0] // ENTRY - 1
     place = hash_bytes(address, size_bytes) & mask
     for _ in range(MAX_PROBES):
+        # linear probing; entries are never removed
         bytes_there = table[ENTRY * place + 1]
         if bytes_there == 0:
             return place, 0
@@ -100,14 +128,24 @@ def find_entry(address, size_bytes, table, arena):
 
 @inline
 def copy_bytes(address, size_bytes, target_address):
-    """Copy so many bytes between two addresses; up to seven bytes behind them are copied too."""
+    """Copy so many bytes between two addresses; up to seven bytes behind them are copied too.
+
+    Args:
+        address: Address of the first byte.
+        size_bytes: Number of bytes.
+        target_address: Address to which to copy.
+    """
     for done in range(0, size_bytes, 8):
         store_unaligned(target_address + done, load_unaligned(address + done))
 
 
 @inline
 def number_width(field_tag):
-    """Return the number of bytes of an attribute's field tag (two bytes) if its value is a plain number, else 0."""
+    """Return the number of bytes of an attribute's field tag (two bytes) if its value is a plain number, else 0.
+
+    Args:
+        field_tag: The two bytes of the field's tag.
+    """
     low = field_tag & 0xFF
     if low == 0x38 or low == 0x48 or low == 0x58 or low == 0x68:
         return 1
@@ -116,7 +154,13 @@ def number_width(field_tag):
 
 @inline
 def is_negative(field_tag, begin_address, end_address):
-    """Return whether a field's value is a negative 64-bit number, whose ten bytes `varint` rejects."""
+    """Return whether a field's value is a negative 64-bit number, whose ten bytes `varint` rejects.
+
+    Args:
+        field_tag: The two bytes of the field's tag.
+        begin_address: Address of the first byte.
+        end_address: Address behind the last byte.
+    """
     low = field_tag & 0xFF
     if begin_address + 10 != end_address or (low != 0x48 and low != 0x68):
         return False
@@ -127,7 +171,12 @@ def is_negative(field_tag, begin_address, end_address):
 
 @inline
 def fits(field_tag, value):
-    """Return whether a number fits the type of the field with this tag: int32, uint32 or bool."""
+    """Return whether a number fits the type of the field with this tag: int32, uint32 or bool.
+
+    Args:
+        field_tag: The two bytes of the field's tag.
+        value: Number of the field.
+    """
     low = field_tag & 0xFF
     if low == 0x38:
         return value < 1 << 31

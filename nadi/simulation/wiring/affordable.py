@@ -66,14 +66,22 @@ class Estimate(NamedTuple):
 
 
 def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
-    """Return the work of a program on a fabric, on a rank that of its NPUs; without losses and detours."""
+    """Return the work of a program on a fabric, on a rank that of its NPUs; without losses and detours.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
     fabric, running, _ = engine_inputs(graph, program)
     sampled = sample(running, MAX_PAIRS)
     messages = np.maximum(sampled.messages, 1)
     model = settings.fidelity.model
+    # an empty message has a packet, too
     of_message = np.maximum(-(-sampled.bytes // (messages * settings.mtu_bytes)), 1)  # packets
     packets = sampled.weight * messages * (of_message if model.has_headers else 1)
     moved = packets if model.has_packets else sampled.weight * messages
+    # each packet is acknowledged over as many links
     hops = moved * path_links(fabric, sampled.src, sampled.dst) * (2 if model.has_packets else 1)
     replayable = replayable_hops = 0.0
     if may_replay(fabric, settings):  # collectives of NVLink domains are taken to repeat
@@ -136,22 +144,41 @@ def _are_inside(graph: Graph, src: NDArray[np.integer], dst: NDArray[np.integer]
 
 
 def fabric_bytes(graph: Graph) -> float:
-    """Return the memory in bytes that the engine takes for a fabric, on every rank."""
+    """Return the memory in bytes that the engine takes for a fabric, on every rank.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     return _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
 
 
 def of_all_ranks(own_work: Estimate, ranks: RankGather) -> Estimate:
-    """Return the sum of the estimates of all ranks; every rank must call this function."""
+    """Return the sum of the estimates of all ranks; every rank must call this function.
+
+    Args:
+        own_work: Work of this rank.
+        ranks: Exchange of values between ranks.
+    """
     return Estimate(*(sum(column) for column in zip(*ranks.exchange(own_work), strict=True)))
 
 
 def work(estimated_work: Estimate, settings: Settings) -> float:
-    """Return a run's number of units of progress: packet-hops, or messages at message level."""
+    """Return a run's number of units of progress: packet-hops, or messages at message level.
+
+    Args:
+        estimated_work: Estimate of the run's work.
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
     return estimated_work.packet_hops if settings.fidelity.model.has_packets else estimated_work.messages
 
 
 def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:
-    """Refuse a fabric that needs more memory than is free; TopologyError if its parameters are wrong."""
+    """Refuse a fabric that needs more memory than is free; TopologyError if its parameters are wrong.
+
+    Args:
+        topology: Specification of the fabric, as users write it.
+        force: Whether to accept any amount.
+    """
     extent = topologies.extent(topology)
     if extent is not None:
         label = topologies.format_spec(topology) if isinstance(topology, Mapping) else topology
@@ -160,7 +187,15 @@ def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) ->
 
 
 def check_run(own_work: Estimate, total_work: Estimate, settings: Settings, num_workers: int, *, force: bool) -> None:
-    """Refuse a run, unless `force`, whose own work needs too much memory, or all its work more than a day."""
+    """Refuse a run whose own work needs too much memory, or all its work more than a day.
+
+    Args:
+        own_work: Work of this rank.
+        total_work: Work of all ranks.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        num_workers: Number of workers of all ranks.
+        force: Whether to accept any amount.
+    """
     messages = f"{total_work.messages:,.0f} messages between {total_work.pairs:,.0f} pairs of NPUs"
     _check_free_memory(messages, own_work.memory_bytes, "a smaller run", force=force)
     has_packets = settings.fidelity.model.has_packets
@@ -175,23 +210,39 @@ def check_run(own_work: Estimate, total_work: Estimate, settings: Settings, num_
 
 
 def schedule_bytes(*, force: bool) -> int | None:
-    """Return the memory in bytes for plans of collectives during their construction; None = unlimited."""
+    """Return the memory in bytes for plans of collectives during their construction; None = unlimited.
+
+    Args:
+        force: Whether to accept any amount.
+    """
     return None if force else available_bytes()
 
 
 def check_rows(num_nodes: int, *, force: bool = False) -> None:
-    """Refuse a run at closed forms with `num_nodes` trace nodes of distinct NPUs if they need more than free memory."""
+    """Refuse a run at closed forms if the trace nodes of distinct NPUs need more than free memory.
+
+    Args:
+        num_nodes: Number of these trace nodes.
+        force: Whether to accept any amount.
+    """
     _check_free_memory(
         f"{num_nodes:,} trace nodes of distinct NPUs", num_nodes * ROW_BYTES, "a smaller run", force=force
     )
 
 
 def check_counters(graph: Graph, program: Program, own_work: Estimate) -> None:
-    """Refuse a run in which the NPUs of this process would send more bytes over a link than its counter holds."""
+    """Refuse a run in which the NPUs of this process would send more bytes over a link than its counter holds.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        own_work: Work of this rank.
+    """
     if own_work.wire_bytes <= MAX_BYTES:
         return
     fabric, running, _ = engine_inputs(graph, program)
     sent = traffic(running)
+    # headers and acknowledgements in proportion to the payload
     share = own_work.wire_bytes / max(float(sent.bytes.sum()), 1.0)
     of_link = partition.link_loads(fabric, sent.src, sent.dst, sent.bytes * share)
     link = int(of_link.argmax())
@@ -204,7 +255,14 @@ def check_counters(graph: Graph, program: Program, own_work: Estimate) -> None:
 
 
 def checker(graph: Graph, settings: Settings, workers: int, *, force: bool) -> Callable[[Program], None]:
-    """Return a function that refuses programs of all NPUs as `check_run` and `check_counters` do, unless `force`."""
+    """Return a function that refuses programs of all NPUs as `check_run` and `check_counters` do.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        workers: Number of workers.
+        force: Whether to accept any amount.
+    """
 
     def check(program: Program) -> None:
         expected = estimate(graph, program, settings)
@@ -217,7 +275,14 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool) -> C
 def check_trace(
     num_nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool
 ) -> None:
-    """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller."""
+    """Refuse to generate a trace that needs more memory than is free.
+
+    Args:
+        num_nodes: Number of trace nodes.
+        fewer: Quantity that the user can reduce, for the text of the refusal.
+        node_bytes: Memory in bytes per trace node.
+        force: Whether to accept any amount.
+    """
     _check_free_memory(f"a trace of {num_nodes:,} nodes", num_nodes * node_bytes, f"fewer {fewer}", force=force)
 
 
@@ -238,7 +303,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """Yield the unused bytes, cached files included, of each control group of this process; root: of proc and sys."""
+    """Yield the unused bytes, cached files included, of each control group of this process, read below `root`."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         is_v1 = controllers == "memory"  # version 2 of control groups lists no controllers
@@ -315,14 +380,23 @@ def cost_of_packets(
 ) -> JobCost:
     """Return the cost of a run of packets or messages on several nodes; refuse more memory than a node has, or a day.
 
-    `total_work` is that of all ranks, with the memory that one process would need for all of it. A node holds libraries
-    and shared memory once; each rank holds Python, the fabric and its part of the rest. `workers` is the number of all
-    workers, `limits` the resources of a node.
+    A node holds libraries and shared memory once; each rank holds Python, the fabric and its part of the rest.
+
+    Args:
+        total_work: Work of all ranks, with the memory that one process would need for all of it.
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        num_nodes: Number of nodes of the cluster.
+        ranks_per_node: Ranks on each of these.
+        workers: Number of all workers.
+        limits: Resources of a node.
     """
     of_rank = _RANK_BYTES + _RANK_LINK_BYTES * graph.links
+    # what the ranks share out among them; the fabric is on each
     rest = max(total_work.memory_bytes - fabric_bytes(graph), 0.0)
     memory = PROCESS_BYTES + ranks_per_node * of_rank + rest / num_nodes
     _check_requested_memory(memory, limits)
+    # memory is checked here, against the node's limit, if that is known
     own = total_work._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
     check_run(own, total_work, settings, workers, force=limits.force)
     rate = HOPS_PER_S * workers if settings.fidelity.model.has_packets else MESSAGES_PER_S
@@ -330,7 +404,13 @@ def cost_of_packets(
 
 
 def cost_at_closed_forms(num_trace_nodes: int, graph: Graph, limits: NodeLimits) -> JobCost:
-    """Return the cost of a run at closed forms, which one process does; refuse more memory than a node has."""
+    """Return the cost of a run at closed forms, which one process does; refuse more memory than a node has.
+
+    Args:
+        num_trace_nodes: Number of trace nodes of distinct NPUs.
+        graph: The fabric (`Graph`).
+        limits: Resources of a node.
+    """
     memory = PROCESS_BYTES + fabric_bytes(graph) + num_trace_nodes * ROW_BYTES
     _check_requested_memory(memory, limits)
     return JobCost(num_trace_nodes / MESSAGES_PER_S, memory)

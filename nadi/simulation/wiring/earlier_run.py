@@ -16,7 +16,11 @@ _BLOCK_ROWS = 1 << 20
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Read summary.json of a run; OSError, or ValueError of one line if the contents are not what a run writes."""
+    """Read summary.json of a run; OSError, or ValueError of one line if the contents are not what a run writes.
+
+    Args:
+        folder: Folder of the run's results.
+    """
     from nadi.inputs.documents import DocumentError, read_document
     from nadi.simulation.summary_schema import SUMMARY
 
@@ -56,6 +60,7 @@ def read_table(
             table = file.read(columns=kept)
     except pa.ArrowException as error:
         raise ValueError(f"{path.name}: {error}") from None
+    # tables with a row per NPU, node or link have a known length
     lines = (summary or {}).get(schema.rows)
     if lines is not None and table.num_rows != lines:
         raise ValueError(f"{path.name}: {table.num_rows:,} rows; expected one for each of {lines:,} {schema.rows}")
@@ -66,7 +71,14 @@ def read_table(
 def table_blocks(
     folder: Path, schema: Schema, needed: Sequence[str], summary: Mapping[str, Any] | None = None
 ) -> "Iterator[pa.RecordBatch]":
-    """Yield `needed` columns of a table in blocks of a million rows; parameters and errors are those of read_table."""
+    """Yield columns of a table in blocks of a million rows; errors are those of read_table.
+
+    Args:
+        folder: Folder of the run's results.
+        schema: Columns of the table.
+        needed: Names of the columns to read.
+        summary: Contents of the run's summary.json, with whose values they are checked; None = without it.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -75,6 +87,7 @@ def table_blocks(
         return
     try:
         with pq.ParquetFile(path) as file:
+            # 0 columns: blocks need no memory for the whole table
             _check_header(file, path, schema, needed, 0)
             for block in file.iter_batches(_BLOCK_ROWS, columns=list(needed)):
                 _check_values(block, path.name, schema, summary or {})
@@ -87,6 +100,7 @@ def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: It
     """Raise ValueError if the footer claims rows that memory cannot hold in so many columns, or other columns."""
     rows = file.metadata.num_rows
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # a damaged footer may claim any number of rows
     if rows * num_columns * _WORD_BYTES > memory_bytes:
         raise ValueError(f"{path.name}: {rows:,} rows of {num_columns} columns, more than this machine's memory holds")
     found = file.schema_arrow
@@ -118,6 +132,7 @@ def _check_values(
         if field.is_name or field.type == "bool" or not len(column):
             continue
         if field.type.startswith("float"):
+            # NaN stands for no value, and min_max would return it
             known = column.filter(pc.invert(pc.is_nan(column)))
             if len(known) < len(column) - column.null_count and not field.null:
                 raise ValueError(f"{file_name}: column {field.name} has no number in a row; expected one in each")

@@ -23,8 +23,11 @@ def engine_inputs(
 ) -> tuple[Graph, Program, NDArray[np.int32] | None]:
     """Return the inputs of the engine, with aggregators and divided sends; unchanged if there are none.
 
-    `owner` is int32[nodes], the LP of each node; None = there is one LP. `counts_reducers`: the aggregators' traces are
-    included, which only one of several ranks should do.
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        owner: int32[nodes], LP of each node; None = one LP.
+        counts_reducers: Whether the aggregators' traces are included, which only one of several ranks should do.
     """
     switches = switches_of(program)
     if not switches:
@@ -39,6 +42,11 @@ def results_of_traces(results: pdes.Results, graph: Graph, program: Program) -> 
     """Return results by the rows of traces, of which a divided send is one, without aggregators.
 
     Messages of aggregators are those of their switches; each part of a divided send stays a message.
+
+    Args:
+        results: Results of the engine.
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
     """
     results = _without_aggregators(results, graph, program)
     if program.node_parts.max(initial=1) == 1:
@@ -70,7 +78,13 @@ def _without_aggregators(results: pdes.Results, graph: Graph, program: Program) 
 
 
 def folded_weights(weights: TrafficWeights, graph: Graph, program: Program) -> TrafficWeights:
-    """Return the weights of a fabric from those of the same fabric with aggregators, which count for their switches."""
+    """Return the weights of a fabric from those of the same fabric with aggregators, which count for their switches.
+
+    Args:
+        weights: Work of nodes and links of the fabric with aggregators.
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+    """
     switches = switches_of(program)
     return TrafficWeights(folded(weights.node, graph, switches), weights.link[: graph.links])
 

@@ -26,7 +26,11 @@ class NodeNames:
         self._graph = graph
 
     def node(self, text: str) -> int:
-        """Return the node of a name or number; ValueError suggests similar names if there is no such node."""
+        """Return the node of a name or number; ValueError suggests similar names if there is no such node.
+
+        Args:
+            text: Text of the user.
+        """
         node = self._node(text)
         if node is not None:
             return node
@@ -36,10 +40,15 @@ class NodeNames:
         raise ValueError(f"found {wanted!r}, which is not the name of a node; {self._near(wanted)}")
 
     def ends(self, text: str) -> tuple[int, int]:
-        """Return both nodes of "12-40", "leaf 0 - spine 1" or, as in reports, "leaf 0 → spine 1"; else ValueError."""
+        """Return both nodes of "12-40", "leaf 0 - spine 1" or, as in reports, "leaf 0 → spine 1"; else ValueError.
+
+        Args:
+            text: Text of the user.
+        """
         places = [match.span() for separator in _SEPARATORS for match in separator.finditer(text)]
         if not places:
             raise ValueError(f'found {text!r}; expected two nodes, as "12-40" or "leaf 0 - spine 1"')
+        # names may contain separators, so try each place
         for begin, end in places:
             a, b = self._node(text[:begin]), self._node(text[end:])
             if a is not None and b is not None:
@@ -73,6 +82,7 @@ class NodeNames:
         same = self._names_by_kind.get(_kind(name), [])
         if same:
             return f"expected one of {same[0]} to {same[-1]}" if len(same) > 1 else f"expected {same[0]}"
+        # compare kinds, as numbers make all names similar
         like = difflib.get_close_matches(_kind(name), self._names_by_kind, n=_MAX_SUGGESTIONS, cutoff=_MIN_SIMILARITY)
         number = name.rpartition(" ")[2]
         alike = {kind: f"{kind} {number}" for kind in like}
@@ -90,9 +100,14 @@ def _kind(name: str) -> str:
 def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
-    `detection_time_ps`: Time in picoseconds from when links go down or come up until routes change. `cut_through`: the
-    switches cut through. The function refuses nodes and links that the fabric lacks, overlapping changes, and faults
-    that the fabric or its switches do not support.
+    The function refuses nodes and links that the fabric lacks, overlapping changes, and faults that the fabric or its
+    switches do not support.
+
+    Args:
+        faults: Sections [[faults]] of the run file.
+        detection_time_ps: Time in ps from when links go down or come up until routes change.
+        graph: The fabric (`Graph`).
+        cut_through: Whether the switches cut through.
     """
     links, npus, storms = [], [], []
     names = NodeNames(graph)
@@ -134,7 +149,12 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
 
 
 def rerouted(faults: pdes.Faults, graph: Graph) -> pdes.Faults:
-    """Return the faults with the routings of another fabric with the same links, as one that has aggregators, too."""
+    """Return the faults with their routings computed anew for another fabric.
+
+    Args:
+        faults: Faults of the run.
+        graph: Another fabric with the same links, as one that has aggregators, too.
+    """
     return replace(faults, routings=_routings(graph, faults.routings)) if faults.routings else faults
 
 
@@ -144,12 +164,19 @@ def _routings(graph: Graph, down_sets: Collection[frozenset[int]]) -> dict[froze
 
 
 def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel, *, has_pauses: bool) -> None:
-    """Refuse faults that the network's model does not support, and pause storms unless links have pauses (PFC)."""
+    """Refuse faults that the network's model does not support, and pause storms unless links have pauses (PFC).
+
+    Args:
+        faults: Sections [[faults]] of the run file.
+        model: Model of the network.
+        has_pauses: Whether links have pauses.
+    """
     if faults and model.refused_faults is None:
         expected = pdes.fidelity.quoted(lambda other: other.refused_faults is not None)
         raise ConfigError(f"[[faults]]: found with a [network] fidelity without faults; expected {expected}")
     for number, fault in enumerate(faults):
         times = {"at": fault.at > 0, "until": fault.until is not None} if fault.npu is None else {}
+        # times are keys, too: some models allow faults of the whole run only
         for key in (fault.what, *(key for key, is_given in times.items() if is_given)):
             if reason := (model.refused_faults or {}).get(key):
                 takers = pdes.fidelity.quoted(partial(_takes, key))
@@ -183,7 +210,11 @@ class _FaultPlace:
         return npu
 
     def links_to_nics(self, npu: int) -> list[int]:
-        """Return the links to an NPU from switches other than NVSwitches."""
+        """Return the links to an NPU from switches other than NVSwitches.
+
+        Args:
+            npu: Number of the NPU.
+        """
         graph = self._graph
         links = np.flatnonzero((graph.link_dst == npu) & (graph.node_kind[graph.link_src] == SWITCH)).tolist()
         if not links:
@@ -209,11 +240,13 @@ class _FaultPlace:
         if not isinstance(link, str):
             if link is None or not 0 <= link < graph.links:
                 raise ConfigError(f"{self._where} link: found {link}; expected one of the links 0 to {graph.links - 1}")
+            # both directions of a cable have neighbouring numbers
             return [link & ~1, link | 1]
         try:
             a, b = self._names.ends(link)
         except ValueError as error:
             raise ConfigError(f"{self._where} link: {error}") from None
+        # all cables between two nodes, unless the fault names one
         links = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
         if not len(links):
             near = sorted(set(graph.link_dst[graph.out_links(a)].tolist()))[:_MAX_NEIGHBOURS]
@@ -266,6 +299,10 @@ def with_slow_links(graph: Graph, faults: pdes.Faults) -> Graph:
     the slowest of them, in both directions.
 
     `faults`: Fault schedule of a run; its link faults hold for the whole run and change rates or delays only.
+
+    Args:
+        graph: The fabric (`Graph`).
+        faults: Fault schedule of a run; its link faults hold for the whole run and change rates or delays only.
     """
     if not faults.links:
         return graph
@@ -281,6 +318,7 @@ def with_slow_links(graph: Graph, faults: pdes.Faults) -> Graph:
     set_of_link = np.repeat(np.arange(len(set_ptr) - 1), np.diff(set_ptr))
     for number in np.unique(set_of_link[is_slow[set_link]]).tolist():
         equal = set_link[set_ptr[number] : set_ptr[number + 1]]
+        # both directions of the cables
         for side in (equal, equal ^ 1):
             rate_bps[side] = rate_bps[side].min()
             delay_ps[side] = delay_ps[side].max()

@@ -16,14 +16,19 @@ PLAN_GROUPS = ("tp", "cp", "ep", "etp", "pp", "dp", "edp", "model", "embedding",
 
 
 def with_flows(settings: pdes.Settings, program: Program, names: tuple[str, ...]) -> pdes.Settings:
-    """Return settings under which the messages of groups with these names are flows, and all others packets.
+    """Return settings under which the messages of some groups are flows, and all others packets.
 
-    `names`: names of groups in the traces, ALL_NPUS for groups without a name, and POINT_TO_POINT; without effect for
-    models of the network without packets.
     Raises ConfigError: a name is unknown, or another setting does not support it.
+
+    Args:
+        settings: The engine's settings of the run (`pdes.Settings`).
+        program: Work of all NPUs (`Program`).
+        names: Names of groups in the traces, ALL_NPUS for groups without a name, and POINT_TO_POINT; without effect for
+            models of the network without packets.
     """
     if not names or not settings.fidelity.model.has_packets:
         return settings
+    # a group without a name is that of all NPUs
     groups = [name or ALL_NPUS for name in program.group_names]
     known = dict.fromkeys([POINT_TO_POINT, ALL_NPUS, *PLAN_GROUPS, *groups])
     unknown = next((name for name in names if name not in known), None)

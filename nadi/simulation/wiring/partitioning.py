@@ -56,7 +56,14 @@ Read = Callable[[NDArray[np.bool_] | None], LoadedWorkload]
 
 
 def traffic_load(graph: Graph, program: Program, settings: Settings, ranks: RankGather = ALONE) -> Load:
-    """Return the load of a program's (on ranks: all programs') traffic with packets and headers of `settings`."""
+    """Return the load of a program's (on ranks: all programs') traffic with packets and headers of `settings`.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        ranks: Exchange of values between ranks.
+    """
     fabric, running, _ = engine_inputs(graph, program, counts_reducers=ranks.rank == 0)
     sent = merge(ranks.exchange(traffic(running)))
     weights = partition.expected(fabric, *sent, mtu_bytes=settings.mtu_bytes)
@@ -65,12 +72,18 @@ def traffic_load(graph: Graph, program: Program, settings: Settings, ranks: Rank
     # data packets and acknowledgements, for messages of equal size per pair
     messages = np.maximum(sent.messages, 1)
     packets = int((messages * np.maximum(-(-sent.bytes // (messages * settings.mtu_bytes)), 1)).sum())
+    # half of the packets are acknowledgements
     mean_packet_bytes = (int(sent.bytes.sum()) / max(packets, 1) + settings.header_bytes + settings.ack_bytes) / 2
     return Load(weights, source, None, mean_packet_bytes)
 
 
 def measured_load(folder: Path, graph: Graph) -> Load:
-    """Return the load that an earlier packet run recorded; PartitionError if it had a different number of links."""
+    """Return the load that an earlier packet run recorded; PartitionError if it had a different number of links.
+
+    Args:
+        folder: Folder of the earlier run's results.
+        graph: The fabric (`Graph`).
+    """
     busy_ps = 0
     try:
         links = read_table(folder, LINKS, ["tx_packets"])
@@ -92,7 +105,16 @@ def measured_load(folder: Path, graph: Graph) -> Load:
 def divide(
     graph: Graph, parts: int, method: str, load: Load, settings: Settings, sync_us: float = SHARED_MEMORY_SYNC_US
 ) -> tuple[Partition, PartitionReport]:
-    """Return a partition into `parts` by `method`, and its report; `settings` give sizes, sync_us a synchronisation."""
+    """Return a partition of the fabric, and its report.
+
+    Args:
+        graph: The fabric (`Graph`).
+        parts: Number of parts.
+        method: Name of one of partition.methods.
+        load: Expected traffic, with its source.
+        settings: Settings with the sizes of packets.
+        sync_us: Wall time in microseconds of a window's synchronisation.
+    """
     smallest_bytes = max(1, min(settings.header_bytes, settings.ack_bytes))
     if settings.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
@@ -110,7 +132,13 @@ def divide(
 
 
 def owner_by_traffic(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32] | None:
-    """Return int32[nodes], the LP of each node, from dividing the fabric by a program's traffic; None = one LP."""
+    """Return int32[nodes], the LP of each node, from dividing the fabric by a program's traffic; None = one LP.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        workers: Ranks, processes and threads of the run.
+    """
     if workers.lps == 1:
         return None
     load = traffic_load(graph, program, Settings())
@@ -121,11 +149,19 @@ def owner_by_traffic(graph: Graph, program: Program, workers: Workers) -> NDArra
 def compare(
     graph: Graph, parts: int, load: Load, settings: Settings
 ) -> tuple[dict[str, PartitionReport], dict[str, PartitionError]]:
-    """Return reports of methods that divide the fabric into `parts`, and errors of others; the first if all fail."""
+    """Return reports of methods that divide the fabric, and errors of others; the first if all fail.
+
+    Args:
+        graph: The fabric (`Graph`).
+        parts: Number of parts.
+        load: Expected traffic, with its source.
+        settings: Settings with the sizes of packets.
+    """
     reports, failures = {}, {}
     for name in partition.methods():
         try:
             reports[name] = divide(graph, parts, name, load, settings)[1]
+        # some methods do not suit some fabrics, which is no reason to stop
         except PartitionError as error:
             failures[name] = error
     if not reports:
@@ -141,6 +177,12 @@ def place(
     On several ranks, each rank first reads the traces of an equal share of the NPUs and counts their traffic; rank 0
     divides the fabric; then each rank reads the traces of its own NPUs. If the weights do not come from traces, the
     first step is omitted, and a rank opens no files but those of its own NPUs.
+
+    Args:
+        read: Function that reads the traces of some NPUs, bool[npus], None = all.
+        graph: The fabric (`Graph`).
+        workers: Ranks, processes and threads of the run.
+        division: Method of division, and source of the weights.
     """
     try:
         partition.method(division.method)
@@ -159,6 +201,7 @@ def place(
     if not workers.alone:
         given_load = _given_load(division.weights, graph)
         if given_load is None:
+            # ranks read equal shares first, as nobody knows the traffic yet
             share = np.arange(graph.npus) * ranks.size // graph.npus == ranks.rank
             first = read(share)
             given_load = traffic_load(graph, first.program, division.settings, ranks)

@@ -23,7 +23,12 @@ _EXPECTED = "numbers of NPUs and ranges, one for each rank, as 0-7 16 17"
 
 
 def ranks_of(job: JobSection, graph: Graph) -> int:
-    """Return the number of ranks of a job on a fabric, that of its NPUs: as it says, or as its traces are."""
+    """Return the number of ranks (NPUs) of a job on a fabric: its key `gpus`, or the number that its traces have.
+
+    Args:
+        job: Section [[jobs]] of the run file.
+        graph: The fabric (`Graph`).
+    """
     if job.gpus is not None:
         return job.gpus
     if job.trace_set is not None and not isinstance(job.trace_set, str):
@@ -36,6 +41,7 @@ def ranks_of(job: JobSection, graph: Graph) -> int:
         raise ConfigError(f'job "{job.name}": gpus is missing beside {beside}; expected a number')
     if is_set(path):
         return len(read_manifest(path / NAME).trace_of_npu)
+    # files are numbered by rank
     return max(files_of(path).files) + 1
 
 
@@ -44,9 +50,14 @@ def placements(jobs: Sequence[JobSection], graph: Graph) -> list[list[Int32]]:
 
     Jobs that name their NPUs get them first; the others follow in the order of the run file, on NPUs that are free.
     Raises ConfigError: too few NPUs are free, or a list is wrong.
+
+    Args:
+        jobs: Sections [[jobs]] of the run file.
+        graph: The fabric (`Graph`).
     """
     is_free = np.ones(graph.npus, np.bool_)
     found: dict[int, list[Int32]] = {}
+    # jobs that name their NPUs come first; sorting is stable
     for number in sorted(range(len(jobs)), key=lambda number: not jobs[number].names_npus):
         job = jobs[number]
         try:
@@ -74,6 +85,7 @@ def _chosen(job: JobSection, graph: Graph, is_free: Mask, count: int) -> Int32:
     if seed is not None:
         return np.random.default_rng(seed).permutation(free)[:count]
     if job.placement == "rail":
+        # rail by rail: place within the host first, then the host
         free = free[np.lexsort((graph.host[free], _places(graph)[free]))]
     return free[:count]
 
@@ -100,6 +112,7 @@ def _listed(job: JobSection, graph: Graph, is_free: Mask, count: int) -> Int32:
     if wrong is not None:
         raise ConfigError(f"{where}: found NPU {wrong}; expected 0 to {graph.npus - 1}")
     npus = np.array(numbers, np.int32)
+    # counts above 1 for NPUs named twice, and above 0 for taken ones
     taken = np.flatnonzero(np.bincount(npus, minlength=graph.npus) > is_free)
     if len(taken):
         raise ConfigError(f"{where}: NPU {taken[0]} has another rank, too; expected each NPU once")
@@ -110,6 +123,7 @@ def _numbers(path: Path, npus: int) -> Iterator[int]:
     """Yield the numbers in a file of NPUs and ranges."""
     with inputs.refusing(path, _EXPECTED, ConfigError, UnicodeDecodeError):
         text = inputs.read_text(path)
+    # comments end with their line, commas count as blanks
     for word in re.sub(r"#[^\n]*+", " ", text).replace(",", " ").split():
         found = re.fullmatch(r"([0-9]{1,9}+)(?:-([0-9]{1,9}+))?+", word)
         if found is None:

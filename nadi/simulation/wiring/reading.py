@@ -105,10 +105,17 @@ class WorkReader:
 
     @classmethod
     def of(cls, config: RunConfig, exchange: Exchange = alone, *, force: bool = False) -> Self:
-        """Return the reader of a configuration, whose fabric is built; `force`: even if it takes too much memory."""
+        """Return the reader of a configuration, whose fabric is built.
+
+        Args:
+            config: Configuration of the run.
+            exchange: Exchange of values between ranks.
+            force: Whether to build a fabric that takes too much memory.
+        """
         graph = config.topology.graph
         if not isinstance(graph, Graph):
             source = config.topology.source()
+            # before it is built, which could fill the memory
             affordable.check_fabric(source, force=force)
             graph = topologies.build(source)
         try:
@@ -218,6 +225,7 @@ class WorkReader:
             traces = traffic_traces(section.traffic, self.graph, npus, force=self.force)
         else:
             traces = self.config.generated_traces(count)
+        # a set of fewer traces leaves the last NPUs idle
         trace_of_npu = np.full(count, IDLE, np.int32)
         trace_of_npu[: traces.npus] = traces.trace_of_npu
         if own_npus is not None:
@@ -225,13 +233,22 @@ class WorkReader:
         return replace(traces, trace_of_npu=trace_of_npu)
 
     def settings(self, *, record_nodes: bool = True, record_flows: bool = True) -> pdes.Settings:
-        """Return the engine's settings of the network, whatever the NPUs do; refuse contradictory values."""
+        """Return the engine's settings of the network, whatever the NPUs do; refuse contradictory values.
+
+        Args:
+            record_nodes: Whether results have a row per trace node.
+            record_flows: Whether results have a row per message.
+        """
         config = self.config
         records = {"record_nodes": record_nodes, "record_flows": record_flows}
         return network_settings(config.network, config.system, seed=config.engine.seed, **records)
 
     def fitted_settings(self, *, records: bool = True) -> pdes.Settings:
-        """Return `settings`, with or without rows of nodes and messages; refuse what does not suit the fabric."""
+        """Return `settings`; refuse what does not suit the fabric.
+
+        Args:
+            records: Whether results have rows of trace nodes and messages.
+        """
         return fabric.fitted(self.graph, self.settings(record_nodes=records, record_flows=records))
 
     def collective_settings(self) -> CollectiveSettings:
@@ -269,9 +286,10 @@ class WorkReader:
         )
 
     def _compute_times(self, *, serves: bool) -> ComputeTimes | None:
-        """Return the times of operators on the run file's GPU; None without GPU. serves: as for `compute_model`."""
+        """Return the times of operators on the run file's GPU; None without GPU. serves: see `compute_model`."""
         section = self.config.compute
         if section.gpu is None:
+            # keys that would have no effect are refused
             beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
             if beside is not None:
                 raise ConfigError(f'[compute] {beside} is set without gpu; expected gpu = "h100", or no {beside}')
@@ -291,6 +309,9 @@ class WorkReader:
         """Return compute_slowdown, None if jobs differ, and then that of each job, else ().
 
         It is 1 without a GPU or without a known framework.
+
+        Args:
+            work: The workload that was read.
         """
         config = self.config
         if config.system.compute_slowdown is not None:
@@ -300,6 +321,7 @@ class WorkReader:
         slowdown_of = {framework: self._slowdown(framework, work.memories) for framework in sorted(computing)}
         if len(set(slowdown_of.values())) == 1:
             return min(slowdown_of.values()), ()
+        # jobs that only send messages compute nothing
         of_entry = [1.0 if single.workload.traffic else slowdown_of[framework] for framework, single in singles]
         entries = zip(of_entry, config.jobs, strict=True)
         return None, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))

@@ -18,10 +18,15 @@ _NODES = 3  # nodes of the traces per message: a wait, a send and a receive
 
 
 def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force: bool) -> TraceSet:
-    """Return the traces of messages between ranks, whose NPUs are int32[ranks]; perhaps of fewer ranks.
+    """Return the traces of messages between ranks; perhaps of fewer ranks.
 
-    `force`: also make traces that need more memory than is free. WorkloadError and ConfigError refuse wrong files and
-    numbers.
+    WorkloadError and ConfigError refuse wrong files and numbers.
+
+    Args:
+        section: Section [traffic] of the run file.
+        graph: The fabric (`Graph`).
+        npus: int32[ranks], the NPU of each rank.
+        force: Whether to make traces that need more memory than is free.
     """
     if section.file is not None:
         traces = flow_list(section.file, rank_of_numbers(graph))
@@ -32,6 +37,7 @@ def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force:
         return traces
     sizes, load, duration_ps = message_sizes(section.sizes or ""), section.load or 0.0, section.duration or 0
     rate_bps = section.rate or network_rate_bps(graph, npus)
+    # the expected number: their bytes over the mean size
     messages = len(npus) * load * rate_bps * duration_ps / PS_PER_S / (sizes.mean_bytes * BITS_PER_BYTE)
     check_trace(int(_NODES * messages), fewer="messages", node_bytes=NODE_BYTES, force=force)
     made = random_messages(len(npus), load, rate_bps, duration_ps, sizes, section.seed, arrivals(section.arrivals))
@@ -43,15 +49,25 @@ def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force:
 
 
 def rank_of_numbers(graph: Graph) -> dict[int, int] | None:
-    """Return the NPU of each number of a GPU in the file of the network; None if the file has no numbers of its own."""
+    """Return the NPU of each number of a GPU in the file of the network; None if the file has no numbers of its own.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
     numbers = graph.numbers[: graph.npus]
     return {number: npu for npu, number in enumerate(numbers) if number != NO_NUMBER} or None
 
 
 def network_rate_bps(graph: Graph, npus: Int32) -> int:
-    """Return the minimum over NPUs of the total rate of links to other nodes than NVSwitches; if none, of all."""
+    """Return the minimum over NPUs of the total rate of links to other nodes than NVSwitches; if none, of all.
+
+    Args:
+        graph: The fabric (`Graph`).
+        npus: int32[ranks], the NPU of each rank.
+    """
     counts = graph.node_kind[graph.link_dst] != NVSWITCH
     rates = np.bincount(graph.link_src, np.where(counts, graph.link_rate_bps, 0), graph.nodes)[npus]
+    # a fabric of NVSwitches alone
     if not rates.all():
         rates = np.bincount(graph.link_src, graph.link_rate_bps, graph.nodes)[npus]
     return int(rates.min())

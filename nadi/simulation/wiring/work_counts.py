@@ -23,9 +23,17 @@ class WorkCounts(NamedTuple):
 
 
 def count(work: LoadedWorkload, *, has_remote_memory: bool, has_gpu: bool, model: str) -> WorkCounts:
-    """Count the trace nodes of this rank's NPUs; the others are [memory] remote, [compute] gpu, and its model."""
+    """Count the trace nodes of this rank's NPUs.
+
+    Args:
+        work: The workload that was read.
+        has_remote_memory: Whether the run has [memory] remote.
+        has_gpu: Whether the run has [compute] gpu.
+        model: Value of [compute] model.
+    """
     program = work.program
     npus = np.bincount(program.trace_of_npu[program.trace_of_npu >= 0], minlength=len(program.trace_ptr) - 1)
+    # nodes of a trace count once for each NPU that has it
     users = np.repeat(npus, np.diff(program.trace_ptr))
     kind = program.node_kind
     remote, remote_npus, first = 0, 0, ""
@@ -56,7 +64,11 @@ def count(work: LoadedWorkload, *, has_remote_memory: bool, has_gpu: bool, model
 
 
 def total(counts_of_ranks: Sequence[WorkCounts]) -> WorkCounts:
-    """Return the counts of all ranks together."""
+    """Return the counts of all ranks together.
+
+    Args:
+        counts_of_ranks: Counts of each rank.
+    """
     nodes, timed, collectives, remote, remote_npus, times, first_remote = zip(*counts_of_ranks, strict=True)
     sources = DurationSources(*map(sum, zip(*times, strict=True)))
     first = next(filter(None, first_remote), "")
@@ -64,7 +76,11 @@ def total(counts_of_ranks: Sequence[WorkCounts]) -> WorkCounts:
 
 
 def remote_tensors(counts: WorkCounts) -> str:
-    """Return a warning if tensors are in remote memories that the run does not have, else ""."""
+    """Return a warning if tensors are in remote memories that the run does not have, else "".
+
+    Args:
+        counts: Counts of trace nodes.
+    """
     if not counts.remote:
         return ""
     return (
@@ -75,7 +91,14 @@ def remote_tensors(counts: WorkCounts) -> str:
 
 
 def why_no_time(counts: WorkCounts, work: LoadedWorkload, model: str, traces: str) -> str:
-    """Return why a run takes no time, should it take none; model: of [compute]; traces: path of [workload]."""
+    """Return why a run takes no time, should it take none.
+
+    Args:
+        counts: Counts of trace nodes.
+        work: The workload that was read.
+        model: Value of [compute] model.
+        traces: Path of [workload] traces, for the text.
+    """
     if counts.nodes == 0:
         files = "the trace is" if len(work.traces) == 1 else f"all {len(work.traces)} traces are"
         return f"no NPU has anything to do: {files} without nodes ({work.traces[0].path if work.traces else traces})"

@@ -136,7 +136,11 @@ class Row:
 
     @classmethod
     def place(cls, name: str) -> int:
-        """Return the offset of a word, in words, in a row whose words have equal widths."""
+        """Return the offset of a word, in words, in a row whose words have equal widths.
+
+        Args:
+            name: Name of the word.
+        """
         return sum(declared.many for declared in list(cls.declared.values())[: list(cls.declared).index(name)])
 
 

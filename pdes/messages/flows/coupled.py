@@ -38,7 +38,12 @@ MAX_RATIO_SHIFT = 16  # a link carries at most 2^16 times the bytes of the refer
 
 @inline
 def add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes):
-    """Add messages, whose path is at the end of `hop`, to `link_total`; their bytes on links without and with flits."""
+    """Add messages, whose path is at the end of `hop`, to `link_total`.
+
+    world: state of the LP; flow_id: number of the flow of the stage (row of `flows.flow` and `flows.stage`); messages:
+    number of messages; packets: number of packets of all messages; plain_bytes, framed_bytes: bytes of the packets on a
+    link without flits, and on one with flits.
+    """
     net, flows = world.net, world.flows
     flow = flows.flow[flow_id]
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
@@ -52,6 +57,7 @@ def add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes):
         if total.total_bytes == 0:
             flows.touched[flows.state.touched] = link
             flows.state.touched += 1
+        # at least a byte, since 0 means that the link is not in `touched` yet
         total.total_bytes += max(1, on_link * use.share // WHOLE)
         if use.is_back == 0:
             total.messages += messages
@@ -59,7 +65,10 @@ def add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes):
 
 @inline
 def stages_of(plans, lane):
-    """Return the number of stages of a lane, a row of `lane_row`."""
+    """Return the number of stages of a lane.
+
+    plans: plans of collectives; lane: row of `lane_row`.
+    """
     # In a stage it sends to the same peers. A lane that goes to and fro between peers is a pipeline, of one stage.
     peer = first_peer = np.int64(-1)
     stages = returns = receives = 0
@@ -79,7 +88,10 @@ def stages_of(plans, lane):
 
 @outline
 def find_stages(world, kind):
-    """Set the stages of the lanes of a kind of collectives, and their number."""
+    """Set the stages of the lanes of a kind of collectives, and their number.
+
+    world: state of the LP; kind: row of `flows.coupled`.
+    """
     # A lane begins with the first stage, or after a lane of which it awaits the last step.
     flows, plans = world.flows, world.plans
     kind.stages = 1
@@ -101,8 +113,11 @@ def find_stages(world, kind):
 
 @outline
 def add_lane(world, flow_id, lane, own, src, now_ps):
-    """Add what NPU `src` sends in a lane in a stage; return (bytes in a row, ps at its share)."""
-    # lane: row of `lane_row`; own: row of `flows.lane`.
+    """Add what NPU `src` sends in a lane in a stage; return (bytes in a row, ps at its share).
+
+    world: state of the LP; flow_id: number of the flow of the stage (row of `flows.flow` and `flows.stage`); lane: row
+    of `lane_row`; own: row of `flows.lane`; src: number of the NPU in the fabric; now_ps: current time in ps.
+    """
     # Messages to several peers are in a row if the lane receives between them; else they leave at once.
     net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
     flow, stage = flows.flow[flow_id], flows.stage[flow_id]
@@ -150,7 +165,11 @@ def add_lane(world, flow_id, lane, own, src, now_ps):
 
 @outline
 def lay_coupled(world, flow_id, now_ps):
-    """Find links, weights, cap and bytes of a stage, whose collective is in its instance."""
+    """Find links, weights, cap and bytes of a stage, whose collective is in its instance.
+
+    world: state of the LP; flow_id: number of the flow of the stage (row of `flows.flow` and `flows.stage`); now_ps:
+    current time in ps.
+    """
     net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
     flow, stage = flows.flow[flow_id], flows.stage[flow_id]
     kind, collective = flows.coupled[stage.kind], insts.inst[stage.instance]
@@ -168,10 +187,12 @@ def lay_coupled(world, flow_id, now_ps):
                 row_bytes, lane_ps = add_lane(world, flow_id, first_lane + own - first_row, own, src, now_ps)
                 most_bytes = max(most_bytes, row_bytes)
                 slowest_ps = max(slowest_ps, lane_ps)
+    # bounds the weights: no link has more than 2^MAX_RATIO_SHIFT times the bytes to which weights refer
     for i in range(flows.state.touched):
         most_bytes = max(most_bytes, flows.link_total[flows.touched[i]].total_bytes >> MAX_RATIO_SHIFT)
     flow.first_hop = flows.state.hops
     flow.hops = flows.state.touched
+    # lanes with a share of the line rate limit the flow to the rate of the slowest of them
     flow.cap = INF if slowest_ps == 0.0 else np.int64(UNITS_PER_PS * most_bytes / slowest_ps)
     for i in range(flow.hops):
         h = flow.first_hop + i
@@ -192,13 +213,17 @@ def lay_coupled(world, flow_id, now_ps):
 
 @inline
 def is_port(net, link):
-    """Return whether an outgoing link begins or ends at an NPU."""
+    """Return whether outgoing link number `link` of `net` begins or ends at an NPU."""
     return link < net.out_ptr[net.const.npus] or end_of(net.tx[link].meta) < net.const.npus
 
 
 @inline
 def set_port_time(world, flow_id, most_bytes):
-    """Set the bytes of a stage, and their time at idle ports, as where collectives are played alone."""
+    """Set the bytes of a stage, and their time at idle ports, as where collectives are played alone.
+
+    world: state of the LP; flow_id: number of the flow of the stage (row of `flows.flow` and `flows.stage`);
+    most_bytes: bytes on the wire of the lane or link with the most, which weights refer to.
+    """
     net, flows = world.net, world.flows
     flow, stage = flows.flow[flow_id], flows.stage[flow_id]
     rate = slowest = flow.cap
@@ -220,7 +245,7 @@ def set_port_time(world, flow_id, most_bytes):
 
 @inline
 def new_stage(world, kind_number, number, next_stage):
-    """Return a flow for a stage, by its number, of a kind of collectives; next_stage: that after it, -1 none."""
+    """Return a flow of `world` for stage `number` of kind `kind_number`; next_stage: flow of the next, -1 none."""
     # it takes the place of a queue pair, which sends nothing
     net, qps, flows = world.net, world.qps, world.flows
     flow_id = net.ctl.queue_pairs
@@ -237,7 +262,11 @@ def new_stage(world, kind_number, number, next_stage):
 
 @outline
 def begin_stage(world, flow_id, inst, now_ps):
-    """Let a stage of a collective begin."""
+    """Let a stage of a collective begin.
+
+    world: state of the LP; flow_id: number of the flow of the stage (row of `flows.flow` and `flows.stage`); inst: row
+    of `insts.inst`; now_ps: current time in ps.
+    """
     flows = world.flows
     stage = flows.stage[flow_id]
     stage.instance = inst
@@ -251,7 +280,10 @@ def begin_stage(world, flow_id, inst, now_ps):
 
 @outline
 def begin_coupled(world, inst, now_ps):
-    """Let the flow of a collective begin, all of whose members have started."""
+    """Let the flow of a collective begin, all of whose members have started.
+
+    world: state of the LP; inst: row of `insts.inst`; now_ps: current time in ps.
+    """
     flows = world.flows
     collective = world.insts.inst[inst]
     number = flows.coupled_ptr[world.plans.slot_group[collective.slot]]
@@ -277,7 +309,11 @@ def begin_coupled(world, inst, now_ps):
 
 @hook
 def join(world_address, node, row, now_ps):
-    """Start the collective of trace row `row` of NPU `node`, if it is a coupled flow; return whether it is."""
+    """Start the collective of trace row `row` of NPU `node`, if it is a coupled flow; return whether it is.
+
+    world_address: address of the directory of the LP's `World`; node: number of the NPU; row: trace row of the NPU;
+    now_ps: current time in ps.
+    """
     # with the last member, its flow begins
     world = world_at(world_address)
     net, plans, trace, insts = world.net, world.plans, world.trace, world.insts
@@ -306,7 +342,7 @@ def join(world_address, node, row, now_ps):
 
 @inline
 def count_stage(world, flow_id):
-    """Count the messages of a stage."""
+    """Count the messages of the stage of `world` with number `flow_id` of its flow."""
     net, flows = world.net, world.flows
     flow, stage = flows.flow[flow_id], flows.stage[flow_id]
     plans, group = world.plans, flows.coupled[stage.kind].group
@@ -328,7 +364,11 @@ def count_stage(world, flow_id):
 
 @outline
 def end_stage(world, flow_id, now_ps):
-    """End a stage; then the next begins, or the members' trace rows end when the rest of the time alone has passed."""
+    """End a stage; then the next begins, or the members' trace rows end when the rest of the time alone has passed.
+
+    world: state of the LP; flow_id: number of the flow of the stage (row of `flows.flow` and `flows.stage`); now_ps:
+    current time in ps.
+    """
     flows, insts = world.flows, world.insts
     stage = flows.stage[flow_id]
     inst = np.int64(stage.instance)
@@ -339,6 +379,7 @@ def end_stage(world, flow_id, now_ps):
     took_ps = now_ps - stage.begun_ps
     collective.left_ps += took_ps
     limit = np.int64(flows.flow[flow_id].limit)
+    # at its own peak: the link that sets the peak counts
     if limit < 0:
         limit = np.int64(stage.peak_link)
     if limit >= 0 and is_port(world.net, limit):
@@ -363,7 +404,10 @@ def end_stage(world, flow_id, now_ps):
 
 @inline
 def end_members(world, kind, inst, time_ps):
-    """Add events in which the members of a collective end its trace rows."""
+    """Add events in which the members of a collective end its trace rows.
+
+    world: state of the LP; kind: row of `flows.coupled`; inst: row of `insts.inst`; time_ps: time in ps of the end.
+    """
     plans = world.plans
     seq = world.insts.inst[inst].key & (MAX_SEQ - 1)
     members = np.int64(plans.members[kind.schedule])

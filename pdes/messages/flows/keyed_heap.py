@@ -14,7 +14,15 @@ def is_before(key, number, entry):
 
 @inline
 def put(heap, places, place, key, number):
-    """Write an entry at a place of the heap."""
+    """Write an entry at a place of the heap.
+
+    Args:
+        heap: Rows of `KeyedEntry`: keys with their numbers, the smallest first.
+        places: Place of each number in the heap plus 1; 0 = it is not in the heap.
+        place: Place in the heap.
+        key: Key of the number, a rate or a time in ps.
+        number: The number: a link or a flow.
+    """
     heap[place].key = key
     heap[place].number = number
     places[number] = place + 1
@@ -22,13 +30,23 @@ def put(heap, places, place, key, number):
 
 @inline
 def sift(heap, places, size, place, key, number):
-    """Put a number where it belongs in the heap of `size` entries, from a place whose entry is void."""
+    """Put a number where it belongs in the heap.
+
+    Args:
+        heap: Rows of `KeyedEntry`: keys with their numbers, the smallest first.
+        places: Place of each number in the heap plus 1; 0 = it is not in the heap.
+        size: Number of entries of the heap.
+        place: Place of an entry that is void, where the search begins.
+        key: Key of the number, a rate or a time in ps.
+        number: The number: a link or a flow.
+    """
     while place > 0:
         parent = (place - 1) >> 1
         if not is_before(key, number, heap[parent]):
             break
         put(heap, places, place, heap[parent].key, heap[parent].number)
         place = parent
+    # one that cannot move to the front may belong further behind
     while True:
         child = 2 * place + 1
         if child >= size:
@@ -44,7 +62,14 @@ def sift(heap, places, size, place, key, number):
 
 @inline
 def remove(heap, places, size, number):
-    """Remove a number from the heap of `size` entries."""
+    """Remove a number from the heap.
+
+    Args:
+        heap: Rows of `KeyedEntry`: keys with their numbers, the smallest first.
+        places: Place of each number in the heap plus 1; 0 = it is not in the heap.
+        size: Number of entries of the heap.
+        number: The number: a link or a flow.
+    """
     place = places[number] - 1
     places[number] = 0
     last = heap[size - 1]

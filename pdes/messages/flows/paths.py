@@ -15,7 +15,15 @@ WHOLE = 1 << WEIGHT_SHIFT  # share of a link that all packets of a flow take
 
 @inline
 def add_hop(flows, flow_id, link, share, is_back):
-    """Append a link to the path of a flow, at the end of `hop`; share of its packets, in WHOLEths."""
+    """Append a link to the path of a flow, at the end of `hop`.
+
+    Args:
+        flows: State of the flow model of the LP (`Flows`).
+        flow_id: Number of the flow: a row of `flows.flow`, and of `qps.qp`.
+        link: Number of the outgoing link.
+        share: Part of the flow's packets that takes the link, in WHOLEths.
+        is_back: 1 for the links of acknowledgements, else 0.
+    """
     flow = flows.flow[flow_id]
     flows.hop[flow.first_hop + flow.hops].link = link
     use = flows.hop_use[flow.first_hop + flow.hops]
@@ -26,7 +34,17 @@ def add_hop(flows, flow_id, link, share, is_back):
 
 @inline
 def ahead(net, routes, node, dst, word1, word2, now_ps):
-    """Return the link that all packets of a flow (words 1 and 2) take at a node to NPU dst, if they do not spread."""
+    """Return the link that all packets of a flow take at a node to an NPU, if they do not spread.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        routes: Routing state of the LP (`Routes`).
+        node: Number of the node.
+        dst: Number of the NPU that receives.
+        word1: Word 1 of the flow's packets.
+        word2: Word 2 of the flow's packets, whose path hash chooses links (pdes/core/packet.py).
+        now_ps: Current time in ps.
+    """
     if node < net.const.npus or net.hooks.balancing == 0:
         return next_link(net, routes, node, dst, word2)
     return balanced(net, routes, np.int64(switch_cell_to(net, routes, node, dst, word2)), node, word1, word2, now_ps)
@@ -34,13 +52,24 @@ def ahead(net, routes, node, dst, word1, word2, now_ps):
 
 @inline
 def lay_single(world, flow_id, src, dst, word2, is_back, now_ps):
-    """Append to a flow's path the links of packets with this word 2 from NPU src to dst; is_back: of answers."""
+    """Append to a flow's path the links of packets with one word 2 from an NPU to another.
+
+    Args:
+        world: State of the LP (`World`).
+        flow_id: Number of the flow: a row of `flows.flow`, and of `qps.qp`.
+        src: Number of the NPU that sends.
+        dst: Number of the NPU that receives.
+        word2: Word 2 of the flow's packets, whose path hash chooses links (pdes/core/packet.py).
+        is_back: 1 for the links of acknowledgements, else 0.
+        now_ps: Current time in ps.
+    """
     net, routes = world.net, world.routes
     word1 = header(dst, src, 0, 0)
     node = src
     while node != dst:
         link = ahead(net, routes, node, dst, word1, word2, now_ps)
         add_hop(world.flows, flow_id, link, WHOLE, is_back)
+        # nothing leads to the NPU, and the pit loses all packets
         if link == net.const.pit and net.const.pit > 0:
             break
         node = end_of(net.tx[link].meta)
@@ -48,9 +77,18 @@ def lay_single(world, flow_id, src, dst, word2, is_back, now_ps):
 
 @inline
 def spread(world, flow_id, node, dst, word2, is_back, front_length):
-    """Append the links over which a node sends a flow's packets (word2) to NPU dst; share out `node_share`."""
-    # is_back: 1 for acknowledgements; front_length: number of nodes in flows.front that have received a share for the
-    # next round, which is returned after this node's sharing.
+    """Append the links over which a node sends a flow's packets to an NPU; share out `node_share`.
+
+    Args:
+        world: State of the LP (`World`).
+        flow_id: Number of the flow: a row of `flows.flow`, and of `qps.qp`.
+        node: Number of the node.
+        dst: Number of the NPU that receives.
+        word2: Word 2 of the flow's packets, whose path hash chooses links (pdes/core/packet.py).
+        is_back: 1 for the links of acknowledgements, else 0.
+        front_length: Number of nodes in `flows.front` that have received a share for the next round, which is returned
+            after this node's sharing.
+    """
     net, routes, flows = world.net, world.routes, world.flows
     share = flows.node_share[node]
     flows.node_share[node] = 0
@@ -64,12 +102,14 @@ def spread(world, flow_id, node, dst, word2, is_back, front_length):
         if not at_port:
             link = np.int64(routes.link[first + i]) if count > 1 else np.int64(first)
             link += routes.node[node].first_link
+        # whole parts that differ by at most 1 and add up to the share
         part = share // count + np.int64(i < share % count)
         if part == 0:
             continue
         add_hop(flows, flow_id, link, part, is_back)
         after = end_of(net.tx[link].meta)
         if after != dst and not (net.const.pit > 0 and link == net.const.pit):
+            # not among the nodes to come yet
             if flows.node_share[after] == 0:
                 flows.front[front_length] = after
                 front_length += 1
@@ -79,7 +119,16 @@ def spread(world, flow_id, node, dst, word2, is_back, front_length):
 
 @inline
 def lay_spread(world, flow_id, src, dst, word2, is_back):
-    """Append to a flow's path the links over which packets with this word 2 spread from NPU src to dst."""
+    """Append to a flow's path the links over which packets with one word 2 spread from an NPU to another.
+
+    Args:
+        world: State of the LP (`World`).
+        flow_id: Number of the flow: a row of `flows.flow`, and of `qps.qp`.
+        src: Number of the NPU that sends.
+        dst: Number of the NPU that receives.
+        word2: Word 2 of the flow's packets, whose path hash chooses links (pdes/core/packet.py).
+        is_back: 1 for the links of acknowledgements, else 0.
+    """
     flows = world.flows
     flows.front[0] = src
     flows.node_share[src] = WHOLE
@@ -91,7 +140,16 @@ def lay_spread(world, flow_id, src, dst, word2, is_back):
 
 @outline
 def lay_both_ways(world, flow_id, src, dst, word2, now_ps):
-    """Write at the end of `hop` the links of packets (word2) from NPU src to dst, then those of acknowledgements."""
+    """Write at the end of `hop` the links of packets from an NPU to another, then those of acknowledgements.
+
+    Args:
+        world: State of the LP (`World`).
+        flow_id: Number of the flow: a row of `flows.flow`, and of `qps.qp`.
+        src: Number of the NPU that sends.
+        dst: Number of the NPU that receives.
+        word2: Word 2 of the flow's packets, whose path hash chooses links (pdes/core/packet.py).
+        now_ps: Current time in ps.
+    """
     flow = world.flows.flow[flow_id]
     flow.first_hop = world.flows.state.hops
     flow.hops = 0
@@ -105,8 +163,17 @@ def lay_both_ways(world, flow_id, src, dst, word2, now_ps):
 
 @inline
 def idle_way(world, flow_id, node, dst, is_back, packet_bytes):
-    """Return the ps of a packet over the idle path of a flow from a node to NPU dst."""
-    # is_back: 1 for acknowledgements. The first path: each link begins where the one before it ends.
+    """Return the ps of a packet over the idle path of a flow.
+
+    Args:
+        world: State of the LP (`World`).
+        flow_id: Number of the flow: a row of `flows.flow`, and of `qps.qp`.
+        node: Number of the node where the path begins.
+        dst: Number of the NPU that receives.
+        is_back: 1 for the links of acknowledgements, else 0.
+        packet_bytes: Size of the packet on the wire in bytes.
+    """
+    # The first path: each link begins where the one before it ends.
     net, flows = world.net, world.flows
     flow = flows.flow[flow_id]
     way_ps = np.int64(0)
@@ -121,7 +188,13 @@ def idle_way(world, flow_id, node, dst, is_back, packet_bytes):
 
 @outline
 def lay_path(world, pair, now_ps):
-    """Find the links of connection `pair` and of its acknowledgements, and its idle round trip."""
+    """Find the links of a connection and of its acknowledgements, and its idle round trip.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Connection: row of the queue pair in `qps.qp` and of its flow in `flows.flow`.
+        now_ps: Current time in ps.
+    """
     net, flows = world.net, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
     flow.epoch = flows.state.epoch
@@ -137,19 +210,37 @@ def lay_path(world, pair, now_ps):
 
 @inline
 def starts_at(net, link, node):
-    """Return whether a link leaves a node."""
+    """Return whether a link leaves a node.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Number of the outgoing link.
+        node: Number of the node.
+    """
     return net.out_ptr[node] <= link and link < net.out_ptr[node + 1]
 
 
 @inline
 def is_ample(net, link):
-    """Return whether a link limits no flow, so that flows have no weight on it."""
+    """Return whether a link limits no flow, so that flows have no weight on it.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Number of the outgoing link.
+    """
     return class_row(net, link).special & AMPLE != 0
 
 
 @inline
 def bytes_on(net, link, size_bytes, packets):
-    """Return the bytes on a link of a message of `size_bytes` payload bytes in `packets` packets."""
+    """Return the bytes of a message on a link.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Number of the outgoing link.
+        size_bytes: Payload of the message in bytes.
+        packets: Number of packets of the message.
+    """
     if class_row(net, link).special & FRAMED == 0:
         return size_bytes + packets * net.const.header_bytes
     return flit_bytes(net, size_bytes, packets)
@@ -157,7 +248,13 @@ def bytes_on(net, link, size_bytes, packets):
 
 @inline
 def flit_bytes(net, size_bytes, packets):
-    """Return the bytes on a link with flits of a message of `size_bytes` payload bytes in `packets` packets."""
+    """Return the bytes of a message on a link with flits.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        size_bytes: Payload of the message in bytes.
+        packets: Number of packets of the message.
+    """
     full = framed_bytes(net, 0, full_packet_bytes(net))
     last = size_bytes - (packets - 1) * net.const.mtu_bytes
     return (packets - 1) * full + framed_bytes(net, 0, last + net.const.header_bytes)
@@ -165,19 +262,36 @@ def flit_bytes(net, size_bytes, packets):
 
 @inline
 def back_bytes_on(net, link, packets):
-    """Return the bytes on a link of the acknowledgements of `packets` packets."""
+    """Return the bytes on a link of the acknowledgements of a message.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Number of the outgoing link.
+        packets: Number of packets of the message.
+    """
     return packets * (FLIT_BYTES if class_row(net, link).special & FRAMED != 0 else net.const.ack_bytes)
 
 
 @inline
 def packets_of(net, size):
-    """Return the number of packets of a message."""
+    """Return the number of packets of a message.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        size: Payload of the message in bytes.
+    """
     return max(1, (size + net.const.mtu_bytes - 1) // net.const.mtu_bytes)
 
 
 @outline
 def load_message(world, pair, size_bytes):
-    """Set weights, remaining bytes, cap and latency of connection `pair` for a message of size_bytes that begins."""
+    """Set weights, remaining bytes, cap and latency of a connection for a message that begins.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Connection: row of the queue pair in `qps.qp` and of its flow in `flows.flow`.
+        size_bytes: Payload of the message in bytes.
+    """
     net, flows = world.net, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
     packets = packets_of(net, size_bytes)
@@ -219,10 +333,18 @@ def load_message(world, pair, size_bytes):
 
 @inline
 def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
-    """Return the ps from the end of a message of connection `pair` at the slowest link of its path until it is in."""
+    """Return the ps from the end of a message at the slowest link of its path until it has arrived.
+
+    Args:
+        world: State of the LP (`World`).
+        pair: Connection: row of the queue pair in `qps.qp` and of its flow in `flows.flow`.
+        size_bytes: Payload of the message in bytes.
+        packets: Number of packets of the message.
+        slowest_hop: Row of `hop` of the slowest link; -1 = the sender's cap is slower than all links.
+        slowest_psb: Time in ps per byte there.
+    """
     # The first packet reaches the slowest link after it has crossed those before, and the last packet crosses those
     # behind it. A short last packet does not overtake the one before it, which is full: it follows on the last link.
-    # slowest_hop: the link's row of `hop`, -1 if the sender's cap is slower than all; slowest_psb: ps per byte there.
     net, flows = world.net, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
     full = full_packet_bytes(net)

@@ -35,7 +35,11 @@ ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.build.sch
 
 
 def capacities(net: Net) -> Int64:
-    """Return int64[tx rows], the load that each outgoing link carries (FlowLink.capacity)."""
+    """Return int64[tx rows], the load that each outgoing link carries (FlowLink.capacity).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+    """
     rows = net.link_class[class_of(net.tx.meta)]
     ps_per_byte = np.where(rows.ps_per_byte > 0, rows.ps_per_byte, np.inf)  # a link that loses all packets has no rate
     rate = np.minimum(UNITS_PER_PS / ps_per_byte, MAX_RATE).astype(np.int64)
@@ -44,7 +48,7 @@ def capacities(net: Net) -> Int64:
 
 @inline
 def capacity_of(net, link):
-    """Return the load that an outgoing link, a row of `tx`, carries now (FlowLink.capacity)."""
+    """Return the load that row `link` of the links of `net`, `net.tx`, carries now (FlowLink.capacity)."""
     row = net.link_class[class_of(net.tx[link].meta)]
     if row.error == ALWAYS_LOST:
         return np.int64(0)
@@ -53,7 +57,7 @@ def capacity_of(net, link):
 
 @inline
 def ask_to_solve(world, now_ps):
-    """Let rates be set when everything else of this time has happened."""
+    """Let the rates of `world` be set when everything else of this time, now_ps, has happened."""
     if world.flows.state.solve_ps != now_ps:
         world.flows.state.solve_ps = now_ps
         add_event(world.net.ctl, world.messages, now_ps, SOLVE, 0, 0)
@@ -71,7 +75,7 @@ def make_dirty(flows, link):
 
 @inline
 def make_fresh(flows, flow_id):
-    """Mark a flow whose rate the next solution sets in any case."""
+    """Mark a flow, row `flow_id` of `flows.flow`, whose rate the next solution sets in any case."""
     flow = flows.flow[flow_id]
     if flow.is_fresh == 0:
         flow.is_fresh = 1
@@ -81,7 +85,7 @@ def make_fresh(flows, flow_id):
 
 @inline
 def peak_of(flows, flow_id):
-    """Return the maximum rate of a flow: its cap, and its rate alone on each of its links."""
+    """Return the maximum rate of flow `flow_id` of `flows`: its cap, and its rate alone on each of its links."""
     flow = flows.flow[flow_id]
     peak = flow.cap
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
@@ -93,7 +97,7 @@ def peak_of(flows, flow_id):
 
 @inline
 def peak_load(weight, peak):
-    """Return a flow's part of `FlowLink.peak`."""
+    """Return the part of `FlowLink.peak` of a flow with this `weight` on the link and maximum rate `peak`."""
     return (weight * peak + (1 << WEIGHT_SHIFT) - 1) >> WEIGHT_SHIFT
 
 
@@ -112,7 +116,7 @@ def make_room(flows, link):
 
 @outline
 def enter(flows, flow_id, now_ps):
-    """Let a flow, whose hops have their weights, begin; the next solution sets its rate."""
+    """Let flow `flow_id` of `flows`, whose hops have weights, begin at now_ps; the next solution sets its rate."""
     flow = flows.flow[flow_id]
     flow.rate = 0
     flow.limit = -1
@@ -140,7 +144,7 @@ def enter(flows, flow_id, now_ps):
 
 @inline
 def take_from_link(flows, link, place):
-    """Remove the flow at a place among those of a link: the last one takes the place."""
+    """Remove the flow at `place` of the list of row `link` of `flows.link`: the list's last one takes the place."""
     row = flows.link[link]
     row.flows -= 1
     end, at = row.first_flow + row.flows, row.first_flow + place
@@ -153,7 +157,7 @@ def take_from_link(flows, link, place):
 
 @outline
 def leave(flows, flow_id):
-    """Let a flow end: remove it from the lists of its links."""
+    """Let flow `flow_id` of `flows` end: remove it from the lists of its links."""
     flow = flows.flow[flow_id]
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop = flows.hop[h]
@@ -193,7 +197,7 @@ def set_capacity(flows, link, capacity):
 
 @inline
 def count_limit(flow, limit, now_ps):
-    """Count the time since a flow's last change for the link that limited it, -1 none."""
+    """Count the time from the last change of a row `flow` to now_ps for the link that limited it, `limit`, or -1."""
     # A majority vote (Boyer and Moore, 1981): if one link has more than half of the time, it is bound_link at the end.
     took_ps = now_ps - flow.since_ps
     if limit == flow.bound_link:
@@ -207,7 +211,7 @@ def count_limit(flow, limit, now_ps):
 
 @inline
 def bring_up_to_date(flows, flow_id, rate, limit, now_ps):
-    """Subtract from a flow's remaining bytes what it has sent since its last change, at a rate that a link limited."""
+    """Subtract what flow `flow_id` of `flows` sent until now_ps at `rate`, due to link `limit`, from its bytes."""
     flow = flows.flow[flow_id]
     count_limit(flow, limit, now_ps)
     sent_bytes = rate * ((now_ps - flow.since_ps) / UNITS_PER_PS)
@@ -217,7 +221,7 @@ def bring_up_to_date(flows, flow_id, rate, limit, now_ps):
 
 @inline
 def turn_bytes(flows, flow_id):
-    """Return the bytes that a flow has left when the last packet of its message has left, as packets take turns."""
+    """Return the bytes left of flow `flow_id` of `flows` when the last packet has left, as packets take turns."""
     # Where a port is full, packets leave at its rate: of n flows, the first to end has sent its last packet n - 1
     # packets before the others have sent as many. Until then, all of them have sent 1 / n of that packet as fluids.
     flow = flows.flow[flow_id]
@@ -231,7 +235,7 @@ def turn_bytes(flows, flow_id):
 
 @inline
 def set_finish(flows, flow_id):
-    """Set the end of a flow's current message, from since_ps on at its rate."""
+    """Set the end of the current message of flow `flow_id` of `flows`, from since_ps on at its rate."""
     flow = flows.flow[flow_id]
     finish_ps = np.int64(INF)
     if flow.rate > 0:
@@ -244,7 +248,7 @@ def set_finish(flows, flow_id):
 
 @inline
 def fill_bound(row):
-    """Return a minimum of the rate at which a link is full when its open flows and those that it limits rise on."""
+    """Return a minimum of the rate at which a link, `row`, is full when its open and its limited flows rise on."""
     weight = row.limited_weight + row.open_weight
     if weight > 0:
         return max(0, (row.capacity - row.load + row.limited_weight * row.level) // weight)
@@ -255,7 +259,7 @@ def fill_bound(row):
 
 @inline
 def move_visit(flows, link, rate):
-    """Let the solution, which visits a link now, visit it again at a higher rate; INF: not any more."""
+    """Let the solution of `flows`, which visits `link` now, visit it again at a higher `rate`; INF: not any more."""
     state = flows.state
     if rate < INF:
         sift(flows.fill_heap, flows.fill_place, state.filling, flows.fill_place[link] - 1, rate, link)
@@ -289,7 +293,7 @@ def plan_visit(flows, link):
 
 @inline
 def open_flow(flows, flow_id, stamp, visited):
-    """Let a flow be without a rate; the solution visits its links again, except the one that it visits now."""
+    """Let flow `flow_id` have no rate in solution `stamp` of `flows`, which visits its links except `visited`."""
     flow, state = flows.flow[flow_id], flows.state
     flow.mark = 2 * stamp
     flow.old_rate = flow.rate
@@ -312,7 +316,7 @@ def open_flow(flows, flow_id, stamp, visited):
 
 @inline
 def fix_rate(flows, flow_id, rate, limit):
-    """Set the rate of an open flow. limit: full link that limits it, -1: none."""
+    """Set the `rate` of an open flow, `flow_id` of `flows`. limit: full link that limits it, -1: none."""
     flow = flows.flow[flow_id]
     flow.mark += 1
     flow.rate = rate
@@ -331,7 +335,7 @@ def fix_rate(flows, flow_id, rate, limit):
 
 @inline
 def full_rate(flows, link, stamp, bound):
-    """Return the rate at which a link is full, at least `bound`; INF: never."""
+    """Return the rate, at least `bound`, at which `link` of `flows` is full in solution `stamp`; INF: never."""
     # Flows that the link limits and open ones could have their peaks. Each step counts the flows below the rate of the
     # step before as they are, so the rate grows until no more flows are below it.
     row = flows.link[link]
@@ -357,7 +361,7 @@ def full_rate(flows, link, stamp, bound):
 
 @outline
 def release(flows, link, stamp):
-    """Open the flows that a link limits, which has room for more."""
+    """Open the flows that `link` of `flows`, which has room for more, limits, in solution number `stamp`."""
     row = flows.link[link]
     for i in range(row.first_flow, row.first_flow + row.flows):
         flow_id = np.int64(flows.link_flow[i].flow)
@@ -369,7 +373,7 @@ def release(flows, link, stamp):
 
 @outline
 def fill_link(flows, link, stamp, rate):
-    """Set the level of a link that is full at a rate, and the rates of its flows that are open or have higher ones."""
+    """Set the level of `link` of `flows`, full at `rate`, and in solution `stamp` its flows' rates up to that."""
     row = flows.link[link]
     row.filled = stamp
     for i in range(row.first_flow, row.first_flow + row.flows):
@@ -387,7 +391,7 @@ def fill_link(flows, link, stamp, rate):
 
 @outline
 def visit(flows, link, stamp):
-    """Do what is next of a link, the first of fill_heap: release it, fill it, visit it later, or leave it as it is."""
+    """In solution `stamp` of `flows`, release, fill or keep `link`, the first of fill_heap, or visit it later."""
     row = flows.link[link]
     due = flows.fill_heap[0].key
     rate = row.level
@@ -409,7 +413,7 @@ def visit(flows, link, stamp):
 
 @outline
 def solve(flows, now_ps):
-    """Set the rates that follow from all changes since the last solution; return the number of flows it looked at."""
+    """Set the rates of `flows` at now_ps from changes since the last solution; return how many flows it looked at."""
     state = flows.state
     state.stamp += 1
     stamp = state.stamp

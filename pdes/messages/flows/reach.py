@@ -16,7 +16,12 @@ from nadi.pdes.npu.collective import npu_of_peer, plan_entry, sent_bytes_of
 
 @inline
 def first_send(plans, lane):
-    """Return the first step of a lane, a row of `lane_row`, that sends; if there is none, the end of its steps."""
+    """Return the first step of a lane that sends; if there is none, the end of its steps.
+
+    Args:
+        plans: Groups and schedules of collectives (`PlanTables`).
+        lane: Row of the lane in `plans.lane_row`.
+    """
     step = np.int64(plans.lane_ptr[lane])
     while step < plans.lane_ptr[lane + 1] and plans.step[step].send_peer < 0:
         step += 1
@@ -25,7 +30,13 @@ def first_send(plans, lane):
 
 @inline
 def lanes_of_member(world, schedule, member):
-    """Return the rows of a member's first lane in `lane_row` and `flows.lane`, and the number of its lanes."""
+    """Return the rows of a member's first lane in `lane_row` and `flows.lane`, and the number of its lanes.
+
+    Args:
+        world: State of the LP (`World`).
+        schedule: Number of the schedule.
+        member: Number of the member in its group.
+    """
     # Members that share a plan but have different peers have different rows of `flows.lane`.
     plans = world.plans
     entry = plan_entry(plans, schedule, member)
@@ -36,21 +47,48 @@ def lanes_of_member(world, schedule, member):
 
 @inline
 def act_as(plans, collective, schedule, member):
-    """Let an instance stand for a member of a schedule."""
+    """Let an instance stand for a member of a schedule.
+
+    Args:
+        plans: Groups and schedules of collectives (`PlanTables`).
+        collective: The instance (a row `Instance`).
+        schedule: Number of the schedule.
+        member: Number of the member in its group.
+    """
     collective.member = member
     collective.list_first = plans.list_first[plan_entry(plans, schedule, member)]
 
 
 @inline
 def hash_word(net, plans, group, lane, src, dst):
-    """Return the word by which hashes choose the path of a lane, a row of `lane_row`, from NPU src to dst."""
+    """Return the word by which hashes choose the path of a lane from an NPU to another.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        plans: Groups and schedules of collectives (`PlanTables`).
+        group: Number of the group.
+        lane: Row of the lane in `plans.lane_row`.
+        src: Number of the NPU that sends.
+        dst: Number of the NPU that receives.
+    """
     connection = group | np.int64(plans.lane_row[lane].connection) & ((1 << SHARES_SHIFT) - 1)
     return path_word(np.int64(0), path_of(net, src, dst, within_job(net, connection)))
 
 
 @inline
 def set_first_message(world, flow_id, kind, lane, row, src, inst, now_ps):
-    """Set what the first message of a lane takes from NPU `src`: latency_ps and chunk_ps; row: its row of `flows`."""
+    """Set what the first message of a lane takes: latency_ps and chunk_ps.
+
+    Args:
+        world: State of the LP (`World`).
+        flow_id: Number of a flow whose path may be overwritten.
+        kind: Collectives of one group, schedule and size (a row `CoupledKind`).
+        lane: Row of the lane in `plans.lane_row`.
+        row: Row of the lane in `flows.lane`, which the function changes.
+        src: Number of the NPU that sends.
+        inst: Row of the collective in `insts.inst`.
+        now_ps: Current time in ps.
+    """
     net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
     step = first_send(plans, lane)
     if step == plans.lane_ptr[lane + 1]:
@@ -65,6 +103,7 @@ def set_first_message(world, flow_id, kind, lane, row, src, inst, now_ps):
     for number in range(step, plans.lane_ptr[lane + 1]):
         messages += np.int64(plans.step[number].send_peer >= 0)
     flow = flows.flow[flow_id]
+    # per message of the lane, the time of all bytes on the busiest link of its path
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         if flows.hop_use[h].is_back == 0:
             link = np.int64(flows.hop[h].link)
@@ -74,7 +113,14 @@ def set_first_message(world, flow_id, kind, lane, row, src, inst, now_ps):
 
 @inline
 def move_on(world, kind, member, number):
-    """Set when the first message of a member's lane begins and arrives, by those before; return if it is later."""
+    """Set when the first message of a member's lane begins and arrives, by those before; return whether that is later.
+
+    Args:
+        world: State of the LP (`World`).
+        kind: Collectives of one group, schedule and size (a row `CoupledKind`).
+        member: Number of the member in its group.
+        number: Number of the lane within the member's plan.
+    """
     flows, plans = world.flows, world.plans
     first_lane, first_row, _ = lanes_of_member(world, kind.schedule, member)
     lane, row = first_lane + number, flows.lane[first_row + number]
@@ -108,9 +154,16 @@ def move_on(world, kind, member, number):
 
 @outline
 def find_reach(world, flow_id, kind, inst, now_ps):
-    """Set `reach_ps` of a kind of collectives, of which an instance begins."""
+    """Set `reach_ps` of a kind of collectives, of which an instance begins.
+
+    Args:
+        world: State of the LP (`World`).
+        flow_id: Number of the flow of the first stage, whose path is known.
+        kind: Collectives of one group, schedule and size (a row `CoupledKind`).
+        inst: Row of the collective that begins in `insts.inst`.
+        now_ps: Current time in ps.
+    """
     # Only the first message of each lane counts: it awaits what the lane receives before, and steps of other lanes.
-    # flow_id: its first stage, whose path is known
     flows, plans, collective = world.flows, world.plans, world.insts.inst[inst]
     flow = flows.flow[flow_id]
     first_hop, hops = np.int64(flow.first_hop), np.int64(flow.hops)

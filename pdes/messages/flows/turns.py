@@ -19,14 +19,28 @@ from nadi.pdes.messages.flows.rates import MAX_TURNS, bring_up_to_date, set_fini
 
 @inline
 def takes_turns(flows, flow_id, port):
-    """Return whether a flow sends messages at an NPU's port."""
+    """Return whether a flow sends messages at an NPU's port.
+
+    Args:
+        flows: State of the flow model of the LP (`Flows`).
+        flow_id: Number of the flow: a row of `flows.flow`, and of `qps.qp`.
+        port: Outgoing link of an NPU.
+    """
     flow = flows.flow[flow_id]
     return flow.packet_bytes > 0.0 and flows.hop[flow.first_hop].link == port
 
 
 @outline
 def pass_on(flows, port, rest_bytes, others, now_ps):
-    """Let the flows of a port, `others` in number, send rest_bytes more in all, which another one does not."""
+    """Let the flows of a port send more bytes in all, which another flow does not send.
+
+    Args:
+        flows: State of the flow model of the LP (`Flows`).
+        port: Outgoing link of an NPU.
+        rest_bytes: Number of these bytes, negative if the flows send less.
+        others: Number of the flows of the port that send messages.
+        now_ps: Current time in ps.
+    """
     row = flows.link[port]
     for i in range(row.first_flow, row.first_flow + row.flows):
         flow_id = np.int64(flows.link_flow[i].flow)
@@ -53,7 +67,13 @@ def senders(flows, port):
 
 @inline
 def first_to_end(flows, flow_id, now_ps):
-    """Return which flow ends first of those that end by now_ps at the port of one of them, flow_id."""
+    """Return which flow ends first of those that end by now at one port.
+
+    Args:
+        flows: State of the flow model of the LP (`Flows`).
+        flow_id: Number of one of these flows.
+        now_ps: Current time in ps.
+    """
     port = np.int64(flows.hop[flows.flow[flow_id].first_hop].link)
     row = flows.link[port]
     if row.flows <= 2 * MAX_TURNS:
@@ -67,7 +87,13 @@ def first_to_end(flows, flow_id, now_ps):
 
 @inline
 def wait_for_turn(flows, flow_id, now_ps):
-    """Let a flow that is about to begin wait for the packet on the wire of its port: on average, half of it is left."""
+    """Let a flow that is about to begin wait for the packet on the wire of its port: on average, half of it is left.
+
+    Args:
+        flows: State of the flow model of the LP (`Flows`).
+        flow_id: Number of the flow: a row of `flows.flow`, and of `qps.qp`.
+        now_ps: Current time in ps.
+    """
     flow = flows.flow[flow_id]
     port = np.int64(flows.hop[flow.first_hop].link)
     others, rate = senders(flows, port)
@@ -79,7 +105,14 @@ def wait_for_turn(flows, flow_id, now_ps):
 
 @inline
 def leave_turn(flows, port, rest_bytes, now_ps):
-    """Let the other flows of a port send what one that has ended has left of its last packet."""
+    """Let the other flows of a port send what one that has ended has left of its last packet.
+
+    Args:
+        flows: State of the flow model of the LP (`Flows`).
+        port: Outgoing link of an NPU.
+        rest_bytes: Bytes of its last packet that the ended flow has left.
+        now_ps: Current time in ps.
+    """
     others, _ = senders(flows, port)
     if others > 0 and rest_bytes > 1.0:  # less is an error of rounding
         pass_on(flows, port, rest_bytes, others, now_ps)

@@ -29,7 +29,13 @@ SLACK_PACKETS = 8  # tolerated difference between queues, in full packets
 
 @inline
 def work_left(net, link, now_ps):
-    """Return the time in ps that the port of a link needs for everything it has to send."""
+    """Return the time in ps that the port of a link needs for everything it has to send.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        link: Number of the outgoing link.
+        now_ps: Current time in ps.
+    """
     work = max(0, net.tx[link].busy_ps - now_ps)
     if net.hooks.shared_switches != 0:
         queued_bytes = net.gate[link].queued_bytes
@@ -39,13 +45,24 @@ def work_left(net, link, now_ps):
 
 @hook
 def pick(world_address, node, first_port, count, word1, _w2, now_ps):
-    """Return the index, of `count` links of a switch from first_port on, whose turn it is among the least busy."""
+    """Return the index, of the equal links of a switch, whose turn it is among the least busy.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the switch in the LP.
+        first_port: Index in `routes.link` of the first of the equal links.
+        count: Number of equal links.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        _w2: Not used here.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     net, routes = world.net, world.routes
     is_control = np.int64(flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0)
     at = 2 * (node * FLOWLETS + (destination(word1) & (FLOWLETS - 1))) + is_control
     count_choice(net, node, now_ps)
     pauses = net.counts[node].pauses
+    # the count of packets begins anew when the switch has paused
     sent = np.int64(0)
     if routes.flowlet[at] >> SENT_BITS == pauses:
         sent = routes.flowlet[at] & ((1 << SENT_BITS) - 1)
@@ -59,8 +76,10 @@ def pick(world_address, node, first_port, count, word1, _w2, now_ps):
     min_work = np.int64(INF)
     for i in range(count):
         min_work = min(min_work, work_left(net, base + routes.link[first_port + i], now_ps))
+    # ports that differ by less than this count as equally busy
     slack = SLACK_PACKETS * full_packet_bytes(net)
     link = base + routes.link[first_port + which]
+    # from the link whose turn it is, go on to the first that is not busier than that
     while work_left(net, link, now_ps) > min_work + np.int64(slack * link_psb(net, link)):
         which = (which + 1) % count
         link = base + routes.link[first_port + which]

@@ -20,7 +20,17 @@ ENDS_MASK = (1 << 40) - 1  # bits of packet word 1 with the destination and sour
 
 @hook
 def pick(world_address, node, _first, count, word1, word2, now_ps):
-    """Return the index, of `count` links of a switch, that the packet's flow took last; a random one after a gap."""
+    """Return the index, of the equal links of a switch, that the packet's flow took last; a random one after a gap.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the switch in the LP.
+        _first: Not used here.
+        count: Number of equal links.
+        word1: Word 1 of the packet (pdes/core/packet.py).
+        word2: Word 2 of the packet.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     routes = world.routes
     flow = mix3(routes.node[node].salt, word1 & ENDS_MASK, entropy(word2))

@@ -13,7 +13,17 @@ REORDERS = True
 
 @hook
 def pick(world_address, node, _first, count, _w1, _w2, now_ps):
-    """Return an index of `count` links of a switch, by a hash of the switch and of its number of such choices."""
+    """Return an index of the equal links of a switch, by a hash of the switch and of its number of such choices.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the switch in the LP.
+        _first: Not used here.
+        count: Number of equal links.
+        _w1: Not used here.
+        _w2: Not used here.
+        now_ps: Current time in ps.
+    """
     world = world_at(world_address)
     choices = count_choice(world.net, node, now_ps)
     return (mix2(world.routes.node[node].salt, np.int64(choices)) * count) >> 32

@@ -76,7 +76,14 @@ class ControlParameter(Word):
 
 
 def parameter(default: float, allowed: Allowed, meaning: str, aliases: Mapping[str, float] | None = None) -> Any:
-    """Declare a parameter as a word of a row."""
+    """Declare a parameter as a word of a row.
+
+    Args:
+        default: Value where users give none.
+        allowed: Values that users may give.
+        meaning: Meaning of the parameter, in one line.
+        aliases: Words that users may write in place of a value; None = no such words.
+    """
     return ControlParameter(WordKind.FLOAT, meaning, default=default, range=allowed, aliases=aliases or {})
 
 
@@ -113,7 +120,11 @@ def module_of(name: str) -> ModuleType:
 
 
 def parameters(name: str) -> Mapping[str, ControlParameter]:
-    """Return the parameters of a congestion control, in the order of `Control.values`."""
+    """Return the parameters of a congestion control, in the order of `Control.values`.
+
+    Args:
+        name: Name of the algorithm, or path of a plug-in; "none" = no congestion control.
+    """
     declared: Mapping[str, ControlParameter] = module_of(name).PARAMETERS if name != "none" else {}
     return declared
 
@@ -131,6 +142,7 @@ def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
     module = module_of(name)
     own = parameters(name)
     values = {word: declared.default for word, declared in own.items()}
+    # an alias is the parameter in another unit
     units = {key: (word, factor) for word in own for key, factor in {word: 1.0, **own[word].aliases}.items()}
     for key, value in overrides.items():
         if key not in units:

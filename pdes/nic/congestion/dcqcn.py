@@ -125,18 +125,29 @@ def power(base, exponent):
 
 @inline
 def set_rate(state, rate_bps):
-    """Set the current rate RC of a queue pair, and pace by it."""
+    """Set the current rate RC of a queue pair, and pace by it.
+
+    Args:
+        state: State of the queue pair (row of `cc`).
+        rate_bps: The rate in bit/s of bytes on the wire.
+    """
     state.rc_bps = rate_bps
     pace_at(state, rate_bps, state.line_bps)
 
 
 @inline
 def start(net, state):
-    """Start a queue pair at line rate: there is no slow start."""
+    """Start a queue pair at line rate: there is no slow start.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        state: State of the queue pair (row of `cc`).
+    """
     state.window_packets = net.const.window_packets
     state.line_bps = line_rate_bps(state)
     state.rt_bps = state.line_bps
     state.alpha = 1.0
+    # no timer runs before the first notification
     state.alpha_at_ps = INF
     state.increase_at_ps = INF
     set_rate(state, state.line_bps)
@@ -144,7 +155,13 @@ def start(net, state):
 
 @inline
 def decay_alpha(params, state, until_ps):
-    """Apply equation 2 of the paper to alpha for each period K that has elapsed until until_ps."""
+    """Apply equation 2 of the paper to alpha for each period K that has elapsed until until_ps.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        until_ps: Time in ps.
+    """
     time_ps = state.alpha_at_ps
     if time_ps <= until_ps:
         interval = np.int64(params.alpha_update_interval_ps)
@@ -155,8 +172,14 @@ def decay_alpha(params, state, until_ps):
 
 @inline
 def increase(params, state):
-    """Raise the rates of a queue pair by the paper's fast recovery, additive or hyper increase."""
+    """Raise the rates of a queue pair by the paper's fast recovery, additive or hyper increase.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
     times = np.int64(params.fast_recovery_times)
+    # a counter that is off counts like the other one
     by_time = state.time_stage if params.rp_timer_ps > 0.0 else state.byte_stage
     by_bytes = state.byte_stage if params.byte_counter_bytes > 0.0 else state.time_stage
     if max(by_time, by_bytes) >= times:
@@ -169,13 +192,24 @@ def increase(params, state):
 
 @inline
 def next_stage(params, stage):
-    """Return the stage after one more expiration."""
+    """Return the stage after one more expiration.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        stage: Number of expirations so far, of the timer or of the byte counter.
+    """
     return min(stage + 1, np.int64(params.fast_recovery_times) + 1)
 
 
 @inline
 def expire_timer(params, state, until_ps):
-    """Apply rate increases by time until until_ps. After one that changes nothing, later ones change nothing either."""
+    """Apply rate increases by time until until_ps. After one that changes nothing, later ones change nothing either.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        until_ps: Time in ps.
+    """
     timer = np.int64(params.rp_timer_ps)
     while state.increase_at_ps <= until_ps:
         current, target, stage = state.rc_bps, state.rt_bps, state.time_stage
@@ -190,7 +224,14 @@ def expire_timer(params, state, until_ps):
 
 @inline
 def cut(params, state, time_ps):
-    """Apply equation 1 of the paper to the rates at a time; restart timer and byte counter."""
+    """Apply equation 1 of the paper to the rates at a time; restart timer and byte counter.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        time_ps: Time in ps of the cut.
+    """
+    # without clamping, the target stays if no increase has come since the last cut
     if params.clamp_target_rate > 0.0 or state.time_stage > 0 or state.byte_stage > 0:
         state.rt_bps = state.rc_bps
     set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), min(params.min_rate_bps, state.line_bps)))
@@ -203,10 +244,17 @@ def cut(params, state, time_ps):
 
 @inline
 def catch_up(params, state, now_ps):
-    """Apply the effects of the timers of a queue pair until now."""
+    """Apply the effects of the timers of a queue pair until now.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+    """
     if state.held == 1 and state.cut_at_ps <= now_ps:
         time_ps = state.cut_at_ps
         decay_alpha(params, state, time_ps)
+        # the cut restarts a timer that would expire at the same time
         expire_timer(params, state, time_ps - 1)
         cut(params, state, time_ps)
     decay_alpha(params, state, now_ps)
@@ -215,7 +263,13 @@ def catch_up(params, state, now_ps):
 
 @inline
 def on_cnp(params, state, now_ps):
-    """Handle a congestion notification: apply equation 1 of the paper, at once or when the minimum interval is over."""
+    """Handle a congestion notification: apply equation 1 of the paper, at once or when the minimum interval is over.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+    """
     if state.cut_at_ps <= now_ps:
         cut(params, state, now_ps)
     else:
@@ -227,7 +281,13 @@ def on_cnp(params, state, now_ps):
 
 @inline
 def on_sent(params, state, size_bytes):
-    """Apply rate increases for a packet of size_bytes that leaves. Before the first cut, the rate is at its maximum."""
+    """Apply rate increases for a packet that leaves. Before the first cut, the rate is at its maximum.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        size_bytes: Size of the packet on the wire in bytes.
+    """
     limit = np.int64(params.byte_counter_bytes)
     if limit > 0:
         state.counted_bytes += size_bytes
@@ -239,7 +299,17 @@ def on_sent(params, state, size_bytes):
 
 @hook
 def update(world_address, pair, event, now_ps, sent_bytes, _b, _c):
-    """Update row `pair` of `cc` after an event (CC_START and so on); sent_bytes: of the packet, with CC_SENT."""
+    """Update a queue pair after an event.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        pair: Row of the queue pair in `qps.qp`.
+        event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
+        now_ps: Current time in ps.
+        sent_bytes: Size of the packet on the wire in bytes, with CC_SENT.
+        _b: Not used here.
+        _c: Not used here.
+    """
     world = world_at(world_address)
     params = parameters(world.qps.par)[0]
     state = own(world.qps.cc)[pair]

@@ -63,7 +63,13 @@ parameters = seen_as(DctcpParameters)
 
 @inline
 def set_window(net, state, cwnd_packets):
-    """Use a congestion window, at least a packet and at most the cap; rounded down for sending."""
+    """Use a congestion window, at least a packet and at most the cap; rounded down for sending.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        state: State of the queue pair (row of `cc`).
+        cwnd_packets: The window in packets, a real number.
+    """
     cwnd_packets = max(1.0, min(cwnd_packets, float(net.const.window_packets)))
     state.cwnd_packets = cwnd_packets
     state.window_packets = np.int64(cwnd_packets)
@@ -71,7 +77,13 @@ def set_window(net, state, cwnd_packets):
 
 @inline
 def start(net, params, state):
-    """Start a queue pair with the static window."""
+    """Start a queue pair with the static window.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
     state.pace_ps_per_byte = 0.0
     state.ssthresh_packets = float(net.const.window_packets)
     state.alpha = params.initial_alpha
@@ -81,13 +93,24 @@ def start(net, params, state):
 
 @inline
 def in_cut(state, qp):
-    """Return whether no packet sent after the last cut has been acknowledged."""
+    """Return whether no packet sent after the last cut has been acknowledged.
+
+    Args:
+        state: State of the queue pair (row of `cc`).
+        qp: The queue pair (row of `qps.qp`).
+    """
     return state.cut_end >= qp.una
 
 
 @inline
 def update_alpha(params, state, qp):
-    """Apply equation 1 of the paper, the estimate of the marked share, at the end of a window of data."""
+    """Apply equation 1 of the paper, the estimate of the marked share, at the end of a window of data.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        qp: The queue pair (row of `qps.qp`).
+    """
     if qp.una > state.window_end:
         if state.acked_packets > 0:
             share = state.marked_packets / state.acked_packets
@@ -98,7 +121,15 @@ def update_alpha(params, state, qp):
 
 @inline
 def cut(net, params, state, qp, factor):
-    """Apply equation 2 of the paper: multiply the window by a factor, 1 - alpha / 2, or TCP's 1 / 2."""
+    """Apply equation 2 of the paper: multiply the window by a factor, 1 - alpha / 2, or TCP's 1 / 2.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        qp: The queue pair (row of `qps.qp`).
+        factor: Factor by which the window shrinks.
+    """
     cwnd = state.cwnd_packets
     set_window(net, state, max(cwnd * factor, min(cwnd, params.min_window_packets)))
     state.ssthresh_packets = state.cwnd_packets
@@ -107,7 +138,14 @@ def cut(net, params, state, qp, factor):
 
 @inline
 def grow(net, params, state, packets):
-    """Apply TCP's slow start or congestion avoidance for newly acknowledged packets."""
+    """Apply TCP's slow start or congestion avoidance for newly acknowledged packets.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        packets: Number of newly acknowledged packets.
+    """
     cwnd = state.cwnd_packets
     if cwnd < state.ssthresh_packets:
         cwnd = min(cwnd + packets, state.ssthresh_packets)
@@ -118,11 +156,21 @@ def grow(net, params, state, packets):
 
 @inline
 def on_ack(net, params, state, qp, packets, is_marked):
-    """Count newly acknowledged packets, then cut or grow the window; is_marked: 1 if a congestion mark is echoed."""
+    """Count newly acknowledged packets, then cut or grow the window.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        qp: The queue pair (row of `qps.qp`).
+        packets: Number of newly acknowledged packets.
+        is_marked: 1 if a congestion mark is echoed, else 0.
+    """
     state.acked_packets += packets
     if is_marked != 0:
         state.marked_packets += packets
     update_alpha(params, state, qp)
+    # at most one cut per window of data
     free = not in_cut(state, qp)
     if is_marked != 0:
         if free:
@@ -133,7 +181,15 @@ def on_ack(net, params, state, qp, packets, is_marked):
 
 @inline
 def on_loss(net, params, state, qp, kind):
-    """React to a loss of a kind (LOSS_NAK, ...) as TCP. Consecutive timeouts share one slow start threshold."""
+    """React to a loss as TCP. Consecutive timeouts share one slow start threshold.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        qp: The queue pair (row of `qps.qp`).
+        kind: LOSS_NAK, LOSS_TIMEOUT or LOSS_TRIMMED.
+    """
     if not in_cut(state, qp):
         cut(net, params, state, qp, 0.5)
     if kind == LOSS_TIMEOUT:
@@ -142,8 +198,17 @@ def on_loss(net, params, state, qp, kind):
 
 @hook
 def update(world_address, pair, event, _now, packets_or_kind, is_marked, _c):
-    """Update row `pair` of `cc` after an event (CC_START and so on)."""
-    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
+    """Update a queue pair after an event.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        pair: Row of the queue pair in `qps.qp`.
+        event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
+        _now: Not used here.
+        packets_or_kind: Number of newly acknowledged packets with CC_ACK; kind of loss with CC_LOSS.
+        is_marked: 1 if the acknowledgement echoes a congestion mark, with CC_ACK.
+        _c: Not used here.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]

@@ -78,13 +78,25 @@ parameters = seen_as(HpccParameters)
 
 @inline
 def round_trip(net, params):
-    """Return T in ps."""
+    """Return T of the paper, the round trip of an idle network, in ps.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+    """
     return params.base_rtt_ps if params.base_rtt_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
 def sending(net, params, state, window_bytes):
-    """Set the window W of a queue pair in packets, and the pacing R = W / T."""
+    """Set the window W of a queue pair in packets, and the pacing R = W / T.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        window_bytes: The window W in bytes.
+    """
     packet = full_packet_bytes(net)
     packets = int(window_bytes / packet)
     if packets * packet < window_bytes:
@@ -95,7 +107,13 @@ def sending(net, params, state, window_bytes):
 
 @inline
 def start(net, params, state):
-    """Start a queue pair at line rate: W_init = B T."""
+    """Start a queue pair at line rate: W_init = B T.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
     state.wc_bytes = round_trip(net, params) / state.line_ps_per_byte
     state.u = 1.0
     sending(net, params, state, state.wc_bytes)
@@ -103,13 +121,23 @@ def start(net, params, state):
 
 @inline
 def class_psb(net, first):
-    """Return 1 / B in ps per byte of the link of a telemetry entry."""
+    """Return 1 / B in ps per byte of the link of a telemetry entry.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        first: First word of the entry, which holds the class of the link (Telemetry.met).
+    """
     return net.link_class[first >> TELEMETRY_CLASS_SHIFT].ps_per_byte
 
 
 @inline
 def same_path(net, state):
-    """Return whether the telemetry of the acknowledgement is of the same links as the last one's, L."""
+    """Return whether the telemetry of the acknowledgement is of the same links as the last one's, L.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        state: State of the queue pair (row of `cc`).
+    """
     if net.carried.hops != state.hops:
         return False
     for i in range(net.carried.hops):
@@ -119,6 +147,7 @@ def same_path(net, state):
         sent = (net.carried.met[2 * i + 1] - state.last[2 * i + 1]) & BYTES_MASK
         if first >> TELEMETRY_CLASS_SHIFT != last_first >> TELEMETRY_CLASS_SHIFT or elapsed == 0 or elapsed >= LATER:
             return False
+        # more bytes than the link can send in that time: it is another link of the class
         if (sent - full_packet_bytes(net)) * class_psb(net, first) > elapsed:
             return False
     return True
@@ -126,7 +155,13 @@ def same_path(net, state):
 
 @inline
 def measure_inflight(net, params, state):
-    """Update the utilisation U from the acknowledgement's telemetry: MeasureInflight, lines 1 to 9 of algorithm 1."""
+    """Update the utilisation U from the acknowledgement's telemetry: MeasureInflight, lines 1 to 9 of algorithm 1.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
     t = round_trip(net, params)
     u = 0.0
     tau = 0.0
@@ -137,6 +172,7 @@ def measure_inflight(net, params, state):
         psb = class_psb(net, first)
         elapsed = float((first - state.last[2 * i]) & TIME_MASK)
         tx_rate = float((second - last_second) & BYTES_MASK) / elapsed
+        # the shorter queue of two packets, so that a burst at one of them does not count
         queue = min(second >> TELEMETRY_QUEUE_SHIFT, last_second >> TELEMETRY_QUEUE_SHIFT)
         busy = float(queue) * psb / t + tx_rate * psb
         if busy > u:
@@ -148,7 +184,14 @@ def measure_inflight(net, params, state):
 
 @inline
 def compute_wind(net, params, state, update_wc):
-    """Apply ComputeWind(U, updateWc), lines 10 to 21 of algorithm 1, and return the window W in bytes."""
+    """Apply ComputeWind(U, updateWc), lines 10 to 21 of algorithm 1, and return the window W in bytes.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        update_wc: Whether to keep the window as the reference window W_c, once per round trip.
+    """
     t = round_trip(net, params)
     w_init = t / state.line_ps_per_byte
     w_ai = (
@@ -171,7 +214,12 @@ def compute_wind(net, params, state, update_wc):
 
 @inline
 def keep(net, state):
-    """Store the acknowledgement's telemetry as the last one, L."""
+    """Store the acknowledgement's telemetry as the last one, L.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        state: State of the queue pair (row of `cc`).
+    """
     state.hops = net.carried.hops
     for i in range(2 * net.carried.hops):
         state.last[i] = net.carried.met[i]
@@ -179,7 +227,15 @@ def keep(net, state):
 
 @inline
 def new_ack(net, params, qp, state):
-    """Handle an acknowledgement: NewAck(ack), lines 22 to 29 of algorithm 1; qp: the queue pair's row."""
+    """Handle an acknowledgement: NewAck(ack), lines 22 to 29 of algorithm 1.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        qp: The queue pair (row of `qps.qp`).
+        state: State of the queue pair (row of `cc`).
+    """
+    # the first acknowledgement: there is nothing to compare with
     if state.hops == 0:
         state.last_update_seq = qp.next_seq
         keep(net, state)
@@ -196,12 +252,23 @@ def new_ack(net, params, qp, state):
 
 @hook
 def update(world_address, pair, event, _now, _a, _b, _c):
-    """Update row `pair` of `cc` after an event (CC_START and so on; pdes/nic/congestion)."""
+    """Update a queue pair after an event.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        pair: Row of the queue pair in `qps.qp`.
+        event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
+        _now: Not used here.
+        _a: Not used here.
+        _b: Not used here.
+        _c: Not used here.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, state = parameters(qps.par)[0], own(qps.cc)[pair]
     if event == CC_START:
         start(net, params, state)
+    # without telemetry, an acknowledgement says nothing of its path
     elif event == CC_ACK and net.carried.hops > 0:
         new_ack(net, params, qps.qp[pair], state)
     return 0

@@ -89,39 +89,72 @@ parameters = seen_as(NsccParameters)
 
 @inline
 def in_flight_bytes(net, qp):
-    """Return the sent, unacknowledged bytes, counting full packets."""
+    """Return the sent, unacknowledged bytes, counting full packets.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        qp: The queue pair (row of `qps.qp`).
+    """
     return (qp.next_seq - qp.una) * full_packet_bytes(net)
 
 
 @inline
 def target_qdelay(net, params):
-    """Return the target queueing delay in ps."""
+    """Return the target queueing delay in ps.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+    """
     return params.target_qdelay_rtts * net.const.base_rtt_ps
 
 
 @inline
 def scaling_a(net, params, state):
-    """Return the network's bandwidth-delay product relative to that of the reference network."""
+    """Return the network's bandwidth-delay product relative to that of the reference network.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
     reference = params.reference_rate_bps * params.reference_rtt_ps / PS_PER_BYTE_AT_1_BPS
     return net.const.base_rtt_ps / state.line_ps_per_byte / reference
 
 
 @inline
 def max_window(net, params, state):
-    """Return the largest window of a queue pair in bytes."""
+    """Return the largest window of a queue pair in bytes.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
     bdp_limit = params.max_window_bdps * state.base_rtt_ps / state.line_ps_per_byte
     return min(bdp_limit, float(net.const.window_packets * full_packet_bytes(net)))
 
 
 @inline
 def set_cwnd_bounds(net, params, state):
-    """Keep the window within its limits."""
+    """Keep the window within its limits.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
     state.cwnd_bytes = max(min(state.cwnd_bytes, max_window(net, params, state)), float(full_packet_bytes(net)))
 
 
 @inline
 def sending(net, state):
-    """Set the sender's window in whole packets: a packet may go if the window holds it entirely."""
+    """Set the sender's window in whole packets: a packet may go if the window holds it entirely.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        state: State of the queue pair (row of `cc`).
+    """
     packets = int(state.cwnd_bytes / full_packet_bytes(net))
     state.window_packets = max(1, min(packets, net.const.window_packets))
     state.pace_ps_per_byte = 0.0
@@ -129,7 +162,14 @@ def sending(net, state):
 
 @inline
 def start(net, params, state, now_ps):
-    """Start a queue pair with the largest window (table 3-77)."""
+    """Start a queue pair with the largest window (table 3-77).
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+    """
     state.base_rtt_ps = net.const.base_rtt_ps
     state.last_dec_ps = now_ps
     state.last_adjust_ps = now_ps
@@ -139,14 +179,33 @@ def start(net, params, state, now_ps):
 
 @inline
 def update_delay(net, params, state, delay_ps, is_marked):
-    """Update the average queueing delay with that of an acknowledgement; is_marked: 1 if it echoes a mark."""
+    """Update the average queueing delay with that of an acknowledgement.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        delay_ps: Queueing delay of the acknowledged packet in ps.
+        is_marked: 1 if the acknowledgement echoes a congestion mark, else 0.
+    """
     sample = 0.25 * state.base_rtt_ps if is_marked == 0 and delay_ps > target_qdelay(net, params) else delay_ps
     state.avg_delay_ps = params.delay_alpha * sample + (1.0 - params.delay_alpha) * state.avg_delay_ps
 
 
 @inline
 def quick_adapt(net, params, state, now_ps, is_loss, is_marked, delay_ps, in_flight_bytes):
-    """Set the window to the delivered bytes in a bad case. Return 1 if it did, or if a mark is older than that."""
+    """Set the window to the delivered bytes in a bad case. Return 1 if it did, or if a mark is older than that.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+        is_loss: 1 if a packet was lost or trimmed, else 0.
+        is_marked: 1 if the acknowledgement echoes a congestion mark, else 0.
+        delay_ps: Queueing delay of the acknowledged packet in ps.
+        in_flight_bytes: Sent, unacknowledged bytes.
+    """
     done = 0
     if is_marked == 1 and state.ignored_bytes < state.to_ignore_bytes:
         done = 1
@@ -155,6 +214,7 @@ def quick_adapt(net, params, state, now_ps, is_loss, is_marked, delay_ps, in_fli
             is_loss == 1 or state.trigger_qa == 1 or delay_ps > params.qa_threshold_targets * target_qdelay(net, params)
         )
         through = state.achieved_bytes
+        # far less has arrived in a round trip than fits into it: keep only that much in flight
         if state.qa_end_ps != 0 and bad and through < params.qa_gate * max_window(net, params, state):
             state.cwnd_bytes = float(max(through, full_packet_bytes(net)))
             state.to_ignore_bytes = in_flight_bytes
@@ -170,7 +230,15 @@ def quick_adapt(net, params, state, now_ps, is_loss, is_marked, delay_ps, in_fli
 
 @inline
 def fast_increase(net, params, state, new_bytes, delay_ps):
-    """After a window's worth of bytes without delay, grow with every acknowledgement of new_bytes."""
+    """After a window's worth of bytes without delay, grow with every acknowledgement.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        new_bytes: Newly acknowledged bytes, counted in full packets.
+        delay_ps: Queueing delay of the acknowledged packet in ps.
+    """
     if delay_ps < params.fast_increase_delay_ps:
         state.fi_count_bytes += new_bytes
         if state.fi_count_bytes > state.cwnd_bytes or state.increase == 1:
@@ -182,7 +250,15 @@ def fast_increase(net, params, state, new_bytes, delay_ps):
 
 @inline
 def proportional_increase(net, params, state, new_bytes, delay_ps):
-    """Grow by an acknowledgement of new_bytes in proportion to the distance of its delay from the target."""
+    """Grow by an acknowledgement in proportion to the distance of its delay from the target.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        new_bytes: Newly acknowledged bytes, counted in full packets.
+        delay_ps: Queueing delay of the acknowledged packet in ps.
+    """
     fast_increase(net, params, state, new_bytes, delay_ps)
     if state.increase == 0:
         target = target_qdelay(net, params)
@@ -193,14 +269,28 @@ def proportional_increase(net, params, state, new_bytes, delay_ps):
 
 @inline
 def fair_increase(net, params, state, new_bytes):
-    """Grow by an acknowledgement of new_bytes by the same amount as every other flow."""
+    """Grow by an acknowledgement by the same amount as every other flow.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        new_bytes: Newly acknowledged bytes, counted in full packets.
+    """
     fi = params.fi_packets * net.const.mtu_bytes * scaling_a(net, params, state)
     state.inc_bytes += fi * new_bytes
 
 
 @inline
 def multiplicative_decrease(net, params, state, now_ps):
-    """Shrink the window by the excess of the average delay over the target."""
+    """Shrink the window by the excess of the average delay over the target.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+    """
     state.increase = state.fi_count_bytes = 0
     average = state.avg_delay_ps
     target = target_qdelay(net, params)
@@ -211,7 +301,15 @@ def multiplicative_decrease(net, params, state, now_ps):
 
 @inline
 def fulfill_adjustment(net, params, state, now_ps, is_late):
-    """Add the pending increases; is_late: a base round trip has passed since the last late adjustment."""
+    """Add the pending increases.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+        is_late: Whether a base round trip has passed since the last late adjustment.
+    """
     state.cwnd_bytes += state.inc_bytes / state.cwnd_bytes
     if is_late:
         state.cwnd_bytes += params.eta_packets * net.const.mtu_bytes * scaling_a(net, params, state)
@@ -223,10 +321,22 @@ def fulfill_adjustment(net, params, state, now_ps, is_late):
 
 @inline
 def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
-    """Apply NSCC.OnACK to an acknowledgement of new_bytes; qp: the queue pair's row; rtt_ps: -1 = unknown."""
+    """Apply NSCC.OnACK to an acknowledgement.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        qp: The queue pair (row of `qps.qp`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+        new_bytes: Newly acknowledged bytes, counted in full packets.
+        is_marked: 1 if the acknowledgement echoes a congestion mark, else 0.
+        rtt_ps: Round-trip time in ps; -1 = unknown.
+    """
     state.ignored_bytes += new_bytes
     state.received_bytes += new_bytes
     state.achieved_bytes += new_bytes
+    # without a round trip there is no delay to act on
     if rtt_ps < 0:
         return
     state.base_rtt_ps = min(state.base_rtt_ps, rtt_ps)
@@ -248,7 +358,15 @@ def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
 
 @inline
 def on_nack(net, params, qp, state, now_ps):
-    """Apply NSCC.OnNACK: a packet was trimmed, which counts as a delay of a base round trip."""
+    """Apply NSCC.OnNACK: a packet was trimmed, which counts as a delay of a base round trip.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        qp: The queue pair (row of `qps.qp`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+    """
     packet = full_packet_bytes(net)
     update_delay(net, params, state, float(net.const.base_rtt_ps), 1)
     state.ignored_bytes += packet
@@ -260,7 +378,14 @@ def on_nack(net, params, qp, state, now_ps):
 
 @inline
 def on_inferred_loss(net, params, state, packets):
-    """Apply NSCC.OnInferredLoss to a number of packets that count as lost."""
+    """Apply NSCC.OnInferredLoss to packets that count as lost.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        packets: Number of these packets.
+    """
     state.cwnd_bytes -= packets * full_packet_bytes(net)
     state.ignored_bytes += packets * full_packet_bytes(net)
     set_cwnd_bounds(net, params, state)
@@ -268,8 +393,17 @@ def on_inferred_loss(net, params, state, packets):
 
 @hook
 def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_ps):
-    """Update row `pair` of `cc` after an event (CC_START and so on)."""
-    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
+    """Update a queue pair after an event.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        pair: Row of the queue pair in `qps.qp`.
+        event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
+        now_ps: Current time in ps.
+        packets_or_kind: Number of newly acknowledged packets with CC_ACK; kind of loss with CC_LOSS.
+        is_marked: 1 if the acknowledgement echoes a congestion mark, with CC_ACK.
+        rtt_ps: Round-trip time in ps with CC_ACK; -1 = unknown.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]
@@ -281,6 +415,7 @@ def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_p
         if packets_or_kind == LOSS_TRIMMED:
             on_nack(net, params, qp, state, now_ps)
         else:
+            # after a timeout, all packets in flight count as lost
             on_inferred_loss(net, params, state, qp.sent_max - qp.una if packets_or_kind == LOSS_TIMEOUT else 1)
     sending(net, state)
     return 0

@@ -84,19 +84,35 @@ def root(x):
 
 @inline
 def base_target(net, params):
-    """Return the allowed queueing delay in ps."""
+    """Return the allowed queueing delay in ps.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+    """
     return params.base_target_ps if params.base_target_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
 def fs_range(net, params):
-    """Return the maximum that flow scaling adds, in ps."""
+    """Return the maximum that flow scaling adds, in ps.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+    """
     return params.fs_range_ps if params.fs_range_ps >= 0.0 else 5.0 * base_target(net, params)
 
 
 @inline
 def target_delay(net, params, state):
-    """Return the target delay of a queue pair in ps, TargetDelay() of section 3.5."""
+    """Return the target delay of a queue pair in ps, TargetDelay() of section 3.5.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
     flow = state.fs_alpha_ps / root(state.cwnd_packets) + state.fs_beta_ps
     flow = max(min(flow, fs_range(net, params)), 0.0)
     return base_target(net, params) + params.hop_scale * state.path_rtt_ps + flow
@@ -104,13 +120,26 @@ def target_delay(net, params, state):
 
 @inline
 def round_trip(net, state):
-    """Return the smoothed rtt in ps; before the first measurement, that of the idle fabric."""
+    """Return the smoothed rtt in ps; before the first measurement, that of the idle fabric.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        state: State of the queue pair (row of `cc`).
+    """
     return state.rtt_ps if state.rtt_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
 def settle(net, params, state, now_ps, cwnd_packets):
-    """Apply the end of Algorithm 1: keep a window within its limits, use it, and pace below one packet."""
+    """Apply the end of Algorithm 1: keep a window within its limits, use it, and pace below one packet.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+        cwnd_packets: The window in packets, a real number.
+    """
     cwnd_packets = min(max(cwnd_packets, params.min_cwnd_packets), float(net.const.window_packets))
     if cwnd_packets < state.cwnd_packets:
         state.last_decrease_ps = now_ps
@@ -125,7 +154,14 @@ def settle(net, params, state, now_ps, cwnd_packets):
 
 @inline
 def start(net, params, state, now_ps):
-    """Initialise a new queue pair."""
+    """Initialise a new queue pair.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+    """
     low = 1.0 / root(params.fs_min_cwnd_packets)
     high = 1.0 / root(params.fs_max_cwnd_packets)
     state.fs_alpha_ps = fs_range(net, params) / (low - high)
@@ -138,16 +174,33 @@ def start(net, params, state, now_ps):
 
 @inline
 def can_decrease(net, state, now_ps):
-    """Return whether the last decrease was at least an rtt ago."""
+    """Return whether the last decrease was at least an rtt ago.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+    """
     return now_ps - state.last_decrease_ps >= round_trip(net, state)
 
 
 @inline
 def on_ack(net, params, state, now_ps, acked_packets, rtt_ps):
-    """Handle an acknowledgement of acked_packets new packets; net: the network as the sender's worker sees it."""
+    """Handle an acknowledgement.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+        acked_packets: Number of newly acknowledged packets.
+        rtt_ps: Round-trip time in ps.
+    """
+    # by the round trip known before this measurement
     may = can_decrease(net, state, now_ps)
     state.path_rtt_ps = min(state.path_rtt_ps, rtt_ps)
     delay = float(rtt_ps)
+    # smoothed as TCP's round trip (RFC 6298)
     state.rtt_ps = delay if state.rtt_ps <= 0.0 else 0.875 * state.rtt_ps + 0.125 * delay
     target = target_delay(net, params, state)
     cwnd = state.cwnd_packets
@@ -163,7 +216,15 @@ def on_ack(net, params, state, now_ps, acked_packets, rtt_ps):
 
 @inline
 def on_loss(net, params, state, now_ps, kind):
-    """Handle a loss of a kind (LOSS_NAK, ...): use the minimum window after several timeouts, else decrease it."""
+    """Handle a loss: use the minimum window after several timeouts, else decrease it.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        now_ps: Current time in ps.
+        kind: LOSS_NAK, LOSS_TIMEOUT or LOSS_TRIMMED.
+    """
     state.retransmit_cnt = state.retransmit_cnt + 1 if kind == LOSS_TIMEOUT else 0
     cwnd = state.cwnd_packets
     if kind == LOSS_TIMEOUT and state.retransmit_cnt >= params.retx_reset_threshold:
@@ -175,8 +236,17 @@ def on_loss(net, params, state, now_ps, kind):
 
 @hook
 def update(world_address, pair, event, now_ps, packets_or_kind, _b, rtt_ps):
-    """Update row `pair` of `cc` after an event (CC_START and so on)."""
-    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
+    """Update a queue pair after an event.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        pair: Row of the queue pair in `qps.qp`.
+        event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
+        now_ps: Current time in ps.
+        packets_or_kind: Number of newly acknowledged packets with CC_ACK; kind of loss with CC_LOSS.
+        _b: Not used here.
+        rtt_ps: Round-trip time in ps with CC_ACK; -1 = unknown.
+    """
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, state = parameters(qps.par)[0], own(qps.cc)[pair]

@@ -86,14 +86,26 @@ parameters = seen_as(TimelyParameters)
 
 @inline
 def set_rate(params, state, rate_bps):
-    """Pace a queue pair at a rate, within its bounds."""
+    """Pace a queue pair at a rate, within its bounds.
+
+    Args:
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        rate_bps: The rate in bit/s of bytes on the wire.
+    """
     state.rate_bps = min(max(rate_bps, params.min_rate_bps), state.line_bps)
     pace_at(state, state.rate_bps, state.line_bps)
 
 
 @inline
 def start(net, params, state):
-    """Start a queue pair at line rate."""
+    """Start a queue pair at line rate.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+    """
     state.window_packets = net.const.window_packets
     state.line_bps = line_rate_bps(state)
     set_rate(params, state, state.line_bps)
@@ -101,7 +113,14 @@ def start(net, params, state):
 
 @inline
 def gradient(net, params, state, rtt_ps):
-    """Return the normalised gradient of round-trip times, which includes the new one."""
+    """Return the normalised gradient of round-trip times, which includes the new one.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        rtt_ps: Round-trip time in ps.
+    """
     prev_rtt = state.prev_rtt_ps if state.prev_rtt_ps != 0 else rtt_ps
     rtt_diff = (1.0 - params.alpha) * state.rtt_diff_ps + params.alpha * (rtt_ps - prev_rtt)
     state.rtt_diff_ps = rtt_diff
@@ -112,7 +131,14 @@ def gradient(net, params, state, rtt_ps):
 
 @inline
 def on_completion(net, params, state, rtt_ps):
-    """Apply TIMELY's algorithm 1 at a completion event, with its round-trip time."""
+    """Apply TIMELY's algorithm 1 at a completion event.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        params: Parameters of the algorithm (the row `par`).
+        state: State of the queue pair (row of `cc`).
+        rtt_ps: Round-trip time in ps.
+    """
     normalized_gradient = gradient(net, params, state, rtt_ps)
     state.negative = state.negative + 1 if normalized_gradient < 0.0 else 0
     delta = step_bps(params.fixed_delta_bps, params.delta_bps, state.line_bps)
@@ -132,12 +158,23 @@ def on_completion(net, params, state, rtt_ps):
 
 @hook
 def update(world_address, pair, event, _now, _a, _b, rtt_ps):
-    """Update row `pair` of `cc` after an event (CC_START and so on; pdes/nic/congestion); rtt_ps: with CC_ACK."""
+    """Update a queue pair after an event.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        pair: Row of the queue pair in `qps.qp`.
+        event: CC_START, CC_SENT, CC_ACK, CC_CNP or CC_LOSS (pdes/nic/congestion).
+        _now: Not used here.
+        _a: Not used here.
+        _b: Not used here.
+        rtt_ps: Round-trip time in ps with CC_ACK; -1 = unknown.
+    """
     world = world_at(world_address)
     qps = world.qps
     params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]
     if event == CC_START:
         start(world.net, params, state)
+    # a completion event comes once all that was sent at the last one is acknowledged
     elif event == CC_ACK and rtt_ps > 0 and qp.una > state.sent:
         state.sent = qp.sent_max
         on_completion(world.net, params, state, rtt_ps)

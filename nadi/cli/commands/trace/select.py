@@ -100,6 +100,7 @@ def _traces_below(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
         files = [path] if path.is_file() else sorted(below)
         npus: dict[Path, dict[str, int]] = {}
         for file in files:
+            # paths of the user may overlap
             if file.resolve() in seen:
                 continue
             seen.add(file.resolve())

@@ -44,6 +44,7 @@ def synth(
     sets = [_with_times(folder, gpu) for folder in folders]
     learned = learn(sets)
     if like is None:
+        # the seed also picks the original whose size is taken
         request = learned.requests[seed % len(learned.requests)]
     else:
         request = request_of(stream_of(_with_times(like, gpu)))

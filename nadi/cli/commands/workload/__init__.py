@@ -113,6 +113,7 @@ def transformer(
     nodes = generator.nodes_at_most(model, plan)
     check_trace(nodes, node_bytes=generator.NODE_BYTES, force=force)
     traces = generator.generate_for_all(model, plan)
+    # data parallel: all NPUs have the same trace
     (trace,) = traces.traces
     flops = training_flops(model, micro_batch, recompute=plan.recompute)
     summed_bytes = trace.comm_size[trace.comm_type >= 0]

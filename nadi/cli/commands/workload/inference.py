@@ -86,11 +86,13 @@ def inference(
         prefill_plan=before,
         transfer="whole" if kv_transfer == "whole" else "layer",
     )
+    # by default, one full batch for each replica
     count = requests or batch * serving.plan.dp
     stream = RequestStream(count, Lengths.parse(prompt, "--prompt"), Lengths.parse(generate, "--generate"), rate, seed)
     fewer = "requests or tokens"
     with unwound(), progress(quiet=quiet) as shown:
         arriving = requests_of(requests_file or stream)
+        # by a lower bound first, since the schedules take long to compute
         check_trace(nodes_at_least(serving, arriving), fewer=fewer, node_bytes=NODE_BYTES, force=force)
         made = engines(serving, arriving, shown.begin)
         check_trace(nodes_at_most(serving, made), fewer=fewer, node_bytes=NODE_BYTES, force=force)

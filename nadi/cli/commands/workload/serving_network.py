@@ -22,7 +22,12 @@ from nadi.workload.program.sends import SendColumns
 
 
 def network(cluster_name: str, num_gpus: int) -> Network:
-    """Return the network of the first GPUs of a cluster: a function from a plan and its first NPU to a Link."""
+    """Return the network of the first GPUs of a cluster: a function from a plan and its first NPU to a Link.
+
+    Args:
+        cluster_name: Name or file of the cluster.
+        num_gpus: Number of GPUs, the first ones of the cluster, that serve.
+    """
     cluster = find(cluster_name)
     graph = topologies.build(cluster.topology(num_gpus))
     section = NetworkSection.model_validate({**cluster.network, "fidelity": FASTEST})
@@ -42,6 +47,7 @@ def network(cluster_name: str, num_gpus: int) -> Network:
 
         def collective_ps(item: GroupCollective) -> float:
             members = groups[item.family]
+            # the curve takes the whole buffer, of which an all-gather's item.bytes is one member's part
             whole = item.bytes * (len(members) if item.kind == ALL_GATHER else 1)
             return curve(KINDS[item.kind], members).at(whole).time_ps
 

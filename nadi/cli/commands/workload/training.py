@@ -62,7 +62,14 @@ def _command(framework: "Framework") -> Callable[..., None]:
 
 
 def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:
-    """Write a trace set into `out`, or if `expand`, a trace per NPU; return a description of the result."""
+    """Write a trace set; return a description of the result.
+
+    Args:
+        traces: Traces to write.
+        out: Folder to write to.
+        prefix: Beginning of the names of the files.
+        expand: Whether to write a trace per NPU instead of a trace set.
+    """
     from nadi.workload import expand as expanded
     from nadi.workload import write_set
 

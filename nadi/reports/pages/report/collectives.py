@@ -16,7 +16,11 @@ MAX_POINTS = 3000  # Number of points in the chart
 
 
 def section(run: Run) -> PageSection:
-    """Return the section about collectives: a chart of bus bandwidth over size, and a table."""
+    """Return the section about collectives: a chart of bus bandwidth over size, and a table.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     found = slowest(run.collectives)
     table = collective_table(run.collectives, MAX_ROWS, with_waits=True)
     parts: list[Part] = [_plot(run, found), from_terminal(table)] if found else []

@@ -20,7 +20,11 @@ _WHY = {
 
 
 def section(run: Run) -> PageSection | None:
-    """Return the section about energy and cost: facts, a chart and a table. None if the NPUs only send messages."""
+    """Return the section about energy and cost: facts, a chart and a table. None if the NPUs only send messages.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     if run.has_only_messages:
         return None
     document = energy_of(run).document()

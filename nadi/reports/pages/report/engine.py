@@ -39,7 +39,11 @@ def _reuse(counts: Mapping[str, int]) -> list[Fact]:
 
 
 def section(run: Run) -> PageSection:
-    """Return the section about the simulation's speed: rates, workers, windows and memory."""
+    """Return the section about the simulation's speed: rates, workers, windows and memory.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     summary = run.summary
     wall_s = summary.get("wall_s", 0.0)
     facts = [

@@ -26,7 +26,11 @@ _LIMITED_WHY = "Mean time for which the link limited a flow, less the time for w
 
 
 def section(run: Run) -> PageSection:
-    """Return the section about the fabric: a picture and the busiest links."""
+    """Return the section about the fabric: a picture and the busiest links.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     title, lead = "Fabric", "Load of the links. A link is busy while it sends; both directions count separately."
     if not run.network.has_links:
         why = f"Closed forms do not model links: with fidelity = {REFERENCE} this section shows the fabric"
@@ -46,11 +50,13 @@ def _plot(run: Run, graph: Graph) -> Plot:
     lines = marks.line.shape[1]
     of_line = np.zeros(lines)
     drawn_links = marks.of_link >= 0
+    # several cables may share a line: the busiest one counts
     np.maximum.at(of_line, marks.of_link[drawn_links], load[drawn_links])
     drawn = figure()
     unused = np.flatnonzero(of_line == 0)
     if len(unused):
         _lines(drawn, marks, unused, "rgba(128,140,155,0.25)", "unused")
+    # in none of the intervals, since these lines are drawn
     of_line[unused] = -1.0
     for low, high, colour in zip(_LOADS, _LOADS[1:], _COLOURS, strict=False):
         here = np.flatnonzero((of_line >= low) & (of_line < high))

@@ -20,7 +20,11 @@ _EVENTS = {
 
 
 def section(run: Run) -> PageSection:
-    """Return the section about the results: time, throughput, traffic, and the counters of network events."""
+    """Return the section about the results: time, throughput, traffic, and the counters of network events.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     summary = run.summary
     parts: list[Part] = [Paragraph(warning, is_warning=True) for warning in run.warnings]
     facts = [Fact("simulated time", time_text(run.finish_time_ps), "Time from the start to the end of the last NPU.")]

@@ -12,7 +12,11 @@ from nadi.terminal.readable import time_unit
 
 
 def section(run: Run) -> PageSection | None:
-    """Return the section about serving, or None where nothing was served."""
+    """Return the section about serving, or None where nothing was served.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     serving = run.summary.get("serving")
     if not serving:
         return None

@@ -7,7 +7,11 @@ from nadi.reports.pages.page import Listing, PageSection, Part
 
 
 def section(run: Run) -> PageSection:
-    """Return the section about settings: the settled configuration, and the values derived from the fabric."""
+    """Return the section about settings: the settled configuration, and the values derived from the fabric.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     parts: list[Part] = []
     for title, key in (("configuration", "config"), ("settled from fabric and traces", "settled")):
         if run.summary.get(key):

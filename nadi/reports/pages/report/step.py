@@ -54,6 +54,9 @@ def section(run: Run) -> PageSection | None:
     """Return the section about time by category: a chart and a table with a row per group of NPUs.
 
     None if the NPUs only send messages, which is no time of theirs.
+
+    Args:
+        run: The run, read from its folder (`Run`).
     """
     if run.has_only_messages:
         return None
@@ -80,6 +83,7 @@ def times_of(run: Run) -> dict[str, Float64]:
     else:
         kinds = ("compute", "exposed", "host", "idle")
         npus = {name: numpy_column(run.npus[f"{name}_ps"], np.float64) for name in kinds}
+        # the part of the run that no kind explains
         npus["other"] = run.finish_time_ps - np.sum(list(npus.values()), axis=0)
         npus["communication"] = npus.pop("exposed")
         found = {name: npus[name] for name in ("compute", "communication", "host", "other", "idle")}
@@ -87,7 +91,11 @@ def times_of(run: Run) -> dict[str, Float64]:
 
 
 def exposed(times_by_category: dict[str, Float64]) -> Float64:
-    """Return float64[npus]: exposed communication of all axes."""
+    """Return float64[npus]: exposed communication of all axes.
+
+    Args:
+        times_by_category: float64[npus] by name of the category.
+    """
     names = [name for name in times_by_category if name in {*COMMUNICATION_AXES, "unnamed", "communication"}]
     return (
         np.sum([times_by_category[name] for name in names], axis=0)
@@ -129,6 +137,7 @@ def npu_groups(run: Run) -> NpuGroups:
         return NpuGroups(names, np.arange(npus) // (npus // stages), "the NPUs of a pipeline stage, their mean")
     if npus <= MAX_GROUPS:
         return NpuGroups([f"npu {npu}" for npu in range(npus)], np.arange(npus), "an NPU")
+    # an NPU that is idle for the whole run has no work
     busy = numpy_column(run.npus["idle_ps"]) < run.finish_time_ps
     names = ["all NPUs"] if busy.all() or not busy.any() else ["NPUs with work", "idle NPUs"]
     group = np.zeros(npus, np.int64) if len(names) == 1 else np.where(busy, 0, 1)

@@ -23,7 +23,11 @@ _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
 
 def section(run: Run) -> PageSection:
-    """Return the section with a timeline: a row per lane of a few NPUs."""
+    """Return the section with a timeline: a row per lane of a few NPUs.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     title, lead = "Timeline", "Compute and communication of some NPUs over time."
     if not run.has(NODES):
         why = 'The run kept no trace nodes ([output] nodes = "none"), so there is no timeline.'
@@ -34,9 +38,14 @@ def section(run: Run) -> PageSection:
 
 
 def sampled(run: Run) -> list[int]:
-    """Return the NPUs that are shown: the first of each group, and others up to MAX_NPUS."""
+    """Return the NPUs that are shown: the first of each group, and others up to MAX_NPUS.
+
+    Args:
+        run: Finished run that the page shows.
+    """
     first = npu_groups(run).first()
     npus = int(run.summary.get("npus", len(run.npus)))
+    # without groups: NPUs that are evenly spaced
     if len(first) < 2 and npus > 1:
         first = np.unique(np.linspace(0, npus - 1, MAX_NPUS // 2).astype(int)).tolist()
     if len(first) > MAX_NPUS:
@@ -88,6 +97,7 @@ def _lanes(nodes: pa.Table, npu: int, interval_edges: Float64) -> list[tuple[str
     for lane, codes in zip(_LANES, ([0], range(1, _NAMES.index("memory")), [_NAMES.index("memory")]), strict=True):
         covers = np.stack([_covered(start_ps[code == each], finish_ps[code == each], interval_edges) for each in codes])
         if covers.any():
+            # kinds may overlap: the one that covers most is shown
             most = covers.argmax(axis=0)
             found.append((lane, np.array(codes)[most], np.minimum(covers.max(axis=0), 1.0)))
     return found

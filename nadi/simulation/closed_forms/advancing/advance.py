@@ -50,7 +50,16 @@ ROW_MASK, CLASS_MASK = (1 << 32) - 1, (1 << 24) - 1
 
 @inline
 def push_event(state, time_ps, kind, class_number, row):
-    """Push a future event of a class of NPUs and a row of its trace."""
+    """Push a future event of a class of NPUs.
+
+    Args:
+        state: State of the run (`AdvanceState`).
+        time_ps: Time of the event in ps.
+        kind: Kind of the event (EVENT_*).
+        class_number: Number of the class of NPUs.
+        row: Row in the trace of the class.
+    """
+    # later times could exceed 63 bits; `advance` ends the run
     if time_ps > LONGEST_RUN_PS:
         state.ctl.late = 1
         return
@@ -61,7 +70,13 @@ def push_event(state, time_ps, kind, class_number, row):
 
 @outline
 def finish(address, class_number, row):
-    """Finish a row of a class of NPUs, and notify the rows that wait for it."""
+    """Finish a row of a class of NPUs, and notify the rows that wait for it.
+
+    Args:
+        address: Address of the directory of the state.
+        class_number: Number of the class of NPUs.
+        row: Row in the trace of the class.
+    """
     state = state_of(address)
     npu_class = state.classes[class_number]
     state.rows.finish[npu_class.row_base + row] = state.ctl.now_ps
@@ -76,9 +91,14 @@ def finish(address, class_number, row):
 def send(state, class_number, row, program_row):
     """Begin a send when earlier messages have left its port.
 
-    `row` and `program_row` are its rows in the trace of its class and in the Program. A send at a share runs beside the
-    sends of other connections: it waits for the previous send of its own connection, and ends only when the port could
-    have sent all earlier bytes and its own.
+    A send at a share runs beside the sends of other connections: it waits for the previous send of its own connection,
+    and ends only when the port could have sent all earlier bytes and its own.
+
+    Args:
+        state: State of the run (`AdvanceState`).
+        class_number: Number of the class of NPUs.
+        row: Row in the trace of the class.
+        program_row: The same row in the tables of the Program.
     """
     npu_class = state.classes[class_number]
     i = npu_class.send_base + state.sends.ordinal[program_row]
@@ -87,6 +107,7 @@ def send(state, class_number, row, program_row):
     free = state.sends.port_free_ps[port]
     hold = state.sends.hold_ps[m]
     line = state.sends.line[i]
+    # a send at a share: the port keeps the time for its bytes, while the line takes longer
     if line >= 0:
         ready = max(state.ctl.now_ps, state.sends.line_free_ps[line])
         begin = max(ready, free + hold - state.sends.left_ps[m])
@@ -108,7 +129,13 @@ def send(state, class_number, row, program_row):
 
 @inline
 def join(state, class_number, program_row):
-    """Count a ready member of a collective; the last one pushes the end of the collective at all members."""
+    """Count a ready member of a collective; the last one pushes the end of the collective at all members.
+
+    Args:
+        state: State of the run (`AdvanceState`).
+        class_number: Number of the class of NPUs.
+        program_row: The same row in the tables of the Program.
+    """
     npu_class = state.classes[class_number]
     group = state.collectives.group[
         np.int64(state.collectives.slot_group[npu_class.slot_base + state.trace.group[program_row]])
@@ -116,6 +143,7 @@ def join(state, class_number, program_row):
     seq = np.int64(state.trace.seq[program_row])
     i = group.instance_base + seq
     state.collectives.came[i] += 1
+    # only the last member to come knows when the collective begins
     if state.collectives.came[i] < group.needed:
         return
     first = group.member_base
@@ -130,10 +158,19 @@ def join(state, class_number, program_row):
 
 @inline
 def takes_ps(state, npu_class, program_row, kind, lane):
-    """Return the time of a row that begins now, if the number of running collectives stays the same."""
+    """Return the time of a row that begins now, if the number of running collectives stays the same.
+
+    Args:
+        state: State of the run (`AdvanceState`).
+        npu_class: The class of NPUs (a row of `state.classes`).
+        program_row: The same row in the tables of the Program.
+        kind: Kind of the row (KIND_*).
+        lane: Number of the row's lane.
+    """
     now = state.ctl.now_ps
     duration = state.trace.duration_ps[program_row]
     if kind == KIND_COMPUTE:
+        # changes count for rows that begin after them, so they are made when a row begins
         while npu_class.next_change < npu_class.changes_end and state.changes.at_ps[npu_class.next_change] <= now:
             npu_class.slow_1024ths = state.changes.slow_1024ths[npu_class.next_change]
             npu_class.next_change += 1
@@ -146,12 +183,19 @@ def takes_ps(state, npu_class, program_row, kind, lane):
 
 @outline
 def count_running(address, class_number, change):
-    """Count one running collective more (change 1) or less (-1), and update the pace of the compute lane's row."""
+    """Count a running collective more or less, and update the pace of the compute lane's row.
+
+    Args:
+        address: Address of the directory of the state.
+        class_number: Number of the class of NPUs.
+        change: 1 if a collective begins, -1 if it ends.
+    """
     state = state_of(address)
     npu_class = state.classes[class_number]
     before = npu_class.running
     after = before + change
     row = np.int64(npu_class.lane[COMPUTE_LANE])
+    # the pace is the same with one running collective as with several
     if row < 0 or (before > 0 and after > 0):
         npu_class.running = after
         return
@@ -161,21 +205,38 @@ def count_running(address, class_number, change):
 
 @inline
 def has_lapsed(state, npu_class, row):
-    """Return whether the end event of a compute lane's row is out of date, because collectives have changed its end."""
+    """Return whether the end event of a compute lane's row is out of date, because collectives have changed its end.
+
+    Args:
+        state: State of the run (`AdvanceState`).
+        npu_class: The class of NPUs (a row of `state.classes`).
+        row: Row in the trace of the class.
+    """
     if state.ctl.slows_compute == 0:
         return False
+    # events stay in the heap when the pace changes, and another one is pushed
     return npu_class.lane[COMPUTE_LANE] != row or npu_class.due_ps != state.ctl.now_ps
 
 
 @inline
 def slows(w, r):
-    """Return whether a collective slows computation down: a slowdown is set, and kernels run the collective."""
+    """Return whether a collective slows computation down: a slowdown is set, and kernels run the collective.
+
+    Args:
+        w: State of the run.
+        r: Row of the collective in the tables of the Program.
+    """
     return w.ctl.slows_compute != 0 and w.trace.lane[r] == COMPUTE_LANE
 
 
 @inline
 def has_ready(state, class_number):
-    """Return whether a row of a class of NPUs may start, after idle kinds have begun their next rows."""
+    """Return whether a row of a class of NPUs may start, after idle kinds have begun their next rows.
+
+    Args:
+        state: State of the run (`AdvanceState`).
+        class_number: Number of the class of NPUs.
+    """
     npu_class = state.classes[class_number]
     if state.ctl.one_at_a_time == 1 and npu_class.ready_head < 0:
         begin_turns(npu_class, state.turns[class_number], state.rows)
@@ -184,7 +245,12 @@ def has_ready(state, class_number):
 
 @outline
 def start(address, class_number):
-    """Start the first row of a class of NPUs that is ready, unless it waits for its turn."""
+    """Start the first row of a class of NPUs that is ready, unless it waits for its turn.
+
+    Args:
+        address: Address of the directory of the state.
+        class_number: Number of the class of NPUs.
+    """
     state = state_of(address)
     npu_class = state.classes[class_number]
     base = npu_class.row_base
@@ -214,7 +280,7 @@ def start(address, class_number):
         else:
             send(state, class_number, row, program_row)
     elif kind == KIND_RECV:
-        done = state.rows.flag[base + row] & ROW_ARRIVED != 0
+        done = state.rows.flag[base + row] & ROW_ARRIVED != 0  # else the arrival finishes the row
         state.rows.flag[base + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
         slot = npu_class.slot_base + state.trace.group[program_row]
@@ -241,12 +307,20 @@ def start(address, class_number):
 
 @outline
 def act(address, event_kind, class_number, row):
-    """Handle an event of a row of a class of NPUs."""
+    """Handle an event of a row of a class of NPUs.
+
+    Args:
+        address: Address of the directory of the state.
+        event_kind: Kind of the event (EVENT_*).
+        class_number: Number of the class of NPUs.
+        row: Row in the trace of the class.
+    """
     state = state_of(address)
     npu_class = state.classes[class_number]
     base = npu_class.row_base
     if event_kind == EVENT_ARRIVED:
         state.rows.flag[base + row] |= ROW_ARRIVED
+        # a receive ends when it is posted and its message is in
         if state.rows.flag[base + row] & ROW_POSTED != 0:
             finish(address, class_number, row)
     elif event_kind == EVENT_RUNS:
@@ -268,13 +342,19 @@ def act(address, event_kind, class_number, row):
 
 @kernel
 def advance(address, max_events):
-    """Run for a number of events, and return why the run stops; `address` is that of the state."""
+    """Run for a number of events, and return why the run stops: NO_ROOM, TOO_LATE, ALL_DONE or PAUSED.
+
+    Args:
+        address: Address of the directory of the state.
+        max_events: Maximum number of events.
+    """
     state = state_of(address)
     ctl = state.ctl
     left = max_events
     while True:
         class_number = ctl.at
         while class_number >= 0 and ctl.late == 0 and has_ready(state, class_number):
+            # a start pushes at most `most` events, and must not be interrupted
             if ctl.events + ctl.most > ctl.room:
                 return NO_ROOM
             start(address, class_number)
@@ -290,6 +370,7 @@ def advance(address, max_events):
         word = state.heap[1]
         heap_pop(state.heap, 0, ctl.events)
         ctl.events -= 1
+        # only its rows can have become ready
         ctl.at = (word >> CLASS_SHIFT) & CLASS_MASK
         act(address, word >> KIND_SHIFT, ctl.at, word & ROW_MASK)
 
@@ -305,6 +386,7 @@ def add_digests(finish_ps, first_row, class_of_npu, who, begin_ps, totals):
         c = class_of_npu[npu]
         at = 4 * job_of(who[npu])
         for i in range(first_row[c], first_row[c + 1]):
+            # the same hash as in runs with packets, so that digests can be compared
             h = mix3(rank_of(who[npu]), i - first_row[c], 0x4E41)
             since = finish_ps[i] - begin_ps[npu]
             totals[at] += mix2(h, since)

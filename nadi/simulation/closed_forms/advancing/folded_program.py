@@ -66,14 +66,20 @@ def lay_out(
 ) -> FoldedProgram:
     """Lay out the classes of a Program, and list the collectives and messages that need a time.
 
-    Groups (int64[G]) and pairs (int64[k]) of equal likeness have equal positions and paths; port_of_pair: int32[k], the
-    sender's port.
+    Args:
+        program: Work of all NPUs (`Program`).
+        classes: Classes of NPUs that do the same at the same times.
+        pairs: Peers of each NPU.
+        group_likeness: int64[G], equal numbers for groups with equal positions.
+        pair_likeness: int64[k], equal numbers for pairs with equal paths.
+        port_of_pair: int32[k], the sender's port.
     """
     trace = program.trace_of_npu[classes.example]
     rows = np.diff(program.trace_ptr)[trace]
     slot_ptr = offsets(np.diff(program.slot_ptr)[classes.example])
     slot = ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
     sends_before = np.concatenate([[0], np.cumsum(program.node_kind == SEND)])
+    # number of each send among those of its trace
     ordinal = sends_before[:-1] - np.repeat(sends_before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))
     group, member, member_slot = _groups(program, classes)
     collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
@@ -118,6 +124,7 @@ def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
     members = np.bincount(unlike[:, 0], minlength=len(classes.group_example))
     group = rows_of(GroupClass, len(members))[: len(members)]
     sizes = np.diff(program.group_ptr)[classes.group_example]
+    # one more than can come, if a member has no traces: it never begins
     group.needed = members + (users < sizes)
     group.member_base = offsets(members)[:-1]
     group.members = members
@@ -131,6 +138,7 @@ def _collectives(
 
     `group`, `member` and `member_slot` are those of `_groups`; `group_likeness` is that of `lay_out`.
     """
+    # all members have the same collectives, so those of the first are listed
     first = group.member_base
     npu = classes.example[member[first]].astype(np.int64)
     trace = program.trace_of_npu[npu]
@@ -148,6 +156,7 @@ def _collectives(
     instance_key = np.full(len(node), -1)
     instance_key[takes_time] = key_of_collective
     first_group = np.full(len(position), np.iinfo(np.int64).max)
+    # the first group of each position stands for all
     np.minimum.at(first_group, position, classes.group_example)
     chosen = takes_time[chosen]
     return CollectiveKeys(
@@ -211,5 +220,6 @@ def _receives(program: Program, send_rows: Int64, receiver_trace: Int32) -> Int3
     for trace in np.unique(receiver_trace).tolist():
         first, end = int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1])
         mine = receiver_trace == trace
+        # receives of a trace are sorted by key
         found[mine] = program.recv_node[first + np.searchsorted(program.recv_key[first:end], key[mine])]
     return found

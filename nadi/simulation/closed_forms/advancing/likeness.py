@@ -42,7 +42,11 @@ class Classes(NamedTuple):
 
 
 def pairs_of(program: Program) -> TracePeers:
-    """Return the peers to which each NPU of a Program sends or from which it receives."""
+    """Return the peers to which each NPU of a Program sends or from which it receives.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+    """
     kind, peer, ptr = program.node_kind, program.node_peer, program.trace_ptr
     far, sends = [], []
     for first, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True):
@@ -53,6 +57,7 @@ def pairs_of(program: Program) -> TracePeers:
     counts = np.array([len(own) for own in far], np.int64)[program.trace_of_npu]
     pair_ptr = np.concatenate([[0], np.cumsum(counts)])
     npu = np.repeat(np.arange(program.npus), counts)
+    # peers are kept once per trace; NPUs with the same trace share them
     place = np.arange(len(npu)) - pair_ptr[npu]
     base = np.concatenate([[0], np.cumsum([len(own) for own in far])])[program.trace_of_npu[npu]]
     distance = np.concatenate([np.zeros(0, np.int64), *far])[base + place]
@@ -65,13 +70,19 @@ def classes_of(
 ) -> Classes:
     """Return the coarsest classes whose members do the same at the same times.
 
-    Groups (int64[G]) of equal likeness have equal positions, pairs (int64[k]) equal paths, and NPUs (int64[npus]) equal
-    pace at all times; None = all NPUs are equal.
+    Args:
+        program: Work of all NPUs (`Program`).
+        pairs: Peers of each NPU.
+        group_likeness: int64[G], equal numbers for groups with equal positions.
+        pair_likeness: int64[k], equal numbers for pairs with equal paths.
+        npu_likeness: int64[npus], equal numbers for NPUs with equal pace at all times; None = all NPUs are equal.
     """
     own = np.zeros(program.npus, np.int64) if npu_likeness is None else npu_likeness
     colour = numbered([program.trace_of_npu.astype(np.uint64), own.astype(np.uint64)])
+    # colour refinement: split classes by what their members meet until nothing splits any more
     while True:
         of_groups = _group_colours(program, colour, group_likeness)
+        # two seeds, as hashes of one may collide
         sums = [_npu_sums(seed, program, pairs, colour, of_groups, pair_likeness) for seed in _SEEDS]
         refined = numbered([colour.astype(np.uint64), *sums])
         if refined.max(initial=0) == colour.max(initial=0):
@@ -90,16 +101,27 @@ def classes_of(
 
 
 def numbered(columns: list[Words]) -> Int64:
-    """Return int64[n], equal numbers for equal rows, in order of first appearance."""
+    """Return int64[n], equal numbers for equal rows, in order of first appearance.
+
+    Args:
+        columns: uint64[n] each, the columns of the rows to compare.
+    """
+    # rows as opaque bytes, which NumPy can sort and compare
     rows = np.ascontiguousarray(np.stack(columns, axis=1)).view(np.dtype((np.void, 8 * len(columns)))).reshape(-1)
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
+    # np.unique numbers rows in sorted order, which says nothing here
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[inverse.reshape(-1)]
 
 
 def mixed(seed: int, *words: NDArray) -> Words:
-    """Return uint64[n], hashes of n rows of words (splitmix64 of one word at a time)."""
+    """Return uint64[n], hashes of n rows of words (splitmix64 of one word at a time).
+
+    Args:
+        seed: Seed of the hashes.
+        *words: int[n] each, the columns of the rows to hash.
+    """
     hashed = np.full(len(words[0]), seed, np.uint64)
     for word in words:
         hashed = (hashed ^ word.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
@@ -110,7 +132,11 @@ def mixed(seed: int, *words: NDArray) -> Words:
 
 
 def slots_of(program: Program) -> tuple[Int64, Int64]:
-    """Return int64[slots], twice: the NPU that owns each slot, and the index of the slot on that NPU."""
+    """Return int64[slots], twice: the NPU that owns each slot, and the index of the slot on that NPU.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+    """
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     return owner, np.arange(len(owner)) - program.slot_ptr[owner]
 

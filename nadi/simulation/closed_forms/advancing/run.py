@@ -52,8 +52,9 @@ def run_closed_form(
 ) -> ClassTimes:
     """Run a Program, one NPU per class, and return the times per class of NPUs; RunError if rows wait for ever.
 
-    `collective_ps` is int64[K], the time of each of folded.collectives in picoseconds; `messages` holds the times of
-    folded.messages. `progress` is called with a snapshot every EVENTS_OF_A_PAUSE events.
+    folded: the Program laid out by classes of NPUs; collective_ps: int64[K], time in ps of each of folded.collectives;
+    messages: times of folded.messages; settings: the engine's settings of the run; progress: function that receives a
+    snapshot every EVENTS_OF_A_PAUSE events, None = no function.
     """
     begun = time.perf_counter()
     work = _initial_state(folded, collective_ps, messages, settings)
@@ -111,6 +112,7 @@ def _pace_changes(work: s.AdvanceState, folded: FoldedProgram, npu_faults: Seque
     changes: list[tuple[int, int]] = []
     for number, npu in enumerate(folded.classes.example.tolist()):
         work.classes[number].next_change = len(changes)
+        # cells of 1 ps: closed forms know no windows
         changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
         work.classes[number].changes_end = len(changes)
     columns = np.array(changes, np.int64).reshape(-1, 2)
@@ -127,7 +129,13 @@ def compile_closed_form() -> float:
 
 
 def digests_of(times: ClassTimes, program: Program, classes: Classes) -> dict[str, Any]:
-    """Return the fields digest and job_digests of Results: hashes of the completion times of all trace rows."""
+    """Return the fields digest and job_digests of Results: hashes of the completion times of all trace rows.
+
+    Args:
+        times: Times of the rows by class.
+        program: Work of all NPUs (`Program`).
+        classes: Classes of NPUs.
+    """
     tables = traces.job_tables(program, program.npus)
     totals = np.zeros(4 * len(tables.total), np.int64)
     class_of_npu = classes.class_of_npu.astype(np.int64)
@@ -138,7 +146,7 @@ def digests_of(times: ClassTimes, program: Program, classes: Classes) -> dict[st
 def _initial_state(
     folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, settings: Settings
 ) -> s.AdvanceState:
-    """Return the state at time 0; collective_ps: int64[K]."""
+    """Return the state at time 0; collective_ps: int64[K], time of each collective in ps."""
     program, classes = folded.program, folded.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
@@ -151,8 +159,10 @@ def _initial_state(
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     begin_ps = program.begins_ps[classes.example]
+    # a sorted array is a heap
     order = np.argsort(begin_ps, kind="stable")
     heap[0 : 2 * count : 2] = begin_ps[order]
+    # the first event of each class is the begin of its job, kind 0
     heap[1 : 2 * count : 2] = order << 32
     ctl = row_of(RunState)
     ctl.at, ctl.events, ctl.room, ctl.most = -1, count, room, most
@@ -200,6 +210,7 @@ def _deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
     rows = begun - folded.row_ptr[which]
     shown = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
     lines = [_waits(folded, work, c, row) for c, row in shown]
+    # one more item at the end, as reduceat takes no index behind it
     done = np.add.reduceat(np.append((flag & traces.ROW_DONE) != 0, False).astype(np.int64), folded.row_ptr[:-1])
     of_class = np.diff(folded.row_ptr)
     left = int(((of_class - np.where(of_class > 0, done, 0)) * folded.classes.size).sum())
