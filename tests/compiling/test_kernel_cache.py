@@ -353,6 +353,7 @@ def test_all_kernels_of_a_run_are_timed_before_its_worlds_are_built(tmp_path, mo
     @dataclass(frozen=True)
     class Timed:
         compile_s: float
+        counters: dict[str, int]
         npu_node_ptr: tuple[int, ...] = (0,) * 5  # of four NPUs
 
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
@@ -362,7 +363,7 @@ def test_all_kernels_of_a_run_are_timed_before_its_worlds_are_built(tmp_path, mo
     compiled = []
     monkeypatch.setattr(pdes, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
     graph, settings = topologies.build("ring:npus=4"), network_settings(NetworkSection(fidelity=model))
-    workers = SimpleNamespace(ranks=ALONE, run=lambda *_: Timed(2.0))
+    workers = SimpleNamespace(ranks=ALONE, run=lambda *_: Timed(2.0, {"trace_nodes": 4}))
     for wanted_s in (9.0, 2.0):  # once per process
         results = run.run_program(graph, collective_program("barrier", 4, 0), settings, NoProgress(), workers)
         assert results.compile_s == wanted_s
