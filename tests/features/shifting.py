@@ -54,7 +54,7 @@ def results_of(path, later_ps):
         return work._replace(program=begun_at(work.program, later_ps)), *others
 
     resolving.place = place
-    return execute(resolving.resolve(load_config(path)), NoProgress()).results
+    return execute(resolving.Resolver(load_config(path)).plan(), NoProgress()).results
 
 
 def times(results):
