@@ -180,10 +180,11 @@ def with_own_nics(plan: HostPlan, fewest_gpus: int) -> HostPlan:
         plan: The servers; `nics` has the NICs that may move, by their rates.
         fewest_gpus: The smallest number of GPUs that share NICs which move.
     """
-    nearest = _nearest_nics(plan)
+    gpus_of: dict[tuple[int, ...], list[int]] = {}
+    for gpu, own in enumerate(_nearest_nics(plan)):
+        gpus_of.setdefault(own, []).append(gpu)
     owner: dict[int, int] = {}
-    for nics in set(nearest):
-        gpus = [gpu for gpu, own in enumerate(nearest) if own == nics]
+    for nics, gpus in gpus_of.items():
         are_alike = len(gpus) == 1 or len({plan.nics[nic] for nic in nics}) == 1
         if len(gpus) >= fewest_gpus and len(nics) > 1 and len(nics) % len(gpus) == 0 and are_alike:
             owner.update({nic: gpus[i % len(gpus)] for i, nic in enumerate(nics)})
@@ -204,9 +205,11 @@ def _steps_from_gpus(plan: HostPlan) -> dict[int, int]:
     near = _neighbours(plan)
     steps = dict.fromkeys(range(plan.gpus), 0)
     level = list(steps)
-    while level:
-        level = list(dict.fromkeys(other for node in level for other in near.get(node, ()) if other not in steps))
-        steps.update(dict.fromkeys(level, max(steps.values()) + 1))
+    for node in level:  # grows by what each node reaches first
+        for other in near.get(node, ()):
+            if other not in steps:
+                steps[other] = steps[node] + 1
+                level.append(other)
     return steps
 
 

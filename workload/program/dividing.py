@@ -22,9 +22,9 @@ def divided(program: Program) -> Program:
     Part p of k is the stripe of the message's bytes from p / k on, and message number seq x k + p of its peer and tag.
     The parts follow each other in the place of their row; they have its parents and its children.
     """
-    parts = program.node_parts.astype(np.int64)
-    if parts.max(initial=1) == 1:
+    if not program.has_divided_sends:
         return program
+    parts = program.node_parts.astype(np.int64)
     first = pointers(parts)  # of each row, the first of its parts
     row = np.repeat(np.arange(len(parts)), parts)
     part, of = np.arange(len(row)) - first[row], parts[row]
@@ -78,6 +78,8 @@ def _parents(child: Int64, parts_of_parent: Int64, num_rows: int) -> Int64:
 
 def further_rows(program: Program) -> int:
     """Return the number of rows that the NPUs of a rank have in the divided program beyond those in the program."""
+    if not program.has_divided_sends:
+        return 0
     further = pointers(program.node_parts.astype(np.int64) - 1)[program.trace_ptr]
     return int(np.diff(further)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
 

@@ -117,6 +117,11 @@ class Program(NamedTuple):
     jobs: FabricJobs | None = None  # Jobs that share the fabric; None = one job, whose ranks are the NPUs
     whole_row: Int32 = np.zeros(0, np.int32)  # int32[N], row before sends were divided; empty = rows are as they were
 
+    @property
+    def has_divided_sends(self) -> bool:
+        """Whether a SEND or RECV has several parts."""
+        return bool(self.node_parts.max(initial=1) > 1)
+
     def peers(self, npu: NDArray[np.integer], difference: NDArray[np.integer]) -> NDArray[np.integer]:
         """Return the NPUs of other ranks of the same jobs.
 

@@ -49,7 +49,7 @@ def results_of_traces(results: pdes.Results, graph: Graph, program: Program) -> 
         program: Work of all NPUs (`Program`).
     """
     results = _without_aggregators(results, graph, program)
-    if program.node_parts.max(initial=1) == 1:
+    if not program.has_divided_sends:
         return results
     ptr, start_ps, finish_ps = joined(program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps)
     return replace(results, npu_node_ptr=ptr, node_start_ps=start_ps, node_finish_ps=finish_ps)

@@ -186,7 +186,7 @@ def _children(element: ET.Element, tag: str, label: str) -> list[ET.Element]:
 
     Args:
         element: The outer element.
-        tag: The tag.
+        tag: The tag that all of them must have.
         label: The name of the outer element in errors.
     """
     other = next((child.tag for child in element if child.tag != tag), None)
@@ -205,8 +205,8 @@ def _int(
         key: The name of the attribute.
         label: The name of the element in errors.
         default: The value if the attribute is missing; None = it is required.
-        least: The minimum.
-        most: The maximum.
+        least: The smallest number that is allowed.
+        most: The largest number that is allowed.
     """
     text = element.get(key)
     if text is None and default is not None:
