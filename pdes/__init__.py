@@ -11,13 +11,13 @@ None of them imports Numba when it is imported.
 """
 
 from nadi.pdes import fidelity
-from nadi.pdes.build.islands import may_replay
-from nadi.pdes.build.layout import Layout, shares
-from nadi.pdes.build.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_sets
-from nadi.pdes.build.settings import CoupledCollectives, Settings, SharedBuffer
-from nadi.pdes.build.simulation import Simulation, Snapshot
-from nadi.pdes.build.worlds import build_world
 from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
+from nadi.pdes.construction.islands import may_replay
+from nadi.pdes.construction.layout import Layout, shares
+from nadi.pdes.construction.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_sets
+from nadi.pdes.construction.settings import CoupledCollectives, Settings, SharedBuffer
+from nadi.pdes.construction.simulation import Simulation, Snapshot
+from nadi.pdes.construction.worlds import build_world
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.jit import jit_enabled
 from nadi.pdes.core.memory import peak_rss_bytes

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.simulation import LogicalProcess
 from nadi.pdes.checkpoint.contract import SavedState
 from nadi.pdes.checkpoint.declared import ALONE, ARRAYS
 from nadi.pdes.checkpoint.worlds import arrays_of, flat
+from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.hashing import FREE

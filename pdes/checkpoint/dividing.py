@@ -5,10 +5,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from nadi.pdes.build.growth import grow
-from nadi.pdes.build.islands import all_domains
-from nadi.pdes.build.layout import Part
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
 from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
 from nadi.pdes.checkpoint.moving import (
     move_collectives,
@@ -28,6 +24,10 @@ from nadi.pdes.checkpoint.queues import queues_of, words_of_packets
 from nadi.pdes.checkpoint.replays import load_island
 from nadi.pdes.checkpoint.values import array_list
 from nadi.pdes.checkpoint.worlds import as_world, load_routes
+from nadi.pdes.construction.growth import grow
+from nadi.pdes.construction.islands import all_domains
+from nadi.pdes.construction.layout import Part
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import AgreedRunError
 from nadi.pdes.core.inputs import Int64, Rows

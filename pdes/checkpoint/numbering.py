@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.layout import Part, offsets
-from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.construction.layout import Part, offsets
+from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.packet import FLAG_ACK, PAUSE_FRAME, PSN_MASK, destination, flags, sender_pair, source

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
 from nadi.pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
 from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
 from nadi.pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
@@ -16,6 +15,7 @@ from nadi.pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
 from nadi.pdes.checkpoint.replays import islands_packed, load_islands, load_records, records_packed
 from nadi.pdes.checkpoint.values import array_list, numbered_arrays
 from nadi.pdes.checkpoint.worlds import in_rows, load_routes, saved_arrays, with_arrays
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core.inputs import Int64, Program, Rows
 from nadi.pdes.core.state import SIDES
 from nadi.pdes.harvest.gathering import harvest_so_far, results

@@ -5,7 +5,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from nadi.pdes.build.schedule import TABLES
+from nadi.pdes.construction.schedule import TABLES
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Rows
 from nadi.pdes.core.memory import zeros

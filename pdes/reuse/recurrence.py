@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.memory import words_of

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.pdes.build.islands import Domain, Star, star_of
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.islands import Domain, Star, star_of
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int64
 from nadi.pdes.core.memory import rows_of, words_of

@@ -6,11 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
-from nadi.pdes.build.constants import hooks_of
-from nadi.pdes.build.growth import grow
-from nadi.pdes.build.layout import Layout
-from nadi.pdes.build.settings import Settings
-from nadi.pdes.build.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
+from nadi.pdes.construction.constants import hooks_of
+from nadi.pdes.construction.growth import grow
+from nadi.pdes.construction.layout import Layout
+from nadi.pdes.construction.settings import Settings
+from nadi.pdes.construction.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.hashing import rehash

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
-from nadi.pdes.build.layout import Layout, Part, offsets
-from nadi.pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
+from nadi.pdes.construction.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
+from nadi.pdes.construction.layout import Layout, Part, offsets
+from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int32, Program, Record, Schedules
 from nadi.pdes.core.memory import row_of
