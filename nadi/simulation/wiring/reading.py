@@ -17,7 +17,6 @@ from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
-from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.placement import placements
 from nadi.simulation.wiring.traffic import traffic_traces
@@ -130,7 +129,6 @@ class WorkReader:
         `own_npus`: bool[npus], True = the NPU belongs to this rank; None = all do. TraceError, WorkloadError and
         ConfigError refuse wrong traces.
         """
-        use_compiled_decoder()
         if self.config.jobs:
             return self._work_of_jobs(own_npus)
         graph, memories = self.graph, self._memories()
