@@ -25,7 +25,7 @@ from nadi.simulation.wiring.engine_inputs import engine_inputs, results_of_trace
 from nadi.simulation.wiring.fault_schedule import rerouted
 from nadi.topologies import Graph
 from nadi.workload import Program
-from nadi.workload.program.dividing import further_rows
+from nadi.workload.program import further_rows
 
 SELDOM_REPEAT = "collectives of NVLink domains seldom repeat, so all of their packets are simulated from now on"
 WITH_TICKS = "; with [system] tick, such as 1us, more of them repeat (docs/explanation/reuse.md)"

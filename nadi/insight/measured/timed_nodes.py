@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.et import topological_order
-from nadi.et.other_attributes import waited_micros
+from nadi.et.statistics import waited_micros
 from nadi.inputs.arrays import Int64, positions
 from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.inputs.units import PS_PER_US

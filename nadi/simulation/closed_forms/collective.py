@@ -22,8 +22,8 @@ from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
 from nadi.simulation.closed_forms.played import Paths, PlayedCollectives
 from nadi.topologies import Graph, next_links
 from nadi.workload import Program, Schedules, collectives
-from nadi.workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
-from nadi.workload.collectives.trees import AggregatorTree
+from nadi.workload.collectives import AggregatorTree
+from nadi.workload.collectives.schedules import most_bytes, offsets, peer, peers_of_members, usual_message
 from nadi.workload.shape import GroupShape, parallel_links, shape_of
 
 _MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples

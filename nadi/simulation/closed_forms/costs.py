@@ -21,8 +21,7 @@ from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions, used_links
 from nadi.topologies import Graph
 from nadi.workload import KINDS, CollectiveSettings, Program, collective_program, collectives
-from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
-from nadi.workload.collectives.schedules.sends import message_count, packet_count
+from nadi.workload.collectives.schedules import DONE_AT_ONCE, Schedules, ScheduleSet, message_count, packet_count
 from nadi.workload.node_kinds import MEMORY_LANE
 from nadi.workload.shape import shape_of, stripes_of
 

@@ -35,7 +35,7 @@ from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.topologies import Graph
 from nadi.workload import Program
 from nadi.workload.node_kinds import SEND
-from nadi.workload.program.assembling import receive_key
+from nadi.workload.program import receive_key
 
 ACKNOWLEDGEMENT = -1  # value in place of a packet's payload size that denotes an acknowledgement
 MAX_PAIRS = 20_000  # maximum number of distinct pairs of NPUs whose routes `ideal_ps` computes

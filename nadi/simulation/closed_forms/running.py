@@ -22,7 +22,7 @@ from nadi.simulation.closed_forms.advancing.run import (
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program
-from nadi.workload.collectives.schedules.packed import Schedules
+from nadi.workload.collectives.schedules import Schedules
 from nadi.workload.node_kinds import SEND
 
 # maximum number of trace nodes of all NPUs for which results hold every node; others hold those of one NPU per class

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from nadi import et, pdes
+from nadi.et import Node
 from nadi.et.framing import frame, iter_messages
-from nadi.et.schema import Node
 from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.python import code_command

@@ -10,7 +10,7 @@ from nadi.pdes.traces import offsets
 from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers, slots_of
 from nadi.simulation.closed_forms.advancing.state import GroupClass
 from nadi.workload.node_kinds import SEND
-from nadi.workload.program.assembling import receive_key
+from nadi.workload.program import receive_key
 
 
 class CollectiveKeys(NamedTuple):
