@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import pymetis
 
 from nadi.inputs.arrays import Int32, Int64
 from nadi.partition.clusters import Clusters
@@ -33,6 +32,8 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
         clusters: Clusters of nodes to divide among the parts.
         parts: Number of parts.
     """
+    import pymetis  # noqa: PLC0415 - only for several parts
+
     del graph
     adjacency = pymetis.CSRAdjacency(clusters.ptr.tolist(), clusters.neighbour.tolist())
     vertex, edge = scaled(clusters.weight), scaled(clusters.packets + 1)
