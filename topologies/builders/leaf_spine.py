@@ -50,7 +50,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     spines = _spines(arguments, name, npus)
     builder = GraphBuilder(name, npus)
     leaf_of = np.arange(npus) // arguments.hosts_per_leaf
-    # A leaf with its NPUs is a pod: partitioning keeps pods together, since links inside are the most used.
+    # A leaf and its NPUs are a pod, which a partition by pods keeps together (partition.methods.by_pod)
     builder.set_npu_pods(leaf_of)
     leaf = builder.add_named_switches(
         [f"leaf {i}" for i in range(leaves)], latency_ps=arguments.switch_latency, pod=np.arange(leaves)

@@ -133,7 +133,7 @@ def _by_npu(rank_traces: OwnTraces, slots_of_traces: Sequence[Int32], npus: int)
     slot_ptr = pointers(counts)
     local = np.empty(int(slot_ptr[-1]), np.int32)
     for groups, users in zip(slots_of_traces, rank_traces.users, strict=True):
-        # Indices int64[users, slots]; a row of `groups` of length 1 in the first axis serves all users.
+        # Places int64[users, slots]; where all users have the same groups, the one row of `groups` is broadcast to them
         local[slot_ptr[users][:, None] + np.arange(groups.shape[1])] = groups
     return slot_ptr, local
 
