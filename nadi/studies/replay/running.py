@@ -43,6 +43,8 @@ def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: Ra
     steps = steps_of(ranks.rank, traces, program)
     is_mpi = request.over == "mpi"
     transport = Mpi(ranks.communicator, steps.groups) if is_mpi else Gloo(ranks.rank, steps.groups)
+    # A barrier: without it, the first collective would count the start of slower ranks as waiting
+    ranks.exchange(None)
     start_micros = time.time_ns() // _NS_PER_MICRO
     times = play(steps, transport, sleeps=request.sleeps)
     took_ns = int((times.start_ns + times.duration_ns).max(initial=0))
