@@ -264,6 +264,7 @@ class TraceColumns:
         first = _starts(sizes[block])
         stamp = np.repeat(np.arange(len(block)), sizes[block])
         # The row of the concatenated blocks that each row of the trace copies
+        # For blocks of 2 and 3 rows, stamped as 0, 1, 0: rows 0 1 2 3 4 0 1.
         at = np.arange(self._rows) + (_starts(sizes)[block] - first)[stamp]
         columns: dict[str, Any] = {}
         for name, (dtype, _) in COLUMNS.items():
@@ -300,6 +301,7 @@ class TraceColumns:
         sends, recvs = (columns["type"] == kind for kind in (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE))
         columns["comm_src"][sends] = self._npu
         columns["comm_dst"][recvs] = self._npu
+        # A block's tags tell its own messages apart, the stamp's tag those of its repetitions.
         columns["comm_tag"][sends | recvs] += np.array(self._tag, np.int32)[stamp_of_row[sends | recvs]]
         for column in (columns["comm_src"], columns["comm_dst"]):
             open_ends = np.flatnonzero(column == _PEER_OF_STAMP)
