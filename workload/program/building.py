@@ -329,7 +329,7 @@ def _fill_collectives(
     """Set buffer and schedule of each collective without split sizes; groups: int32[slots], group numbers."""
     even = ~view.coll_uneven
     coll_rows, coll_kind, coll_slot = view.coll_rows[even], view.coll_kind[even], view.coll_slot[even]
-    # int64[collectives], S / comm_size: the members where comm_size is one member's contribution, else 1; 0 for barriers
+    # int64[collectives], S / comm_size: members if comm_size is one member's contribution; 0 for barriers; else 1
     factor = chooser.settings.buffer_factor(group_table.sizes()[groups])[coll_kind, coll_slot]
     size = np.maximum(view.table.comm_size[coll_rows], 0)
     _check_products(view, coll_rows, size, factor)

@@ -199,7 +199,6 @@ def find_pauses(log: Table, finish_ps: int) -> Pauses:
     time_ps, link, data_class, paused = (column[order] for column in (time_ps, link, data_class, paused))
     end_ps = np.full(len(link), max(finish_ps, int(time_ps.max(initial=0))))
     same = (link[1:] == link[:-1]) & (data_class[1:] == data_class[:-1])
-    # Pauses and resumes of a link and class alternate: the next entry ends a pause.
     end_ps[:-1] = np.where(same, time_ps[1:], end_ps[:-1])
     begins = np.flatnonzero(paused)
     begins = begins[np.argsort(time_ps[begins], kind="stable")]
@@ -315,7 +314,6 @@ def victims(graph: Graph, message_columns: Table, pauses: Pauses, congested_link
             for link, is_sure in path.items()
             if link in of_link
         )
-        # Pauses on all paths before those on some, then the longest, then the smallest link (hence -link).
         is_sure, paused_ps, link = max((pause for pause in overlaps if pause[1] > 0), default=(False, 0, 0))
         if paused_ps:
             found.append(Victim(row, float(slow[row]), paused_ps, -link, is_sure and not bad & path.keys()))
