@@ -301,7 +301,7 @@ class TraceColumns:
         sends, recvs = (columns["type"] == kind for kind in (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE))
         columns["comm_src"][sends] = self._npu
         columns["comm_dst"][recvs] = self._npu
-        # A block's tags tell its own messages apart, the stamp's tag those of its repetitions.
+        # A block's tags tell its own messages apart, the stamp's tag those of its repetitions
         columns["comm_tag"][sends | recvs] += np.array(self._tag, np.int32)[stamp_of_row[sends | recvs]]
         for column in (columns["comm_src"], columns["comm_dst"]):
             open_ends = np.flatnonzero(column == _PEER_OF_STAMP)

@@ -89,7 +89,7 @@ class DecodedColumns(Columns):
         room = -(-min_rows // _LINE_BYTES) * _LINE_BYTES
         widths = {name: array.itemsize for name, array in self._arrays.items()}
         if not self._keep_others:
-            # A width of 0 and no end of the room (_NO_END): the kernel may write anywhere, and nothing is kept.
+            # A width of 0: the numbers of all rows go to one place, which nothing reads
             widths["other"] = 0
         block = np.empty(sum(room * width + SLACK_BYTES for width in widths.values()), np.uint8)
         at = 0

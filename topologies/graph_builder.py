@@ -261,7 +261,7 @@ def same_switch(kind: Int64, cables: Int64) -> Int64:
     ends = ends[:, kind[ends[0]] == NVSWITCH]
     # a pair as one number: np.unique sorts integers much faster than rows
     switch, neighbour = np.divmod(np.unique(ends[0] * len(kind) + ends[1]), len(kind))
-    # Pairs are sorted by switch: neighbours of one switch are the run from one bound to the next.
+    # pairs are sorted by switch: neighbours of one switch are the run from one bound to the next
     bounds = np.flatnonzero(np.diff(switch, prepend=-1))
     # neighbours are sorted, so that equal sets have equal bytes
     seen: dict[bytes, int] = {}

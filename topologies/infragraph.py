@@ -196,7 +196,7 @@ def _add_device(
 
     def within(part: Part) -> Part:
         if part[0] in outer:
-            # With two GPUs to a superchip, GPU 5 is in superchip 2.
+            # with two GPUs to a superchip, GPU 5 is in superchip 2
             return outer[part[0]][0], str(int(part[1]) // outer[part[0]][1])
         return part
 
@@ -276,7 +276,7 @@ def _slice(match: re.Match[str], count: int, path: str, label: str) -> range:
         return range(index % count, index % count + 1)
     if numbers[2] == 0:
         raise TopologyError.at(label, f"{path[:60]!r}", "a step other than 0")
-    # As in Python, bounds beyond the components are cut off: [0:9] of four components is all four.
+    # as in Python, bounds beyond the components are cut off: [0:9] of four components is all four
     return range(count)[slice(*numbers)]
 
 
@@ -288,7 +288,7 @@ def _paired(
     if scheme == "many2many":
         if already + len(first) * len(second) > MAX_CABLES:
             raise TopologyError.at(label, f"more than {MAX_CABLES} edges", "fewer")
-        # In a full mesh both ends name all components, and each pairs with itself, too
+        # in a full mesh both ends name all components, and each pairs with itself, too
         return (InfraEdge(a, b, link) for a in first for b in second if a != b)
     if scheme != "one2one":
         raise TopologyError.at(label, f"scheme {str(scheme)[:40]!r}", "one2one or many2many")

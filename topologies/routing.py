@@ -145,7 +145,7 @@ def _links_by_table(routing: TableRouting, src: Int64, dst: Int64) -> Int64:
             here, there = routing.home[src, out], routing.home[dst, into]
             known = (here >= 0) & (there >= 0)
             row = routing.row[routing.home_node[here[known]]]
-            # 2: the links from the source to its switch, and from the last switch to the destination.
+            # 2: the links from the source to its switch, and from the last switch to the destination
             nearest[known] = np.minimum(nearest[known], 2 + routing.hops[row, there[known]].astype(np.int64))
     return nearest
 
@@ -157,7 +157,7 @@ def _links_by_dimension(routing: DimensionRouting, src: Int64, dst: Int64) -> In
         # int64, as a difference of int32 digits would be negative before the remainder
         ahead = (routing.digit[dst, d].astype(np.int64) - routing.digit[src, d]) % size
         mode = routing.mode[0, d]
-        # A dimension with a switch takes two links, up to it and down; a full mesh takes one.
+        # a dimension with a switch takes two links, up to it and down; a full mesh takes one
         across = np.minimum(ahead, size - ahead) if mode == RING else np.where(mode == SINGLE, 2, 1) * (ahead > 0)
         links += across
     return links
@@ -181,7 +181,7 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
         link_dst: int32[links], the receiving node of each link.
     """
     _refuse_direct_links(npus, link_src, link_dst)
-    # Row of the table of each node: switch `npus + i` has row i, NPUs have none.
+    # row of the table of each node: switch `npus + i` has row i, NPUs have none
     row = np.arange(-npus, nodes - npus, dtype=np.int32)
     row[:npus] = -1
     # the search goes link by link in order of the sending switch, so that its links are one run of the array
@@ -353,8 +353,7 @@ def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], se
         patterns, pattern_of = _distinct_columns(nearer)
         sizes = patterns.sum(axis=0)
         used = np.flatnonzero(sizes)
-        # patterns: bool[links of the switch, sets]. The stable sort by set keeps the links within a set in ascending
-        # order.
+        # patterns: bool[links of the switch, sets]. The stable sort by set keeps a set's links in ascending order.
         port, member = np.nonzero(patterns[:, used])
         number = np.full(len(sizes), -1, np.int32)
         number[used] = np.arange(len(used)) + sets.add(

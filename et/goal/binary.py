@@ -56,7 +56,7 @@ class BinaryGoalFile:
             rank: A rank of the file, from 0.
         """
         source = f"{self.path}: rank {rank}"
-        # Places count from behind the magic number, which takes 8 bytes.
+        # Places count from behind the magic number, which takes 8 bytes
         begin, end = (8 + int(place) for place in self._places[rank])
         # A part has at least its two numbers of 4 bytes
         if not 14 + 16 * self.ranks <= begin <= end - 8 < len(self._content) - 7:

@@ -101,7 +101,7 @@ def _nodes(
         node.ctrl_deps[:], node.data_deps[:] = kept[0], kept[1] + new
         if joints[row]:
             node.type = NodeType.METADATA_NODE
-            # A joint only connects its parents with its children: it keeps its id and name, but no work.
+            # A joint only connects its parents with its children: it keeps its id and name, but no work
             for field in ("duration_micros", "inputs", "outputs", "attr"):
                 node.ClearField(field)
         elif row in micros_of_row:

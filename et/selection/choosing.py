@@ -90,13 +90,13 @@ def _places(features_of_trace: Float64, counts: Float64) -> Float64:
     for family in FAMILIES.values():
         own = slice(begin, begin + len(family))
         min_deviation = np.array(list(family.values()))
-        # A family's weight is divided among the features that differ at all, so that constant ones do not dilute it.
+        # A family's weight is divided among the features that differ at all, so that constant ones do not dilute it
         differs = max(int(np.count_nonzero(deviation[own] > min_deviation)), 1)
         scaled.append(
             (features_of_trace[:, own] - mean[own]) / np.maximum(deviation[own], min_deviation) / np.sqrt(differs)
         )
         begin += len(family)
-    # Square roots, as squares of coordinates add up to squared distances.
+    # Square roots, as squares of coordinates add up to squared distances
     return np.concatenate(scaled, axis=1) / np.sqrt(len(FAMILIES))
 
 

@@ -83,8 +83,7 @@ class HtsimTree(NamedTuple):
     @property
     def diameter_ps(self) -> int:
         """Latency of links and switches on the longest path, without transmission, in picoseconds."""
-        # The longest path goes up through all tiers and down again; it passes two switches of each tier, but one of the
-        # top.
+        # the longest path goes up and down again: over two switches of each tier, but one of the top
         links = 2 * sum(tier["downlink_latency_ns"] for tier in self.tiers)
         switches = 2 * sum(tier["switch_latency_ns"] for tier in self.tiers) - self.tiers[-1]["switch_latency_ns"]
         return (links + switches) * NS
@@ -128,8 +127,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     if len(tree.tiers) == 3:
         uplinks = tree.tiers[1]["radix_up"] // tree.tiers[2]["bundle"]
         agg = np.repeat(np.arange(len(switch[1])), uplinks)
-        # With A = 2 aggregation switches per pod and two uplinks: switches 0 0 1 1 2 2 3 3 lead to cores 0 2 1 3 0 2 1
-        # 3.
+        # with A = 2 aggregation switches per pod and two uplinks, switches 0 0 1 1 2 2 lead to cores 0 2 1 3 0 2
         core = agg % tree.aggs + tree.aggs * np.tile(np.arange(uplinks), len(switch[1]))
         builder.add_cables(switch[1][agg], switch[2][core], rates[2], delays[2], tree.tiers[2]["bundle"])
     graph = builder.graph(dims=arguments.dims)
@@ -212,7 +210,7 @@ def _fitting(label: str, header: Mapping[str, int], tiers: list[dict[str, int]])
             f"{label}: {nodes} nodes in pods of {pod_hosts} on ToRs of {levels[0]['radix_down']}, bundle "
             f"{levels[0]['bundle']}; expected that each divides the one before, and bundle 1"
         )
-    # Counts follow from rates: hosts x rate down = oversubscription x uplinks x rate up, over all pods together.
+    # counts follow from rates: hosts x rate down = oversubscription x uplinks x rate up, over all pods together
     pods, rate = nodes // pod_hosts, [tier["downlink_speed_gbps"] for tier in levels]
     tor_uplinks = _ratio(label, "uplinks of ToRs", nodes * rate[0], rate[1] * levels[0]["oversubscribed"])
     aggs = _ratio(label, "aggregation switches of a pod", tor_uplinks, pods * levels[1]["radix_down"])

@@ -62,12 +62,12 @@ def build(arguments: Arguments, name: str) -> Graph:
     union = {part: part for part in kinds}  # of XPUs and the switches between them, which make a server
 
     for a, b, link, rate, delay_ps in links:
-        # XPUs are nodes 0 .. n-1: after sorting, ends[0] is an XPU if any end is, and ends[1] only if both are.
+        # XPUs are nodes 0 .. n-1: after sorting, ends[0] is an XPU if any end is, and ends[1] only if both are
         ends = sorted((node[a], node[b]))
         if ends[1] < n:
             direct.append((ends[0], ends[1], rate, delay_ps))
         elif ends[0] < n and link.lower().startswith(_SCALE_UP) and kinds[parts[ends[1] - n]] != "cpu":
-            # All NVLinks of an XPU lead to the one NVSwitch of its server, so their rates add up.
+            # all NVLinks of an XPU lead to the one NVSwitch of its server, so their rates add up
             nvlinks[ends[0]] = nvlinks.get(ends[0], 0) + rate
             first, second = _root(union, a), _root(union, b)
             union[max(first, second)] = min(first, second)
@@ -78,8 +78,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     number = {old: n + new for new, old in enumerate(kept)} | {i: i for i in range(n)}
     cables = [(number[a], number[b], rate, delay) for a, b, rate, delay in cables]
     names = [f"{parts[i - n][-2]} {'.'.join((*parts[i - n][:-2], parts[i - n][-1]))}" for i in kept]
-    # A server is what NVLinks join, which may be several instances (a rack of trays); without NVLinks it is the
-    # instance.
+    # a server is what NVLinks join, perhaps several instances (trays of a rack); without NVLinks, the instance
     groups = [_root(union, xpu) if i in nvlinks else xpu[:2] for i, xpu in enumerate(xpus)]
     first_of = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     nics = {number[node[part]]: 0 for part, kind in kinds.items() if kind == "nic" and node[part] in number}
@@ -108,7 +107,7 @@ def _bound(file: InfraFile, label: str) -> None:
 
 def _root(union: dict[Part, Part], part: Part) -> Part:
     while union[part] != part:
-        # Path halving: later searches from here take half of the steps.
+        # path halving: later searches from here take half of the steps
         union[part] = union[union[part]]
         part = union[part]
     return part
@@ -124,7 +123,7 @@ def _links(file: InfraFile, arguments: Arguments, label: str) -> Iterator[tuple[
         for edge in device.edges
     )
     for a, b, link, attributes in (*of_instances, *inside):
-        # A file may list a link from both of its ends.
+        # a file may list a link from both of its ends
         key = (min(a, b), max(a, b), link)
         if key in seen:
             continue
@@ -152,8 +151,7 @@ def _instances(file: InfraFile, label: str) -> Iterator[tuple[Part, InfraDevice]
                 part, title = stack.pop()
                 yield part, file.devices[title]
                 for component, kind in file.devices[title].kinds.items():
-                    # 16 names and indices are eight devices within each other: one that contains itself would go on
-                    # without end.
+                    # 16 names and indices are eight devices within each other: one that contains itself would not end
                     if kind == "device" and component in file.devices and len(part) < 16:
                         count = file.devices[title].counts[component]
                         stack += [((*part, component, str(i)), component) for i in range(count)]

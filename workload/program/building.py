@@ -277,7 +277,7 @@ def _alike(view: TraceView, group_table: GroupTable, running_npus: Int64, choose
     distinct, row = np.unique(groups, return_inverse=True)
     number: dict[object, int] = {}
     key = [number.setdefault(chooser.schedule_key(g, by_shape=by_shape), len(number)) for g in distinct.tolist()]
-    # int[users, slots], a number for what the schedule of each slot depends on: users with equal rows share a trace.
+    # int[users, slots], a number for what the schedule of each slot depends on: users with equal rows share a trace
     patterns, first, of_user = np.unique(
         np.array(key)[row.reshape(groups.shape)], axis=0, return_index=True, return_inverse=True
     )
@@ -336,7 +336,7 @@ def _fill_collectives(
     by_size = np.zeros(len(KINDS), np.bool_)
     for kind in np.unique(coll_kind).tolist():
         by_size[kind] = chooser.needs_shape(KINDS[kind])
-    # Sizes matter only to algorithms that choose by size; for the others all sizes have one schedule.
+    # Sizes matter only to algorithms that choose by size; for the others all sizes have one schedule
     sizes, size_of_row = np.unique(np.where(by_size[coll_kind], size * factor, 0), return_inverse=True)
     # One number for each (kind, slot): a schedule is chosen once for all rows with equal numbers and sizes
     pairs, pair_of_row = np.unique(coll_kind.astype(np.int64) * 2**32 + coll_slot, return_inverse=True)

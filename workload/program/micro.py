@@ -163,7 +163,7 @@ def permutation(npus: int, seed: int = 0) -> Int64:
         raise WorkloadError(f"permutation of {npus} NPUs: expected at least 2")
     cycle = np.random.default_rng(seed).permutation(npus)
     destination = np.empty(npus, np.int64)
-    # A cycle 2 0 1 sends from 2 to 0, from 0 to 1 and from 1 to 2: nobody sends to itself.
+    # A cycle 2 0 1 sends from 2 to 0, from 0 to 1 and from 1 to 2: nobody sends to itself
     destination[cycle] = np.roll(cycle, -1)
     return destination
 
@@ -187,7 +187,7 @@ def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[Int32, lis
     own_rows = np.empty(npus, np.int32)
     distinct: list[tuple[Int64, Int64]] = []
     for i, (begin, end) in enumerate(pairwise(ptr)):
-        # Peers are relative to the NPU, so that NPUs with equal distances have equal bytes.
+        # Peers are relative to the NPU, so that NPUs with equal distances have equal bytes
         key = kind[begin:end].tobytes() + peer[begin:end].tobytes()
         if key not in number:
             number[key] = len(distinct)

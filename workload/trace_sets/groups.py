@@ -93,7 +93,7 @@ def resolve(
     group_of = np.array([0, *(number_of[key] for key in book.keys[1:])], np.int32)
     slot_group = group_of[local]
     sizes = np.zeros(len(number_of) + 1, np.int64)
-    # Groups that only other ranks use keep size 0.
+    # Groups that only other ranks use keep size 0
     sizes[group_of] = [len(members) for members in book.members]
     group_ptr = pointers(sizes)
     group_member = np.concatenate([book.members[i] for i in np.argsort(group_of).tolist()])
@@ -227,7 +227,7 @@ class _Book:
             members = np.array([corner], np.int32)
             for d, stride in strides.items():
                 # Each dimension multiplies the members, the earlier ones fastest: in a 2 x 3 fabric, dimension 1 of NPU
-                # 1 is 1, 3, 5.
+                # 1 is 1, 3, 5
                 members = (members + (np.arange(self._dims[d], dtype=np.int32) * stride)[:, None]).reshape(-1)
             self._number[key] = self._add(ALL_NPUS, members, _digest(f"dimensions {dims}", tuple(members.tolist())))
         return self._number[key]
@@ -275,7 +275,7 @@ def _member_numbers(
     by_key = np.argsort(keys)
     # One number for each (group, NPU), looked up among those of all members
     wanted = slot_group.astype(np.int64) * npus + npu_of_slot
-    # searchsorted returns len(keys) for a number above all; the comparison below then finds that it is no member.
+    # searchsorted returns len(keys) for a number above all; the comparison below then finds that it is no member
     at = np.minimum(np.searchsorted(keys[by_key], wanted), len(keys) - 1)
     row = by_key[at]
     return (row - group_ptr[slot_group]).astype(np.int32), keys[row] == wanted

@@ -80,8 +80,7 @@ def _steps(values: Int64) -> list[list[int]] | None:
     if len(values) <= 1:
         return [] if len(values) else None
     length = _run(values)
-    # [8, 9, 24, 25]: the first run is [8, 9], so rows are [[8, 9], [24, 25]]; their first values are the progression 8,
-    # 24.
+    # [8, 9, 24, 25]: the first run is [8, 9], rows are [[8, 9], [24, 25]], and 8, 24 is a progression
     if len(values) % length:
         return None
     rows = values.reshape(-1, length)
@@ -164,7 +163,7 @@ def _repeated(table: TraceTable, times: int) -> TraceTable:
         value = getattr(table, field.name)
         if isinstance(value, np.ndarray) and field.name not in {"dep_ptr", "dep", "node_id"}:
             between = np.full(1, _ABSENT if field.name in _ABSENT_COLUMNS else 0).astype(value.dtype)
-            # n rows and the node in between, `times` times, without the one behind the last.
+            # n rows and the node in between, `times` times, without the one behind the last
             columns[field.name] = np.tile(np.concatenate([value, between]), times)[:-1]
     columns["type"][n :: n + 1] = NodeType.METADATA_NODE
     dep_ptr, dep = _parents(table, times)

@@ -56,7 +56,7 @@ class TraceSet:
                     f"trace of NPU {npu}: found a {type(table).__name__}, expected a TraceTable or None"
                 )
             if table is not None:
-                # By identity: to compare contents would read every column of every trace.
+                # By identity: to compare contents would read every column of every trace
                 distinct.setdefault(id(table), table)
         if not distinct:
             raise WorkloadError(f"traces of {len(tables)} NPUs: found none, expected one or more")

@@ -68,7 +68,7 @@ def lines(run: FinishedRun) -> Iterator[str]:
     """Return the lines of each NPU with a trace, as ASTRA-sim's loggers "workload" and "statistics" print them."""
     folded = run.results.folded
     for npu in range(run.graph.npus):
-        # Of NPUs with equal work one was simulated; the others have its times.
+        # of NPUs with equal work one was simulated; the others have its times
         trace, shown = int(run.trace_of_npu[npu]), npu if folded is None else int(folded.like[npu])
         rows = slice(*run.results.npu_node_ptr[shown : shown + 2].tolist())
         if trace >= 0 and rows.stop > rows.start:

@@ -114,11 +114,10 @@ def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: I
     number[nodes] = np.arange(len(nodes))
     at_npu = np.minimum(end, other) < graph.npus
     is_used = np.zeros(len(end), np.bool_)
-    # link >> 1 is the number of its cable.
+    # link >> 1 is the number of its cable
     is_used[links >> 1] = True
     kept = np.flatnonzero(np.where(at_npu, (number[end] >= 0) & (number[other] >= 0), is_used))
-    # int64[links], different receivers of each link: with one, messages wait for each other at the receiver's port
-    # anyway.
+    # int64[links], different receivers of each link: behind one of a single receiver, messages wait anyway
     has_receivers = np.bincount(np.unique(np.stack([links, receivers]), axis=1)[0], minlength=graph.links)
     shared = np.flatnonzero(~at_npu[links >> 1] & (has_receivers[links] > 1))
     copies = _copies(links[shared], senders[shared])

@@ -123,7 +123,7 @@ def run_bench(
     owner = owner_by_traffic(graph, program, workers)
     built_s = time.perf_counter() - start_s
     settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False, nvlink_framing=False, **bench.choices)
-    # A calibration before the first run and after each run: pairwise() gives those next to each run.
+    # a calibration before the first run and after each run: pairwise() gives those next to each run
     results, calibrations = [], [pairs_per_second(runs=1)]
     for _ in range(runs):
         results.append(run_program(graph, program, settings, progress, workers, owner))
@@ -194,7 +194,7 @@ def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: 
     for npu in range(graph.npus):
         others = np.delete(np.arange(graph.npus), npu)
         receivers = random.choice(others, min(PARTNERS, len(others)), replace=False)
-        # The mean of 1/6 and 11/6 is 1.
+        # the mean of 1/6 and 11/6 is 1
         matrix[npu, receivers] = random.integers(size_bytes // 6, 11 * size_bytes // 6, len(receivers), endpoint=True)
     program = workload.uneven_program(matrix, "direct")
     return _measured(

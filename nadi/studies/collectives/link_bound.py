@@ -78,10 +78,10 @@ def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> 
     if not settings.fidelity.model.has_headers:
         cut_ps = (0.5 + settings.fidelity.resolution_ps) * sent.messages
         return _Load(src, dst, np.stack([size_bytes, 0 * cut_ps, 0 * cut_ps, cut_ps]))
-    # A minimum: each message has one packet at least, and all together fill packets of the MTU at best.
+    # a minimum: each message has one packet at least, and all together fill packets of the MTU at best
     packets = np.maximum(sent.messages, -(-sent.bytes // settings.mtu_bytes)).astype(np.float64)
     queue_pairs = len(program.group_ptr) * (1 + int(program.schedules.lane_connection.max(initial=0)))
-    # A run may end with a full window of unacknowledged packets on each queue pair of a pair of NPUs.
+    # a run may end with a full window of unacknowledged packets on each queue pair of a pair of NPUs
     acks = np.maximum(packets - queue_pairs * window_packets(graph, settings), 0)
     back = np.flatnonzero(acks)
     of_data = np.stack([size_bytes, packets, 0 * packets, 0.5 * packets])
@@ -99,8 +99,7 @@ def _node_labels(graph: Graph) -> list[Int64]:
     host[: graph.npus] = graph.host
     beside = (graph.link_dst >= graph.npus) & (graph.link_src < graph.npus)
     switch, of_host = graph.link_dst[beside].astype(np.int64), graph.host[graph.link_src[beside]].astype(np.int64)
-    # A switch belongs to a server if all NPUs at it are of that server: then the smallest and the largest host are
-    # equal.
+    # a switch belongs to a server if all its NPUs do: then the smallest and the largest host are equal
     first_host, last_host = np.full(graph.nodes, graph.nodes), np.full(graph.nodes, _OUTSIDE)
     np.minimum.at(first_host, switch, of_host)
     np.maximum.at(last_host, switch, of_host)
@@ -108,8 +107,7 @@ def _node_labels(graph: Graph) -> list[Int64]:
     labels += [host, graph.pod.astype(np.int64)]
     if isinstance(graph.routing, TableRouting):
         leaf = own.copy()
-        # An NPU with one first switch forms a set with it; one with several NICs can leave by any and is a set of its
-        # own.
+        # an NPU with one first switch forms a set with it; one with several NICs is a set of its own
         alone = (graph.routing.home >= 0).sum(axis=1) == 1
         leaf[: graph.npus] = np.where(alone, graph.routing.home_node[graph.routing.home[:, 0]], own[: graph.npus])
         labels.append(leaf)
@@ -183,7 +181,7 @@ def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRout
         tied = np.zeros(len(part.src), np.bool_)
         for d, size in enumerate(routing.sizes.tolist()):
             ahead = (routing.digit[part.dst, d].astype(np.int64) - routing.digit[part.src, d]) % size
-            # Half-way round a ring both directions are shortest, so neither must carry the traffic.
+            # half-way round a ring both directions are shortest, so neither must carry the traffic
             tied |= (routing.mode[0, d] == RING) & (size > 2) & (2 * ahead == size)
         sure = np.flatnonzero(~tied)
         ends = part.src[sure], part.dst[sure]
@@ -204,7 +202,7 @@ def _sets(graph: Graph, settings: Settings, links: NDArray[np.integer], set_of_l
     np.minimum.at(delay, set_of_link, graph.link_delay_ps[links])
     links_of = np.bincount(set_of_link, minlength=num_sets)
     framed = np.bincount(set_of_link, is_link_framed[links], minlength=num_sets)
-    # A mixed set takes the smaller of both kinds in each column, which can only lower the bound.
+    # a mixed set takes the smaller of both kinds in each column, which can only lower the bound
     flits = framed > 0
     header = np.where(
         flits, np.where(framed < links_of, min(settings.header_bytes, FLIT_BYTES), 0), settings.header_bytes

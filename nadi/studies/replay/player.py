@@ -49,15 +49,14 @@ class _Player:
         self._transport = transport
         self._sleeps = sleeps
         self._waits_for = steps.parents.tolist()
-        # Ascending rows are a heap already. The row decides among ready nodes, so that ranks with equal traces act
-        # alike.
+        # Ascending rows are a heap already. The row decides among ready nodes: ranks with equal traces act alike.
         self._ready = [row for row, parents in enumerate(self._waits_for) if parents == 0]
         self._started: list[tuple[int, Any]] = []
         self._sleeping: list[tuple[int, int]] = []
         self._lanes: dict[int, deque[int]] = {}
         self._channel_of = {row: number for number, rows in steps.channel.items() for row in rows}
         self._next = dict.fromkeys(steps.channel, 0)
-        # Communication rows whose parents are done, but which wait for an earlier row of their channel.
+        # communication rows whose parents are done, but which wait for an earlier row of their channel
         self._held: set[int] = set()
         self._left = len(steps.kind)
         self._start, self._end = np.zeros(self._left, np.int64), np.zeros(self._left, np.int64)

@@ -45,7 +45,7 @@ def extent(kind: str, members: int) -> PlanExtent:
     # The numbers 0 .. n-1 with bit k are ceil((n - 2^k) / 2^(k+1)) runs of consecutive ones. A round copies each run
     # twice, into the message and out of it, and sends one message.
     moved = sum(2 * -(-(members - (1 << k)) // (2 << k)) + 1 for k in range(rounds))
-    # Copies besides the rounds: n at the end, and one at the beginning, or two for each member but 0.
+    # Copies besides the rounds: n at the end, and one at the beginning, or two for each member but 0
     steps = members * (moved + 1 + members) + members - 1 if rounds else 0
     return PlanExtent(steps, rounds * members, members)
 

@@ -108,7 +108,7 @@ class _Tree(NamedTuple):
             # For an even number of nodes the mirror image swaps leaves and inner nodes; for an odd one, a shift by one
             # does
             place = place[::-1] if inner % 2 == 0 else place[1:] + place[:1]
-        # NCCL builds its second tree in the same way, over all ranks (src/graph/trees.cc, ncclGetDtree).
+        # NCCL builds its second tree in the same way, over all ranks (src/graph/trees.cc, ncclGetDtree)
         member = dict(zip(place, range(1, members), strict=True)) | {0: 0}
         parent = (NONE, *(member[in_order_parent(node, members)] for node in place))
         children: list[list[int]] = [[] for _ in range(members)]
@@ -123,8 +123,7 @@ class _Tree(NamedTuple):
             latency_ps: The time of an empty message on an idle network in picoseconds.
             chunk_ps: The time that a chunk keeps its sender busy, in picoseconds.
         """
-        # `waiting` grows while the loop reads it: breadth first, so that a parent's time is known before that of its
-        # children.
+        # `waiting` grows while the loop reads it: breadth first, so that a parent's time is known first
         has_ps = {0: 0.0}
         waiting = [0]
         for member in waiting:

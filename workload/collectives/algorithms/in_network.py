@@ -43,8 +43,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
         raise WorkloadError(f"algorithm in-network for {kind} of {n}: {count} chunks; expected fewer chunks or members")
     parts = n if kind in _IN_PARTS else 1
     order = (part * (count // parts) + k for k in range(count // parts) for part in range(parts))  # parts in rotation
-    # Parts take turns: with consecutive ones, an owner's link would carry its whole part first and then idle to the
-    # end.
+    # Parts take turns: with consecutive ones, an owner's link would carry its part first and then idle
     flows = {chunk: _flow(kind, n, chunk, count) for chunk in order}
     lanes = tree_lanes(branch, flows, result_lane=1)
     return each_its_own(count, lanes, aggregators=len(lanes) - n)
@@ -93,7 +92,7 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> f
         # What a chunk in one direction costs the other direction: its acknowledgements
         answer_ps = chunk_bits / tree.both_ways_bps[e] - data_ps
         for out, back in ((up, down), (down, up)):
-            # The first chunk is part of up_ps and down_ps already, hence the subtraction of one.
+            # The first chunk is part of up_ps and down_ps already, hence the subtraction of one
             busiest_ps = max(busiest_ps, out * data_ps + back * answer_ps - data_ps)
     return up_ps + down_ps + busiest_ps
 

@@ -106,5 +106,5 @@ def _member(members: Sequence[int], place: int, count: int, rail_lanes: list[Lan
             spread.step(send_to=members[peer], to_lane=first_take + mine, send=place * count + k, after=(size + 1, k))
             takes[number].step(receive_from=members[peer], receive=peer * count + k)
     # In hosts of g members: lane 0 deals, 1 .. g-1 add, g sends up the rail, g+1 receives totals, g+2 spreads them, and
-    # the lanes from g+3 on take those of the others.
+    # the lanes from g+3 on take those of the others
     return [deal, *adds, *rail_lanes, spread, *takes]

@@ -145,7 +145,7 @@ def near_first(members: int) -> list[SpreadingRound]:
     Args:
         members: The number of members of the group, n.
     """
-    # The last round sends only the blocks that are still missing: of 6 members 1, 2 and then 2 blocks, not 4.
+    # The last round sends only the blocks that are still missing: of 6 members 1, 2 and then 2 blocks, not 4
     steps = [1 << k for k in range((members - 1).bit_length())]
     return [SpreadingRound(d, min(d, members - d), d, aside=False, most=members) for d in steps]
 
@@ -251,12 +251,12 @@ def _gather(
         lane = Lane()
         after = _end(lanes, first_lane)
         if not lanes:
-            # Region 1, the list, begins at chunk number n.
+            # Region 1, the list, begins at chunk number n
             lane.copy(member, to=members, after=after)
             after = (-1, -1)
         if a_round.aside:
             # Received blocks go directly behind the sent ones, where the list now has the block that is not sent: that
-            # moves away first.
+            # moves away first
             lane.copy(members + a_round.held - 1, to=members + a_round.held - 1 + a_round.blocks, after=after)
             after = (-1, -1)
         for first, count in a_round.pieces():
@@ -309,7 +309,7 @@ def _reduce(member: int, members: int, rounds: Sequence[SpreadingRound], places:
             lane.copy(members + a_round.held - 1 + a_round.blocks, to=members + a_round.held - 1)
         lanes.append(lane)
     if lanes:
-        # Entry 0 of the list is the member's own block, to which every round has added.
+        # Entry 0 of the list is the member's own block, to which every round has added
         lanes[-1].copy(members, to=member)
     return lanes
 

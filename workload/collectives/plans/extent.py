@@ -141,18 +141,18 @@ def _repeated(lanes_of_part: Plan, width: int, splits: int, chains: int) -> Plan
     ends = [AT_ONCE] * chains  # (lane, step) that ends each part; part s begins after part s - chains
     for _ in range(splits):
         # `ends` begins with as many entries as chains, so that ends[-chains] belongs to the part `chains` before this
-        # one, or is AT_ONCE for the first parts.
+        # one, or is AT_ONCE for the first parts
         base, after = len(lanes), ends[-chains]
         own = [*(steps or (IDLE,) for steps in lanes_of_part), *[(IDLE,)] * (width - len(lanes_of_part))]
         for steps in own:
             # Only the first step of a lane can be the first of its part: the others follow it in the lane, or wait for
-            # such a lane.
+            # such a lane
             first, *others = (step.moved(base) for step in steps)
             lanes.append((first.waiting(after) if first.dep_lane == NONE else first, *others))
         last = [(base + i, len(steps) - 1) for i, steps in enumerate(own)]
         if width > 1:
             lanes.append(tuple(IDLE.waiting(end) for end in last))
-            # One lane of idle steps stands for "all lanes have ended", since a step waits for one other step only.
+            # One lane of idle steps stands for "all lanes have ended", since a step waits for one other step only
             last = [(base + width, width - 1)]
         ends.append(last[0])
     return tuple(lanes)

@@ -97,7 +97,7 @@ def member_lanes(
     if copies:
         for owner in range(size):
             others[owner].several(count, receive_from=aggregator, receive=chunk[owner])
-        # Without `complete`, a result may leave when the sum from the switch has arrived: step k of SUMS for chunk k.
+        # Without `complete`, a result may leave when the sum from the switch has arrived: step k of SUMS for chunk k
         after: tuple[ArrayLike, ArrayLike] = (SUMS, np.arange(count)) if reduces else AT_ONCE
         if complete:
             after = ([lane for lane, _ in complete[:count]], [step for _, step in complete[:count]])
@@ -115,7 +115,7 @@ def extent(groups: int, size: int, count: int, *, ways: int = 2) -> PlanExtent:
         ways: 1 = members only get sums or only copies, 2 = both.
     """
     # For each direction and each of size * count chunks: both ends of `size` messages (data of all members, or copies
-    # to all) and of one more (the sum, or the result).
+    # to all) and of one more (the sum, or the result)
     steps, of_member, of_switch = 2 * count * size * (size + 1) * ways, size + OTHERS, 2 * size + 1
     lanes = size * of_member + of_switch
     return PlanExtent(groups * steps, groups * lanes, groups * (size + 1), max(of_switch, of_member))

@@ -72,7 +72,7 @@ def play(game_of: Callable[..., "Game"], kind: str, schedules: Schedules, index:
     pieces |= {len(buffer.arrangement) for own in of_lanes for buffer in own if buffer.arrangement is not None}
     chunks, regions = int(schedules.chunks[index]), int(schedules.regions[index])
     n = int(schedules.members[index] - schedules.aggregators[index])
-    # Lanes in 4 chunks and lanes in 6 have 12 atoms in common; n parts must be whole numbers of atoms, too.
+    # Lanes in 4 chunks and lanes in 6 have 12 atoms in common; n parts must be whole numbers of atoms, too
     parts = n if game_of is Game and kind in _IN_PARTS and n > 1 else 1
     grid = _Grid(math.lcm(chunks, parts, *pieces), regions)
     for member, own in enumerate(lanes):
