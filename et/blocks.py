@@ -233,9 +233,11 @@ class TraceColumns:
         number = self._number.get(id(block), -1)
         if number < 0:
             number = self._number[id(block)] = len(self._blocks)
+            # The list keeps the block alive, so that no later one gets its id
             self._blocks.append(block)
             self._sizes.append(len(block))
         elif self._sizes[number] != len(block):
+            # All stamps of a block copy the same rows: it would grow in the earlier ones as well
             raise ValueError(f"{prefix}: a block has grown from {self._sizes[number]} rows to {len(block)}")
         first = self._rows
         self._block.append(number)

@@ -349,6 +349,7 @@ def from_networkx(
         kind=[_SWITCH_KINDS[kinds[node]] for node in switches],
         pod=[_number(label, node, attributes[node], "pod") for node in switches],
     )
+    # NPUs first, then switches, as GraphBuilder numbers nodes
     number = {node: i for i, node in enumerate((*npus, *switches))}
     cables = list(_cables(graph, label, {"rate": rate, "delay": delay}))
     if cables:

@@ -210,7 +210,9 @@ def _fitting(label: str, header: Mapping[str, int], tiers: list[dict[str, int]])
             f"{label}: {nodes} nodes in pods of {pod_hosts} on ToRs of {levels[0]['radix_down']}, bundle "
             f"{levels[0]['bundle']}; expected that each divides the one before, and bundle 1"
         )
-    # counts follow from rates: hosts x rate down = oversubscription x uplinks x rate up, over all pods together
+    # Counts follow from rates: hosts x rate down = oversubscription x uplinks x rate up, over all pods together.
+    # A fat tree with k = 4, at one rate: 16 nodes in 4 pods have 16 uplinks of ToRs; aggregation switches with 2
+    # downlinks are 16 / (4 x 2) = 2 in each pod; their 16 uplinks need 4 core switches with 4 downlinks.
     pods, rate = nodes // pod_hosts, [tier["downlink_speed_gbps"] for tier in levels]
     tor_uplinks = _ratio(label, "uplinks of ToRs", nodes * rate[0], rate[1] * levels[0]["oversubscribed"])
     aggs = _ratio(label, "aggregation switches of a pod", tor_uplinks, pods * levels[1]["radix_down"])

@@ -163,6 +163,7 @@ def _kinds(file: InfraFile, ends: Iterator[Part], label: str) -> dict[Part, str]
     xpus = 0
     linked: dict[Part, list[Part]] = {}
     for end in dict.fromkeys(ends):
+        # the end host.0.nic.1 belongs to the instance host.0, which is all but the last name and index
         linked.setdefault(end[:-2], []).append(end)
     for instance, device in _instances(file, label):
         own = linked.pop(instance, [])
@@ -171,6 +172,7 @@ def _kinds(file: InfraFile, ends: Iterator[Part], label: str) -> dict[Part, str]
         if xpus > MAX_NPUS or len(found) > MAX_NODES:
             raise TopologyError.at(label, f"{xpus} components of type xpu", f"at most {MAX_NPUS}")
         counted = [(*instance, name, str(i)) for name in names for i in range(device.counts[name])]
+        # by number, so that nic.10 comes after nic.9
         for part in sorted({*own, *counted}, key=lambda part: (part[-2], int(part[-1]))):
             if part[-2] not in device.kinds:
                 raise TopologyError.at(label, f"{'.'.join(part)[:60]}", "a component of its device")

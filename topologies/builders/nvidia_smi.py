@@ -101,6 +101,7 @@ def _matrix(path: str, label: str) -> tuple[list[str], dict[tuple[int, int], str
     rows = [line.split() for line in lines if line.strip()]
     devices: list[str] = []
     for word in rows[0] if rows else ():
+        # behind the devices the header goes on with CPU Affinity and NUMA Affinity
         if not _DEVICE.fullmatch(word):
             break
         devices.append(word)

@@ -256,6 +256,7 @@ def _in_network_groups(program: Program, chooser: ScheduleChooser, exchange: Exc
             if not any(kinds):
                 continue
             own = program.slot_ptr[users] + slot
+            # Only the NPU that is member 0 reports the group: each occurs once, whatever traces its members run
             for at in own[program.slot_member[own] == 0].tolist():
                 group = int(program.slot_group[at])
                 members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]

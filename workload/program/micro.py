@@ -108,6 +108,7 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
         dep=np.array([0, 1], np.int32),
     )
     npu = np.arange(npus, dtype=np.int32)
+    # The rails of 2 servers with 3 NPUs each: 0 3, 1 4, 2 5
     members = [npu, npu, npu.reshape(hosts, group).T.reshape(-1)]
     sizes = [npus] + [group] * hosts + [hosts] * group
     groups = GroupTable(

@@ -166,6 +166,7 @@ def _program(
         bytes=np.full(1, size_bytes),
         schedule=np.full(1, schedule_number, np.int32),
     )
+    # members on NPUs 7, 2 and 5: in the order of NPUs, their member numbers (`slot_member`) are 1 2 0
     groups = GroupTable(
         group_ptr=np.array([0, count]),
         group_member=npu_of_member.astype(np.int32),
