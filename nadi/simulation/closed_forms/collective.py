@@ -197,6 +197,7 @@ def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: boo
     full = wire_bytes(settings.mtu_bytes, flits, settings).astype(np.float64)
     answer = acknowledgement_bytes(flits, settings)
     rate = np.array(tree.rate_bps)
+    # switches store and forward: each link but the first delays the message by one more full packet
     packet_ps = BITS_PER_BYTE * PS_PER_S * full / np.maximum(rate, 1) * np.maximum(np.array(tree.links) - 1, 0)
     return tree._replace(
         rate_bps=tuple((rate * settings.mtu_bytes / full).astype(np.int64).tolist()),

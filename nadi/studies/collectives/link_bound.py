@@ -117,6 +117,7 @@ def _node_labels(graph: Graph) -> list[Int64]:
 def _bound_at_labels(graph: Graph, settings: Settings, label_of_node: Int64, load: _Load) -> float:
     """Return the longest time in picoseconds for the traffic that leaves or enters the nodes of one label."""
     most = 0.0
+    # whatever path traffic between two labels takes, it uses some link out of the one and some link into the other
     crosses_link = label_of_node[graph.link_src] != label_of_node[graph.link_dst]
     crosses = label_of_node[load.src] != label_of_node[load.dst]
     for link_end, end in ((graph.link_src, load.src), (graph.link_dst, load.dst)):
