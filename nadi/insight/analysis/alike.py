@@ -49,7 +49,6 @@ def alike(collectives: pa.Table) -> dict[CollectiveKey, Int64]:
     first, number = distinct_rows([*words, *(numpy_column(collectives[name]) for name in names[2:])])
     chosen = collectives.select(names).take(arrow_numbers(first))
     keys = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
-    # keys 0 1 0 of three rows: sorted by key, the rows 0 2 1 are cut behind the first two
     rows = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number, minlength=1))[:-1])
     return dict(zip((CollectiveKey(*key) for key in keys), rows, strict=False))
 
