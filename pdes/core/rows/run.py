@@ -9,6 +9,12 @@ class Scalars(
 ):
     """Scalars that all kernels of an LP share."""
 
+    # Life of a logical process in a run: its world is built once, and its kernel is called for each window. A window
+    # takes in what neighbours have sent in the one before (`in_list`, `in_at`) and then does cell after cell until its
+    # end: links release packets, switches and NPUs process the cell's arrivals. When a pool is too small, the kernel
+    # returns FULL at a point where it can continue: `window_open`, `cell_open`, `outer_done`, `resume_node` and
+    # `resume_at` say where. After the window, `next_ps` tells the workers when its next event is. It ends when no LP
+    # has an event left.
     free_blocks = word("count", "free blocks of records")
     free_messages = word("count", "free rows of `msg`")
     free_instances = word("count", "free rows of `inst`")
@@ -28,6 +34,7 @@ class Scalars(
     window_open = word("flag", "a window was interrupted")
     check = word("flag", "a pool other than the blocks was used since the last call of `short_of`", begins=1)
     side = word("code", "which of a node's inboxes is for this cell")
+    # minima of the lists that only a search would find: an LP without packets on links need not look at them
     soonest_ps = word("time", "earliest arrival among the packets that wait on links", begins=INF)
     pending = word("flag", "an inbox of this side is not empty", many=4)
     begin_ps = word("time", "start of the window")
@@ -90,6 +97,7 @@ class Constants(
 ):
     """Constants of a run."""
 
+    # What follows from settings and fabric, so that kernels compute nothing twice. Each LP has a copy.
     seed = word("packed", "seed of all hashes")
     mtu_bytes = word("bytes", "payload of a full packet")
     header_bytes = word("bytes", "header of a data packet")
@@ -107,6 +115,8 @@ class Constants(
     npus = word("count", "NPUs of this LP")
     nodes = word("count", "nodes of this LP")
     lane_stride = word("count", "rows of lanes per active collective, one more than the maximum number of lanes")
+    # bounds of what one action can take from each pool: a kernel looks whether there is that much room before an
+    # action, and so never has to undo half of one
     reserve_blocks = word("count", "blocks that one action may use")
     reserve_messages = word("count", "rows of `msg` that one action may use")
     reserve_queue_pairs = word("count", "queue pairs that one action may open")
