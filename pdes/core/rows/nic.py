@@ -27,11 +27,10 @@ class QueuePair(Row, words=16):
 
     # Life of a queue pair: the first message of its connection opens it (`queue_pair`), and it lasts until the run
     # ends. A posted message moves `end_seq`; it takes turns at its port (`active`) while it has packets and room in its
-    # window; each acknowledgement moves `una`. Always una <= next_seq <= end_seq and una, next_seq <= sent_max <=
-    # end_seq. Normally next_seq = sent_max. After a loss it goes back: with una = 11 and sent_max = 14, a NAK of packet
-    # 11 sets next_seq = 11, and 11 to 13 are sent again. After more than max_retries timeouts without progress the run
-    # fails. Sequence numbers here are whole; packets carry their lowest 24 bits (PSN of InfiniBand, IBTA volume 1,
-    # 9.7.1).
+    # window; each acknowledgement moves `una`. Always una <= next_seq <= sent_max <= end_seq. Normally next_seq =
+    # sent_max. After a loss it goes back: with una = 11 and sent_max = 14, a NAK of packet 11 sets next_seq = 11, and
+    # 11 to 13 are sent again. After more than max_retries timeouts without progress the run fails. Sequence numbers
+    # here are whole; packets carry their lowest 24 bits (PSN of InfiniBand, IBTA volume 1, 9.7).
     next_seq = word("sequence", "next packet to send")
     una = word("sequence", "first packet that is not acknowledged")
     end_seq = word("sequence", "first packet that is not posted")
