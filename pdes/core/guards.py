@@ -29,12 +29,12 @@ def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int)
     """Write guards into memory, and return the bytes between them.
 
     Args:
-        memory: Bytes that are used for nothing else; the guard behind fills its end.
-        size_bytes: Number of bytes between the guards; 0 = no guards.
+        memory: Bytes that are used for nothing else, enough for both guards.
+        size_bytes: Number of bytes between the guards; the guards of an empty array are never checked.
         guard_bytes: Size in bytes of the guard before, at least 16.
     """
-    # The guard before has guard_bytes, at least 16; the guard behind fills the memory. An empty array has no guards,
-    # since NumPy does not define its address.
+    # Both guards have guard_bytes; what is left of the memory behind the second one is not checked. Nor are the guards of
+    # an empty array, since NumPy does not define its address, by which they are found.
     view, end = memory.data, guard_bytes + size_bytes
     lengths = _LENGTHS.pack(guard_bytes ^ _MASK, size_bytes ^ _MASK)
     view[:guard_bytes] = _BYTE * (guard_bytes - _LENGTHS.size) + lengths
@@ -50,9 +50,11 @@ def damage(address: int) -> str:
     if memory is None:
         return ""
     view, begin = memory.view(np.uint8).data, address - address_of(memory)
+    # the lengths were written inverted: a 0 that a kernel writes over one reads as an impossible length
     header = begin - _LENGTHS.size
     guard_bytes, size_bytes = (word ^ _MASK for word in _LENGTHS.unpack_from(view, header))
     end = begin + size_bytes
+    # lengths that cannot be right were overwritten themselves, so nothing else of the guard can be located
     is_possible = _LENGTHS.size <= guard_bytes <= begin and size_bytes >= 0 and end + guard_bytes <= len(view)
     if not is_possible or _overwritten(view[begin - guard_bytes : header]) is not None:
         return "before its beginning"

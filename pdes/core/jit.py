@@ -80,12 +80,14 @@ class Directory:
             self._check(i, name)
             base: Any = field.base if isinstance(field, np.record) else field
             array = base.view(np.ndarray)  # attribute access is faster than on a recarray
+            # a kernel would read another type's bits as its own: there is no check behind this one
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
             self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = address_of(array), len(array)
             self._known[i] = field
         self._record = record
         if not jit_enabled():
+            # plain Python has no pointers: the address is only the key of the record
             _BY_ADDRESS[self.address] = record
 
     def check_guards(self) -> None:
@@ -95,6 +97,7 @@ class Directory:
 
     def _check(self, field_number: int, name: str) -> None:
         """Raise MemoryDamageError if a kernel wrote past an end of array number `field_number`, called `name`."""
+        # None: nothing has been given to kernels yet
         field = self._known[field_number]
         if field is None:
             return
@@ -152,6 +155,7 @@ class _Deferred:
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of Numba's dispatcher, for Numba itself; special names are not passed on."""
+        # an answer would import Numba, and libraries ask any object for such names
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.dispatcher, name)
@@ -184,9 +188,11 @@ class _Deferred:
     def _address(self, parameter_letters: str) -> int:
         """Return the address of the C function, loaded or compiled; a letter per parameter: a = array, i = int64."""
         if parameter_letters not in self._addresses:
+            # a kernel that is not kept is compiled in each process
             folder = kernel_cache.settled_folder() if self._is_kept else None
             address = None if folder is None else _module("machine_code").load(folder, self.py_func, parameter_letters)
             if address is None:
+                # code without an object: it contains addresses of this process and cannot be stored
                 address, symbol, code = _module("compiler").compiled_c_function(self.dispatcher, parameter_letters)
                 if folder is not None and code is not None:
                     _module("machine_code").keep(folder, self.py_func, parameter_letters, symbol, code)
@@ -305,6 +311,7 @@ def store_release(array, index, value):
 @primitive
 def fetch_add(array, index, value):
     """Add to word `index` of an array atomically; return its old value (not atomic in plain Python: one worker)."""
+    # (the new value less what was added)
     array[index] += value
     return array[index] - value
 

@@ -32,8 +32,8 @@ end, and others get new rates when everything else at this time has happened (pd
 -1 - instance, whose other sends have left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it moves on
 from its node; its key has the sender's number plus 1.
 """
-FIRST_DONE = 1 << 33  # likewise, of an event that means the end of a trace row whose collective is a coupled flow
-FIRST_POST = 1 << 32  # first number in place of the lane of an OWN event that means a trace row that posts its message
+FIRST_DONE = 1 << 33  # first number of an OWN event that means the end of a trace row: its collective is a coupled flow
+FIRST_POST = 1 << 32  # first number, likewise in place of the lane, that means a trace row that posts its message
 
 NONE = -1
 DIGIT_BITS = 6

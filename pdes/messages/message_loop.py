@@ -50,7 +50,7 @@ from nadi.pdes.npu.one_at_a_time import begin_turns, takes_turn
 from nadi.pdes.npu.remote_memory import serve_next
 from nadi.pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, post_send, start_row
 
-PAUSED, TOO_LATE = 4, 5  # status values in addition to those of pdes.core.state
+PAUSED, TOO_LATE = 4, 5  # beside DONE, FULL and FAILED; SENT of pdes.core.state, also 4, is of packets alone
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
 SPARE_EVENTS = 64  # maximum number of rows that one action may take where collectives slow computation down
 
