@@ -33,8 +33,8 @@ def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int)
         size_bytes: Number of bytes between the guards; the guards of an empty array are never checked.
         guard_bytes: Size in bytes of the guard before, at least 16.
     """
-    # Both guards have guard_bytes; what is left of the memory behind the second one is not checked. Nor are the guards of
-    # an empty array, since NumPy does not define its address, by which they are found.
+    # Both guards have guard_bytes; what is left of the memory behind the second one is not checked. Nor are the guards
+    # of an empty array, since NumPy does not define its address, by which they are found.
     view, end = memory.data, guard_bytes + size_bytes
     lengths = _LENGTHS.pack(guard_bytes ^ _MASK, size_bytes ^ _MASK)
     view[:guard_bytes] = _BYTE * (guard_bytes - _LENGTHS.size) + lengths

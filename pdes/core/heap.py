@@ -1,7 +1,7 @@
 """A node's own events: a binary heap of (time, slot) pairs, at most one entry per slot.
 
-Slots of an NPU: its ports by number, then one per lane, the retransmission timer, the ports' pacing, the agenda, actions
-on messages, and the begin of its job (pdes/npu/agenda.py). Slots order entries of equal time.
+Slots of an NPU: its ports by number, then one per lane, the retransmission timer, the ports' pacing, the agenda,
+actions on messages, and the begin of its job (pdes/npu/agenda.py). Slots order entries of equal time.
 """
 
 from nadi.pdes.core.jit import inline
