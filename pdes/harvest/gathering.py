@@ -230,8 +230,8 @@ def _stacked(lists: Sequence[list[Rows]], row_kind: type[Row]) -> Rows:
 
 def _in_order(values: Int64, lengths: Int64, order: Int64) -> Int64:
     """Return `values`, consecutive segments of `lengths` values each, with the segments in the order `order`."""
-    begin = np.cumsum(lengths) - lengths
-    ends = np.cumsum(lengths[order])
+    begin = np.cumsum(lengths) - lengths  # of each segment in `values`
+    ends = np.cumsum(lengths[order])  # of each in the result
     return values[np.arange(len(values)) + np.repeat(begin[order] - ends + lengths[order], lengths[order])]
 
 
@@ -410,7 +410,6 @@ def results(
         settings: Settings of the run.
         **seconds: Wall times in seconds, by field of Results: wall_s and the like.
     """
-    # seconds: wall times in seconds, by fields of Results: wall_s and the like.
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
     rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)

@@ -32,6 +32,7 @@ def too_late(lp: LogicalProcess) -> bool:
     """
     w = lp.world
     npus = lp.part.npus
+    # an overflow would have wrapped to a negative time, which no event has otherwise
     pending = (w.net.next_time, w.net.tx.busy_ps, w.npus.npu.rto_at_ps[:npus], w.npus.heap[::2])
     return w.net.ctl.now_ps > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
 
@@ -72,6 +73,7 @@ def _trimming_port(sim: Simulation, src: int, dst: int) -> str:
         trimmed[lp.part.links] = lp.world.net.gate.trimmed_packets[: len(lp.part.links)]
     behind = _links_between(graph.link_src, graph.link_dst, graph.nodes, src)
     ahead = _links_between(graph.link_dst, graph.link_src, graph.nodes, dst)
+    # a link is on a shortest path if its distances from both ends and its own length add up to the whole
     trimmed[behind[graph.link_src] + 1 + ahead[graph.link_dst] != behind[dst]] = 0
     most = int(trimmed.argmax())
     if not trimmed[most]:
@@ -134,12 +136,14 @@ def circle(held_links: Int64) -> list[int]:
         held_links: int64[k, 3], as `held_links` returns them: link and its two ends.
     """
     held_links = held_links[np.argsort(held_links[:, 0])]
+    # links whose end is held by nothing go, and then those that led to them: what is left leads into a circle
     while not (continues := np.isin(held_links[:, 2], held_links[:, 1])).all():
         held_links = held_links[continues]
     if not len(held_links):
         return []
     onward = dict(held_links[::-1, 1:].tolist())  # from each node by its first link
     path = [int(held_links[0, 1])]
+    # from any node, following held links must meet a node twice
     while (node := onward[path[-1]]) not in path:
         path.append(node)
     return path[path.index(node) :]
@@ -194,6 +198,7 @@ def _collective_waits(
         if collective.lanes_left:
             return f"{name} waits for members to start: {collective.lanes_left}", ()
         return f"{name} waits for its links", members.tolist()
+    # key of the dictionary: the waiter of a collective's messages, without the lane
     receiver = requests.get((npu, s.REF_INSTANCE | inst))
     for lane in range(int(collective.lanes)):
         state = w.insts.lane[lane_place(w.net, inst, lane)]
@@ -228,6 +233,7 @@ def waiting_rows(sim: Simulation, lp: LogicalProcess) -> tuple[list[str], str]:
     lines, lost = [], ""
     requests = _requests(lp)
     paths = LostPaths(sim.graph, sim.settings.faults, int(w.net.ctl.now_ps))
+    # rows of all NPUs are one array: searchsorted finds the NPU whose rows contain the place
     for own, place in zip((np.searchsorted(lp.row_ptr, begun, side="right") - 1).tolist(), begun.tolist(), strict=True):
         row = place - int(lp.row_ptr[own])
         npu = int(lp.part.nodes[own])
