@@ -73,6 +73,7 @@ def modules() -> list[str]:
 
 def have_changed() -> bool:
     """Return whether a source has been written since this process began: it may run older code than the files have."""
+    # modification times, since hashing all sources for each file that is written would take longer
     return any(path.stat().st_mtime > _IMPORTED_AT_S for path in files())
 
 
@@ -80,6 +81,7 @@ def source_hash() -> str:
     """Return a hash of all kernel sources, of their location (code contains file names) and of compiler settings."""
     # a copy, since the cached hash must not take in the settings
     digest = _hash_of_files(ROOT).copy()
+    # Numba reads these when it compiles, and other values make other code
     for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"):
         digest.update(f"{name}={os.environ.get(name, '')}".encode())
     return digest.hexdigest()[:16]
@@ -88,6 +90,7 @@ def source_hash() -> str:
 @functools.cache
 def _hash_of_files(folder: Path) -> Any:  # noqa: ANN401 - a hash that is updated further
     """Return the hash of the sources in a folder and of the compilers' versions, computed once per process."""
+    # the folder is in the hash: code contains file names, for messages
     digest = hashlib.sha256(bytes(folder))
     for path in files():
         digest.update(str(path.relative_to(folder)).encode())

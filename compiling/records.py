@@ -39,6 +39,7 @@ class RecordType(types.Type):
     def __init__(self, record):
         self.fields = {}  # by name: index of the field's first entry in the record, and the field's type
         self.entries = 0  # number of entries of the record
+        # include_extras: the dtype of an array is in its Annotated
         hints = get_type_hints(record, include_extras=True)
         for name in record._fields:
             hint = hints[name]
@@ -78,6 +79,7 @@ class _RecordAttributes(AttributeTemplate):
 def _lower_field(context, builder, record, record_address, name):
     """Emit a read of field `name` of the record at an address: its row, or the address of its array or record."""
     entry, kind = record.fields[name]
+    # ENTRY_WORDS x entry: entries have two words, address and length
     place = builder.gep(record_address, [ir.Constant(ir.IntType(64), ENTRY_WORDS * entry)])
     if isinstance(kind, types.Record):
         return builder.inttoptr(_load_invariant(builder, place), context.get_value_type(kind))
@@ -155,6 +157,7 @@ def item_pointer(context, builder, sig, args, checked=True):
         data = builder.inttoptr(_load_invariant(builder, args[0]), data_type)
         if checked and numba.config.BOUNDSCHECK:
             length = _load_invariant(builder, builder.gep(args[0], [ir.Constant(ir.IntType(64), 1)]))
+            # unsigned: a negative index is a very large one, so one comparison checks both bounds
             with builder.if_then(builder.icmp_unsigned(">=", args[1], length), likely=False):
                 context.call_conv.return_user_exc(builder, IndexError, (f"{kind}: index out of bounds",))
     else:

@@ -38,6 +38,7 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     if len(pods) < parts:
         has_npus = np.zeros(clusters.number, bool)
         has_npus[clusters.of_node[: graph.npus]] = True
+        # two tiers per pod, leaves with NPUs and other switches: each is spread over the pod's parts by itself
         place += _middles(2 * pod.reshape(-1) + has_npus[pod_of >= 0], clusters.weight[pod_of >= 0])
     part[pod_of >= 0] = place * parts // len(pods)
     return part
