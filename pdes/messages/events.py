@@ -74,8 +74,8 @@ def put_in_list(queue, events, event):
     """
     time_ps = events[event].time_ps
     # the highest digit in which the time differs from now; lower ones matter once now has reached it
-    # Example: now = 64, time = 130: 64 ^ 130 = 194 = 0b11000010, whose highest bit is 7, so digit 7
-    # 6 = 1 and value 130 >> 6 = 2. An event at 70 differs in digit 0 alone: list 6 of digit 0.
+    # Example: now = 64, time = 130: 64 ^ 130 = 194 = 0b11000010, whose highest bit is 7, so the digit is 7 // 6 = 1 and
+    # its value 130 >> 6 = 2. An event at 70 differs in digit 0 alone: list 6 of that digit.
     digit = (63 - leading_zeros(time_ps ^ queue.now_ps)) // DIGIT_BITS
     value = (time_ps >> (DIGIT_BITS * digit)) & (LISTS - 1)
     which = 2 * (digit * LISTS + value)

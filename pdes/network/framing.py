@@ -104,8 +104,7 @@ def wire_bytes(payload_bytes: Any, is_framed: Any, settings: Framing) -> Int64:
         is_framed: Whether the link carries flits; a bool or an array.
         settings: Settings that determine the lengths of packets.
     """
-    # -(-a
-    # b) rounds up; an empty packet has a line, too, as it has a header flit
+    # -(-a // b) is a / b rounded up; an empty packet has a line, too, as it has a header flit
     lines = np.maximum(1, -(-payload_bytes // LINE_BYTES))
     return np.where(is_framed, payload_bytes + lines * PER_LINE_BYTES, payload_bytes + settings.header_bytes)
 

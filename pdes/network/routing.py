@@ -39,8 +39,8 @@ def choose(routes, cell, node, word2):
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
-        # the salt is the switch's own: with one hash for all, two tiers would choose alike, and half of the links of
-        # the second would get nothing (hash polarisation)
+        # the salt is the switch's own: with one hash for all, a second tier would repeat the choice of the first, and
+        # some of its links would get nothing (hash polarisation)
         h = mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1))
         # h is below 2^32, so (h x count) >> 32 is below count: a fair choice without a division
         first = np.int64(routes.link[first + ((h * count) >> 32)])

@@ -123,8 +123,8 @@ def chunk_bytes(insts, plans, instance, chunk, count):
     schedule = collective.schedule
     chunks = np.int64(plans.chunks[schedule])
     if plans.relative[schedule]:
-        # a relative plan names chunks from the member's own: in a ring of 4 with 8 chunks, chunk 1 of member 3 is 1 + 3
-        # x 2 = 7
+        # a relative plan counts chunks from the member's own: in a ring of 4 with 8 chunks, chunk 1 of member 3 is 1 +
+        # 3 x 2
         chunk += collective.member * (chunks // np.int64(plans.members[schedule]))
     # also for `region * chunks + place` (Schedules.regions): all regions are divided alike, so sizes depend on the
     # place alone
@@ -158,8 +158,7 @@ def part_bytes(world_address, instance, lane_row_number, chunk, count):
         parts *= view_row.parts
     if plans.relative[schedule]:
         chunk += place * (chunks // line)
-    # Example: 10 bytes in 4 pieces end at 10 i
-    # 4 = 2, 5, 7, 10: sizes 2, 3, 2, 3
+    # Example: 10 bytes in 4 pieces: piece i ends at 10 (i + 1) // 4 = 2, 5, 7, 10, so sizes are 2, 3, 2, 3
     first = part * chunks + chunk % chunks
     pieces = parts * chunks
     size = collective.buffer_bytes

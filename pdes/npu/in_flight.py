@@ -53,7 +53,7 @@ def leave_line(npus, rows, node, row):
     system = npus.system[node]
     rows.flag[first + row] |= ROW_CALLED
     before = np.int64(-1)
-    # `line` is the newest + 1, and each names the next older one: a stack, as most lines are short
+    # `line` is the newest + 1, and each names the next older one
     at = system.line - 1
     while at >= 0 and at != row:
         before = at

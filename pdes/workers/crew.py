@@ -181,7 +181,7 @@ class Crew:
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
         done, last = 0, time.perf_counter()
         while (status := tm.work(self._meeting.address, worker, hops, windows)) != DONE:
-            # at each return of the kernel, since compiled code does not look at clocks or signals
+            # at each return of the kernel, in which nobody could see a request
             if self._cuts is not None:
                 # the strongest request of all processes of the team holds
                 self.team.state.asked = max(int(self.team.state.asked), self._cuts.wanted())

@@ -168,8 +168,7 @@ def await_word(team, place, minimum, worker_row):
         return DONE
     begun = clock_ns()
     status = WAITING
-    # microseconds of spinning, as most waits are short; then the core is given away, since its owner may be whom this
-    # waits for
+    # microseconds of spinning, as most waits are short; then the core is given away: the worker waited for may need it
     for turn in range(SPINS + YIELDS):
         if load_acquire(words, place) >= minimum:
             status = DONE
