@@ -47,6 +47,7 @@ def hash_of_plug_in(module_name: str) -> str:
     if source is None:
         return ""
     imported: set[str] = set()
+    # without running it: a file's imports decide whether its own source is all that its code depends on
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
@@ -97,5 +98,6 @@ def _hash_of_files(folder: Path) -> Any:  # noqa: ANN401 - a hash that is update
         digest.update(path.read_bytes())
     for package in ("numba", "llvmlite"):
         digest.update(metadata.version(package).encode())
+    # bytecode of another Python may compile to other code
     digest.update(sys.version.encode())
     return digest

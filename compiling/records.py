@@ -102,6 +102,7 @@ class _ItemsAttributes(AttributeTemplate):
 def _load_invariant(builder, pointer):
     """Load a word that LLVM may assume never changes."""
     word = builder.load(pointer)
+    # an empty metadata node: LLVM then keeps the word in a register across stores that it cannot tell apart from it
     word.set_metadata("invariant.load", builder.module.add_metadata([]))
     return word
 
@@ -109,6 +110,7 @@ def _load_invariant(builder, pointer):
 @lower_getattr(ItemsType, "shape")
 def _lower_shape(context, builder, _kind, value):
     # the second word of an entry
+    # GEP counts in words of the entry, as its pointer type is i64
     length = _load_invariant(builder, builder.gep(value, [ir.Constant(ir.IntType(64), 1)]))
     return context.make_tuple(builder, types.UniTuple(types.intp, 1), [length])
 

@@ -311,7 +311,6 @@ def store_release(array, index, value):
 @primitive
 def fetch_add(array, index, value):
     """Add to word `index` of an array atomically; return its old value (not atomic in plain Python: one worker)."""
-    # (the new value less what was added)
     array[index] += value
     return array[index] - value
 

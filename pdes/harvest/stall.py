@@ -154,6 +154,7 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
     w = lp.world
     requests: dict[tuple[int, int], int] = {}
     waiting = w.qps.msg.view(PendingRequest.dtype)
+    # requests hang on the queue pairs for answers (`rendezvous.ask`)
     for qp in w.qps.qp[: int(w.net.ctl.queue_pairs)]:
         message = int(qp.pending) - 1
         while message >= 0:
@@ -177,6 +178,7 @@ def _collective_waits(
     trace_row = _row_of_trace(sim, table_row, row)
     name = f"{end_name(sim.graph, lp.part.nodes[npu])} row {trace_row}: collective {seq} of group {group}"
     flag = int(w.rows.flag[lp.row_ptr[npu] + row])
+    # ready, and yet not started, although no earlier collective of its group holds it back: a limit of the NPU does
     if not flag & s.ROW_STARTED and (not w.net.const.serial_collectives or w.rows.slot_next[slot] == seq):
         if w.net.const.one_at_a_time == 1:
             return f"{name} waits for its turn: row {w.npus.turns[npu].running[COMMUNICATION]} of the npu runs", ()
@@ -188,6 +190,7 @@ def _collective_waits(
     owner = int(plans.group_member[plans.group_ptr[group]]) if is_coupled else npu
     hit = np.flatnonzero(w.insts.inst_key == instance_key(owner, group, seq))
     members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
+    # no instance: it waits for its replay, which needs all members
     if not len(hit) and w.islands.start_row[slot % len(w.islands.start_row)] == row:
         return f"{name} waits for members to start: {len(members) - w.islands.started[group]}", ()
     if not len(hit):

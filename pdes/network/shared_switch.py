@@ -306,6 +306,7 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
         return True
     if net.const.pfc == 1:
         gate = net.gate[ingress]
+        # 802.1Q clause 36: a lossless class has headroom for what the sender sends before a pause takes effect
         if gate.held_bytes[klass] + size_bytes > gate.headroom_bytes:
             drop(net, link, word1)
             return False
@@ -351,6 +352,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     # other ports may have sent, and the other end may have resumed
     idle = tx.busy_ps <= now_ps and gate.paused & (1 << klass) == 0
     if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
+        # cut through the queue: nothing of its class waits, and the port is idle
         others = gate.queued_bytes[1 - klass]
         set_off(net, node, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
         let_out(net, node, ingress, klass, size_bytes, now_ps)

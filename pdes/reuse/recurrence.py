@@ -260,6 +260,7 @@ class Recurrence:
                 return None
             words = words[:count]
             key.append(_hash(words))
+            # approximate words are time differences + LOOSE (2^60): only they lie between 2^59 and 2^61
             is_loose = (words > quiet.LOOSE // 2) & (words < 2 * quiet.LOOSE)
             loose.append(words[is_loose])
             shape.append(_hash(np.where(is_loose, quiet.LOOSE, words)))

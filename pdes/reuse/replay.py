@@ -118,6 +118,7 @@ class Replay:
     def _take_late(self, state: IslandState) -> list[Start]:
         """Return the starts of collectives of packets that disturb others, and forget them."""
         islands, slot_ptr, npus = self._lp.world.islands, self._sim.program.slot_ptr, state.domain.npus
+        # all slots of the domain's NPUs; `nodes` repeats each NPU's node for each of its slots
         slots = np.concatenate([np.arange(slot_ptr[npu], slot_ptr[npu + 1]) for npu in npus.tolist()])
         nodes = np.repeat(islands.node_of[npus], slot_ptr[npus + 1] - slot_ptr[npus])
         rows = islands.start_row[slots]
@@ -247,6 +248,7 @@ class Replay:
                 islands.started[one.group.number] = 0
                 islands.start_row[one.slots] = -1
                 islands.member.waiting[one.nodes] -= 1
+            # aggregators: those that have not started yet then send packets at once (`enter_island`)
             islands.start_order[one.slots[one.group.real :]] = one.seq + 1
         if starts:
             start_ps, _, nodes, rows, slots = np.array(sorted(starts), np.int64).T

@@ -38,10 +38,10 @@ class Flow(
     """A connection, parallel to its queue pair; its messages are sent one after another. Or a coupled flow."""
 
     # Life of a flow: its path is found when the first message of the connection begins (`lay_path`), and again after
-    # each change of routes. It is *open* from its begin, or from a change at one of its links, until the next solution
+    # each change of routes. With a message it enters its links; it leaves them when the message ends, unless the next
+    # one has the same size. It is *open* from then on, or from a change at one of its links, until the next solution
     # sets `rate` (mark = 2 x stamp: open; + 1: set). Between solutions the rate is constant, so its end is known
-    # (`finish_heap`); at each change of rate the bytes sent since `since_ps` are subtracted. After the last message it
-    # leaves its links, and stays.
+    # (`finish_heap`); at each change of rate the bytes sent since `since_ps` are subtracted.
     rate = word("ratio", "current rate")
     peak = word("ratio", "maximum rate: of the cap, and of every link of the path without other flows")
     limit = word("link", "full link that limits the rate, -1 none: the rate is the peak", begins=-1)

@@ -11,8 +11,7 @@ STEPs and SOLVEs that wait. With them, appending to a list needs no test whether
 class Event(Row):
     """A future event of a message in a message-level model (pdes/messages/events.py)."""
 
-    # 32 bytes: two events per cache line, in place, linked by next_event; nothing but `next_event` changes when one is
-    # sorted
+    # 32 bytes, two to a cache line; events stay where they are: sorting a list changes nothing but next_event
     time_ps = word("time", "time of the event")
     order = word("packed", "kind << KIND_SHIFT | key")
     which = word("message", "message, or another subject that the kind defines")
@@ -24,7 +23,8 @@ class WholeMessage(Row, words=8):
 
     # Life of a whole message: posted (`post_message`), it waits at `node` for a STEP; each STEP moves it over one link,
     # or to its end at once, as the fidelity defines; LEFT tells its sender that the last byte is gone, ARRIVE and TAKE
-    # its receiver, which frees the row. No list holds it meanwhile: the event names it.
+    # its receiver, which frees the row. Events name the message; only a flow has a list of those that it has not sent
+    # (`following`).
     payload_bytes = word("bytes", "payload of the message")
     tag = word("packed", "packet word 3")
     connection = word("queue_pair", "connection that carries it")

@@ -88,7 +88,7 @@ class Instance(
     # whichever is first (`instance`). With `started` = 0 messages only wait, counted by lane. Started, it is LAUNCHING
     # until its first step is due, then STARTED: its lanes do their steps as messages arrive (`advance`). Once all lanes
     # are done and the last byte of each send has left, it is freed (`close_if_done`), and its trace row ends. Members
-    # of a collective are separate instances, which know each other by messages alone.
+    # of a collective have separate instances, which know each other by messages alone, but for coupled flows.
     key = word("packed_local", "key in the map of instances")
     row = word("row", "trace row of the collective")
     slot = word("place", "group slot, counted over all NPUs")

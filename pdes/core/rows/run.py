@@ -33,6 +33,7 @@ class Scalars(
     batch_freed = word("count", "blocks that the batch has emptied")
     window_open = word("flag", "a window was interrupted")
     check = word("flag", "a pool other than the blocks was used since the last call of `short_of`", begins=1)
+    # inboxes of the current cell and the next three are a ring: `side` + k, modulo SIDES, is that of the k-th next cell
     side = word("code", "which of a node's inboxes is for this cell")
     # minima of the lists that only a search would find: an LP without packets on links need not look at them
     soonest_ps = word("time", "earliest arrival among the packets that wait on links", begins=INF)
@@ -48,11 +49,13 @@ class Scalars(
     cost = word("count", "packet-hops of the last window")
     events = word("count", "future events of a message-level model")
     outer_done = word("flag", "switches that send to other teams have acted in this cell")
+    # the schedule of faults is read in order: one comparison per cell tells whether a change is due
     fault_ps = word("time", "time of the next change of the schedule, INF none", begins=INF)
     fault_at = word("place", "row of the next change in `change`")
     depth_ps = word("duration", "width of the columns of `depth`", begins=1_000_000)
     pauses = word("count", "pauses and resumes that took effect, logged or not")
     free_samples = word("count", "free entries of `sample_log`")
+    # exact reuse of NVLink domains (pdes/npu/islands.py)
     due_replays = word("count", "groups in `due`, for which there is something to replay")
     replay_starts = word("count", "collectives that have waited for their replay")
     cell_ps = word("duration", "length of the cell: const.cell_ps, or longer while no packet crosses an island's links")
@@ -69,6 +72,7 @@ class Counters(
 ):
     """Counters of a run; sums over LPs are results."""
 
+    # sums over LPs do not depend on the division of the fabric, apart from `windows`, which is that of one LP
     hops = word("count", "packets sent over links")
     events = word("count", "events of NPUs")
     windows = word("count", "windows done")
@@ -132,6 +136,7 @@ class Constants(
     base_rtt_ps = word("duration", "idle round trip of a full packet over the longest path")
     cnp_interval_ps = word("duration", "minimum time between two congestion notifications of a queue pair")
     pause_frame_bytes = word("bytes", "size of a pause frame on the wire")
+    # of switches that share their buffer (pdes/network/shared_switch.py)
     pfc = word("flag", "switches pause senders (PFC); otherwise they drop")
     alpha_1024ths = word("ratio", "factor of dynamic thresholds")
     resume_offset_bytes = word("bytes", "bytes below the threshold at which a pause ends")
@@ -149,6 +154,7 @@ class Constants(
     depths = word("count", "columns of `depth`, 0: queues are not sampled")
     sample_ps = word("duration", "length of the intervals of samples of links, 0: links are not sampled")
     reserve_samples = word("count", "entries of `sample_log` that one action may use")
+    # of the system layer: endpoints, reductions, limits on collectives and on phases
     endpoint_delay_ps = word("duration", "delay of a collective's first step, and of a receiver's action on a message")
     reduces = word("flag", "a reduction takes time")
     resolution_ps = word("duration", "unit to which transfers at message level, and reductions, are rounded down")

@@ -338,6 +338,9 @@ def full_rate(flows, link, stamp, bound):
     """Return the rate, at least `bound`, at which `link` of `flows` is full in solution `stamp`; INF: never."""
     # Flows that the link limits and open ones could have their peaks. Each step counts the flows below the rate of the
     # step before as they are, so the rate grows until no more flows are below it.
+    # Example: capacity 100, three open flows of weight 1 with peaks 20, 60 and 60. From 33 the first has only 20, so
+    # the rate is (100 - 20)
+    # 2 = 40, below which no further flow is.
     row = flows.link[link]
     rate = bound
     while True:
@@ -405,6 +408,7 @@ def visit(flows, link, stamp):
         release(flows, link, stamp)
         move_visit(flows, link, fill_bound(row))
     else:
+        # the link is done in this solution, unless the rate of another flow overloads it (`fix_rate`)
         changes = row.open_weight > 0 or rate < row.level
         move_visit(flows, link, INF)
         if changes:
