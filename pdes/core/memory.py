@@ -4,6 +4,7 @@ Arrays are packed into large areas of 2 MiB pages: with small pages, a window wo
 core holds. Guards separate the arrays (`pdes.core.guards`).
 """
 
+import functools
 import mmap
 import re
 import resource
@@ -77,13 +78,17 @@ def rows_of(kind: type[Row], length: int, **columns: ArrayLike) -> Rows:
         **columns: Initial values of words that differ from the declared ones, by name of the word.
     """
     rows = zeros(length, kind.dtype)
-    # zero needs no writing, so that pages of large arrays stay untouched
-    for name, declared in kind.declared.items():
-        if declared.begins:
-            rows[name] = declared.begins
+    for name, begins in _beginnings(kind):  # type: ignore[arg-type] # rows have no hash, their classes do
+        rows[name] = begins
     for name, column in columns.items():
         rows[name][:length] = column
     return rows
+
+
+@functools.cache
+def _beginnings(kind: type[Row]) -> tuple[tuple[str, int], ...]:
+    """Return names and initial values of the words of a row that do not begin as 0."""
+    return tuple((name, declared.begins) for name, declared in kind.declared.items() if declared.begins)
 
 
 def row_of(kind: type[Row], **words: ArrayLike) -> Record:
@@ -110,7 +115,6 @@ def unused(record: Any) -> Any:
         record: Class of the NamedTuple.
     """
 
-    # one item and not none: kernels are compiled for arrays, and prefetching item 0 must not leave the memory
     def single_item(declared: Any) -> Any:
         """Return a zeroed item or array of one, as a field of `kind` is annotated.
 
@@ -124,6 +128,16 @@ def unused(record: Any) -> Any:
         return items[0] if declared.__origin__ is np.record else items
 
     return record(**{name: single_item(declared) for name, declared in record.__annotations__.items()})
+
+
+@functools.cache
+def never_used(record: Any) -> Any:
+    """Return the `unused` record that all worlds of this process share: nobody writes to it.
+
+    Args:
+        record: Class of the NamedTuple.
+    """
+    return unused(record)
 
 
 def full(length: int, value: int, dtype: type[np.generic] = np.int64) -> Any:

@@ -1,7 +1,8 @@
 """Gather the outcome of a run: from the worlds of the logical processes to Results, over any number of processes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from operator import itemgetter
 from typing import Annotated, Any, get_type_hints
@@ -112,8 +113,13 @@ def merge(harvests: Sequence[Harvest]) -> Harvest:
     Args:
         harvests: Outcomes of LPs or processes.
     """
-    joins = {name: hint.__metadata__[-1] for name, hint in get_type_hints(Harvest, include_extras=True).items()}
-    return Harvest(**{name: join([getattr(h, name) for h in harvests]) for name, join in joins.items()})
+    return Harvest(**{name: join([getattr(h, name) for h in harvests]) for name, join in _joins().items()})
+
+
+@cache
+def _joins() -> dict[str, Callable[[list[Any]], Any]]:
+    """Return the function that merges the values of each field of a Harvest."""
+    return {name: hint.__metadata__[-1] for name, hint in get_type_hints(Harvest, include_extras=True).items()}
 
 
 def harvest(sim: Simulation) -> Harvest:
