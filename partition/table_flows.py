@@ -37,6 +37,7 @@ def has_way(routing: TableRouting, src: Int64, dst: Int64) -> NDArray[np.bool_]:
         src: int64[p], the first NPU of each pair.
         dst: int64[p], the other NPU of each pair.
     """
+    # [p, H] homes of both NPUs, -1 unused; [p, H, H] hops between each two of them
     own, other = routing.home[src], routing.home[dst]
     row = routing.row[routing.home_node[own]]
     hops = routing.hops[row[:, :, None], other[:, None, :]]

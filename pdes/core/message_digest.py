@@ -21,6 +21,7 @@ def factors(key):
     Args:
         key: Hash to spread over both primes.
     """
+    # two hashes of the same key, which are independent enough for two sums
     return key % PRIME_A, mix(key + 0x2545F491) % PRIME_B
 
 

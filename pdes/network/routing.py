@@ -232,6 +232,7 @@ def path_of(net, src, dst, connection):
     """
     if net.const.several_nics == 0:
         return mix3(src + net.const.seed, dst, connection)
+    # Example: connections 0 to 3 of two NPUs get hash + 0 to hash + 3: modulo four NICs, each of them once
     group = connection & ((1 << CONNECTION_SHIFT) - 1)
     return mix3(src + net.const.seed, dst, group) + (connection >> CONNECTION_SHIFT)
 

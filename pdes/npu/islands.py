@@ -155,6 +155,7 @@ def enter_island(world_address, node, row, now_ps):
     if trace.kind[r] == KIND_SEND:
         peer = npu_of_rank(net, npu, trace.peer[r])
         if islands.island_of[peer] == number:
+            # both ends: packets take the sender's link up and the receiver's link down
             cross(world, number, npu.number, now_ps + trace.duration_ps[r])
             cross(world, number, peer, now_ps + trace.duration_ps[r])
             count_packet_row(world, number)
@@ -375,6 +376,7 @@ def take_packets(world_address, times_ps, links, words1, words2, words3, records
     net, islands = world_at(world_address).net, world_at(world_address).islands
     ctl = net.ctl
     packets = np.int64(0)
+    # first packets in inboxes of the next three cells, whose time counts from the begin of their cell
     for ahead in range(1, SIDES):
         begin_ps = ctl.now_ps + ahead * ctl.cell_ps
         for node in range(net.const.nodes):
@@ -393,6 +395,7 @@ def take_packets(world_address, times_ps, links, words1, words2, words3, records
                 packets += 1
                 record = step(net, record)
             free_block(net, record >> BLOCK_SHIFT)
+    # then packets that wait on links for cells beyond these
     for link in range(net.wait_head.shape[0]):
         record = np.int64(net.wait_head[link])
         if record < 0 or end_of(net.tx[link].meta) >= net.const.nodes:

@@ -171,6 +171,7 @@ def _messages(
         # group 0 of an episode's program is the group of all NPUs
         group, seq = 1 + members.index(each.places), seen[each.places]
         seen[each.places] += 1
+        # columns of one collective: the records of all are in one order, so that a selection of rows is consistent
         which = np.flatnonzero((tag_group(tag) == group) & (tag_seq(tag) == seq))
         found.append(
             Messages(

@@ -224,6 +224,10 @@ def equal_marks(eight_marks, mark):
         eight_marks: Word of eight marks.
         mark: Mark that is sought.
     """
+    # A byte of `differences` is 0 where the mark is equal. Subtracting 1 from each byte borrows into the high bit of a
+    # byte that was 0, and `& ~differences` drops bytes whose high bit was set before (Warren, Hacker's Delight, section
+    # 6-1). A borrow that passes on may mark the byte above, which the reader finds by the LP's whole number in the
+    # first word.
     differences = eight_marks ^ mark * EACH_BYTE
     return ((differences - EACH_BYTE) & ~differences & HIGH_BITS) >> MARK_BITS & EACH_BYTE
 
