@@ -82,6 +82,7 @@ class Directory:
             array: Any = field.base if isinstance(field, np.record) else field
             if isinstance(array, np.recarray):
                 array = array.view(np.ndarray)  # attribute access is faster than on a recarray
+            # a kernel would read another type's bits as its own: there is no check behind this one
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
             self._addresses[i] = address_of(array)
@@ -90,6 +91,7 @@ class Directory:
             self._known[i] = field
         self._record = record
         if not jit_enabled():
+            # plain Python has no pointers: the address is only the key of the record
             _BY_ADDRESS[self.address] = record
 
     def check_guards(self) -> None:
@@ -152,6 +154,7 @@ class _Deferred:
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of Numba's dispatcher, for Numba itself; special names are not passed on."""
+        # an answer would import Numba, and libraries ask any object for such names
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.dispatcher, name)
@@ -184,9 +187,11 @@ class _Deferred:
     def _address(self, parameter_letters: str) -> int:
         """Return the address of the C function, loaded or compiled; a letter per parameter: a = array, i = int64."""
         if parameter_letters not in self._addresses:
+            # a kernel that is not kept is compiled in each process
             folder = kernel_cache.settled_folder() if self._is_kept else None
             address = None if folder is None else _module("machine_code").load(folder, self.py_func, parameter_letters)
             if address is None:
+                # code without an object: it contains addresses of this process and cannot be stored
                 address, symbol, code = _module("compiler").compiled_c_function(self.dispatcher, parameter_letters)
                 if folder is not None and code is not None:
                     _module("machine_code").keep(folder, self.py_func, parameter_letters, symbol, code)
