@@ -73,6 +73,7 @@ class _Deferred:
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of Numba's dispatcher, for Numba itself; special names are not passed on."""
+        # an answer would import Numba, and libraries ask any object for such names
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.dispatcher, name)
@@ -105,9 +106,11 @@ class _Deferred:
     def _address(self, parameter_letters: str) -> int:
         """Return the address of the C function, loaded or compiled; a letter per parameter: a = array, i = int64."""
         if parameter_letters not in self._addresses:
+            # a kernel that is not kept is compiled in each process
             folder = kernel_cache.settled_folder() if self._is_kept else None
             address = None if folder is None else _module("machine_code").load(folder, self.py_func, parameter_letters)
             if address is None:
+                # code without an object: it contains addresses of this process and cannot be stored
                 address, symbol, code = _module("compiler").compiled_c_function(self.dispatcher, parameter_letters)
                 if folder is not None and code is not None:
                     _module("machine_code").keep(folder, self.py_func, parameter_letters, symbol, code)

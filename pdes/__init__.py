@@ -5,7 +5,7 @@ Code outside this folder imports only this module and four others, which offer p
 - `pdes.wire`: what the packet model says in closed form, such as sizes on the wire, round trips, buffers and limits.
 - `pdes.kernels`: how compiled kernels are written, and the memory that they work on.
 - `pdes.traces`: how an NPU works through its trace, for models that do it in another way.
-- `pdes.arrays`: names of array types in annotations.
+- `pdes.arrays`: names of inputs and rows in annotations.
 
 None of them imports Numba when it is imported.
 """

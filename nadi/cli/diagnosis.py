@@ -78,7 +78,7 @@ def _packages() -> MachineFinding:
 
 def _jit() -> MachineFinding:
     """Check that the JIT is on and that its code is fast."""
-    from nadi.pdes import jit_enabled
+    from nadi.compiling.decorators import jit_enabled
     from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
 
     if not jit_enabled():

@@ -32,12 +32,12 @@ def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int)
     """Write guards into memory, and return the bytes between them.
 
     Args:
-        memory: Bytes that are used for nothing else; the guard behind fills its end.
-        size_bytes: Number of bytes between the guards; 0 = no guards.
+        memory: Bytes that are used for nothing else, enough for both guards.
+        size_bytes: Number of bytes between the guards; the guards of an empty array are never checked.
         guard_bytes: Size in bytes of the guard before, at least 16.
     """
-    # The guard before has guard_bytes, at least 16; the guard behind fills the memory. An empty array has no guards,
-    # since NumPy does not define its address.
+    # Both guards have guard_bytes; what is left of the memory behind the second one is not checked. Nor are the guards
+    # of an empty array, since NumPy does not define its address, by which they are found.
     view, end = memory.data, guard_bytes + size_bytes
     view[:guard_bytes] = _guard_before(guard_bytes, size_bytes)
     view[end : end + guard_bytes] = _guard(guard_bytes)
@@ -89,6 +89,7 @@ def damage(address: int) -> str:
     guard_word, size_word = _LENGTHS.unpack(ctypes.string_at(header, _LENGTHS.size))
     guard_bytes, size_bytes = guard_word ^ _MASK, size_word ^ _MASK
     first, end = address_of(memory), address + size_bytes
+    # lengths that cannot be right were overwritten themselves, so nothing else of the guard can be located
     is_possible = (
         _LENGTHS.size <= guard_bytes <= address - first
         and size_bytes >= 0

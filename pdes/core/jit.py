@@ -84,6 +84,7 @@ class Directory:
             array: Any = field.base if isinstance(field, np.record) else field
             if isinstance(array, np.recarray):
                 array = array.view(np.ndarray)  # attribute access is faster than on a recarray
+            # a kernel would read another type's bits as its own: there is no check behind this one
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
             self._addresses[i] = address_of(array)
@@ -92,6 +93,7 @@ class Directory:
             self._known[i] = field
         self._record = record
         if not jit_enabled():
+            # plain Python has no pointers: the address is only the key of the record
             _BY_ADDRESS[self.address] = record
 
     def check_guards(self) -> None:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.inputs.arrays import Int64
 from nadi.pdes import Settings
-from nadi.pdes.arrays import Int64
 from nadi.pdes.wire import window_packets
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
@@ -114,6 +114,7 @@ class Curve:
     def _interpolated(self, size_bytes: int) -> ClosedForm | None:
         """Return a time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
         points = self._played.get(self._source.variant(size_bytes), [])
+        # points[after - 1] and points[after] are the played sizes next below and above
         after = bisect(points, (size_bytes, 0.0))
         # the line between two points is believed if the lines on both sides agree
         if not 2 <= after <= len(points) - 2:

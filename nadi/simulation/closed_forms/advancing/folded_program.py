@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.pdes.arrays import Array, Float64, Int32, Int64, Program, Rows
+from nadi.inputs.arrays import Float64, Int32, Int64
+from nadi.pdes.arrays import Array, Program, Rows
 from nadi.pdes.kernels import rows_of
 from nadi.pdes.traces import offsets
 from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers, slots_of
