@@ -19,9 +19,8 @@ from nadi.pdes.construction.settings import CoupledCollectives, Settings, Shared
 from nadi.pdes.construction.simulation import Simulation, Snapshot
 from nadi.pdes.construction.worlds import build_world
 from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.jit import jit_enabled
 from nadi.pdes.core.memory import peak_rss_bytes
-from nadi.pdes.core.setting import UNITS, Setting, setting, settings_of
+from nadi.pdes.core.setting import Setting, setting, settings_of
 from nadi.pdes.core.state import LONGEST_RUN_PS
 from nadi.pdes.driver import run, run_divided
 from nadi.pdes.fidelity import Fidelity, NetworkModel
