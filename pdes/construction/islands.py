@@ -17,8 +17,8 @@ from nadi.pdes.core.inputs import Bools, Graph, Int64, Program
 from nadi.pdes.core.memory import aligned, full, never_used, rows_of, zeros
 from nadi.pdes.core.rows.islands import Island, IslandMember
 from nadi.pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND
-from nadi.pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
+from nadi.pdes.reuse_kernels.islands import CROSSING, INSIDE, OUTSIDE
 
 if TYPE_CHECKING:
     from nadi.pdes.construction.layout import Layout, Part

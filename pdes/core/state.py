@@ -366,7 +366,7 @@ class FaultSchedule(NamedTuple):
 
 
 class Islands(NamedTuple):
-    """NVLink domains whose collectives are replayed (pdes/npu/islands.py); roles and starts by slot of a group."""
+    """NVLink domains whose collectives are replayed (pdes/reuse_kernels/islands.py); roles and starts by group slot."""
 
     island: Annotated[np.recarray, islands.Island]
     member: Annotated[np.recarray, islands.IslandMember]  # [NPUs of the LP], where it has islands

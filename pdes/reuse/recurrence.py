@@ -1,9 +1,9 @@
 """Exact recurrence: a machine in the same state again does the same again, which is then counted and not simulated.
 
 A pipeline in its steady state repeats itself with each micro-batch, and training with each iteration. At quiet moments,
-when no packet is under way, the state of a run is small (pdes/npu/quiet.py). If it was the same at an earlier moment,
-but for the time and for the number of rows that are done in each trace, the stretch between is a period. If the traces
-repeat it (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and then moves
+when no packet is under way, the state of a run is small (pdes/reuse_kernels/quiet.py). If it was the same at an earlier
+moment, but for the time and for the number of rows that are done in each trace, the stretch between is a period. If the
+traces repeat it (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and then moves
 forward by all periods that follow: times, trace rows, counters and digest are what a simulation would find.
 """
 
@@ -20,11 +20,11 @@ from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.memory import words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
-from nadi.pdes.npu import quiet, recurring
 from nadi.pdes.npu.trace import KIND_SEND
 from nadi.pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse.replay import Replay
+from nadi.pdes.reuse_kernels import quiet, recurring
 from nadi.pdes.workers.team import NO_MARK, Team
 
 FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one

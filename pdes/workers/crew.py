@@ -22,8 +22,15 @@ from nadi.pdes.harvest.gathering import WorkerTimes
 from nadi.pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from nadi.pdes.messages import message_loop
 from nadi.pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
-from nadi.pdes.npu import quiet, recurring
-from nadi.pdes.npu.islands import begin_cells, count_links, count_messages, end_members, send_packets, take_packets
+from nadi.pdes.reuse_kernels import quiet, recurring
+from nadi.pdes.reuse_kernels.islands import (
+    begin_cells,
+    count_links,
+    count_messages,
+    end_members,
+    send_packets,
+    take_packets,
+)
 from nadi.pdes.workers import team as tm
 from nadi.pdes.workers.cuts import Cuts
 from nadi.pdes.workers.mailbox import ProcessPlace

@@ -135,7 +135,7 @@ NOT_WORDS_OF_ROWS = {
     ("pdes/messages/events.py", "events", "*ING"): "rows that stand before the first event of a list",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/messages/message_loop.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
-    ("pdes/npu/quiet.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
+    ("pdes/reuse_kernels/quiet.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/npu/remote_memory.py", "lane", "REMOTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/harvest/stall.py", "running", "COMMUNICATION"): "kinds of an NPU's rows are numbered",
     ("nadi/simulation/closed_forms/advancing/advance.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",

@@ -55,7 +55,7 @@ class Scalars(
     depth_ps = word("duration", "width of the columns of `depth`", begins=1_000_000)
     pauses = word("count", "pauses and resumes that took effect, logged or not")
     free_samples = word("count", "free entries of `sample_log`")
-    # exact reuse of NVLink domains (pdes/npu/islands.py)
+    # exact reuse of NVLink domains (pdes/reuse_kernels/islands.py)
     due_replays = word("count", "groups in `due`, for which there is something to replay")
     replay_starts = word("count", "collectives that have waited for their replay")
     cell_ps = word("duration", "length of the cell: const.cell_ps, or longer while no packet crosses an island's links")
@@ -213,7 +213,7 @@ class Hooks(Row, words=32):
     join = word(
         "hook",
         "(node, row, now): starts a member of a coupled flow (pdes/messages/flows/coupled.py), or lets one wait for "
-        "its replay (pdes/npu/islands.py), and returns 1; 0: the row sends messages",
+        "its replay (pdes/reuse_kernels/islands.py), and returns 1; 0: the row sends messages",
     )
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
     expect = word("hook", "(node, inst, number, lane, step, now): acts for a lane that waits for a message")

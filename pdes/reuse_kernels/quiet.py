@@ -3,7 +3,7 @@
 What happens next then depends on little: rows of traces that are under way, events of NPUs, collectives that wait for
 their replay, and what lasts, such as ties of a moment ago. `write_state` writes that as words which name neither the
 time nor the place in a trace, so that two moments with equal words have equal futures if the traces repeat themselves
-(pdes/reuse/recurrence.py); pdes/npu/recurring.py then does what these futures have in common.
+(pdes/reuse/recurrence.py); pdes/reuse_kernels/recurring.py then does what these futures have in common.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ from nadi.pdes.core.state import (
 )
 from nadi.pdes.nic.port import NOT_KICKED
 from nadi.pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
-from nadi.pdes.npu.islands import INSIDE
+from nadi.pdes.reuse_kernels.islands import INSIDE
 
 LOOSE = 1 << 60  # added to words that may differ a little where a state recurs only nearly: times, counts of ties
 NOT_QUIET = -1  # result of `write_state` if a packet, a message or a collective of packets is under way

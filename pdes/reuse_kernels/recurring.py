@@ -1,6 +1,7 @@
 """Periods that repeat themselves: a logical process does what each adds, and is later by all of them, unsimulated.
 
-At a quiet moment (pdes/npu/quiet.py), where the rows of all traces repeat themselves (pdes/reuse/recurrence.py).
+At a quiet moment (pdes/reuse_kernels/quiet.py), where the rows of all traces repeat themselves
+(pdes/reuse/recurrence.py).
 """
 
 import numpy as np
