@@ -66,6 +66,7 @@ DOORS = {
         "kinds",
         "node_kinds",
         "program",
+        "program.traffic",
         "shape",
         "trace_sets",
     ),

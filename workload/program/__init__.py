@@ -9,4 +9,3 @@ from nadi.workload.program.jobs import FabricJob, build_jobs, extended, switches
 from nadi.workload.program.memory_pool import RemoteMemory, with_memory_nodes
 from nadi.workload.program.program import FabricJobs
 from nadi.workload.program.sends import SendColumns
-from nadi.workload.program.traffic import Traffic, merge, sample, traffic

@@ -17,7 +17,7 @@ from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
 from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.topologies import Graph, TableRouting
 from nadi.workload import Program
-from nadi.workload.program import sample
+from nadi.workload.program.traffic import sample
 
 _MAX_PAIRS = 1 << 17  # maximum number of pairs of NPUs; of more, a weighted sample represents the others
 _MAX_ROUTED_PAIRS = 1 << 14  # maximum number of pairs whose bytes are spread over links

@@ -24,7 +24,7 @@ from nadi.simulation.wiring.flow_traffic import of_packets
 from nadi.topologies import NVSWITCH, Graph, path_links
 from nadi.workload import Program
 from nadi.workload.node_kinds import SEND
-from nadi.workload.program import sample, traffic
+from nadi.workload.program.traffic import sample, traffic
 
 HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
 MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025

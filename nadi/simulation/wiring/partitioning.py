@@ -23,7 +23,7 @@ from nadi.simulation.wiring.engine_inputs import engine_inputs, folded_weights
 from nadi.simulation.wiring.reading import LoadedWorkload
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload import Program
-from nadi.workload.program import merge, traffic
+from nadi.workload.program.traffic import merge, traffic
 
 # Wall times, measured on a machine of two cores, 2026-11-21; between nodes of a cluster they depend on its network.
 HOP_NS = 45.0  # of one packet-hop, in nanoseconds

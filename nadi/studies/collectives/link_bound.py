@@ -25,7 +25,7 @@ from nadi.pdes.wire import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed, wi
 from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.topologies import RING, DimensionRouting, Graph, TableRouting
 from nadi.workload import Program
-from nadi.workload.program import Traffic, traffic
+from nadi.workload.program.traffic import Traffic, traffic
 
 _BLOCK_PAIRS = 1 << 19  # number of pairs of NPUs that are routed at a time
 _OUTSIDE = -1
