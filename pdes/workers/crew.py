@@ -175,7 +175,7 @@ class Crew:
         own = self.team.workers[worker]
         windows_of_a_pause = WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
-        done, last = 0, time.perf_counter()
+        done, last = -1, time.perf_counter()
         while (status := tm.work(self._meeting.address, worker, hops, windows)) != DONE:
             if self._cuts is not None:
                 self.team.state.asked = max(int(self.team.state.asked), self._cuts.wanted())
@@ -196,9 +196,9 @@ class Crew:
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)
-                # about PAUSE_S from now, as fast as it went since the last time
+                # about PAUSE_S from now, as fast as since the last time; the first counts what was saved, too
                 times = min(8.0, max(0.25, PAUSE_S / max(now - last, 1e-6)))
-                hops = done + max(MIN_HOPS_OF_A_PAUSE, int((done - before) * times))
+                hops = done + max(MIN_HOPS_OF_A_PAUSE, int((done - before) * times) if before >= 0 else 0)
                 windows = int(own.window) + windows_of_a_pause
                 last = now
                 state = self.team.state
