@@ -342,7 +342,7 @@ def test_a_wrong_importer_is_one_line(nadi, tmp_path, old, new, complaint):
     assert (refused.code, complaint in line) == (2, True), line
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("points_here")
 def test_paths_of_a_batch_job_and_of_set_are_absolute(nadi, tmp_path, copies, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = load_config(written(tmp_path, "run"), [f"network.load_balancing={copies['balancing']}"])
