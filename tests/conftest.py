@@ -153,8 +153,8 @@ class _Inline(Executor):
         return future
 
 
-@pytest.fixture
-def points_here(monkeypatch):
+@contextmanager
+def points_in_this_process():
     """Have `nadi sweep` run its points in this process, where kernels are loaded: a process for each costs seconds."""
 
     @contextmanager
@@ -166,5 +166,14 @@ def points_here(monkeypatch):
 
         yield run
 
-    monkeypatch.setattr(running, "_processes", commands)
-    monkeypatch.setattr(running, "ThreadPoolExecutor", _Inline)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "_processes", commands)
+        patch.setattr(running, "ThreadPoolExecutor", _Inline)
+        yield
+
+
+@pytest.fixture
+def points_here():
+    """Run the points of sweeps in this process during a test."""
+    with points_in_this_process():
+        yield

@@ -23,7 +23,7 @@ from nadi.pdes.core.rows.nic import FlowIn, FlowOut
 from nadi.pdes.core.rows.row import Row
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
-from nadi.pdes.harvest.samples import by_interval, samples_of
+from nadi.pdes.harvest.samples import by_interval, pauses_of, samples_of, stretches
 from nadi.pdes.harvest.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
 from nadi.pdes.nic import rendezvous
 from nadi.pdes.results import Results
@@ -40,6 +40,7 @@ _NO_RESULTS = {"consumed_packets"}
 COUNTERS = {_OTHER_NAMES.get(word, word): word for word in Counters.declared if word not in _NO_RESULTS}
 _JOB_WORDS = ("digest_a", "digest_b", "messages", "trace_rows", "messages_a", "messages_b")  # what digests have
 _GATE_WORDS = ("longest_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
+_DATA_CLASSES = Gate.declared["since_ps"].many
 LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", "buffered_bytes", *_GATE_WORDS[1:])
 LIMIT_COLUMNS = ("src", "dst", "group", "link", "limited_ps")
 
@@ -244,7 +245,10 @@ def _in_order(values: Int64, lengths: Int64, order: Int64) -> Int64:
 
 
 def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
-    """Return int64[own links, LINK_COLUMNS]: traffic and queue of each link."""
+    """Return int64[own links, LINK_COLUMNS and one for each data class]: traffic and queue of each link.
+
+    The last columns are the begins in ps of the pauses that last, INF = the class is not paused.
+    """
     net = lp.world.net
     own = len(lp.part.links)
     tx: Rows = net.tx[:own]
@@ -252,9 +256,10 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     sent_bytes, packets = tx.sent_bytes, tx.sent_packets
     # an output queue has no counter of bytes: the longest wait at the link's rate gives them
     queue = (longest_wait_ps(sent_bytes, packets) / psb).astype(np.int64)
-    gate = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
-    gate_columns = [gate[name] for name in _GATE_WORDS]
-    return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *gate_columns], axis=1)
+    gate: Rows = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
+    pauses = [np.where(gate.paused >> k & 1, gate.since_ps[:, k], s.INF) for k in range(_DATA_CLASSES)]
+    columns = [bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue]
+    return np.stack([*columns, *(gate[name] for name in _GATE_WORDS), *pauses], axis=1)
 
 
 def _limits(lp: LogicalProcess) -> Int64:
@@ -283,30 +288,6 @@ def _watched(lp: LogicalProcess, samples: Array | None) -> Int64:
     samples = samples[: len(lp.part.links) * columns].reshape(-1, columns)
     link, column = np.nonzero(samples)
     return np.stack([lp.part.links[link], column * net.ctl.depth_ps, samples[link, column]], axis=1).astype(np.int64)
-
-
-def _stretches(samples: Int64, width_ps: int, name: str, merge_values: np.ufunc) -> dict[str, Array]:
-    """Return a table with a row per link and interval of width_ps, the longest interval of all LPs."""
-    # samples: int64[k, 3], results of `_watched`; name: column of the values; merge_values: ufunc that merges the
-    # values of shorter intervals. Intervals of other LPs may be shorter: those that begin at 1, 2 and 3 us are all in
-    # that of 0 to 4 us.
-    link, time, value = samples[:, 0], samples[:, 1] // width_ps * width_ps, samples[:, 2]
-    order = np.lexsort((time, link))
-    link, time, value = link[order], time[order], value[order]
-    first = np.flatnonzero((np.diff(link, prepend=-1) != 0) | (np.diff(time, prepend=-1) != 0))
-    joined = merge_values.reduceat(value, first) if len(first) else value
-    return {"link": link[first], "time_ps": time[first], name: joined}
-
-
-def _pauses(log: Int64, count: int) -> dict[str, Array]:
-    """Return the table of pauses by column: the first `count` in time order of `log`, int64[k, 2] (Net.pause_log)."""
-    log = log[np.lexsort((log[:, 1], log[:, 0]))][:count]
-    return {
-        "time_ps": log[:, 0],
-        "link": packet.logged_link(log[:, 1]),
-        "data_class": packet.paused_class(log[:, 1]),
-        "paused": packet.asks_to_pause(log[:, 1]).astype(bool),
-    }
 
 
 def check(total: Harvest) -> None:
@@ -424,7 +405,8 @@ def results(
     rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)
     rows[own.npus] = own.rows
     links = np.zeros((len(LINK_COLUMNS), graph.links), np.int64)
-    links[:, total.links] = total.link_rows.T
+    links[:, total.links], begins_ps = np.split(total.link_rows.T, [len(LINK_COLUMNS)])
+    links[LINK_COLUMNS.index("paused_ps"), total.links] += np.maximum(total.finish_ps - begins_ps, 0).sum(axis=0)
     job_bytes = np.zeros((graph.links, total.job_bytes.shape[1]), np.int64)
     job_bytes[total.links] = total.job_bytes
     workers = total.workers
@@ -438,9 +420,9 @@ def results(
         node_finish_ps=_in_order(own.finish_times_ps, own.rows, order),
         flows=_flows(total, settings),
         links=dict(zip(LINK_COLUMNS, links, strict=True)),
-        queues=_stretches(total.depths, total.depth_ps, "bytes", np.maximum),
-        marks=_stretches(total.marks, total.depth_ps, "packets", np.add),
-        pauses=_pauses(total.pauses, settings.logged_pauses),
+        queues=stretches(total.depths, total.depth_ps, "bytes", np.maximum),
+        marks=stretches(total.marks, total.depth_ps, "packets", np.add),
+        pauses=pauses_of(total.pauses, settings.logged_pauses),
         samples=by_interval(total.samples),
         limits=dict(zip(LIMIT_COLUMNS, total.limits.T, strict=True)),
         settled=total.settled,

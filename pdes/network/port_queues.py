@@ -161,10 +161,12 @@ def set_pause(net, link, word2, now_ps):
     gate = net.gate[link]
     data_class = paused_class(word2)
     bit = 1 << data_class
+    was_paused = gate.paused & bit != 0  # a pause that is asked for again goes on, and lasts from its first frame
     if asks_to_pause(word2) == PAUSE:
         gate.paused |= bit
-        gate.since_ps[data_class] = now_ps
-    else:
+        if not was_paused:
+            gate.since_ps[data_class] = now_ps
+    elif was_paused:
         gate.paused &= ~bit
-        # time of the pause that ends; one that lasts at the end of the run is not in it
+        # time of the pause that ends; results add the pauses that last at the end of the run
         gate.paused_ps += now_ps - gate.since_ps[data_class]

@@ -186,7 +186,7 @@ class Crew:
         # the first report comes after one packet-hop, when everything is compiled and loaded: it ends the start-up
         # phase
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
-        done, last = 0, time.perf_counter()
+        done, last = -1, time.perf_counter()
         while (status := tm.work(self._meeting.address, worker, hops, windows)) != DONE:
             # at each return of the kernel, in which nobody could see a request
             if self._cuts is not None:
@@ -209,9 +209,9 @@ class Crew:
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)
-                # about PAUSE_S from now, as fast as it went since the last time
+                # about PAUSE_S from now, as fast as since the last time; the first counts what was saved, too
                 times = min(8.0, max(0.25, PAUSE_S / max(now - last, 1e-6)))
-                hops = done + max(MIN_HOPS_OF_A_PAUSE, int((done - before) * times))
+                hops = done + max(MIN_HOPS_OF_A_PAUSE, int((done - before) * times) if before >= 0 else 0)
                 windows = int(own.window) + windows_of_a_pause
                 last = now
                 state = self.team.state

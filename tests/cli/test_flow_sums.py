@@ -11,7 +11,7 @@ from nadi import topologies
 from tests.nonempty import nonempty
 from tests.samples import each_value
 
-MODEL = 'source = "x"\nlayers = 2\nhidden = 1024\nheads = 8\nvocab = 1024\nsequence = 128\nglobal_batch = 8\n'
+MODEL = 'source = "x"\nlayers = 2\nhidden = 512\nheads = 8\nvocab = 1024\nsequence = 128\nglobal_batch = 8\n'
 IN_NETWORK = '[system.collectives]\nall-reduce = "in-network"\n'
 MACHINES = {
     "NVLS": ("dgx-h100:npus=8", "dp8,gb8", ""),

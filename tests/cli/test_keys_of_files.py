@@ -9,6 +9,7 @@ from nadi.configuration.effects import Effects
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
+from tests.cli.tiny_model import write_model
 from tests.features.restarting import STOPPED, after, different, often
 
 TOY = Path(__file__).parents[1] / "fidelity" / "toy" / "constant.py"
@@ -133,13 +134,15 @@ def test_a_wrong_declaration_is_one_line(run_file, old, new, complaint):
     assert "\n" not in text
 
 
-@pytest.mark.slow
 def test_a_copy_of_a_model_with_keys_is_that_model(nadi, run_file, tmp_path):
-    (tmp_path / "copy.py").write_text(plug_ins.own_files("network model")["flow"].read_text())
-    path = run_file('resolution = "10ns"\ncollectives = "steps"')
+    tiny = f"workload.model={write_model(tmp_path, layers=1, hidden=256)}"
+    (tmp_path / "copy.py").write_text(plug_ins.own_files("network model")["analytical"].read_text())
+    path = run_file('resolution = "10ns"\ncongestion_aware = true')
     digests = []
-    for name in ("flow", tmp_path / "copy.py"):
-        done = nadi("run", path, "--set", f"network.fidelity={name}", "--out", tmp_path / "out", "--force", "-q")
+    for name in ("analytical", tmp_path / "copy.py"):
+        done = nadi(
+            "run", path, "--set", f"network.fidelity={name}", "--set", tiny, "--out", tmp_path / "out", "--force", "-q"
+        )
         assert done.code == 0, done.err
         digests.append(json.loads((tmp_path / "out" / "summary.json").read_text())["digest"])
     assert digests[0] == digests[1]

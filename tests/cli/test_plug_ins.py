@@ -342,7 +342,7 @@ def test_a_wrong_importer_is_one_line(nadi, tmp_path, old, new, complaint):
     assert (refused.code, complaint in line) == (2, True), line
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("points_here")
 def test_paths_of_a_batch_job_and_of_set_are_absolute(nadi, tmp_path, copies, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = load_config(written(tmp_path, "run"), [f"network.load_balancing={copies['balancing']}"])
@@ -371,6 +371,16 @@ PACKAGE = {
 }
 
 
+RUN_ALL = """
+import sys
+from nadi.cli.main import main
+for line in sys.stdin:
+    assert main(line.split()) == 0, line
+    print(end="\\0")
+"""
+"""Commands of the standard input in one process; the output of each ends with a NUL."""
+
+
 @pytest.mark.slow
 def test_an_installed_package(tmp_path):
     """What `pip install` of a package with entry points leaves in a folder of packages: commands list and take them."""
@@ -389,23 +399,31 @@ def test_an_installed_package(tmp_path):
     (info / "entry_points.txt").write_text(entries)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
 
-    def nadi(*arguments):
-        command = [sys.executable, "-m", "nadi", *map(str, arguments)]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    help_text = nadi("--help")
+    runs = {
+        name: ("run", written(tmp_path, name, control=name), "--out", tmp_path / name) for name in ("copied", "dctcp")
+    }
+    commands = [
+        ("--help",),
+        ("peer", "-n", 4, "--json", "--quiet"),
+        ("tell", "gpt3-125m"),
+        ("net", "controls", "--json"),
+        ("workload", "gpus", "h300"),
+        *runs.values(),
+    ]
+    lines = "".join(f"{' '.join(map(str, command))}\n" for command in commands)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL], input=lines, cwd=tmp_path, env=environment,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    help_text, peer, told, controls, gpu, *_ = done.stdout.split("\0")
     assert " tell " in help_text
     assert "Run files of a peer." in help_text
-    assert json.loads(nadi("peer", "-n", 4, "--json", "--quiet"))["npus"] == 4
-    assert nadi("tell", "gpt3-125m") == "12 layers\n"
-    assert "copied" in [control["name"] for control in json.loads(nadi("net", "controls", "--json"))]
-    assert "sustained" in nadi("workload", "gpus", "h300")
-    digests = []
-    for name in ("copied", "dctcp"):
-        nadi("run", written(tmp_path, name, control=name), "--out", tmp_path / name, "-q")
-        digests.append(json.loads((tmp_path / name / "summary.json").read_text())["digest"])
+    assert json.loads(peer)["npus"] == 4
+    assert told == "12 layers\n"
+    assert "copied" in [control["name"] for control in json.loads(controls)]
+    assert "sustained" in gpu
+    digests = [json.loads((tmp_path / name / "summary.json").read_text())["digest"] for name in runs]
     assert digests[0] == digests[1]
     read = {
         each["key"]: each["path"] for each in json.loads((tmp_path / "copied" / "summary.json").read_text())["files"]

@@ -72,7 +72,7 @@ SCENARIOS = {
     "until the NIC is the bottleneck": Scenario("permutation", LEAF_SPINE.format(1, 300), FAST_SPINE, factor=2.0),
     "step at 2:1": Scenario(STEP, HOSTS.format(2) + HOST_RATES, OF_HOSTS),
     "step at 1:1": Scenario(STEP, HOSTS.format(4) + HOST_RATES, OF_HOSTS, seeds=4),
-    "pipeline at 4:1": Scenario("gpt3-125m tp2,dp2,pp4,gb16,mb1,seq256", HOSTS.format(1) + HOST_RATES, OF_HOSTS),
+    "pipeline at 4:1": Scenario("gpt3-125m tp2,dp2,pp4,gb8,mb1,seq256", HOSTS.format(1) + HOST_RATES, OF_HOSTS),
     "half again as fast": Scenario(STEP, HOSTS.format(2) + HOST_RATES, OF_HOSTS, factor=1.5),
 }
 LONG = {"step at 1:1", "half again as fast"}

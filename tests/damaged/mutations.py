@@ -75,7 +75,7 @@ def make_bases(folder):
     file.write_text(_RUN.format(traces=traces / "transformer"))
     _must("run", file, "--out", folder / "packets")
     _must("run", *_MODEL, "--plan", "tp2,pp2,mb1,gb4", "--fidelity", "closed-form", "--out", folder / "model")
-    plan = ("plan", *_MODEL, "--gpus", 8, "--plan", "mb1,gb16,tp2", "--confirm", 0)
+    plan = ("plan", *_MODEL, "--gpus", 8, "--plan", "mb1,gb8,tp2", "--confirm", 0)
     _must(*plan, "--shard", "0/2", "--out", folder / "part0")
     _must(*plan, "--shard", "1/2", "--out", folder / "part1")
     sweep = folder / "sweep.toml"

@@ -3,6 +3,7 @@
 import pytest
 
 from nadi.cli.main import main
+from tests.conftest import points_in_this_process
 from tests.damaged.mutations import complaint, example, make_bases
 from tests.samples import some
 
@@ -12,7 +13,8 @@ EXAMPLES = some(60, 250)
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bases")
-    make_bases(folder)
+    with points_in_this_process():
+        make_bases(folder)
     return folder
 
 

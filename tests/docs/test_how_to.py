@@ -40,9 +40,22 @@ FASTER = {
     "incast": {"--size 2MB": "--size 200kB"},
     "flows": {"npus=128,hosts_per_leaf=16": "npus=16,hosts_per_leaf=4", "20ms": "1ms"},
     "cluster-run": {"--workers 8 --out": "--workers 2 --out"},
-    "my-cluster": {"gb64,tp8,mb4": "gb16,tp8,mb4,pp1", "tp8,dp2,gb64,mb4": "tp8,dp2,gb16,mb4"},
-    "my-model": {"--gpus 64 --plan gb256": "--gpus 8 --plan gb8,tp4,pp1"},
-    "sweep": {"llama2-13b": "gpt3-125m", '"25Gbps", "50Gbps", "100Gbps", ': "", ",gb256": ",gb64"},
+    "my-cluster": {
+        "gb64,tp8,mb4": "gb16,tp8,mb4,pp1",
+        "tp8,dp2,gb64,mb4": "tp8,dp2,gb16,mb4",
+        "tp8,dp2 --cluster": "tp8,dp2,gb16,mb4 --cluster",
+    },
+    "my-model": {
+        "--gpus 64 --plan gb256": "--gpus 8 --plan gb8,tp4,pp1",
+        "sp,zero1 --cluster": "sp,zero1,gb16 --cluster",
+    },
+    "sweep": {
+        "llama2-13b": "gpt3-125m",
+        '"25Gbps", "50Gbps", "100Gbps", ': "",
+        ",gb256": ",gb16",
+        ",gb64": ",gb8",
+        "dp32": "dp4",
+    },
 }
 """Texts of pages that ask for much computation, with what the tests run in their place: the same commands and keys."""
 

@@ -25,7 +25,7 @@ from tests.fabric import scenarios as sc
 from tests.fabric.cases import star
 
 MTU, DELAY, GBPS = 1000, 500_000, 100
-PACKETS = 400
+PACKETS = 240
 BEGIN, LATER = sc.US, 10 * sc.US
 WINDOW = 40
 CNP_INTERVAL = 5 * sc.US

@@ -1,11 +1,14 @@
 """Long flows through one bottleneck share it: Jain's index, for DCQCN and HPCC."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from nadi.pdes import SharedBuffer
 from tests.fabric import scenarios as sc
 from tests.fabric.cases import star
+from tests.samples import each_value
 
 LEAST = 0.99
 STAGGER = 100 * sc.US
@@ -37,24 +40,24 @@ def test_hpcc(flows, stagger_ps):
     assert results.counters["pause_frames"] == 0
 
 
-@STARTS
-@pytest.mark.parametrize(
-    ("flows", "gbps", "window_ms", "values"),
-    [
-        (2, 100, (60, 100), {}),
-        (8, 100, (60, 100), {}),
-        (64, 400, (60, 100), {}),
-        (64, 100, (200, 400), {}),
-        (64, 100, (150, 250), {"min_rate_bps": 1e8}),
-    ],
-    ids=["2", "8", "64", "64-long", "64-long-least"],
-)
-def test_dcqcn(flows, gbps, window_ms, values, stagger_ps):
+LINKS = {
+    # flows, rate of the link, when bytes are counted, parameters
+    "2": (2, 100, (60, 100), {}),
+    "8": (8, 100, (60, 100), {}),
+    "64": (64, 400, (60, 100), {}),
+    "64-long": (64, 100, (200, 400), {}),
+    "64-long-least": (64, 100, (150, 250), {"min_rate_bps": 1e8}),
+}
+
+
+@pytest.mark.parametrize(("link", "stagger_ps"), each_value(itertools.product(LINKS, (0, STAGGER))))
+def test_dcqcn(link, stagger_ps):
     """The default parameters, or SimAI's least rate.
 
     A flow's rate goes up in small steps and down in large ones, so bytes come evenly only over long times; at 100 Gb/s
     64 flows that begin one by one also need more than 100 ms to come to their shares.
     """
+    flows, gbps, window_ms, values = LINKS[link]
     window = tuple(time * sc.MS for time in window_ms)
     chosen = {"cnp_interval_ps": 4 * sc.US, "window_bytes": 2_000_000, "switch": SharedBuffer(buffer_bytes=256 * 10**6)}
     chosen |= {"values": values, "record_nodes": False}

@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
@@ -30,6 +31,16 @@ def test_traffic_that_avoids_the_nic_is_as_without(nadi, write_run, tmp_path):  
         assert outcome.code == 0, outcome.err
         digests.append(json.loads((tmp_path / f"out{len(digests)}" / "summary.json").read_text())["digest"])
     assert digests[0] == digests[1]
+
+
+def test_a_pause_that_lasts_counts_to_the_end_of_the_run(nadi, write_run, tmp_path):  # noqa: F811
+    """Storms last: the link to the NIC is paused from the storm's frame, the only one, until the end."""
+    assert nadi("run", write_run(nodes((4, 1)), PAUSING + STORM, FABRIC), "--out", tmp_path / "out", "-q").code == 0
+    finish_ps = json.loads((tmp_path / "out" / "summary.json").read_text())["finish_time_ps"]
+    links, pauses = (pq.read_table(tmp_path / "out" / f"{name}.parquet").to_pylist() for name in ("links", "pauses"))
+    (begin_ps,) = (pause["time_ps"] for pause in pauses)
+    assert 10_000_000 <= begin_ps < 11_000_000
+    assert {link["dst"]: link["paused_ps"] for link in links if link["paused_ps"]} == {"npu 0": finish_ps - begin_ps}
 
 
 def test_pauses_spread_to_messages_that_share_links_with_those_that_wait(nadi, write_run):  # noqa: F811

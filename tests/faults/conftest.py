@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from nadi import et
+from nadi.cli.main import main
 from nadi.et import CollectiveCommType
 from nadi.pdes.workers.crew import compile_kernels
-from tests.faults import segments
+from tests.faults import driver, segments
+from tests.forked import Forked
 from tests.needs import BIN, NO_MPICH
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +36,10 @@ STRAYS_S = 5
 class Run:
     """A started run: its process (mpiexec, where there are ranks), and all that it has started."""
 
-    def __init__(self, process, mark, errors):
+    def __init__(self, process, mark, out, err):
         self.process = process
         self._mark = f"{MARK}={mark}".encode()
-        self._errors = errors
+        self._out, self._err = out, err
         self.segments = set()
 
     @property
@@ -47,7 +49,9 @@ class Run:
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 state = (folder / "stat").read_text().rpartition(")")[2].split()
-                if self._mark in (folder / "environ").read_bytes().split(b"\0") and state[0] != "Z":
+                is_of_session = self.process.pid in {int(state[3]), int(folder.name)}
+                is_marked = is_of_session or self._mark in (folder / "environ").read_bytes().split(b"\0")
+                if is_marked and state[0] != "Z":
                     found.append((int(state[19]), int(folder.name)))
         return [pid for _, pid in sorted(found)]
 
@@ -65,17 +69,21 @@ class Run:
         return child
 
     @property
+    def out(self):
+        return self._out.read_text()
+
+    @property
     def err(self):
-        return self._errors.read_text()
+        return self._err.read_text()
 
     def told(self):
         """Lines of Nadi's own errors."""
         return [line for line in self.err.splitlines() if line.startswith("nadi: error:")]
 
-    def until(self, text):
-        """Wait for something on standard error."""
+    def until(self, text, *, is_out=False):
+        """Wait for something on standard error, or standard output."""
         end = time.monotonic() + STARTS_S
-        while text not in self.err:
+        while text not in (self.out if is_out else self.err):
             assert self.process.poll() is None, self.err
             assert time.monotonic() < end, self.err
             time.sleep(0.02)
@@ -108,10 +116,9 @@ class Run:
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled(short):
-    """Tests of how fast a run ends do not wait for a compiler, of kernels or of Python: a run has been done before."""
+    """Tests of how fast a run ends do not wait for a compiler of kernels: a run has been done before."""
     compile_kernels()
-    command = [sys.executable, str(DRIVER), "none", "run", str(short), "--quiet"]
-    subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
+    assert main(["run", str(short), "--quiet"]) == 0
 
 
 @pytest.fixture(scope="session")
@@ -144,26 +151,41 @@ def short(run_file):
 
 @pytest.fixture
 def start_command(tmp_path):
-    """Start `nadi` with a fault (None: as users do) by a launcher; what is left of it is killed after the test."""
+    """Start `nadi` by a launcher, or fork it from this process (None); what is left of it is killed after the test.
+
+    The keyword `fault` is one of tests/faults/driver.py (None: `nadi` as users start it).
+    """
     runs = []
 
     def started(launcher, *arguments, fault="none"):
         mark = uuid.uuid4().hex
         outer = ("NADI_DEBUG", "NADI_LAUNCHER", "PMI", "OMPI", "SLURM", "HYD")
         usual = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
-        errors = tmp_path / f"{mark}.err"
-        command = ["-m", "nadi"] if fault is None else [str(DRIVER), fault]
-        with errors.open("wb") as stream:
-            process = subprocess.Popen(
-                [*launcher, sys.executable, *command, *map(str, arguments)],
-                cwd=ROOT,
-                env=usual | {"PYTHONPATH": str(ROOT), MARK: mark},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stream,
-                start_new_session=True,
-            )
-        runs.append(Run(process, mark, errors))
+        out, err = (tmp_path / f"{mark}.{name}" for name in ("out", "err"))
+        words = [*map(str, arguments)]
+        for path in (out, err):
+            path.touch()
+
+        def forked():
+            os.environ.clear()
+            os.environ.update(usual)
+            driver.run(fault, *words)
+
+        if launcher is None:
+            process = Forked(forked, out, err)
+        else:
+            command = ["-m", "nadi"] if fault is None else [str(DRIVER), fault]
+            with out.open("wb") as stdout, err.open("wb") as stderr:
+                process = subprocess.Popen(
+                    [*launcher, sys.executable, *command, *words],
+                    cwd=ROOT,
+                    env=usual | {"PYTHONPATH": str(ROOT), MARK: mark},
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+        runs.append(Run(process, mark, out, err))
         return runs[-1]
 
     yield started
@@ -180,7 +202,7 @@ def start(start_command):
     """Start `nadi run` in one of WAYS."""
 
     def started(way, run, *options, fault="none"):
-        launcher = []
+        launcher = None
         if way.startswith("ranks"):
             if NO_MPICH:
                 pytest.skip(NO_MPICH)

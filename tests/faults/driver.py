@@ -3,10 +3,12 @@
 Who: "everyone", "rank 1", "worker 1" (a forked process), "thread 1" (the second of its process).
 """
 
+import itertools
 import multiprocessing
 import os
 import pkgutil
 import resource
+import signal
 import sys
 import threading
 import time
@@ -14,9 +16,9 @@ import time
 from nadi.__main__ import entry_point
 from nadi.launching import progress, status
 
-progress.LINE_EVERY_S = status.RENEW_EVERY_S = 0.1
 LONG_S = 60
 LONGEST_FILE_BYTES = 2000
+CALLS = itertools.count(1)
 
 
 class InjectedError(Exception):
@@ -69,6 +71,16 @@ def linger():
     time.sleep(LONG_S)
 
 
+def linger_at_the_fifth():
+    if next(CALLS) == 5:
+        linger()
+
+
+def end_at_the_first():
+    if next(CALLS) == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 FAULTS = {
     # in a window, where the kernel returns for more memory
     "windows": (boom, "nadi.pdes.workers.crew.grow"),
@@ -82,16 +94,26 @@ FAULTS = {
     "no_room": (short_files, "nadi.reports.result_files.run_tables._rows_of_npu"),
     # stays for a minute between two tables
     "slow_writing": (linger, "nadi.reports.result_files.run_tables._links"),
+    # asks itself to end while it writes the first checkpoint
+    "ended_while_saving": (end_at_the_first, "nadi.launching.checkpoints.CheckpointFolder.commit"),
+    # stays for a minute while it writes the fifth checkpoint
+    "slow_saving": (linger_at_the_fifth, "nadi.launching.checkpoints.CheckpointFolder.commit"),
 }
 """What is done, and before which functions: under each name by which they are called."""
 
 
-if __name__ == "__main__":
-    fault, _, who = sys.argv[1].partition("@")
+def run(fault, *arguments):
+    """Do a command with a fault, and end the process."""
+    fault, _, who = fault.partition("@")
     if fault != "none":
         action, *functions = FAULTS[fault]
         for function in functions:
             before(function, action, who)
     os.environ.pop("NADI_DEBUG", None)
-    sys.argv = ["nadi", *sys.argv[2:]]
+    progress.LINE_EVERY_S = status.RENEW_EVERY_S = 0.1
+    sys.argv = ["nadi", *arguments]
     entry_point()
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

@@ -10,7 +10,7 @@ import collections
 import json
 import os
 import shutil
-import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +22,7 @@ from nadi.cli.main import main as nadi
 from nadi.inputs.array_files import read_arrays, seal_of, write_arrays
 from nadi.launching.checkpoints import RUN
 from tests.features.running import write_traces
+from tests.forked import Forked
 from tests.parallel.cut_at import cut_at
 
 ENDS_S = 60  # seconds in which every run that continues ends
@@ -159,30 +160,17 @@ def wrong_value(random, values):
 def complaint(folder, kind):
     """What is wrong with how a run continues, "" if nothing is; it runs in a process of its own."""
     said = folder / "said"
-    child = os.fork()
-    if child == 0:
-        sys.stdout = sys.stderr = file = said.open("w", buffering=1)  # pytest has put streams of its own there
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-        code = 3
-        try:
-            code = nadi(["run", str(folder / "run.toml"), "--quiet", "--json", "--resume", str(folder / "out")])
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    end_s = time.monotonic() + ENDS_S
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            break
-        if time.monotonic() > end_s:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return "has no end"
-        time.sleep(0.005)
-    if os.WIFSIGNALED(status):
-        return f"signal {os.WTERMSIG(status)}"
-    code, lines = os.WEXITSTATUS(status), said.read_text().splitlines()
+    words = ["run", str(folder / "run.toml"), "--quiet", "--json", "--resume", str(folder / "out")]
+    process = Forked(lambda: nadi(words), said, said)
+    try:
+        code = process.wait(ENDS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return "has no end"
+    if code < 0:
+        return f"signal {-code}"
+    lines = said.read_text().splitlines()
     if code == 0 and kind == "forged":
         return ""
     if code not in ({2} if kind != "forged" else {1, 2}):

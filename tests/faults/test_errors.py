@@ -13,7 +13,6 @@ CASES = [
     ("processes", "worker 1", "building", "worker 1: "),
     ("processes", "worker 1", "windows", "worker 1: "),
     ("ranks", "rank 1", "reading", "rank 1: "),
-    ("ranks", "rank 1", "building", "rank 1: "),
     ("ranks", "rank 1", "windows", "rank 1: "),
     ("ranks", "rank 1", "harvesting", "rank 1: "),
     ("ranks", "rank 0", "writing", "rank 0: "),

@@ -9,20 +9,13 @@ ONE_SWITCH = ("--set", "topology.spec=switch:npus=8")
 SHORT_LINKS = ("--set", "topology.spec=ring:npus=8,rate=100Gbps,delay=100ns")
 
 
-@pytest.mark.parametrize("way", ["threads", "processes", "ranks"])
+@pytest.mark.parametrize("way", ["threads", "processes"])
 def test_more_workers_than_parts(start, short, tmp_path, way):
     run = start(way, short, *ONE_SWITCH, "--out", tmp_path / "a" / "b")
     assert run.ended(within_s=ENDS_S) == 2
     (line,) = run.told()
     assert line.startswith("nadi: error: switch:npus=8: 2 parts; expected at most 1, ")
     assert not (tmp_path / "a").exists()
-
-
-def test_processes_under_mpiexec(start, short):
-    run = start("ranks", short, "--backend", "processes", "--workers", "2")
-    assert run.ended(within_s=ENDS_S) == 2
-    (line,) = run.told()
-    assert line.endswith("[engine] backend: found processes on 2 MPI ranks; expected threads there")
 
 
 @pytest.mark.slow

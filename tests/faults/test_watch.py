@@ -2,15 +2,12 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from nadi.cli.main import main
 from nadi.launching.status import STATUS_FILE
-from tests.faults.conftest import ROOT
 
 STARTS_S = 30
 ENDS_S = 20
@@ -31,7 +28,7 @@ def until(out, capsys, wanted):
         if wanted(seen):
             return code, seen
         assert time.monotonic() < end, seen
-        time.sleep(0.2)
+        time.sleep(0.05)
 
 
 def until_a_status(folder, run):
@@ -42,10 +39,11 @@ def until_a_status(folder, run):
         time.sleep(0.05)
 
 
-def watching(out):
-    """`nadi watch` as users start it, without a terminal."""
-    command = [sys.executable, "-m", "nadi", "watch", str(out)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def watching(start_command, out):
+    """Return `nadi watch`, without a terminal, that has printed how far a run is."""
+    watcher = start_command(None, "watch", out)
+    watcher.until("simulating (process ", is_out=True)
+    return watcher
 
 
 WORKERS = {"serial": 1, "threads": 2, "processes": 2, "ranks": 2, "ranks of two nodes": 1}
@@ -56,7 +54,7 @@ WORKERS = {"serial": 1, "threads": 2, "processes": 2, "ranks": 2, "ranks of two 
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=[pytest.mark.full] * (way not in {"serial", "ranks"})) for way in WORKERS]
 )
-def test_a_run_under_way(start, endless, tmp_path, capsys, way):
+def test_a_run_under_way(start, start_command, endless, tmp_path, capsys, way):
     out = tmp_path / "a" / "out"
     run = start(way, endless, "--out", out, "--quiet")
     until_a_status(tmp_path, run)
@@ -72,28 +70,25 @@ def test_a_run_under_way(start, endless, tmp_path, capsys, way):
     assert 0 < first["done_share"] < later["done_share"] < 1
     assert later["packet_hops_per_s"] > 1e4
     assert later["left_s"] is None or later["left_s"] > 60  # None before half a percent is done
-    watcher = watching(out)
-    assert watcher.stdout.readline().startswith("simulating (process ")
+    watcher = watching(start_command, out)
     run.process.send_signal(signal.SIGTERM)
-    said, _ = watcher.communicate(timeout=ENDS_S)
-    assert watcher.returncode == 1, said
+    assert watcher.ended(ENDS_S) == 1, watcher.out
+    said = watcher.out
     is_killed = way.startswith("ranks")  # mpiexec leaves its ranks little time to remove what they wrote
     assert "ended without results" in said or (is_killed and "dead: process " in said)
     assert run.ended(ENDS_S) != 0
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_dead(start, endless, tmp_path, capsys):
+def test_a_killed_run_is_dead(start, start_command, endless, tmp_path, capsys):
     run = start("serial", endless, "--out", tmp_path / "out", "--quiet")
     until_a_status(tmp_path, run)
     until(tmp_path / "out", capsys, lambda seen: seen["simulated_ps"])
-    watcher = watching(tmp_path / "out")
-    watcher.stdout.readline()
+    watcher = watching(start_command, tmp_path / "out")
     run.process.kill()
     run.ended(ENDS_S)
-    said, _ = watcher.communicate(timeout=ENDS_S)
-    assert watcher.returncode == 1
-    assert f"dead: process {run.process.pid} on " in said
+    assert watcher.ended(ENDS_S) == 1
+    assert f"dead: process {run.process.pid} on " in watcher.out
     code, seen = look(tmp_path / "out", capsys)
     assert (code, seen["state"]) == (1, "dead")
 

@@ -46,6 +46,7 @@ class Matrix:
         defects: Runs that neither ran nor were refused, and what they did.
         runs: Number of runs so far.
         refused: Number of pairs that Nadi refuses whatever else is chosen.
+        refusal_of: Function like outcome_of that may take a run that is not refused for one that ran; None = that.
     """
 
     is_valid: Any
@@ -58,6 +59,7 @@ class Matrix:
     defects: list = field(default_factory=list)
     runs: int = 0
     refused: int = 0
+    refusal_of: Any = None
 
     def __post_init__(self):
         self._random = np.random.default_rng(self.seed)
@@ -139,9 +141,9 @@ class Matrix:
     def _shuffled(self, items):
         return [items[i] for i in self._random.permutation(len(items))]
 
-    def _try(self, run):
+    def _try(self, run, outcome_of=None):
         self.runs += 1
-        return self.outcome_of(run)
+        return (outcome_of or self.outcome_of)(run)
 
     def _learn(self, run, reason):
         """Reduce a refused run to fewer choices that are refused together for the same reason."""
@@ -182,7 +184,7 @@ class Matrix:
         return found
 
     def _is_refused(self, run, reason):
-        return self.is_valid(run) and self._try(run) == reason
+        return self.is_valid(run) and self._try(run, self.refusal_of) == reason
 
     def _refuse(self, pair):
         del self._left[pair]

@@ -118,16 +118,24 @@ def run_in_parts(path, parts, options):
     return stops, code
 
 
+WITH_CHECKPOINTS = ("--set", "engine.checkpoint=1h")
+
+
+def run_whole(path):
+    """Run a run file, with checkpoints that never come, and results in the folder `whole` beside it; the exit code."""
+    whole = path.parent / "whole"
+    shutil.rmtree(whole, ignore_errors=True)
+    return main(["run", str(path), "--quiet", "--out", str(whole), *WITH_CHECKPOINTS])
+
+
 def run_and_restart(path):
     """Run a run file, whole and in parts; return the exit code of the whole run, or raise what is wrong."""
     whole, parts = path.parent / "whole", path.parent / "parts"
-    for folder in (whole, parts):
-        shutil.rmtree(folder, ignore_errors=True)
-    with_checkpoints = ["--set", "engine.checkpoint=1h"]
-    code = main(["run", str(path), "--quiet", "--out", str(whole), *with_checkpoints])
+    shutil.rmtree(parts, ignore_errors=True)
+    code = run_whole(path)
     if code != 0:
         return code
-    stops, code = run_in_parts(path, parts, with_checkpoints)
+    stops, code = run_in_parts(path, parts, WITH_CHECKPOINTS)
     if code != 0:
         raise AssertionError(f"exit code {code} after {stops} stops")
     wrong = different(parts, whole)

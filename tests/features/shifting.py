@@ -82,8 +82,8 @@ def differences(results, shifted, later_ps):
     return found + (["times"] if not all(same) else [])
 
 
-def shift(path):
-    """Do the run of a file with each beginning; return 0, 1 and a line for each that differs, or 2 if it is refused."""
+def shift(path, beginnings_ps=LATER_PS):
+    """Do the run of a file from 0 and with later beginnings; return 0, 1 and a line for what differs, or 2: refused."""
     try:
         from_0 = results_of(path, 0)
     except Exception as error:
@@ -93,7 +93,7 @@ def shift(path):
         return WRONG_INPUT
     code = 0
     step_ps = grid_ps(load_config(path), from_0)
-    for later_ps in sorted({-(-later_ps // step_ps) * step_ps for later_ps in LATER_PS}):
+    for later_ps in sorted({-(-later_ps // step_ps) * step_ps for later_ps in beginnings_ps}):
         found = differences(from_0, results_of(path, later_ps), later_ps)
         if found:
             sys.stderr.write(f"{later_ps} ps later: {', '.join(found)} differ\n")

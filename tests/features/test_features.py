@@ -8,7 +8,7 @@ import pytest
 from nadi.configuration.run_file import load_config
 from tests.budgets import FRESH
 from tests.features.matrix import PLAIN, REFUSED, Matrix
-from tests.features.restarting import run_and_restart
+from tests.features.restarting import run_and_restart, run_whole
 from tests.features.running import described, is_valid, outcome, sections, warm_up, write_traces
 from tests.features.values import ALWAYS, FACTORS, SECTIONS, choices, keys_with_values
 from tests.samples import some
@@ -61,7 +61,12 @@ def test_some_pairs_of_features(folder):
 @pytest.mark.slow
 def test_some_runs_that_stop_and_continue(folder):
     seed = secrets.randbelow(2**31) if os.environ.get(FRESH) else 1
-    matrix = Matrix(lambda run: is_valid(run, folder), lambda run: outcome(run, folder, run_and_restart), seed)
+    matrix = Matrix(
+        lambda run: is_valid(run, folder),
+        lambda run: outcome(run, folder, run_and_restart),
+        seed,
+        refusal_of=lambda run: outcome(run, folder, run_whole),
+    )
     matrix.cover(RESTARTED)
     assert [(described(run), what) for run, what in matrix.defects] == [], f"seed {seed}"
 

@@ -22,6 +22,10 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 def test_runs_that_begin_later_end_later_by_as_much(folder):
-    matrix = Matrix(lambda run: begins_together(run) and is_valid(run, folder), lambda run: outcome(run, folder, shift))
+    matrix = Matrix(
+        lambda run: begins_together(run) and is_valid(run, folder),
+        lambda run: outcome(run, folder, shift),
+        refusal_of=lambda run: outcome(run, folder, lambda path: shift(path, ())),
+    )
     matrix.cover(RUNS)
     assert [(described(run), what) for run, what in matrix.defects] == []

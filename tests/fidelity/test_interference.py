@@ -27,6 +27,7 @@ from tests.samples import each_value, sampled
 from tests.scenarios.running import simulate as simulate_packets
 from tests.scenarios.test_contention import CASES, SPEC, US, built, end_ps
 
+LONG_PACKETS = {"fidelity": "closed-form", "mtu": "16KiB"}
 HOSTS = "rail-optimised:npus=16,gpus_per_host=8,rate=200Gbps,nvlink_rate=2400Gbps"
 STEPS = {
     "zero-1": ("dp16,gb16,zero1", "megatron"),
@@ -89,13 +90,13 @@ def test_a_default_costs_time_where_communication_is_hidden():
 
 
 def ran(step, fidelity, *, faults=(), **system):
-    """A step of a small model on two hosts."""
+    """A step of a small model on two hosts; in long packets, of which there are fewer."""
     plan, framework = STEPS[step]
     return nadi.simulate(
         workload={"model": "gpt3-125m", "plan": plan, "framework": framework},
         topology={"spec": HOSTS},
         compute={"gpu": "a100"},
-        network={"fidelity": fidelity},
+        network=LONG_PACKETS | {"fidelity": fidelity},
         system=system,
         faults=list(faults),
     )
@@ -171,7 +172,7 @@ def test_runs_and_plans_agree(framework):
 @pytest.mark.slow
 def test_results_say_the_factor(tmp_path):
     def said(name, **sections):
-        nadi.simulate(**sections, network={"fidelity": "closed-form"}, out=tmp_path / name)
+        nadi.simulate(**sections, network=LONG_PACKETS, out=tmp_path / name)
         return json.loads((tmp_path / name / "summary.json").read_text())["config"]["system"]["compute_slowdown"]
 
     model = {"model": "gpt3-125m", "plan": "dp16,gb16", "framework": "fsdp"}
@@ -190,7 +191,7 @@ def test_trace_sets_keep_what_the_generator_knows(tmp_path, plan):
     """A run of the files that the generator writes is the run of the model."""
     model = find("gpt3-125m")
     write_set(tmp_path / "set", generate(model, parallel_plan(plan), "megatron"))
-    common = {"topology": {"spec": HOSTS}, "compute": {"gpu": "h100"}, "network": {"fidelity": "closed-form"}}
+    common = {"topology": {"spec": HOSTS}, "compute": {"gpu": "h100"}, "network": LONG_PACKETS}
     by_model = nadi.simulate(workload={"model": "gpt3-125m", "plan": plan}, **common)
     by_files = nadi.simulate(workload={"traces": str(tmp_path / "set")}, **common)
     found = read_set(tmp_path / "set")

@@ -105,22 +105,31 @@ def test_a_package_has_keys_of_its_own(tmp_path):
     (info / "entry_points.txt").write_text(ENTRIES)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
 
-    def installed(*arguments):
-        words = [sys.executable, "-m", "nadi", *arguments]
-        return subprocess.run(
-            words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-        )
-
-    listed = {model["fidelity"]: model for model in json.loads(installed("net", "fidelities", "--json").stdout)}
-    assert listed["mine"]["refused_faults"] is None
-    assert listed["mine"]["keys"] == ["endpoint_delay", "fidelity", "pause", "reduction_bandwidth"]
     on_it = ("collective", "all-reduce", "-t", "ring:npus=8", "--sizes", "1MiB", "--algorithm", "ring", "--json", "-q")
-    done = installed(*on_it, "--set", "network.fidelity=mine", "--set", "network.pause=3us")
-    assert json.loads(done.stdout)["rows"][0]["time_ps"] == 14 * 10**6, done.stderr
-    for name, complaint in {"bad": "ModuleNotFoundError: No module", "flow": "found in Nadi and package mine"}.items():
-        refused = installed(*on_it, "--set", f"network.fidelity={name}")
-        (line,) = refused.stderr.splitlines()
-        assert (refused.returncode, f"network model {name!r}" in line, complaint in line) == (2, True, True), line
-    usage = installed("--help")
-    assert (usage.returncode, " worse " in usage.stdout, " doctor " in usage.stdout) == (0, False, True)
-    assert "ModuleNotFoundError: No module named 'nothing_here'" in installed("worse").stderr
+    commands = [
+        ("net", "fidelities", "--json"),
+        (*on_it, "--set", "network.fidelity=mine", "--set", "network.pause=3us"),
+        (*on_it, "--set", "network.fidelity=bad"),
+        (*on_it, "--set", "network.fidelity=flow"),
+        ("--help",),
+        ("worse",),
+    ]
+    script = "import json, sys; from tests.parallel.on_call import called; "
+    script += "json.dump([called(words) for words in json.loads(sys.argv[1])], sys.stdout)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(commands)],
+        env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    listed, own, bad, twice, usage, worse = json.loads(done.stdout)
+    models = {model["fidelity"]: model for model in json.loads(listed[1])}
+    assert models["mine"]["refused_faults"] is None
+    assert models["mine"]["keys"] == ["endpoint_delay", "fidelity", "pause", "reduction_bandwidth"]
+    assert json.loads(own[1])["rows"][0]["time_ps"] == 14 * 10**6, own
+    for (code, _, err), name, complaint in (
+        (bad, "bad", "ModuleNotFoundError: No module"),
+        (twice, "flow", "found in Nadi and package mine"),
+    ):
+        (line,) = err.splitlines()
+        assert (code, f"network model {name!r}" in line, complaint in line) == (2, True, True), line
+    assert (usage[0], " worse " in usage[1], " doctor " in usage[1]) == (0, False, True)
+    assert "ModuleNotFoundError: No module named 'nothing_here'" in worse[2]

@@ -25,9 +25,9 @@ MADE_OF_WHAT_USERS_WRITE = {
 """Files that make a pattern in a function, and of what."""
 
 FEW_PUMPS = (8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 100)
-LONGEST_CHARACTERS = 48_000
+LONGEST_CHARACTERS = 24_000
 MOST_S_FOR_FEW = 0.1
-MOST_S = 0.6
+MOST_S = 0.15
 """CPU seconds for LONGEST_CHARACTERS. Linear patterns take a hundredth of it, quadratic ones ten times as much."""
 
 CHARACTER_OF = {

@@ -214,6 +214,7 @@ def test_slowdowns_have_their_intervals_as_csv(nadi, runs, tmp_path):  # noqa: F
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("points_here")
 def test_comparisons_and_studies_have_figures(nadi, runs, tmp_path):  # noqa: F811
     """Every command that writes a page of charts writes their figures too."""
     (tmp_path / "model.toml").write_text(
@@ -230,7 +231,7 @@ def test_comparisons_and_studies_have_figures(nadi, runs, tmp_path):  # noqa: F8
         "fastest-bus-bandwidth-and-time-over-size": ("collective", "all-reduce", "-t", FABRIC, "-q"),
         "memory-step-time-over-memory": (
             *("plan", "--model", tmp_path / "model.toml", "--gpus", "4", "--cluster", "small-a100"),
-            *("--confirm", "0", "-q"),
+            *("--confirm", "0", "--plan", "pp1,mb1", "-q"),
         ),
     }
     for name, command in commands.items():

@@ -1,11 +1,5 @@
-"""Run by mpiexec: cases that stop at a cut and continue; rank 0 prints what differs, as JSON.
+"""Cases that stop at a cut and continue, on MPI ranks."""
 
-Arguments: folder for checkpoints; names of the cases.
-"""
-
-import json
-import sys
-from pathlib import Path
 from unittest import mock
 
 from mpi4py import MPI
@@ -15,7 +9,7 @@ from nadi.pdes.workers import exchange
 from tests.features.restarting import Stopping, often
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.matrix import case, owner_of, wanted
-from tests.parallel.on_ranks import TEAM_RANKS, whole
+from tests.parallel.teams import TEAM_RANKS, whole
 
 WAYS = (("shared", "sent"), ("sent", "python"), ("python", "shared"))
 """Kinds of teams before and after a stop."""
@@ -45,17 +39,11 @@ def stopped_and_continued(world, name, kinds, folder):
     raise AssertionError("it stopped though nobody asked")
 
 
-def main():
-    """Run the cases, each in the next of WAYS."""
-    world, folder, names = MPI.COMM_WORLD, Path(sys.argv[1]), sys.argv[2:]
+def cut_cases(world, names, folder):
+    """Return on rank 0 what differs for each case, in the next of WAYS, and how often it stopped."""
     found = {}
     for number, name in enumerate(names):
         own, stops = stopped_and_continued(world, name, WAYS[number % len(WAYS)], folder / name)
         if own is not None:
             found[name] = {"differs": differing(own, wanted(name)), "stops": stops}
-    if world.Get_rank() == 0:
-        json.dump(found, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    return found

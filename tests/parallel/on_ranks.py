@@ -1,42 +1,23 @@
 """Run by mpiexec: all cases in turn, then random ones; rank 0 prints one JSON document.
 
-Arguments: JSON of the ways of each case by name, each "method/lps/threads/teams"; number of random runs.
+Arguments: JSON of the ways of each case by name, each "method/lps/threads/teams"; number of random runs; folder for
+checkpoints; names of the cases that stop and continue.
 """
 
 import json
 import sys
-from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
-import numpy as np
 from mpi4py import MPI
 
 from nadi.pdes import Layout, Ranks, RunError, build_world, run, run_divided
 from nadi.pdes.workers import exchange, ranks
 from tests.parallel import matrix
+from tests.parallel.cuts_on_ranks import cut_cases
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import some
-
-TEAM_RANKS = {"shared": 0, "sent": 1, "python": 1, "pairs": 2, "pairs-python": 2}
-"""Ranks of a team; "python": which calls MPI, as where compiled code cannot."""
-
-
-def whole(world, own):
-    """Results with the rows of all ranks' NPUs, on rank 0."""
-    parts = world.gather((own.npu_node_ptr, own.node_start_ps, own.node_finish_ps))
-    if parts is None:
-        return None
-    counts = np.array([np.diff(ptr) for ptr, _, _ in parts])
-    if ((counts > 0).sum(axis=0) > 1).any():
-        raise AssertionError("two ranks have rows of one NPU")
-
-    def joined(column):
-        rank_of = counts.argmax(axis=0).tolist()
-        of_npu = [parts[rank][column][slice(*parts[rank][0][npu : npu + 2])] for npu, rank in enumerate(rank_of)]
-        return np.concatenate(of_npu)
-
-    ptr = np.concatenate([[0], np.cumsum(counts.max(axis=0))])
-    return replace(own, npu_node_ptr=ptr, node_start_ps=joined(1), node_finish_ps=joined(2))
+from tests.parallel.teams import TEAM_RANKS, whole
 
 
 def on_ranks(world, graph, program, settings, owner, threads, teams):
@@ -120,6 +101,7 @@ if __name__ == "__main__":
     document = {
         "cases": cases(everyone, json.loads(sys.argv[1])),
         "random": random_ones(everyone, int(sys.argv[2])),
+        "cut": cut_cases(everyone, sys.argv[4:], Path(sys.argv[3])),
     }
     if everyone.rank == 0:
         json.dump(document, sys.stdout)

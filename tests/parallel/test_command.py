@@ -24,7 +24,7 @@ WAYS = {
     "two ranks": (2,),
     "two ranks of two threads, by messages": (2, "--workers", 2, "--set", "engine.share_memory=false"),
 }
-FRESH = {"two ranks", "corrupt trace of rank 1", "true"}
+FRESH = {"two ranks", "corrupt trace of rank 1 by traces", "true"}
 """Done by ranks that are started for it, as users do; the others by ranks that have done commands before."""
 SAME = {
     *("version", "network", "topology", "npus", "nodes", "links", "finish_time_ps", "digest", "packet_hops", "events"),
@@ -162,6 +162,13 @@ MISTAKES = {
     "receive without send": (no_send, None, (), "NPU 7 from NPU 0"),
     "cycle": (cycle, None, (), r"trace\.6\.et.*cycle|cycle.*trace\.6\.et"),
     "another kind": (no_member, None, (), "npu 7|all-gather"),
+    "processes on ranks": (None, None, ("--backend", "processes"), "processes on 2 MPI ranks; expected threads there"),
+    "no folder": (
+        None,
+        None,
+        ("--out", "/dev/null/out"),
+        "^nadi: error: /dev/null/out: .*; expected a folder to write",
+    ),
     "more LPs than there can be": (None, None, ("--set", "engine.lps_per_worker=40"), "at most"),
 }
 READ_BY_WEIGHTS = ("corrupt trace of rank 1", "receive without send", "cycle", "another kind")
@@ -180,7 +187,9 @@ def test_a_mistake_of_the_user_is_said_once(on_ranks, tmp_path, mistake, weights
     if break_files:
         break_files(tmp_path)
     weighed = ("--set", f"engine.weights={weights}")
-    done = on_ranks(mistake, 2, "run", run, "--out", tmp_path / "new" / "out", "-q", *weighed, *options)
+    done = on_ranks(
+        f"{mistake} by {weights}", 2, "run", run, "--out", tmp_path / "new" / "out", "-q", *weighed, *options
+    )
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     lines = done.stderr.splitlines()

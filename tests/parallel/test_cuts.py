@@ -1,7 +1,6 @@
 """Runs that are stopped at cuts and continue, on other workers too, have the results of the run never stopped."""
 
 import itertools
-import json
 import os
 import re
 from pathlib import Path
@@ -80,17 +79,6 @@ def test_the_rate_of_a_resumed_run_is_that_of_its_last_part(tmp_path):
     results = run_on("lossy", WAYS[1], checkpoints_of(tmp_path, 1, 10**9))
     assert 0 < results.resumed_hops < results.counters["packet_hops"]
     assert results.simulated_hops == results.counters["packet_hops"] - results.resumed_hops
-
-
-@pytest.mark.alone
-@pytest.mark.slow
-def test_ranks(python, tmp_path):
-    names = ["lossy", "sprayed", "roce", "nccl", "ends", "in_network"]
-    done = python(2, "tests/parallel/cuts_on_ranks.py", tmp_path, *names)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found == {name: {"differs": [], "stops": found[name]["stops"]} for name in names}
-    assert min(each["stops"] for each in found.values()) > 0
 
 
 def test_everything_that_an_lp_holds_is_saved_or_built():

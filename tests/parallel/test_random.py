@@ -39,7 +39,7 @@ def agree(found, wanted):
         assert differing(found, wanted) == []
 
 
-@bounded(150)
+@bounded(90)
 @given(divided())
 def test_any_owner_gives_the_same(drawn):
     *parts, owner = drawn.parts()
@@ -136,7 +136,7 @@ def small(parts, owner):
 def test_any_owner_gives_the_same_however_often_windows_are_interrupted():
     seen = Counter()
 
-    @bounded(300)
+    @bounded(180)
     @given(divided())
     def interrupted(drawn):
         *parts, owner = drawn.parts()

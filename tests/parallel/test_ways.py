@@ -23,7 +23,7 @@ METHODS = ("metis", "by-pod", "blocks", "scatter")
 WAYS = [
     (name, method, lps, run_in, workers)
     for name, method, lps, run_in, workers in itertools.product(
-        CASES, METHODS, (1, 2, 3, 4, 6), (in_threads, in_processes), (1, 2, 3, 4)
+        CASES, METHODS, (1, 2, 3, 6), (in_threads, in_processes), (1, 2, 3, 4)
     )
     if workers <= lps and (run_in is in_threads or workers > 1)
 ]
@@ -125,11 +125,13 @@ RANKS = {
 }
 NUMBERS = [pytest.param(ranks, marks=[pytest.mark.full] * (ranks > 2)) for ranks in RANKS]
 """Numbers of ranks; more than cores take long."""
-RANDOM_RUNS = {1: 0, 2: 60, 3: 20, 4: 10, 5: 6}
+CUT = ("lossy", "sprayed", "roce", "nccl", "ends", "in_network")
+"""Cases that stop at cuts and continue on two ranks."""
+RANDOM_RUNS = {1: 0, 2: 24, 3: 20, 4: 10, 5: 6}
 
 
 def ways_of_ranks(number, ranks):
-    """Return the ways in which a case runs on MPI ranks: every other one of those that any fabric can take.
+    """Return the ways in which a case runs on MPI ranks: every third one of those that any fabric can take.
 
     Args:
         number: Number of the case.
@@ -137,11 +139,11 @@ def ways_of_ranks(number, ranks):
     """
     own = [way for way in RANKS[ranks] if way.startswith("own/")]
     others = [way for way in RANKS[ranks] if way not in own]
-    return RANKS[ranks] if os.environ.get(samples.FULL) else own + others[number % 2 :: 2]
+    return RANKS[ranks] if os.environ.get(samples.FULL) else own + others[number % 3 :: 3]
 
 
 @pytest.fixture(scope="module")
-def on_ranks(python):
+def on_ranks(python, tmp_path_factory):
     """What so many MPI ranks brought: one start of MPI for all cases.
 
     All tests that ask for it have the mark `alone`, so that one worker does them, one after another.
@@ -152,7 +154,9 @@ def on_ranks(python):
         if ranks not in brought:
             names = [*TINY, "symbolic"] if ranks == 2 and (SHARED / "data").is_dir() else TINY
             ways_of = {name: ways_of_ranks(number, ranks) for number, name in enumerate(names)}
-            done = python(ranks, "tests/parallel/on_ranks.py", json.dumps(ways_of), RANDOM_RUNS[ranks])
+            folder = tmp_path_factory.mktemp("ranks")
+            arguments = json.dumps(ways_of), RANDOM_RUNS[ranks], folder, *(CUT if ranks == 2 else ())
+            done = python(ranks, "-m", "tests.parallel.on_ranks", *arguments)
             assert done.returncode == 0, done.stderr
             brought[ranks] = json.loads(done.stdout)
         return brought[ranks]
@@ -221,6 +225,13 @@ def test_random_runs_on_ranks(on_ranks, ranks):
     found = on_ranks(ranks)["random"]
     assert found["ran"] >= RANDOM_RUNS[ranks] // 3
     assert found["wrong"] == []
+
+
+@pytest.mark.alone
+def test_ranks_that_stop_and_continue(on_ranks):
+    found = on_ranks(2)["cut"]
+    assert found == {name: {"differs": [], "stops": found[name]["stops"]} for name in CUT}
+    assert min(each["stops"] for each in found.values()) > 0
 
 
 PLAIN = """

@@ -9,6 +9,7 @@ import pytest
 
 from nadi import et
 from nadi.cli.main import main
+from tests.samples import sampled
 
 LATENCY_PS, BYTES_PER_S = 2_000_000, 10**9
 LOAD, STORE = et.NodeType.MEM_LOAD_NODE, et.NodeType.MEM_STORE_NODE
@@ -307,9 +308,13 @@ TINY = 'source = "x"\nlayers = 2\nhidden = 256\nheads = 8\nvocab = 1024\nsequenc
 PLANS = ['plan = "tp2,pp2,gb4"', 'plan = "dp8,gb8"\nframework = "fsdp"']
 
 
-@pytest.mark.parametrize("fidelity", ["closed-form", "packet", "flow", "analytical"])
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("spec", ["dgx-a100:npus=16", "dgx-h100:npus=8"])
+@sampled(
+    {
+        "fidelity": ["closed-form", "packet", "flow", "analytical"],
+        "plan": PLANS,
+        "spec": ["dgx-a100:npus=16", "dgx-h100:npus=8"],
+    }
+)
 def test_steps_of_models_leave_memories_of_hosts_alone(tmp_path, fidelity, plan, spec):
     """A memory is no GPU: a step that uses none takes as long as beside memories of GPUs, with the same slow-down."""
     (tmp_path / "tiny.toml").write_text(TINY)
