@@ -33,12 +33,8 @@ class Scalars(
     begin_ps = word("time", "start of the window")
     parity = word("code", "parity of the window's number, which selects a half of each outbox")
     cell_open = word("flag", "a cell was interrupted")
-    far_soonest_ps = word(
-        "time", "earliest arrival among the packets that wait on links to other LPs", begins=INF, at_rest="begins"
-    )
-    out_soonest_ps = word(
-        "time", "earliest arrival among the packets sent to other LPs in this window", begins=INF, at_rest="begins"
-    )
+    far_soonest_ps = word("time", "earliest arrival among the packets that wait on links to other LPs", begins=INF)
+    out_soonest_ps = word("time", "earliest arrival among the packets sent to other LPs in this window", begins=INF)
     in_list = word("list", "list of neighbours whose packets are being taken in")
     in_at = word("count", "packets of that list that are in")
     next_ps = word("time", "earliest event of this LP after the window")
