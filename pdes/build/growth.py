@@ -10,7 +10,7 @@ from nadi.pdes.core.hashing import FREE, rehash
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.memory import full, rows_of, zeros
 from nadi.pdes.core.rows.messages import FIRST_EVENT, Event
-from nadi.pdes.core.rows.row import Table
+from nadi.pdes.core.rows.row import RowsOf
 
 
 def power_of_two(minimum: int) -> int:
@@ -27,7 +27,7 @@ def empty_map(minimum: int) -> tuple[Int64, Int64]:
 class Pool(NamedTuple):
     """A pool of rows that grows: all arrays with rows of its table."""
 
-    table: Table
+    table: RowsOf
     rows: str  # array with an item per row; of a pool with a counter, the stack of free rows
     counter: str = ""  # word of `ctl` that counts the free rows
     keys: str = ""  # keys of the map (pdes/core/hashing.py) that finds rows
@@ -35,13 +35,13 @@ class Pool(NamedTuple):
 
 
 POOLS = {
-    s.NEED_BLOCKS: Pool(Table.BLOCK, "net.block_free", "free_blocks"),
-    s.NEED_MSGS: Pool(Table.MESSAGE, "qps.msg_free", "free_messages"),
-    s.NEED_QPS: Pool(Table.PAIR, "qps.qp", "", "qps.qp_key", "qps.qp_val"),
-    s.NEED_RXQPS: Pool(Table.RECEIVER, "qps.rxqp"),
-    s.NEED_INSTS: Pool(Table.INSTANCE, "insts.inst_free", "free_instances", "insts.inst_key", "insts.inst_val"),
-    s.NEED_HOPS: Pool(Table.HOP, "flows.hop"),
-    s.NEED_EVENTS: Pool(Table.EVENT, "messages.event"),
+    s.NEED_BLOCKS: Pool(RowsOf.BLOCK, "net.block_free", "free_blocks"),
+    s.NEED_MSGS: Pool(RowsOf.MESSAGE, "qps.msg_free", "free_messages"),
+    s.NEED_QPS: Pool(RowsOf.PAIR, "qps.qp", "", "qps.qp_key", "qps.qp_val"),
+    s.NEED_RXQPS: Pool(RowsOf.RECEIVER, "qps.rxqp"),
+    s.NEED_INSTS: Pool(RowsOf.INSTANCE, "insts.inst_free", "free_instances", "insts.inst_key", "insts.inst_val"),
+    s.NEED_HOPS: Pool(RowsOf.HOP, "flows.hop"),
+    s.NEED_EVENTS: Pool(RowsOf.EVENT, "messages.event"),
 }
 """The pools by what `ctl.need` says when they are full."""
 
@@ -91,7 +91,7 @@ def _with_receivers(world: s.World) -> s.World:
     keys, came_from = _rehashed(np.array(old.key), np.arange(len(old)), 2 * len(old))
     places = np.flatnonzero(keys != FREE)
     grown = {}
-    for each in arrays_by(Table.RECEIVER):
+    for each in arrays_by(RowsOf.RECEIVER):
         rows = each.of(world)
         # one that the run does not use keeps its one row
         if len(rows) == len(old):
@@ -106,11 +106,11 @@ def _rows_wanted(world: s.World, pool: Pool, rows: int) -> int:
     """Return the number of rows that a full pool of `rows` rows gets."""
     const = world.net.const
     match pool.table:
-        case Table.BLOCK:
+        case RowsOf.BLOCK:
             return rows + max(rows // 2, 4 * int(const.reserve_blocks))
-        case Table.MESSAGE:
+        case RowsOf.MESSAGE:
             return 2 * rows + int(const.reserve_messages)
-        case Table.PAIR:
+        case RowsOf.PAIR:
             # queue pairs have half as many rows as their map, so that searches stay short
             return power_of_two(4 * max(rows, int(const.reserve_queue_pairs))) // 2
     return 2 * rows
@@ -119,11 +119,11 @@ def _rows_wanted(world: s.World, pool: Pool, rows: int) -> int:
 def grow(world: s.World) -> s.World:
     """Return the world with more room in the pool that was full (`ctl.need`)."""
     ctl, pool = world.net.ctl, POOLS[int(world.net.ctl.need)]
-    if pool.table is Table.RECEIVER:
+    if pool.table is RowsOf.RECEIVER:
         return _with_receivers(world)
     old = len(array_of(world, pool.rows))
     new = _rows_wanted(world, pool, old)
-    if pool.table is Table.EVENT:
+    if pool.table is RowsOf.EVENT:
         return _with_events(world, new)
     arrays: dict[str, Any] = {}
     for each in arrays_by(pool.table):
@@ -141,4 +141,4 @@ def grow(world: s.World) -> s.World:
             array_of(world, pool.keys), array_of(world, pool.values), 2 * new
         )
     grown: s.World = with_arrays(world, arrays)
-    return _with_room_for_events(grown) if pool.table in {Table.MESSAGE, Table.INSTANCE} else grown
+    return _with_room_for_events(grown) if pool.table in {RowsOf.MESSAGE, RowsOf.INSTANCE} else grown

@@ -24,7 +24,7 @@ from nadi.pdes.core.memory import words_of
 from nadi.pdes.core.packet import inbox_later_ps, inbox_link, number_of
 from nadi.pdes.core.rows.network import SampleEntry
 from nadi.pdes.core.rows.nic import FlowIn, FlowOut
-from nadi.pdes.core.rows.row import Row, Table
+from nadi.pdes.core.rows.row import Row, RowsOf
 from nadi.pdes.network.link import inbox_of
 from nadi.pdes.reuse.replay import Replay
 
@@ -166,7 +166,7 @@ class Redivision:
             if domain.switch not in mine:
                 continue
             to = mine[domain.switch]
-            move_rows(shared, Table.DOMAIN, np.array([number]), np.array([to]))
+            move_rows(shared, RowsOf.DOMAIN, np.array([number]), np.array([to]))
             island = cast("Replay", lp.replay).islands[to]
             load_island(island, state.values["islands"][number], arrays)
             for running in (one for episode in island.episodes for one in episode.together):
@@ -176,7 +176,7 @@ class Redivision:
                 # programs of two processes may number their schedules differently
                 running.collective = running.collective._replace(schedule=schedule)
             groups = np.array([group.number for group in island.groups], np.int64)
-            move_rows(shared, Table.GROUP, groups, groups)
+            move_rows(shared, RowsOf.GROUP, groups, groups)
 
     @staticmethod
     def _settle_cells(lp: LogicalProcess, olds: Sequence[Shared]) -> None:

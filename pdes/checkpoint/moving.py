@@ -17,7 +17,7 @@ from nadi.pdes.core.hashing import FREE, rehash
 from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
 from nadi.pdes.core.rows.nic import KeptMessage, LaterMessage, Message, PendingRequest, QueuedRequest
-from nadi.pdes.core.rows.row import Row, Table, WordKind
+from nadi.pdes.core.rows.row import Row, RowsOf, WordKind
 from nadi.pdes.network.port_queues import TIME_BITS
 from nadi.pdes.npu.endpoints import ENDS
 
@@ -106,7 +106,7 @@ def move_items(shared: Shared, array: DeclaredArray, at: Int64, to: Int64) -> No
     new[to] = moved
 
 
-def move_rows(shared: Shared, table: Table, at: Int64, to: Int64) -> None:
+def move_rows(shared: Shared, table: RowsOf, at: Int64, to: Int64) -> None:
     """Move rows `at` of all arrays that have rows of a table to rows `to` of the new LP."""
     const = shared.lp.world.net.const
     for each in rows_by(table):
@@ -118,12 +118,12 @@ def move_nodes_and_links(shared: Shared) -> None:
     """Move times, counts and buffers of the nodes of `shared`, and what its links have sent."""
     old, new = shared.world, shared.lp.world
     nodes, to_nodes = shared.nodes
-    move_rows(shared, Table.NODE, nodes, to_nodes)
+    move_rows(shared, RowsOf.NODE, nodes, to_nodes)
     # `next_time` has NPUs first, and switches only where these share buffers
     if new.net.hooks.shared_switches:
         new.net.next_time[to_nodes] = old.net.next_time[nodes]
     links, to_links = shared.links
-    move_rows(shared, Table.LINK, links, to_links)
+    move_rows(shared, RowsOf.LINK, links, to_links)
     meta = new.net.tx.meta[to_links]
     new.net.tx.meta[to_links] = link_meta(end_of(meta), number_of(meta), class_of(old.net.tx.meta[links]))
     move_watched(shared, links, to_links)
@@ -163,15 +163,15 @@ def move_npus(shared: Shared) -> None:
     """Move the NPUs of `shared`, their ports, their own events and their trace rows, without packets that wait."""
     old, new = shared.world.npus, shared.lp.world.npus
     npus, to = shared.npus
-    move_rows(shared, Table.NPU, npus, to)
-    move_rows(shared, Table.PORT, *ports_of(shared))
+    move_rows(shared, RowsOf.NPU, npus, to)
+    move_rows(shared, RowsOf.PORT, *ports_of(shared))
     saved: Rows = old.npu[npus]
     into: Rows = new.npu[to]
     pairs = 2 * saved.heap_size
     new.heap[ranges(2 * into.heap, pairs)] = old.heap[ranges(2 * saved.heap, pairs)]
     lengths = np.diff(shared.lp.row_ptr)[to]
-    move_rows(shared, Table.ROW, ranges(saved.row_base, lengths), ranges(into.row_base, lengths))
-    move_rows(shared, Table.SLOT, *slots_of(shared))
+    move_rows(shared, RowsOf.ROW, ranges(saved.row_base, lengths), ranges(into.row_base, lengths))
+    move_rows(shared, RowsOf.SLOT, *slots_of(shared))
 
 
 def slots_of(shared: Shared) -> tuple[Int64, Int64]:
@@ -226,7 +226,7 @@ def move_collectives(shared: Shared) -> None:
     new, plans, trace = lp.world, lp.world.plans, lp.world.trace
     saved: Rows = old.insts.inst[rows]
     into = new.insts.inst
-    move_rows(shared, Table.INSTANCE, rows, to)
+    move_rows(shared, RowsOf.INSTANCE, rows, to)
     node = shared.node[instance_node(saved.key)]
     # the key holds the NPU's number in its LP, which is another now
     into.key[to] = (saved.key & ((1 << NODE_SHIFT) - 1)) | node << NODE_SHIFT
@@ -255,7 +255,7 @@ def move_lanes(shared: Shared) -> None:
     at = (rows[:, None] * stride + lanes).reshape(-1)
     into = (to[:, None] * new_stride + new_lanes).reshape(-1)
     phases = stride_of(shared.world, "phase") if shared.lp.world.net.const.phase_stride else 0
-    for each in arrays_by(Table.INSTANCE):
+    for each in arrays_by(RowsOf.INSTANCE):
         if each.each == "lane_stride":
             move_items(shared, each, at, into)
         elif each.each == "phase_stride":
@@ -329,7 +329,7 @@ def own_receivers(shared: Shared) -> Int64:
 def move_queue_pairs(shared: Shared) -> None:
     """Move the sending queue pairs of `shared`, after their messages."""
     old, new = shared.world.qps, shared.lp.world.qps
-    move_rows(shared, Table.PAIR, *own_pairs(shared))
+    move_rows(shared, RowsOf.PAIR, *own_pairs(shared))
     key = old.qp_key
     at = np.flatnonzero(key != FREE)
     at = at[shared.node[shared.part.local[key_owner(key[at])]] >= 0]
@@ -347,7 +347,7 @@ def move_receivers(shared: Shared) -> None:
     # find the place of each key first: the rows move there at once
     rehash(np.append(keys, FREE), np.append(np.arange(len(rows)), 0), table, came_from)
     to = np.flatnonzero(came_from >= 0)
-    move_rows(shared, Table.RECEIVER, rows[came_from[to]], to)
+    move_rows(shared, RowsOf.RECEIVER, rows[came_from[to]], to)
     new.rxqp.key[to] = keys[came_from[to]]
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from nadi.pdes.core import state as s
 from nadi.pdes.core.memory import rows_of, zeros
-from nadi.pdes.core.rows.row import ALONE, BUILT, EMPTY, OWN_WAY, REMADE, Each, Row, Table, WordKind
+from nadi.pdes.core.rows.row import ALONE, BUILT, EMPTY, OWN_WAY, REMADE, Each, Row, RowsOf, WordKind
 
 
 def array_of(world: s.World, name: str) -> Any:
@@ -29,7 +29,7 @@ class DeclaredArray(NamedTuple):
 
     name: str  # "net.tx"
     kind: Any  # class of its rows, or NumPy's type of plain numbers
-    table: Table | None = None  # what it has rows of
+    table: RowsOf | None = None  # what it has rows of
     word: WordKind | None = None  # of plain numbers: to what they refer, where walks over worlds need it
     each: int | str = 1  # items per row of the table, or the word of `Constants` with their number
     marks: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ def _declared(record: Any, prefix: str, marks: frozenset[str]) -> Iterator[Decla
             if isinstance(each, Each):
                 found["each"] = each.items
             elif not isinstance(each, str):
-                found["table" if isinstance(each, Table) else "word"] = each
+                found["table" if isinstance(each, RowsOf) else "word"] = each
         yield DeclaredArray(prefix + name, kind, **found)
 
 
@@ -80,7 +80,7 @@ def saved_arrays() -> tuple[DeclaredArray, ...]:
 
 
 @functools.cache
-def arrays_by(table: Table) -> tuple[DeclaredArray, ...]:
+def arrays_by(table: RowsOf) -> tuple[DeclaredArray, ...]:
     """Return the arrays that have rows of a table, with all that grow with it.
 
     Args:
@@ -90,7 +90,7 @@ def arrays_by(table: Table) -> tuple[DeclaredArray, ...]:
 
 
 @functools.cache
-def rows_by(table: Table) -> tuple[DeclaredArray, ...]:
+def rows_by(table: RowsOf) -> tuple[DeclaredArray, ...]:
     """Return the arrays whose rows mean the same in any LP, but for the numbers that they name.
 
     Args:

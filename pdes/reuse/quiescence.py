@@ -14,19 +14,17 @@ from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import DeclaredArray, rows_by, saved_arrays
 from nadi.pdes.core.hashing import FREE
 from nadi.pdes.core.inputs import Int64, Rows
-from nadi.pdes.core.rows.row import Rest, Row, Table, Word, WordKind
+from nadi.pdes.core.rows.row import Rest, Row, RowsOf, Word, WordKind
 from nadi.pdes.npu.quiet import LOOSE
 
-_LASTING = (Table.NODE, Table.LINK, Table.NPU, Table.PORT, Table.SLOT, Table.PAIR)  # tables whose rows are in use
+_LASTING = (RowsOf.NODE, RowsOf.LINK, RowsOf.NPU, RowsOf.PORT, RowsOf.SLOT, RowsOf.PAIR)  # tables whose rows are in use
 
 
 @functools.cache
 def _resting() -> list[tuple[DeclaredArray, list[tuple[str, Word]]]]:
     """Return the arrays with words that count in the state at rest, and these words by name."""
     arrays = [(each, getattr(each.kind, "declared", {}).items()) for each in saved_arrays()]
-    found = [
-        (each, [(name, word) for name, word in words if word.at_rest is not Rest.IGNORED]) for each, words in arrays
-    ]
+    found = [(each, [(name, word) for name, word in words if word.rest is not Rest.IGNORED]) for each, words in arrays]
     return [(each, words) for each, words in found if words]
 
 
@@ -55,19 +53,13 @@ def words_at_rest(world: s.World, moment_ps: int, forgotten_ps: int) -> Int64 | 
         rows = rows if isinstance(rows, np.record) else rows.view(np.ndarray)
         for name, word in words:
             values = np.ravel(rows[name])
-            found[word.at_rest].append(values != word.begins if word.at_rest is Rest.BEGINS else values)
-    if np.concatenate(found[Rest.BEGINS]).any():
+            found[word.rest].append(values != word.begins if word.rest is Rest.BEGINS else values)
+    begins, same, future, recent = (found[rest] for rest in (Rest.BEGINS, Rest.SAME, Rest.FUTURE, Rest.RECENT))
+    if np.concatenate(begins).any():
         return None
-    ties = (_ties(rows, moment_ps, forgotten_ps) for rows in (net.counts, net.port_ties))
-    return np.concatenate(
-        [
-            world.islands.started,
-            *found[Rest.SAME],
-            *ties,
-            _since(np.concatenate(found[Rest.FUTURE]), moment_ps, -1),
-            _since(np.concatenate(found[Rest.RECENT]), moment_ps, -forgotten_ps),
-        ]
-    )
+    same += [world.islands.started, *(_ties(rows, moment_ps, forgotten_ps) for rows in (net.counts, net.port_ties))]
+    times = _since(np.concatenate(future), moment_ps, -1), _since(np.concatenate(recent), moment_ps, -forgotten_ps)
+    return np.concatenate([*same, *times])
 
 
 def _since(times_ps: Int64, moment_ps: int, oldest_ps: int) -> Int64:
@@ -94,7 +86,7 @@ def go_forward(world: s.World, shift_ps: int, added_rows: Int64, slots: Int64) -
     first = world.npus.npu.slot_base[: len(slots)]
     at = np.repeat(first - np.cumsum(slots) + slots, slots) + np.arange(int(slots.sum()))
     by_slot[at] = np.repeat(added_rows, slots)
-    further: dict[Table | None, Int64] = {Table.NPU: added_rows, Table.SLOT: by_slot}
+    further: dict[RowsOf | None, Int64] = {RowsOf.NPU: added_rows, RowsOf.SLOT: by_slot}
     for each in (each for table in _LASTING for each in rows_by(table)):
         array, added = each.of(world), further.get(each.table)
         if not issubclass(each.kind, Row):

@@ -13,7 +13,7 @@ from nadi.pdes.checkpoint import dividing, moving, queues
 from nadi.pdes.checkpoint.dividing import ROW_LISTS
 from nadi.pdes.core.declared import rows_by, saved_arrays
 from nadi.pdes.core.rows import nic
-from nadi.pdes.core.rows.row import ALONE, EMPTY, OWN_WAY, Row, Table, WordKind
+from nadi.pdes.core.rows.row import ALONE, EMPTY, OWN_WAY, Row, RowsOf, WordKind
 from tests.features.restarting import Stopping, often
 from tests.nonempty import nonempty
 from tests.parallel.fingerprint import differing, fingerprint
@@ -112,7 +112,7 @@ def test_every_word_whose_kind_does_not_say_how_it_is_moved_is_moved_by_name():
     named = set(re.findall(r"\w+", sources)) | {
         f"{at}_{end}" for at in ("control", "transit") for end in ("head", "tail")
     }
-    kinds = {each.kind for table in Table for each in rows_by(table) if issubclass(each.kind, Row)}
+    kinds = {each.kind for table in RowsOf for each in rows_by(table) if issubclass(each.kind, Row)}
     views = {nic.Message, nic.PendingRequest, nic.LaterMessage, nic.KeptMessage, nic.QueuedRequest}
     for kind in nonempty(kinds | views):
         by_name = {WordKind.PLACE, WordKind.RECORD, WordKind.PACKED_LOCAL}

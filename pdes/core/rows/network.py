@@ -10,7 +10,7 @@ class OutgoingLink(
 
     # pdes/core/packet.py packs and unpacks the words with several fields.
 
-    busy_ps = word("time", "end of the port's current transmission", at_rest="recent")
+    busy_ps = word("time", "end of the port's current transmission", rest="recent")
     meta = word(
         "packed_local",
         "receiving node | the link's number in the whole fabric << 22 | its class << 46; a node from the "

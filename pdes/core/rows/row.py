@@ -65,7 +65,7 @@ class WordKind(Enum):
     PLAN = "plan, schedule or lane of the whole run"
 
 
-class Table(Enum):
+class RowsOf(Enum):
     """What an array of a world has rows of; the fields of `pdes.core.state` say it."""
 
     LP = "sums and times of the LP"
@@ -86,7 +86,7 @@ class Table(Enum):
     HOP = "hop of a flow"
 
 
-# Marks of arrays of a world besides the Table whose rows they have, the WordKind of plain numbers, and Each.
+# Marks of arrays of a world besides the RowsOf whose rows they have, the WordKind of plain numbers, and Each.
 BUILT = "built"  # the building of a world sets the array, so that a saved run does not hold it
 OWN_WAY = "moved in its own way"  # lists, maps, queues and sums, which are not moved row by row to another LP
 REMADE = "pool, which is made again"
@@ -126,7 +126,7 @@ class Word:
     begins: int = 0
     plus: int = 0
     is_built: bool = False
-    at_rest: Rest = Rest.IGNORED
+    rest: Rest = Rest.IGNORED
 
 
 def word(
@@ -138,7 +138,7 @@ def word(
     plus: int = 0,
     *,
     is_built: bool = False,
-    at_rest: str = "ignored",
+    rest: str = "ignored",
 ) -> Any:
     """Declare a word of a row.
 
@@ -150,7 +150,7 @@ def word(
         begins: Value when a run begins.
         plus: Number that the word holds beyond the number of the thing that it names; below it, the word names nothing.
         is_built: The building of a world sets the word, from fabric and program alone, and no run changes it.
-        at_rest: Name of a Rest in lower case: how the word counts in the state of a run without packets.
+        rest: Name of a Rest in lower case: how the word counts in the state of a run without packets.
 
     Raises:
         ValueError: WordKind has no member of the name `kind`.
@@ -158,7 +158,7 @@ def word(
     if kind.upper() not in WordKind.__members__:
         known = ", ".join(WordKind.__members__).lower()
         raise ValueError(f"kind {kind!r} of the word {meaning!r}; expected one of {known}")
-    return Word(WordKind[kind.upper()], meaning, many, bits, begins, plus, is_built, Rest[at_rest.upper()])
+    return Word(WordKind[kind.upper()], meaning, many, bits, begins, plus, is_built, Rest[rest.upper()])
 
 
 class Row:
