@@ -39,6 +39,7 @@ class _Library(JITCodeLibrary):
 
     def add_linking_library(self, library):
         """Link the code of another function, `library`, and of the functions that it calls, each once."""
+        # linked already, with all that it calls
         if library in self._linking_libraries:
             return
         library._ensure_finalized()  # noqa: SLF001 - as Numba does
@@ -56,6 +57,7 @@ class _Library(JITCodeLibrary):
         """
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                # internal: nobody outside calls it, so LLVM may change its signature or drop it
                 function.linkage = "internal"
         super()._optimize_final_module()
 
@@ -82,6 +84,8 @@ class _InnerLibrary(_Library):
             if not function.is_declaration and function.linkage == Linkage.external:
                 function.linkage = "linkonce_odr"
                 if b"alwaysinline" not in list(function.attributes):
+                    # without it LLVM inlines any function with one caller, and each of these kernels would be one huge
+                    # function
                     function.add_function_attribute("noinline")
         self._finalized = True
 
@@ -106,12 +110,14 @@ class _KernelCompiler(Compiler):
         arrayobj.fix_integer_index, event.install_timer, TargetConfig.values = _plain_index, _no_timer, _flags
         vectorised = numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE
         numba.config.LOOP_VECTORIZE = numba.config.SLP_VECTORIZE = 0
+        # without wrappers nobody but kernels can call it: no machine code of its own is needed
         flags = self.state.flags
         # only kernels call it
         if flags.no_cpython_wrapper and flags.no_cfunc_wrapper:
             self.state.library = _InnerLibrary(self.state.targetctx.codegen(), func.__qualname__)
         else:
             self.state.library = _Library(self.state.targetctx.codegen(), func.__qualname__)
+            # so that the object can be taken from memory and written to the cache (`compiled_c_function`)
             self.state.library.enable_object_caching()
         try:
             return super().compile_extra(func)
@@ -181,10 +187,12 @@ def compiled_c_function(dispatched, parameters):
     arguments = tuple(_PARAMETERS[parameter] for parameter in parameters)
     dispatched.compile(arguments)
     overload = dispatched.overloads[arguments]
+    # the caller reads the result from a register as int64: any other type would be misread
     result = types.unliteral(overload.signature.return_type)
     if result not in {types.int64, types.none}:
         raise TypeError(f"{dispatched.py_func.__qualname__} returns {result}, expected int64 or None")
     symbol, library = overload.fndesc.llvm_cfunc_wrapper_name, overload.library
+    # dynamic globals are addresses of Python objects, which another process does not have
     code = None if library.has_dynamic_globals else library.serialize_using_object_code()[2][0]
     return library.get_pointer_to_function(symbol), symbol, code
 
@@ -237,5 +245,6 @@ def type_of_row_view(row_class):
 def _type_of(function):
     """Return the type that Numba infers for a function."""
     context = cpu_target.typing_context
+    # intrinsics that were registered after Numba started must be found
     context.refresh()
     return context.resolve_value_type(function)

@@ -71,6 +71,7 @@ class KernelFolder:
         Args:
             file_name: The name of the file in this folder.
         """
+        # nothing trusts a file's length or name: the digest covers the content
         data = self._data(file_name)
         content = None if data is None else opened(data)
         if data is not None and content is None:
@@ -97,6 +98,7 @@ class KernelFolder:
         if have_changed():  # the content may be of sources that the folder's name does not stand for
             FAILURES.append(f"{self.path / file_name}: {_CHANGED}")
             return
+        # in the same folder, so that the renaming is atomic; the random name keeps writers apart
         part = f".{file_name}.{secrets.token_hex(8)}.part"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -127,6 +129,7 @@ def _base() -> Path:
     """Return the folder of the folders of compiled kernels."""
     xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
     base = os.environ.get("NADI_CACHE_DIR") or os.path.join(  # noqa: PTH118 - without a home, "~" stays as it is
+        # the XDG specification says that relative paths are to be ignored
         xdg_cache if os.path.isabs(xdg_cache) else os.path.expanduser("~/.cache"),  # noqa: PTH111, PTH117
         "nadi",
     )
@@ -145,6 +148,7 @@ def last_compilation_s(kernel: Callable[..., Any]) -> float | None:
         kernel: A main kernel.
     """
     content = settle(_base(), _TIMES)[0].read(code_name(kernel)) or b""
+    # only what `note_compilation` writes: a folder that others filled could hold anything
     return float(content) if re.fullmatch(rb"[0-9]{1,6}\.[0-9]", content) else None
 
 
@@ -246,6 +250,7 @@ def _open_checked(path: Path) -> int:
     # Symbolic links of this user and of root are followed. Returns the descriptor of the folder, which itself is not
     # checked. Raises _UntrustedError if another user could redirect the path.
     descriptor, folder = os.open(path.anchor, _OPEN_FLAGS), Path(path.anchor)
+    # a stack of names, the next on top: the target of a link goes on top in its place
     parts, link_count = [*reversed(path.parts[1:])], 0
     try:
         while parts:
@@ -282,6 +287,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 def _created(entry: str, folder_descriptor: int) -> os.stat_result:
     """Return the status of an entry of an open folder; create it as a folder if it is missing."""
+    # follow_symlinks=False: of a link, its own status, since the link's owner decides where it leads
     with suppress(FileNotFoundError):
         return os.stat(entry, dir_fd=folder_descriptor, follow_symlinks=False)
     with suppress(FileExistsError):  # another process was faster
@@ -315,6 +321,7 @@ def _private(path: Path, descriptor: int) -> KernelFolder:
             raise _UntrustedError(f"{path} belongs to user {status.st_uid}, not to {os.geteuid()}")
         if status.st_mode & _OTHERS_WRITE:
             raise _UntrustedError(f"{path} can be written to by others (mode {stat.S_IMODE(status.st_mode):o})")
+        # effective ids, as they decide in open(); access() alone would use the real ones of a set-uid program
         if not os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=descriptor, effective_ids=True):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         # opened again, since an O_PATH descriptor can neither list nor read

@@ -47,6 +47,7 @@ def hash_of_plug_in(module_name: str) -> str:
     if source is None:
         return ""
     imported: set[str] = set()
+    # without running it: a file's imports decide whether its own source is all that its code depends on
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
@@ -73,6 +74,7 @@ def modules() -> list[str]:
 
 def have_changed() -> bool:
     """Return whether a source has been written since this process began: it may run older code than the files have."""
+    # modification times, since hashing all sources for each file that is written would take longer
     return any(path.stat().st_mtime > _IMPORTED_AT_S for path in files())
 
 
@@ -80,6 +82,7 @@ def source_hash() -> str:
     """Return a hash of all kernel sources, of their location (code contains file names) and of compiler settings."""
     # a copy, since the cached hash must not take in the settings
     digest = _hash_of_files(ROOT).copy()
+    # Numba reads these when it compiles, and other values make other code
     for name in ("NUMBA_BOUNDSCHECK", "NUMBA_OPT", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"):
         digest.update(f"{name}={os.environ.get(name, '')}".encode())
     return digest.hexdigest()[:16]
@@ -88,11 +91,13 @@ def source_hash() -> str:
 @functools.cache
 def _hash_of_files(folder: Path) -> Any:  # noqa: ANN401 - a hash that is updated further
     """Return the hash of the sources in a folder and of the compilers' versions, computed once per process."""
+    # the folder is in the hash: code contains file names, for messages
     digest = hashlib.sha256(bytes(folder))
     for path in files():
         digest.update(str(path.relative_to(folder)).encode())
         digest.update(path.read_bytes())
     for package in ("numba", "llvmlite"):
         digest.update(metadata.version(package).encode())
+    # bytecode of another Python may compile to other code
     digest.update(sys.version.encode())
     return digest

@@ -45,6 +45,7 @@ def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) ->
     content = folder.read(_file_name(function, parameters))
     if content is None:
         return None
+    # the name ends at the first line feed, which no C name has
     symbol, _, code = content.partition(b"\n")
     if _NAME_OF_NUMBA.search(code):
         _register_runtime()
@@ -66,6 +67,7 @@ def c_function(address: int, parameters: str) -> Callable[..., int]:
         parameters: A letter for each parameter: "i" for an int64, "a" for the entry of an array.
     """
     types = [ctypes.c_int64 if parameter == "i" else ctypes.c_void_p for parameter in parameters]
+    # ctypes releases the interpreter's lock during the call, so that threads run kernels side by side
     kernel = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(address)
 
     def call(*arguments: Any) -> int:
@@ -83,6 +85,7 @@ def _entry(array: np.ndarray) -> Any:
     """Return the entry of an int64 array in a record, for C: the array's address and its length."""
     if array.dtype != _INT64 or array.ndim != 1 or not array.flags.carray:
         raise TypeError(f"{array.dtype} array of shape {array.shape}: expected a contiguous, writable row of int64")
+    # the same two words as in a directory (ENTRY_WORDS), so that kernels read both alike
     return (ctypes.c_int64 * 2)(array.ctypes.data, len(array))
 
 
@@ -93,6 +96,7 @@ def _file_name(function: Callable[..., Any], parameters: str) -> str:
 @functools.cache
 def _processor() -> str:
     """Return a hash of this processor, for which Numba compiles."""
+    # host features, too: a cluster's nodes may share the cache, and code with AVX-512 would crash on those without
     text = f"{llvm.get_default_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -52,10 +52,12 @@ def prefetch(_typing_context, array, _index, _line):
 
     def codegen(context, builder, signature, args):
         i32, i64, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+        # checked=False: a prefetch beyond the array does nothing, so its index need not be in range
         row = builder.ptrtoint(item_pointer(context, builder, signature, args, checked=False), i64)
         line = builder.inttoptr(builder.add(row, builder.mul(args[2], i64(CACHE_LINE))), pointer)
         kind = ir.FunctionType(ir.VoidType(), [pointer, i32, i32, i32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # arguments of llvm.prefetch: address, 0 = for reading, 3 = keep in all caches, 1 = data
         builder.call(function, [line, i32(0), i32(3), i32(1)])
         return context.get_dummy_value()
 
@@ -109,6 +111,7 @@ def load_unaligned(_typing_context, _address):
     """
 
     def codegen(_context, builder, _signature, args):
+        # align=1: LLVM would otherwise assume a multiple of 8 and may use instructions that need it
         return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
 
     return types.int64(types.int64), codegen
@@ -142,6 +145,7 @@ def call_hook(_typing_context, _address, *arguments):
 
     def codegen(_context, builder, _signature, args):
         i64 = ir.IntType(64)
+        # the type is made for this call: all hooks take int64 and return int64
         function = builder.inttoptr(args[0], ir.FunctionType(i64, [i64] * count).as_pointer())
         return builder.call(function, cgutils.unpack_tuple(builder, args[1], count))
 
@@ -158,6 +162,8 @@ def load_acquire(_typing_context, array, _index):
     """
 
     def codegen(context, builder, signature, args):
+        # on x86-64 a plain load, on Arm ldar; it keeps later reads behind it, in the compiler as well as in the
+        # processor
         return builder.load_atomic(item_pointer(context, builder, signature, args), "acquire", 8)
 
     return types.int64(array, types.int64), codegen
@@ -191,6 +197,7 @@ def fetch_add(_typing_context, array, _index, _value):
     """
 
     def codegen(context, builder, signature, args):
+        # acq_rel: who gets the lower number has also seen what was written before it was taken
         return builder.atomic_rmw("add", item_pointer(context, builder, signature, args), args[2], "acq_rel")
 
     return types.int64(array, types.int64, types.int64), codegen

@@ -39,6 +39,7 @@ class RecordType(types.Type):
     def __init__(self, record):
         self.fields = {}  # by name: index of the field's first entry in the record, and the field's type
         self.entries = 0  # number of entries of the record
+        # include_extras: the dtype of an array is in its Annotated
         hints = get_type_hints(record, include_extras=True)
         for name in record._fields:
             hint = hints[name]
@@ -78,6 +79,7 @@ class _RecordAttributes(AttributeTemplate):
 def _lower_field(context, builder, record, record_address, name):
     """Emit a read of field `name` of the record at an address: its row, or the address of its array or record."""
     entry, kind = record.fields[name]
+    # ENTRY_WORDS x entry: entries have two words, address and length
     place = builder.gep(record_address, [ir.Constant(ir.IntType(64), ENTRY_WORDS * entry)])
     if isinstance(kind, types.Record):
         return builder.inttoptr(_load_invariant(builder, place), context.get_value_type(kind))
@@ -100,6 +102,7 @@ class _ItemsAttributes(AttributeTemplate):
 def _load_invariant(builder, pointer):
     """Load a word that LLVM may assume never changes."""
     word = builder.load(pointer)
+    # an empty metadata node: LLVM then keeps the word in a register across stores that it cannot tell apart from it
     word.set_metadata("invariant.load", builder.module.add_metadata([]))
     return word
 
@@ -107,6 +110,7 @@ def _load_invariant(builder, pointer):
 @lower_getattr(ItemsType, "shape")
 def _lower_shape(context, builder, _kind, value):
     # the second word of an entry
+    # GEP counts in words of the entry, as its pointer type is i64
     length = _load_invariant(builder, builder.gep(value, [ir.Constant(ir.IntType(64), 1)]))
     return context.make_tuple(builder, types.UniTuple(types.intp, 1), [length])
 
@@ -155,6 +159,7 @@ def item_pointer(context, builder, sig, args, checked=True):
         data = builder.inttoptr(_load_invariant(builder, args[0]), data_type)
         if checked and numba.config.BOUNDSCHECK:
             length = _load_invariant(builder, builder.gep(args[0], [ir.Constant(ir.IntType(64), 1)]))
+            # unsigned: a negative index is a very large one, so one comparison checks both bounds
             with builder.if_then(builder.icmp_unsigned(">=", args[1], length), likely=False):
                 context.call_conv.return_user_exc(builder, IndexError, (f"{kind}: index out of bounds",))
     else:

@@ -233,9 +233,11 @@ class TraceColumns:
         number = self._number.get(id(block), -1)
         if number < 0:
             number = self._number[id(block)] = len(self._blocks)
+            # The list keeps the block alive, so that no later one gets its id
             self._blocks.append(block)
             self._sizes.append(len(block))
         elif self._sizes[number] != len(block):
+            # All stamps of a block copy the same rows: it would grow in the earlier ones as well
             raise ValueError(f"{prefix}: a block has grown from {self._sizes[number]} rows to {len(block)}")
         first = self._rows
         self._block.append(number)
@@ -264,6 +266,7 @@ class TraceColumns:
         first = _starts(sizes[block])
         stamp = np.repeat(np.arange(len(block)), sizes[block])
         # The row of the concatenated blocks that each row of the trace copies
+        # For blocks of 2 and 3 rows, stamped as 0, 1, 0: rows 0 1 2 3 4 0 1.
         at = np.arange(self._rows) + (_starts(sizes)[block] - first)[stamp]
         columns: dict[str, Any] = {}
         for name, (dtype, _) in COLUMNS.items():
@@ -300,6 +303,7 @@ class TraceColumns:
         sends, recvs = (columns["type"] == kind for kind in (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE))
         columns["comm_src"][sends] = self._npu
         columns["comm_dst"][recvs] = self._npu
+        # A block's tags tell its own messages apart, the stamp's tag those of its repetitions
         columns["comm_tag"][sends | recvs] += np.array(self._tag, np.int32)[stamp_of_row[sends | recvs]]
         for column in (columns["comm_src"], columns["comm_dst"]):
             open_ends = np.flatnonzero(column == _PEER_OF_STAMP)

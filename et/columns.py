@@ -156,6 +156,7 @@ class Columns:
         attribute = AttributeProto.FromString(message)
         name = attribute.name
         cell = (*self._cells[name], self._value(attribute)) if name in self._cells else None
+        # When the cache is full, known attributes stay: those that a trace repeats mostly come early
         if len(self._decoded) < _MAX_CACHED_ATTRIBUTES and self._cached_bytes + len(message) <= _MAX_CACHED_BYTES:
             self._decoded[message] = cell
             self._cached_bytes += len(message)
@@ -163,6 +164,7 @@ class Columns:
 
     def _is_other(self, node_type: int, message: bytes) -> bool:
         """Return whether neither a column nor the groups that METADATA nodes define use an attribute."""
+        # No column takes "ranks", but METADATA nodes define groups with it, so there it is not among the others
         if message in self._decoded and (self._decoded[message] is not None or node_type != NodeType.METADATA_NODE):
             return self._decoded[message] is None
         name = AttributeProto.FromString(message).name
@@ -230,6 +232,7 @@ class Columns:
         is_collective = node_types == NodeType.COMM_COLL_NODE
         is_given = self._is_given("comm_type")
         is_known = (comm_type >= 0) & (comm_type <= max(CollectiveCommType))
+        # PyTorch also writes a collective's call on the host, without comm_type: only the kernel's node does the work
         is_wrong = is_collective & ~is_known & (is_given | ~is_cpu_op)
         if np.any(is_wrong):
             row = int(np.argmax(is_wrong))

@@ -89,6 +89,7 @@ class DecodedColumns(Columns):
         room = -(-min_rows // _LINE_BYTES) * _LINE_BYTES
         widths = {name: array.itemsize for name, array in self._arrays.items()}
         if not self._keep_others:
+            # A width of 0: the numbers of all rows go to one place, which nothing reads
             widths["other"] = 0
         block = np.empty(sum(room * width + SLACK_BYTES for width in widths.values()), np.uint8)
         at = 0
@@ -130,6 +131,7 @@ class DecodedColumns(Columns):
         lengths = self._taken("other")
         has_others = lengths > 0
         # List 0 is empty; nodes with other attributes have a list each
+        # Two zeros: list 0 begins and ends at 0, and list 1 begins there.
         offsets = np.concatenate([np.zeros(2, np.int64), np.cumsum(lengths[has_others])])
         fields = self._items("other")
         for array in (offsets, fields):

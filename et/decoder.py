@@ -57,11 +57,13 @@ class _Window:
         self.end += read
         self.taken += read
         self._more = self._step_bytes
+        # The kernel reads whole words, so bytes of an earlier filling may not follow the end
         self.data[self.end : self.end + SLACK_BYTES] = 0
         return read > 0
 
     def _room(self) -> memoryview:
         """Return the buffer for the next bytes, after those that are still needed."""
+        # A message that is not complete moves to the front; what the kernel has decoded is overwritten
         needed = self.data[self.begin : self.end].copy()
         self.begin, self.end = 0, len(needed)
         if self.end + self._more + SLACK_BYTES > len(self.data):
@@ -107,6 +109,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
         refuse_others(path, window.data[: min(window.end, HEAD_BYTES)].tobytes())
         metadata = _first_message(path, window)
         columns = _Decoder(path, _providers[0](), keep_others=keep_others).take(window)
+        # Builds the names now: wrong UTF-8 then leads to the other reader, which names the node
         _ = columns.decoded_names
     except (_NotSureError, TraceError, DecodeError, ValueError):
         return None
@@ -129,6 +132,7 @@ def _is_worth(size_bytes: int) -> bool:
     """Return whether the kernel should read a file of `size_bytes` bytes or more."""
     if size_bytes >= MIN_KERNEL_BYTES:
         return True
+    # A run with thousands of small traces is worth loading the kernel, a single small trace is not
     _small_files["bytes"] += size_bytes
     return _small_files["bytes"] > MAX_SMALL_FILES_BYTES
 
@@ -159,6 +163,7 @@ class _Decoder:
             self._decode_window()
             if not window.read_on():
                 break
+        # The file ends inside a message, which the other reader reports with its offset
         if window.begin < window.end:
             raise _NotSureError
         return self._columns
@@ -192,7 +197,9 @@ class _Decoder:
         """Answer a request of the kernel: slot and maximum of an attribute name, or slot and value of an attribute."""
         kernel, state = self._kernel, self._state
         begin = int(state[kernel.ASKED_AT]) - self._window.data.ctypes.data
+        # The kernel has met a name or attribute that its tables lack; after the answer it repeats the step
         found = self._window.data[begin : begin + int(state[kernel.ASKED_BYTES])]
+        # Too many distinct attributes: the arena that keeps their bytes would grow with the file
         if self._arena_bytes + len(found) > _MAX_ARENA_BYTES:
             raise _NotSureError
         if is_name:

@@ -77,6 +77,7 @@ def compress(num_rows: int, row: Int64, parent: Int64) -> tuple[Int64, Int32]:
     pairs = row * max(num_rows, 1) + parent
     if not np.all(pairs[1:] > pairs[:-1]):
         pairs = np.sort(pairs, kind="stable")  # stable: fast where most are in order already
+        # A node may name a parent twice, as data and as control dependency
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]
         row, parent = np.divmod(pairs, max(num_rows, 1))
     dep_ptr = np.zeros(num_rows + 1, np.int64)

@@ -86,6 +86,7 @@ class ComposedNames:
         row = np.arange(2 * (end - begin)) // 2 + begin
         is_tail = np.arange(2 * (end - begin)) % 2 == 1
         place = np.where(is_tail, self.tail[row] + len(self.heads), self.head[row])
+        # Rows of `_bytes` in the order head, tail, head, tail, ...: adding each two sizes gives the lengths of names
         size = np.diff(self._offsets)[place]
         return self._bytes[spans(self._offsets[place], size)[1]], size.reshape(-1, 2).sum(axis=1)
 

@@ -37,6 +37,7 @@ def _children(dep_ptr: Int64, dep: Int32) -> tuple[Int64, Int32]:
     """Return the children of n rows as CSR arrays, int64[n+1] and int32[], from the parents, dep_ptr and dep."""
     child_ptr = np.zeros(len(dep_ptr), np.int64)
     np.cumsum(np.bincount(dep, minlength=len(dep_ptr) - 1), out=child_ptr[1:])
+    # Dependencies sorted by parent: the stable sort leaves the children of a parent in ascending order
     return child_ptr, _rows(dep_ptr)[np.argsort(dep, kind="stable")].astype(np.int32)
 
 
@@ -117,6 +118,7 @@ def occurrence(*keys: NDArray[np.integer]) -> Int32:
     # Sorted by the keys, equal entries follow each other in their original order
     is_repeat[1:] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
     place = np.arange(len(order))
+    # For keys 5 7 5 5 the counts are 0 0 1 2
     count = np.empty(len(order), np.int32)
     # The distance to the first entry of each run of equal ones
     count[order] = place - np.maximum.accumulate(np.where(is_repeat, 0, place))

@@ -34,6 +34,7 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
     if not of_prefix:
         kind = inputs.kind_of(given)
         found = f"is {kind.words}, and there are no traces" if kind else "no traces"
+        # The traces of a set have names of another form, NAME.npu<N>.et, and are read by the set's folder
         hint = f"; {given.parent} is a trace set" if (given.parent / MANIFEST_NAME).is_file() else ""
         raise TraceError(f"{given}: {found}, looked for {given}.<npu>.et, {given}.<npu>.et.gz and {given}{hint}")
     if len(of_prefix) > 1:

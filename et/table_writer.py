@@ -98,6 +98,7 @@ class _Texts:
 
 def _fields_of(attributes_of_node: Iterable[Sequence[bytes]]) -> _Texts:
     """Return the bytes of each node's attribute fields, from the serialized attributes of each."""
+    # A field's tag is its number, shifted by three bits, and its wire type: 10 << 3 | 2 for an attribute
     texts = [b"".join((bytes([_ATTR << 3 | _LENGTH]) + frame(text)) for text in each) for each in attributes_of_node]
     return _Texts(np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64))
 
@@ -141,6 +142,7 @@ def _encoded(table: TraceTable, column: str, cell: int) -> bytes | None:
         is_absent = column != "is_cpu_op" and cell == INTEGERS[column].absent
         content: Any = cell
     elif column == "involved_dim":
+        # Bit d of the cell is dimension d; Chakra's list of booleans needs no entries behind the last true one
         is_absent, content = cell < 0, [bool(cell >> d & 1) for d in range(max(cell.bit_length(), 1))]
     else:
         distinct = {"group": table.group_names, "operators": table.operator_lists}.get(column, table.split_sizes)
@@ -209,6 +211,7 @@ def _varints(values: UInt64) -> _Field:
     for k in range(1, 10):
         # A varint has a byte for every started seven bits
         digits += values >= np.uint64(1 << 7 * k)
+    # uint64[values, places]: 300 has the septets 44 and 2 and becomes 0xAC 0x02; the high bit means "more"
     places = np.arange(int(digits.max(initial=1)))
     septets = (values[:, None] >> (np.uint64(7) * places.astype(np.uint64))) & np.uint64(0x7F)
     more = places < digits[:, None] - 1

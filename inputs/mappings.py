@@ -8,13 +8,23 @@ import yaml
 from nadi.inputs.files import shown
 
 
+MAX_LEVELS = 100  # nested values; PyYAML recurses several times per level, and Python allows 1,000 levels
+
+
 class _Loader(yaml.BaseLoader):
     """YAML of texts, lists and mappings."""
+
+    levels = 0  # of values around the one that is read
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("an alias; expected values")
-        return super().compose_node(parent, index)
+        self.levels += 1
+        if self.levels > MAX_LEVELS:
+            raise yaml.YAMLError(f"values within more than {MAX_LEVELS} others, expected fewer")
+        node = super().compose_node(parent, index)
+        self.levels -= 1
+        return node
 
 
 def parse_mapping(text: str) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def _hosts(graph: Graph) -> Int64:
     """Return int64[2, n]: pairs of nodes that belong to one server, or are an NPU and its only switch."""
     npu = np.arange(graph.npus)
     _, first, number = np.unique(graph.host, return_index=True, return_inverse=True)
+    # each NPU with the first one of its host: a star, which connects the host's NPUs
     of_server = np.stack([npu, first[number.reshape(-1)]])
     ends = np.stack([graph.link_src, graph.link_dst]).astype(np.int64)
     up = ends[:, (ends[0] < graph.npus) & (ends[1] >= graph.npus)]
@@ -94,6 +95,7 @@ def _can_balance(weights: NDArray[np.number], parts: int) -> bool:
         return False
     load = [0.0] * parts
     heaviest_first = np.sort(weights)[::-1].tolist()
+    # longest processing time first (Graham, 1969): its heaviest part is at most 4/3 of that of the best division
     return all(
         heapq.heapreplace(load, load[0] + cluster_weight) + cluster_weight <= max_load
         for cluster_weight in heaviest_first
@@ -107,6 +109,7 @@ def _described(graph: Graph, of_node: Int32, node_weight: Int64, link_packets: I
     np.add.at(weight, of_node, node_weight)
     a, b = of_node[graph.link_src].astype(np.int64), of_node[graph.link_dst].astype(np.int64)
     between = np.flatnonzero(a != b)
+    # a pair of clusters as one number, a x count + b: sorting the keys gives neighbours by cluster
     key, number = np.unique(a[between] * count + b[between], return_inverse=True)
     packets = np.zeros(len(key), np.int64)  # links come in pairs, so that every key has its reverse
     np.add.at(packets, number.reshape(-1), link_packets[between] + link_packets[between ^ 1])

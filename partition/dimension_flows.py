@@ -27,6 +27,7 @@ def dimension_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: In
         block = slice(begin, begin + _MAX_PAIRS)
         packets_of_set += _set_loads(graph, routing, src[block], dst[block], packets[block])
     sizes = np.diff(routing.set_ptr)
+    # set_ptr is a CSR of links: set s has links set_link[set_ptr[s]:set_ptr[s + 1]], each with an equal part
     per_link = np.repeat(packets_of_set / sizes, sizes)
     return np.asarray(np.bincount(routing.set_link, per_link, minlength=graph.links), np.float64)
 
@@ -34,6 +35,7 @@ def dimension_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: In
 def _set_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
     """Return float64[sets]: packets of each port set, from NPUs src to dst, int64[p], with packets float64[p]."""
     packets_of_set = np.zeros(len(routing.set_ptr) - 1)
+    # sizes (4, 2, 3): strides (1, 4, 8), as an NPU's number is digit 0 + 4 x digit 1 + 8 x digit 2
     stride = np.cumprod(np.append(1, routing.sizes[:-1]), dtype=np.int64)
     here = src.copy()
     for d in range(len(routing.sizes)):
@@ -47,9 +49,11 @@ def _set_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, 
             if mode == SINGLE:
                 up = routing.sets[routing.offset[node, d]]
                 packets_of_set += np.bincount(up, packets[moves], minlength=len(packets_of_set))
+                # the packets are at that switch now, from where one more link leads to the NPU with the goal's digit
                 node = graph.link_dst[routing.set_link[routing.set_ptr[up]]]
             across = routing.sets[routing.offset[node, d] + goal[moves]]
             packets_of_set += np.bincount(across, packets[moves], minlength=len(packets_of_set))
+        # all pairs are where their packets enter the next dimension
         here[moves] += (goal[moves] - routing.digit[here[moves], d]) * stride[d]
     return packets_of_set
 
@@ -63,11 +67,13 @@ def _ring_loads(
     npus = int(np.prod(routing.sizes, dtype=np.int64))
     digit = routing.digit[here, dimension].astype(np.int64)
     ahead = (goal - digit) % size
+    # [p, 2]: number of links towards +1 and -1, by which the opposite node's packets are shared
     links = np.diff(routing.set_ptr)[routing.sets[routing.offset[here, dimension][:, None] + np.array([0, 1])]]
     up = np.where(2 * ahead == size, packets * links[:, 0] / links.sum(axis=1), np.where(2 * ahead < size, packets, 0))
     down = packets - up
 
     npu = np.arange(npus)
+    # rings of the dimension: NPUs that differ in this digit only; line_of numbers them, [npus]
     line_of = npu // (stride * size) * stride + npu % stride
     digit_of = npu // stride % size
     line, lines = line_of[here], npus // size
@@ -82,6 +88,8 @@ def _ring_loads(
 
 def _runs(rings: int, ring_size: int, ring_of_run: Int64, begin: Int64, length: Int64, packets: Float64) -> Float64:
     """Return float64[rings, ring_size]: packets of runs of a length from `begin` on, which wrap around, per place."""
+    # Example: a ring of 4, a run of 3 packets from place 3, 2 links long: +3 at 3, -3 at 5 of twice the ring; the
+    # running sum is 0 0 0 3 3 0 0 0, and both halves added give 3 0 0 3: links 3 and 0.
     first = ring_of_run * 2 * ring_size + begin
     steps = np.bincount(first, packets, minlength=2 * rings * ring_size)
     steps -= np.bincount(first + length, packets, minlength=2 * rings * ring_size)

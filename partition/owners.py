@@ -77,6 +77,7 @@ def reach_ps(graph: Graph, smallest_bytes: int) -> Int64:
         graph: The fabric (`Graph`).
         smallest_bytes: Size of the smallest packet on the wire in bytes.
     """
+    # 66 bytes at 400 Gb/s are 1.32 ns: beside 500 ns of cable a little more lookahead, but for free
     sending_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
     return graph.link_delay_ps + (sending_ps + 0.5).astype(np.int64)
 
@@ -94,6 +95,7 @@ def _without_empty(assignment: Int32, clusters: Clusters, parts: int) -> Int32:
 
 def _by_npu(graph: Graph, part_of_node: Int32, parts: int) -> Int32:
     """Return int32[nodes], parts numbered by their mean NPU; those without NPUs come last, by their first node."""
+    # mean number of a part's NPUs; np.maximum avoids 0 / 0 for parts without, which `np.where` below puts last
     npus = np.bincount(part_of_node[: graph.npus], minlength=parts)
     mean = np.bincount(part_of_node[: graph.npus], np.arange(graph.npus), minlength=parts) / np.maximum(npus, 1)
     first = np.full(parts, graph.nodes)

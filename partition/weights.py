@@ -45,6 +45,7 @@ def expected(
     """
     from_npu, to_npu = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     count = np.maximum(np.asarray(messages, np.int64), 1)
+    # messages of equal size, each rounded up to whole packets
     packets = count * np.maximum(-(-np.asarray(bytes, np.int64) // (count * mtu_bytes)), 1)
     leaves = from_npu != to_npu
     from_npu, to_npu, packets = from_npu[leaves], to_npu[leaves], packets[leaves].astype(np.float64)
@@ -101,5 +102,6 @@ def from_links(graph: Graph, tx_packets: ArrayLike) -> TrafficWeights:
 
 
 def _weights(graph: Graph, link: Float64) -> TrafficWeights:
+    # a packet is an event at the node at the end of the link
     node = np.bincount(graph.link_dst, link, minlength=graph.nodes)
     return TrafficWeights(np.rint(node).astype(np.int64), np.rint(link).astype(np.int64))

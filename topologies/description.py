@@ -98,9 +98,12 @@ def _dimension_bisection(graph: Graph, routing: DimensionRouting) -> int:
     for d, size in enumerate(routing.sizes):
         lower = routing.digit[:, d] < size // 2
         if routing.mode[0, d] == SINGLE:
+            # half of the NPUs of each switch are below the cut: what they can send is the sum of their links to it
             leaving = (routing.digit[graph.link_dst, d] == -1) & (routing.digit[graph.link_src, d] >= 0)
             cuts.append(int(graph.link_rate_bps[leaving & lower[graph.link_src]].sum()))
         else:
+            # a node with digit -1 is a switch of dimension d itself; switches of other dimensions have a digit and no
+            # links in d
             here = (routing.digit[:, d] >= 0)[graph.link_src] & (routing.digit[:, d] >= 0)[graph.link_dst]
             cuts.append(int(graph.link_rate_bps[here & lower[graph.link_src] & ~lower[graph.link_dst]].sum()))
     return min(cuts)

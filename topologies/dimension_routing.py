@@ -98,6 +98,7 @@ def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
         if dimension.kind == "Ring":
             # a ring of two would have its only cable twice
             starts = npu[own < n - 1] if n == 2 else npu
+            # the last of a ring of n leads back to the first: its digit changes by 1 - n
             a, b = starts, starts + ((own[starts] + 1) % n - own[starts]) * stride[d]
         elif dimension.kind == "FullyConnected":
             # each pair once, from the lower digit
@@ -106,6 +107,7 @@ def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
         else:
             # the number of an NPU without its digit in this dimension is the number of its switch
             a, b = npu, nodes + npu % stride[d] + npu // (stride[d] * n) * stride[d]
+            # one row per line of the dimension, from its first NPU: the switch shares all other digits with its NPUs
             line = digits[0][own == 0].copy()
             line[:, d] = -1
             digits.append(line)
@@ -145,6 +147,7 @@ def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32)
     # a pair of nodes as one number, so that searchsorted finds the links of a pair
     link_key = link_src.astype(np.int64) * layout.nodes + link_dst
     order = np.argsort(link_key, kind="stable")
+    # parallel links between two nodes have equal keys and form one port set, from `first` to the next pair's `first`
     pair_key, first = np.unique(link_key[order], return_index=True)
     ends = np.concatenate([np.concatenate(layout.cable_a), np.concatenate(layout.cable_b)])
     starts = np.concatenate([np.concatenate(layout.cable_b), np.concatenate(layout.cable_a)])
@@ -168,6 +171,8 @@ def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32)
             # a node is no neighbour of itself: a row of a fully connected dimension has a place for its own digit
             block = np.where(neighbours == nodes[:, None], -1, np.searchsorted(pair_key, key))
             mode[nodes, d] = mode_here
+            # a node's sets in dimension d are block.shape[1] consecutive entries: two of a ring (ahead, back), n of a
+            # full mesh, one of an NPU below a switch
             offset[nodes, d] = used + np.arange(len(nodes)) * block.shape[1]
             blocks.append(block.reshape(-1))
             used += block.size
@@ -201,6 +206,7 @@ def _neighbours(layout: Hierarchy, number: int, dimension: Dimension) -> list[tu
     npu = np.arange(layout.npus)
     stride, n = math.prod(x.size for x in layout.dimensions[:number]), dimension.size
     own = layout.digit[: layout.npus, number].astype(np.int64)
+    # the NPU of the same line with digit 0
     zero = npu - own * stride
     if dimension.kind == "Ring":
         both = (own[:, None] + np.array([1, -1])) % n

@@ -90,9 +90,12 @@ def _memory_links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int6
     """Return int64[m] each: index of the host's memory, switch, rate in bit/s and delay in ps of memories' cables."""
     down = np.flatnonzero((graph.link_dst < graph.npus) & (graph.link_src >= graph.npus))
     place = np.searchsorted(hosts, graph.host)
+    # place: int64[npus], index of the host of each NPU
     of_link = place[graph.link_dst[down]]
     pair, link_of = np.unique(np.stack([of_link, graph.link_src[down]]).astype(np.int64), axis=1, return_inverse=True)
     link_of = link_of.reshape(-1)
+    # each NPU once for each pair of host and switch, whatever the number of parallel links: counting gives the NPUs
+    # that the switch joins
     joined = np.unique(np.stack([link_of, graph.link_dst[down]]), axis=1)[0]
     hosts_of_switch = np.bincount(pair[1], minlength=graph.nodes)
     is_own = np.bincount(joined) == np.bincount(place)[pair[0]]
@@ -116,6 +119,7 @@ def _with_endpoints(
     # kind: node_kind of the endpoints; cables: int64[m, 2], endpoint index and switch, by its number in `graph`;
     # rate_bps, delay_ps: [m], each way; host, pod: [endpoints], server and pod of each.
     n, more = graph.npus, len(np.asarray(host))
+    # column 0 is an endpoint, n behind its index; column 1 a switch, which the endpoints move up
     own = cables + np.array([n, more])
     link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)
     link_dst = np.concatenate([_moved(graph.link_dst, n, more), own[:, ::-1].reshape(-1)]).astype(np.int32)

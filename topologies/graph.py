@@ -114,6 +114,7 @@ class Graph:
             for nics in self._side_by_side(npu, own[~is_nvlink]):
                 rates_bps = rate_bps[nics]
                 if len(np.unique(rates_bps)) > 1:
+                    # NICs of 400 and 100 Gb/s have 4 shares and 1; of 400 and 25 Gb/s, 15 and 1 instead of 16 and 1
                     parts = rates_bps // np.gcd.reduce(rates_bps)
                     total = int(parts.sum())
                     if total > _MAX_SHARES:
@@ -142,6 +143,7 @@ class Graph:
         for first in range(len(links)):
             beside = (is_nearest & is_nearest[first]).any(axis=1)
             if beside.any():
+                # whole groups join: if 0 is beside 1, and 1 beside 2, all three share what the NPU sends
                 group[np.isin(group, group[beside])] = group[beside].min()
         return [links[group == number] for number in np.unique(group)]
 
@@ -152,6 +154,8 @@ class Graph:
         open_ends = np.arange(len(links))
         while len(open_ends):
             node = self.link_dst[link[open_ends]]
+            # a switch of two links, such as a NIC's chip between its PCIe link and its cable, only passes on: the NIC
+            # is as fast as the slower of the two
             open_ends = open_ends[(node >= self.npus) & (np.diff(pointer)[node] == 2)]
             node = self.link_dst[link[open_ends]]
             first, second = out[pointer[node]], out[pointer[node] + 1]
@@ -208,6 +212,7 @@ def of_cables(npus: int, switches: int, cables: Iterable[tuple[int, int, int]], 
     count, homes = 0, set()
     for a, b, parallel in cables:
         count += parallel
+        # a cable between an NPU and a switch makes the switch a home, a column of the routing table
         if (a < npus) != (b < npus):
             homes.add(max(a, b))
     return Extent(npus, switches, count, len(homes), text_bytes)

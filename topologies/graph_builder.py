@@ -261,6 +261,7 @@ def same_switch(kind: Int64, cables: Int64) -> Int64:
     ends = ends[:, kind[ends[0]] == NVSWITCH]
     # a pair as one number: np.unique sorts integers much faster than rows
     switch, neighbour = np.divmod(np.unique(ends[0] * len(kind) + ends[1]), len(kind))
+    # pairs are sorted by switch: neighbours of one switch are the run from one bound to the next
     bounds = np.flatnonzero(np.diff(switch, prepend=-1))
     # neighbours are sorted, so that equal sets have equal bytes
     seen: dict[bytes, int] = {}
@@ -348,6 +349,7 @@ def from_networkx(
         kind=[_SWITCH_KINDS[kinds[node]] for node in switches],
         pod=[_number(label, node, attributes[node], "pod") for node in switches],
     )
+    # NPUs first, then switches, as GraphBuilder numbers nodes
     number = {node: i for i, node in enumerate((*npus, *switches))}
     cables = list(_cables(graph, label, {"rate": rate, "delay": delay}))
     if cables:

@@ -118,6 +118,7 @@ def graph_of(name: str, plan: HostPlan, arguments: DelayArguments, servers: int 
     hosts = 1 + max(plan.host)
     host = [server * hosts + own for server in range(servers) for own in plan.host]
     each = len(host) // len(set(host))
+    # only consecutive and equally many GPUs per server are two logical dimensions
     in_order = 1 < each < len(host) and host == [gpu // each for gpu in range(len(host))]
     sizes = (each, len(host) // each) if in_order else ()
     return builder.graph(dims=sizes, host=host, accelerator=plan.accelerator)
@@ -145,6 +146,7 @@ def _add_server(
     for end, port in port_of.items():
         builder.add_cables(node(end[0]), port, rate_of[end], 0)
     for a, b, rate, delay_ps in plan.cables:
+        # a + b - one is the other end of the cable
         end, other = (port_of.get((one, a + b - one), port_of.get((one, -1), node(one))) for one in (a, b))
         builder.add_cables(end, other, rate, delay_ps)
     hosts = sorted({plan.host[gpu] for gpu in plan.nvlinks})
@@ -154,6 +156,7 @@ def _add_server(
         builder.add_cables(node(gpu), switch_of[plan.host[gpu]], rate, arguments.nvlink_delay)
     for a, b, rate, delay_ps in plan.direct:
         between = builder.add_named_switches([f"{plan.direct_name} {before}{a}-{b}"], kind=NVSWITCH)
+        # the node between them takes half of the delay each way: the link keeps its delay to the picosecond
         builder.add_cables([node(a), node(b)], between.repeat(2), rate, [delay_ps // 2, delay_ps - delay_ps // 2])
     return node
 
@@ -164,6 +167,7 @@ def _nearest_nics(plan: HostPlan) -> list[tuple[int, ...]]:
     found = []
     for gpu in range(plan.gpus):
         level, seen = [gpu], {gpu}
+        # breadth first, one cable further per round, until a round meets a NIC
         while level and not any(node in plan.nics for node in level):
             level = list(dict.fromkeys(other for node in level for other in near.get(node, ()) if other not in seen))
             seen.update(level)
@@ -192,6 +196,7 @@ def with_own_nics(plan: HostPlan, fewest_gpus: int) -> HostPlan:
     stays: list[Cable] = []
     moved: list[Cable] = []
     for cable in plan.cables:
+        # the cable by which GPUs reach an owned NIC moves to its owner's port; its cables further on stay
         near, far = sorted(cable[:2], key=lambda node: steps.get(node, math.inf))
         if far in owner and steps[near] < steps[far]:
             moved.append((owner[far], far, *cable[2:]))

@@ -196,6 +196,7 @@ def _add_device(
 
     def within(part: Part) -> Part:
         if part[0] in outer:
+            # with two GPUs to a superchip, GPU 5 is in superchip 2
             return outer[part[0]][0], str(int(part[1]) // outer[part[0]][1])
         return part
 
@@ -213,6 +214,8 @@ def _add_device(
 def _words_edge(words: str, pairs: int, within: Callable[[Part], Part], label: str) -> InfraEdge:
     """Return the edge of a connection in words; pairs: the fewest (name, index) of an end."""
     parts = tuple(words.split("."))
+    # server.0.nic.1.eth1.leafsw.0.port.4 has nine words: four of one end, the link in the middle, four of the other
+    # end. Every second word of an end is an index.
     indices = parts[1 : len(parts) // 2 : 2] + parts[len(parts) // 2 + 2 :: 2]
     half = len(parts) // 2
     if len(parts) % 2 == 0 or half % 2 or not 2 * pairs <= half <= 16 or not all(map(_is_index, indices)):
@@ -273,6 +276,7 @@ def _slice(match: re.Match[str], count: int, path: str, label: str) -> range:
         return range(index % count, index % count + 1)
     if numbers[2] == 0:
         raise TopologyError.at(label, f"{path[:60]!r}", "a step other than 0")
+    # as in Python, bounds beyond the components are cut off: [0:9] of four components is all four
     return range(count)[slice(*numbers)]
 
 
@@ -284,6 +288,7 @@ def _paired(
     if scheme == "many2many":
         if already + len(first) * len(second) > MAX_CABLES:
             raise TopologyError.at(label, f"more than {MAX_CABLES} edges", "fewer")
+        # in a full mesh both ends name all components, and each pairs with itself, too
         return (InfraEdge(a, b, link) for a in first for b in second if a != b)
     if scheme != "one2one":
         raise TopologyError.at(label, f"scheme {str(scheme)[:40]!r}", "one2one or many2many")

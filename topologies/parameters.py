@@ -172,6 +172,7 @@ def uplink_count(
     if count is not None:
         return count
     needed = down_bps / (ratio or Fraction(1)) / uplink_bps
+    # exact fractions: in floating-point numbers 0.3 / 0.1 is 2.9999999999999996, which is no whole number
     if needed.denominator != 1:
         raise TopologyError.at(
             name, f"{ratio_key} = {ratio or 1} needs {float(needed):g} {count_key}", "a whole number"

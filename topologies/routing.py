@@ -107,6 +107,8 @@ def _by_dimension(routing: DimensionRouting, node: int, dst: int) -> list[int]:
     if mode == RING:
         size = int(routing.sizes[dimension])
         ahead = int(routing.digit[dst, dimension] - routing.digit[node, dimension]) % size
+        # The set at `offset` leads ahead, the next one back. In a ring of 8, 3 places ahead is forwards, 5 is
+        # backwards, and for 4 both directions are shortest.
         ways = [offset] * (2 * ahead <= size) + [offset + 1] * (2 * ahead >= size)
         return sorted({link for way in ways for link in _links_of(routing, routing.sets[way])})
     if mode == TABLE:
@@ -143,6 +145,7 @@ def _links_by_table(routing: TableRouting, src: Int64, dst: Int64) -> Int64:
             here, there = routing.home[src, out], routing.home[dst, into]
             known = (here >= 0) & (there >= 0)
             row = routing.row[routing.home_node[here[known]]]
+            # 2: the links from the source to its switch, and from the last switch to the destination
             nearest[known] = np.minimum(nearest[known], 2 + routing.hops[row, there[known]].astype(np.int64))
     return nearest
 
@@ -154,6 +157,7 @@ def _links_by_dimension(routing: DimensionRouting, src: Int64, dst: Int64) -> In
         # int64, as a difference of int32 digits would be negative before the remainder
         ahead = (routing.digit[dst, d].astype(np.int64) - routing.digit[src, d]) % size
         mode = routing.mode[0, d]
+        # a dimension with a switch takes two links, up to it and down; a full mesh takes one
         across = np.minimum(ahead, size - ahead) if mode == RING else np.where(mode == SINGLE, 2, 1) * (ahead > 0)
         links += across
     return links
@@ -177,6 +181,7 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
         link_dst: int32[links], the receiving node of each link.
     """
     _refuse_direct_links(npus, link_src, link_dst)
+    # row of the table of each node: switch `npus + i` has row i, NPUs have none
     row = np.arange(-npus, nodes - npus, dtype=np.int32)
     row[:npus] = -1
     # the search goes link by link in order of the sending switch, so that its links are one run of the array
@@ -342,11 +347,13 @@ def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], se
         if low == high:
             continue
         # bool[links of the switch, homes]: whether the link's end is one hop nearer to the home
+        # UNREACHABLE - 1 is above _MAX_HOPS, so no link counts as nearer to a home that cannot be reached.
         nearer = hops[dst[low:high]] == hops[row] - 1
         # homes behind the same links share one set: a leaf of a fat tree has two, whatever the number of homes
         patterns, pattern_of = _distinct_columns(nearer)
         sizes = patterns.sum(axis=0)
         used = np.flatnonzero(sizes)
+        # patterns: bool[links of the switch, sets]. The stable sort by set keeps a set's links in ascending order.
         port, member = np.nonzero(patterns[:, used])
         number = np.full(len(sizes), -1, np.int32)
         number[used] = np.arange(len(used)) + sets.add(

@@ -172,6 +172,7 @@ def _links(graph: Graph, npu: Int64, grid: tuple[int, ...], axis: int, dim: int)
     stride, extent = math.prod(grid[:axis]), grid[axis]
     if extent == 1:
         return 0, 0
+    # Axis 1 of a grid of 2 x 3: the members 0, 2 and 4
     line = npu[: stride * extent : stride].tolist()
     sampled = range(0, extent, -(-extent // _MAX_PAIRS))
     pairs = [(line[i], line[(i + 1) % extent]) for i in sampled]

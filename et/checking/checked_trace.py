@@ -93,6 +93,7 @@ def mixed(*columns: NDArray[np.integer]) -> UInt64:
         *columns: The columns of the rows, int[n] each.
     """
     hashes = np.zeros(len(columns[0]), np.uint64)
+    # Mixed after each column, so that (1, 2) and (2, 1) have different hashes
     for column in columns:
         hashes += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -44,6 +44,7 @@ def safe_changes(raw: RawTrace) -> FileChanges:
     """
     deps = raw.dependencies
     on_itself = deps.parent_id == raw.node_id[deps.row]
+    # An id that occurs twice may mean the other node
     on_itself &= ~raw.ambiguous
     left_out = raw.dangling | on_itself
     kinds = [
@@ -89,9 +90,11 @@ def changed_messages(raw: RawTrace, changes: FileChanges) -> Iterator[bytes]:
         changes: The changes to make.
     """
     deps = raw.dependencies
+    # Dependencies come node by node: those of node i are of_node[i] to of_node[i + 1]
     of_node = np.searchsorted(deps.row, np.arange(len(raw.node_id) + 1))
     is_changed = np.zeros(len(raw.node_id), np.bool_)
     is_changed[deps.row[changes.left_out]] = True
+    # Message -1 is the metadata, before the first node
     for row, (_, message) in enumerate(iter_messages(raw.path), start=-1):
         if row < 0 or not (is_changed[row] or row in changes.new_id):
             yield message

@@ -89,6 +89,7 @@ class Communicators:
             return np.full(len(users), UNKNOWN)
         key = name, tuple(members)
         if key not in self._number:
+            # A group without a list of members is that of all NPUs
             self._number[key] = self._add(name, members or range(self._sources.npus))
         return np.full(len(users), self._number[key])
 

@@ -214,6 +214,7 @@ class _NpuGraph:
             out = of_node.copy()
             out[own.row] = of_hub
             self._rows.append(np.flatnonzero(of_node != _NONE))
+            # An edge is on a cycle only if both ends are in one component; edges between two components close none
             self._deps.append((out[own.parent] != _NONE) & (out[own.parent] == of_node[own.child]))
             self._members.append((of_hub != _NONE) & (of_hub == of_node[own.row]))
         users = [len(own) for own in sources.users]

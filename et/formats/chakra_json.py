@@ -201,6 +201,7 @@ def _objects(path: Path) -> Iterator[object]:
     while True:
         at = _skip_space(text, at)
         if at == len(text) or (in_list and text[at] == "]"):
+            # A list that was cut off, or text behind its end: both are damaged files
             if in_list and (at == len(text) or text[at + 1 :].strip()):
                 raise TraceError(f"{path}: character {at}: the list does not end with ], expected {_EXPECTED}")
             return
@@ -268,6 +269,7 @@ def _set(node: Message, key: str, value: object) -> None:
 
 def _kind(value: object) -> str:
     """Return the attribute type for a value whose key is unknown."""
+    # bool comes first, as true is an int in Python, too
     for kind, name in ((bool, "bool"), (int, "int64"), (float, "double"), (str, "string")):
         if isinstance(value, kind):
             return name

@@ -56,6 +56,7 @@ class BinaryGoalFile:
             rank: A rank of the file, from 0.
         """
         source = f"{self.path}: rank {rank}"
+        # Places count from behind the magic number, which takes 8 bytes
         begin, end = (8 + int(place) for place in self._places[rank])
         # A part has at least its two numbers of 4 bytes
         if not 14 + 16 * self.ranks <= begin <= end - 8 < len(self._content) - 7:
@@ -95,6 +96,7 @@ def _pairs(source: str, rows: NDArray[np.void], key: str, successors: Int64) -> 
     counts, at = rows[key].astype(np.int64), rows[f"{key}_at"].astype(np.int64)
     parents = np.repeat(np.arange(len(rows)), counts) if counts.sum() <= len(successors) else np.zeros(0, np.int64)
     # Each operation's successors are consecutive: their places are its first place + 0, 1, ...
+    # For counts 2, 1 that begin at 5 and 0: arange gives 0 1 2, the repeated offsets are 5 5 -2, and the places 5 6 0.
     where = np.repeat(at - np.cumsum(counts) + counts, counts) + np.arange(len(parents)) if len(parents) else parents
     if len(parents) != counts.sum() or (where >= len(successors)).any() or (successors[where] >= len(rows)).any():
         raise TraceError(f"{source}: a successor that is none of its {len(rows)} operations, expected their indices")

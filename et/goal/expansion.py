@@ -60,11 +60,13 @@ def _reduce_scatter(me: int, n: int, size: int) -> list[ExpansionRound]:
 
 
 def _all_reduce(me: int, n: int, size: int) -> list[ExpansionRound]:
+    # After n-1 steps of the reduce-scatter member `me` has the sum of share me + 1, so the way back begins with it
     back = [_ring_step(me, n, _share(size, n, (me + 1 - k) % n), _share(size, n, (me - k) % n)) for k in range(n - 1)]
     return _reduce_scatter(me, n, size) + back
 
 
 def _all_gather(me: int, n: int, size: int) -> list[ExpansionRound]:
+    # The size of an all-gather in Chakra traces is one member's contribution, which each step passes on
     return [_ring_step(me, n, size, size) for _ in range(n - 1)]
 
 
@@ -73,6 +75,7 @@ def _broadcast(member: int, group_size: int, size_bytes: int) -> list[ExpansionR
     found, reach = [], 1
     # The first `reach` members have the data
     while reach < group_size:
+        # Of 6 members: 0 sends to 1, then 0 and 1 to 2 and 3, then 0 and 1 to 4 and 5
         if member < reach and member + reach < group_size:
             found.append(ExpansionRound([(member + reach, size_bytes)], []))
         elif reach <= member < 2 * reach:

@@ -71,17 +71,25 @@ def table_of(
         waits_for_starts: The same pairs for operations that must have begun before it begins.
     """
     parents: list[list[int]] = [[] for _ in operations]
-    for i, parent in waits:
-        parents[i].append(parent)
-    for i, started in list(waits_for_starts):
-        parents[i] += parents[started]
-    # A list of pairs may be empty, which NumPy would make an array of one dimension
-    pairs = np.array([(i, parent) for i, of_i in enumerate(parents) for parent in of_i], np.int64).reshape(-1, 2)
+    starts: list[list[int]] = [[] for _ in operations]
+    for lists, pairs in ((parents, waits), (starts, waits_for_starts)):
+        for i, other in pairs:
+            lists[i].append(other)
+    # the operation that must have begun may itself wait for the start of another: its parents come first
+    for i in _ordered(path, rank, operations, starts):
+        parents[i] += [parent for started in starts[i] for parent in parents[started]]
+    return _built(path, rank, operations, parents, _ordered(path, rank, operations, parents))
+
+
+def _ordered(path: Path, rank: int, operations: Sequence[GoalOperation], others: Sequence[Sequence[int]]) -> list[int]:
+    """Return the operations in an order in which the others that each one waits for come before it."""
+    # a list of pairs may be empty, which NumPy would make an array of one dimension
+    pairs = np.array([(i, other) for i, of_i in enumerate(others) for other in of_i], np.int64).reshape(-1, 2)
     order, waits_for = order_of(*compress(len(operations), pairs[:, 0], pairs[:, 1]))
     if len(order) < len(operations):
         name = next(_name(operations, i) for i, count in enumerate(waits_for) if count)
         raise TraceError(f"{path}: rank {rank}: {name} waits for itself, expected no cycle")
-    return _built(path, rank, operations, parents, order.tolist())
+    return order.tolist()
 
 
 def _name(operations: Sequence[GoalOperation], i: int) -> str:

@@ -49,6 +49,7 @@ class GoalFile:
         self._places: dict[int, tuple[int, int]] = {}  # of each rank's text, from its bracket to the next rank
         # One pass finds the ranks; their text is parsed only on demand
         found = [(int(match[1]), *match.span()) for match in _RANK.finditer(self._content)]
+        # A rank's text ends where the next rank begins, so that the last bracket need not be searched for
         ends = [*(start for _, start, _ in found[1:]), len(self._content)]
         for (rank, _, begin), end in zip(found, ends, strict=False):
             if rank in self._places or rank >= self.ranks:

@@ -106,6 +106,7 @@ class RankWriter:
             received = []
             for way, ends in (("send", round_.sends), ("recv", round_.receives)):
                 for j, (member, size_bytes) in enumerate(ends):
+                    # Unique in the rank: row of the collective, direction (s or r), round, and number in the round
                     label = f"l{row}{way[0]}{k}x{j}"
                     direction = "to" if way == "send" else "from"
                     yield f"{label}: {way} {size_bytes}b {direction} {members[member]} tag {tag}\n"

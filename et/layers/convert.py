@@ -39,6 +39,7 @@ class RankNumbering:
                 f"{file.path}: {npus} NPUs with tensor {self.tensor}, pipeline {self.pipeline} and expert parallelism "
                 f"{expert}, expected that tensor x pipeline divides the NPUs, and expert the rest"
             )
+        # What tensor and pipeline parallelism leave is data parallelism, of which expert parallelism takes a part
         self.data = npus // per_replica
         self.expert = expert
 
@@ -60,6 +61,8 @@ class RankNumbering:
             kind: One of "TP", "DP", "EP" and "DP_EP".
         """
         tensors, experts = range(self.tensor), range(self.expert)
+        # Replicas are places in the data dimension. For data 4 and expert 2: EP has 0 1 and 2 3, DP_EP has 0 2 and 1 3.
+        # With tensor 2 the NPUs of EP are 0 2, 1 3, 4 6, 5 7.
         replicas = {
             "DP": [range(self.data)],
             "EP": [range(first, first + self.expert) for first in range(0, self.data, self.expert)],
@@ -112,6 +115,7 @@ def stage_tables(
     # The first and the last stage lack a neighbour; all stages between them are alike
     distinct = sorted({0, min(1, len(stages) - 1), len(stages) - 1}) if file.numbers.get("pp_comm") else [0]
     tables = [table_of_layers(file, dialect, passes, ranks.members, stages[number]) for number in distinct]
+    # Of four stages 0, 1 and 3 are distinct; stage 2 uses the trace of stage 1
     return tables, [max(i for i, first in enumerate(distinct) if first <= stage.number) for stage in stages]
 
 

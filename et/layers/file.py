@@ -106,6 +106,7 @@ def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[s
     numbers: dict[str, int] = {}
     lists: dict[str, tuple[int, ...]] = {}
     rest = list(words[1:])
+    # DLRM's number stands without a name behind the policy
     if words[0].startswith("HYBRID_DLRM") and rest and rest[0].isdecimal():
         rest.insert(0, "DLRM_LAST_BOTTOM_LAYER")
     while rest:

@@ -195,6 +195,7 @@ def obfuscate(table: TraceTable, obfuscation: Obfuscation) -> TraceTable:
         table: The trace to obfuscate, which is not changed.
         obfuscation: The replacements, made from a vocabulary that includes this trace.
     """
+    # The first start becomes 1, since 0 means that a node has none
     started = np.where(table.start_time_micros > 0, table.start_time_micros - obfuscation.first_start_micros + 1, 0)
     comm_size, split_sizes = _communication(table, obfuscation)
     return dataclasses.replace(
@@ -244,5 +245,6 @@ def _shares(obfuscation: Obfuscation, numbers: Splits) -> Splits:
     """Return the replacements of the split sizes of one member."""
     if obfuscation.level.is_flat:
         return tuple(int(number > 0) for number in numbers)
+    # The bytes per share have the secret factor already: scaling shares, too, would square it in comm_size
     level = dataclasses.replace(obfuscation.level, is_scaled=False)
     return tuple(hidden(level, obfuscation.secret, "share", "bytes", np.array(numbers, np.int64)).tolist())

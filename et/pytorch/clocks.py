@@ -54,6 +54,7 @@ def estimate(ranks: Sequence[int], collectives: Sequence[Mapping[int, Comm]]) ->
     clocks = ClockOffsets({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
     left = [rank for rank in ranks if rank != ranks[0]]
     while left:
+        # Ranks of one round do not count for each other, so that the result does not depend on the order of ranks
         found = []
         for rank in left:
             # The differences to each rank whose offset is known

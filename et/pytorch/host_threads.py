@@ -56,6 +56,7 @@ def add_beginnings(rank_nodes: RankNodes, handover_ns: Mapping[int, int]) -> Non
                 rank_nodes.nodes[number].after.append(before)
                 free_ns = before_end_ns
             took_ns = comm.start_ns - free_ns
+            # Traces have whole microseconds; a shorter wait would be a node of no time
             if took_ns >= 1000:
                 node = rank_nodes.nodes[number]
                 rank_nodes.nodes.append(_node(f"{comm.name} {BEGINS}", free_ns, took_ns, node.after))
@@ -84,6 +85,7 @@ def add_ends(
     transfer_ns = min(
         transfer_ns, fastest_transfer_ns.get(_key(step.kineto.ops[step.comms.calls[place].on_host]), transfer_ns)
     )
+    # The fastest equal call of the recording is the transfer; in the rest a thread waited for a processor
     for rank, (step, place) in members_of_collective.items():
         over_ns = last_ns + transfer_ns
         took_ns = taken[rank].end_ns - over_ns

@@ -91,6 +91,7 @@ def _by_order(host: HostTrace, kineto: KinetoTrace) -> Links:
     links = Links()
     for thread in sorted(of_host, key=lambda thread: -len(of_host[thread])):
         ops = of_host[thread]
+        # Common names count as often as in both: 3 and 2 calls of aten::mm are 2
         names = collections.Counter(op.name for op in ops)
         matching_names = {
             t: sum((names & collections.Counter(kineto.ops[i].name for i in numbers)).values())
@@ -99,6 +100,7 @@ def _by_order(host: HostTrace, kineto: KinetoTrace) -> Links:
         best = max(matching_names, key=lambda t: (matching_names[t], -t), default=None)
         if best is None or not matching_names[best]:
             continue
+        # A thread of one trace belongs to at most one of the other; those with the most operators choose first
         _link_thread(ops, of_kineto.pop(best), kineto, links)
     links.way = BY_ORDER if links.host else NOT_AT_ALL
     return links

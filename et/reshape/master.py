@@ -61,6 +61,7 @@ class Numbering(NamedTuple):
             ids: Ids that the file mentions.
         """
         if self.ids:
+            # `ids` is sorted, so the place of an id is its number: 5, 900, 10^18 become first, first + 1, first + 2
             return [self.first + bisect.bisect_left(self.ids, i) for i in ids]
         shift = self.first - self.min_id
         return [i + shift for i in ids]

@@ -45,6 +45,7 @@ def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: S
     versions, first = set(), 0
     for file in files:
         members.append(_member(file, first))
+        # Each file has a range of ids of its own: `split` finds a node's file by its place, and its id by a shift
         first += members[-1].numbering.extent
         versions.add(GlobalMetadata.FromString(members[-1].metadata).version)
     index = Index(tuple(members), tuple((file.name, _content(file)) for file in companions))
@@ -65,6 +66,7 @@ def _member(file: TraceFile, first_id: int) -> MasterTraceFile:
             raise TraceError(f"{file.path}: node {node.id}: the id occurs twice, expected each id once")
         ids.add(node.id)
         mentioned.update(node.ctrl_deps[:], node.data_deps[:])
+    # Parents that no node has (dangling) need a number, too, to come back unchanged
     mentioned |= ids
     min_id = min(mentioned, default=0)
     extent = max(mentioned, default=-1) - min_id + 1

@@ -30,6 +30,7 @@ def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
     for row in topological_order(table).tolist():
         key = _key(table, npu, row)
         if key is not None:
+            # Partners match by order: the third send with a tag is received by the third receive with it
             number = seen[key] = seen.get(key, -1) + 1
             yield row, (*key, number)
 

@@ -101,6 +101,7 @@ def _droppable(table: TraceTable, topological: list[int], *, without_host: bool)
     groups = defines_groups(table)
     if without_host:
         return (lane == HOST_LANE) | ((lane == NO_LANE) & ~groups)
+    # Work without a duration takes time once a compute model knows the GPU
     has_work = (table.num_ops >= 0) | (table.tensor_size >= 0) | (table.operators > 0)
     is_idle = (lane == NO_LANE) | (
         (table.duration_micros == 0) & ((lane == HOST_LANE) | ((lane == COMPUTE_LANE) & ~has_work))
@@ -140,7 +141,9 @@ def _fuse(table: TraceTable, parents_of_row: Parents) -> dict[int, int]:
         if row not in parents_of_row or not is_host[row] or len(parents_of_row[row]) != 1:
             continue
         (parent,) = parents_of_row[row]
+        # With a second child, the end of the parent itself matters to somebody
         if is_host[parent] and child_counts[parent] == 1:
+            # The parent may have absorbed earlier operators: its sum moves on, and this row inherits its parents
             durations[row] = durations.pop(parent, micros[parent]) + micros[row]
             parents_of_row[row] = parents_of_row.pop(parent)
     return durations
@@ -191,6 +194,7 @@ def is_ordered(table: TraceTable, topological: Sequence[int], chosen: Mask) -> M
     before = _reach(table.dep_ptr.tolist(), table.dep.tolist(), topological, chosen, count)
     child_ptr, child = children(table)
     after = _reach(child_ptr.tolist(), child.tolist(), topological[::-1], chosen, count)
+    # Rows before it and after it, itself counted in both, are all: none is left that could run at the same time
     return ~chosen | (before + after == count + 1)
 
 

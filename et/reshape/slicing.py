@@ -120,6 +120,7 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
                 lost = [number for number in numbers if number not in kept]
                 _keep(parts, key, kept[0], lost, refuse=partners == "refuse")
                 grown.update(lost)
+        # Without ancestors one round is enough: keeping a partner adds no other communication
         if not (grown and selection.with_ancestors):
             return
         for number in grown:
@@ -195,6 +196,7 @@ def steps_of(table: TraceTable) -> Int64:
     for row, name in enumerate(table.names):
         match = _STEP.match(name)
         if match:
+            # A name may hold any number of digits; the column is int64
             found[row] = min(int(match[1]), 2**62)
         elif match := _PROFILER_STEP.fullmatch(name):
             spans.append((min(int(match[1]), 2**62), row))

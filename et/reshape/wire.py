@@ -30,6 +30,8 @@ class WireTrace:
     def __iter__(self) -> Iterator[bytes]:
         """Yield the bytes of each node."""
         for offset, message in self._messages:
+            # Copying a message writes its length in the fewest bytes. If the file has more, offsets would not match,
+            # and `split` could not give the file back byte for byte.
             if offset != self._at:
                 place = f"{self.path}: byte {self._at}"
                 raise TraceError(f"{place}: a message length in more bytes than necessary, expected the fewest")
@@ -99,6 +101,7 @@ def _nodes(
         node.ctrl_deps[:], node.data_deps[:] = kept[0], kept[1] + new
         if joints[row]:
             node.type = NodeType.METADATA_NODE
+            # A joint only connects its parents with its children: it keeps its id and name, but no work
             for field in ("duration_micros", "inputs", "outputs", "attr"):
                 node.ClearField(field)
         elif row in micros_of_row:

@@ -90,11 +90,13 @@ def _places(features_of_trace: Float64, counts: Float64) -> Float64:
     for family in FAMILIES.values():
         own = slice(begin, begin + len(family))
         min_deviation = np.array(list(family.values()))
+        # A family's weight is divided among the features that differ at all, so that constant ones do not dilute it
         differs = max(int(np.count_nonzero(deviation[own] > min_deviation)), 1)
         scaled.append(
             (features_of_trace[:, own] - mean[own]) / np.maximum(deviation[own], min_deviation) / np.sqrt(differs)
         )
         begin += len(family)
+    # Square roots, as squares of coordinates add up to squared distances
     return np.concatenate(scaled, axis=1) / np.sqrt(len(FAMILIES))
 
 
@@ -170,6 +172,7 @@ def features(table: TraceTable) -> Float64:
     sizes = _positive(table.comm_size)
     micros = _positive(table.duration_micros[is_compute])
     sent, took, operations = (float(values.sum()) for values in (sizes, micros, _positive(table.num_ops)))
+    # Logarithms: traces of 100 and 1,000 nodes differ as much as those of 1,000 and 10,000
     found = [_log(nodes), _log(len(table.group_names))]
     found += [np.count_nonzero(table.type == kind) / nodes for kind in _KINDS]
     found += [np.count_nonzero(table.is_cpu_op) / nodes]
@@ -180,6 +183,7 @@ def features(table: TraceTable) -> Float64:
     found += [*_quantiles(micros), _log(took), _log(operations)]
     mean, largest, roots = fan_in.sum() / nodes, int(fan_in.max(initial=0)), int(np.count_nonzero(fan_in == 0))
     found += [_log(deep), deep / nodes, _log(mean), _log(largest), _log(roots)]
+    # Differences of logarithms: bytes per microsecond and per operation
     found += [_log(sent) - _log(took) if took else 0.0, _log(sent) - _log(operations) if operations else 0.0]
     return np.array(found, np.float64)
 

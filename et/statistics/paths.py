@@ -74,6 +74,7 @@ class _Walk:
             child_ptr, child = self._children[rank]
             end, waits, ready = self.end[rank][row], self._waits[rank], self._ready[rank]
             for other in child[child_ptr[row] : child_ptr[row + 1]]:
+                # The parent that ends last decides, of equal ones the one that is visited last
                 if end >= ready[other]:
                     ready[other] = end
                     self.before[rank][other] = (rank, row)

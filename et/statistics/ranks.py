@@ -72,6 +72,7 @@ def some_of(ranks: Sequence[Rank], max_nodes: int) -> list[Rank]:
     """
     if sum(len(rank.table) for rank in ranks) <= max_nodes:
         return list(ranks)
+    # Backwards, so that the first rank with a table is the one that stays in the dict
     distinct = list({id(rank.table): rank for rank in reversed(ranks)}.values())[::-1]
     # As many as fit if all were as large as the largest
     largest = max(len(rank.table) for rank in ranks)

@@ -126,6 +126,7 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
                 "span_micros": span,
                 "compute_micros": computes,
                 "communication_micros": sends,
+                # Times when both run are in `computes` and in `sends`, but only once in `busy`
                 "overlap_micros": computes + sends - busy,
                 "exposed_micros": busy - computes,
                 "idle_micros": span - busy,
@@ -161,6 +162,7 @@ def _union(begin: Int64, end: Int64) -> tuple[Int64, Int64]:
     order = np.argsort(begin, kind="stable")
     # Sorted by begin, an interval begins a new union if it is after every earlier end
     begin, end = begin[order], np.maximum.accumulate(end[order])
+    # For 0-5, 2-4, 4-9 and 12-13 the running ends are 5 5 9 13: 12 is after 9, so the union is 0-9 and 12-13
     is_new = np.concatenate([[True], begin[1:] > end[:-1]])
     last = np.concatenate([np.flatnonzero(is_new)[1:] - 1, [len(begin) - 1]])
     return begin[is_new], end[last]

@@ -54,6 +54,7 @@ def _traits(table: TraceTable) -> Iterator[str | tuple[int, ...]]:
     yield from table.names
     yield from table.group_names[1:]
     for column in (table.comm_size, table.duration_micros):
+        # Nodes without a size or time are skipped, so that a sequence is found whatever nodes are between its values
         values = column[column > 0].tolist()
         yield from (tuple(values[at : at + IN_A_ROW]) for at in range(len(values) - IN_A_ROW + 1))
 
@@ -202,6 +203,7 @@ def with_values(
         request: The means of the classes, and the totals.
         generator: The source of random numbers.
     """
+    # One value per class, drawn once: equal sizes of an original stay equal in the new set
     drawn = {
         (key, number): max(mean + generator.uniform(-1, 1) * max(_CLASS_JITTER * mean, 1), 1)
         for key, means in request.table.items()

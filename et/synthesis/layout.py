@@ -94,6 +94,7 @@ class SetLayout:
             family: A family of this layout.
         """
         found = []
+        # For width 8, stride 2 and size 2: places 0 2, 1 3, 4 6 and 5 7
         for begin in range(0, self.width, family.stride * family.size):
             for first in range(begin, begin + family.stride):
                 places = range(first, first + family.stride * family.size, family.stride)

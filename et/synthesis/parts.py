@@ -88,6 +88,7 @@ def _bits(parts: Parts, num_distinct_events: int) -> float:
     Each distinct bag is described once, then the runs of equal bags; numbers are in Elias's gamma code.
     """
     distinct = set(parts)
+    # Equal layers in a row are one run, which costs the bits of its length only: layers are cheap landmarks
     runs = [len(list(run)) for _, run in groupby(parts)]
     bits: float = _gamma_bits(len(runs) + 1) + sum(_gamma_bits(run) + math.log2(len(distinct)) for run in runs)
     for bag in distinct:

@@ -83,6 +83,7 @@ def _bins(values: Mapping[int, object]) -> dict[int, int]:
         end, number = -1.0, -1
         for value in sorted(values):
             if value > end:
+                # A bin reaches 4 % or 1 above its first value, whichever is more, so that small values share bins, too
                 end, number = max(value * 2**width, value + 1), number + 1
             bins[value] = number
         if number < _MAX_CLASSES:

@@ -135,6 +135,7 @@ class Schedule:
             for kind in own:
                 # Lists of bools compare like numbers: the first field that differs decides
                 similar = max(passes, key=lambda other: [a == b for a, b in zip(other, kind, strict=True)])
+                # Stretched evenly: of three given contents six passes take 0 0 1 1 2 2
                 contents = passes[similar]
                 plan[role].append(PlannedPass(kind, contents[so_far[kind] * len(contents) // totals[kind]]))
                 so_far[kind] += 1

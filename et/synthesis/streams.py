@@ -160,6 +160,7 @@ class _Walk:
             for parent in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist():
                 if parent in number_of:
                     other, number = number_of[parent]
+                    # The parent is the last, 0, or an earlier one of its kind: with 5 sends so far, number 3 is 1 back
                     parents.append((happened[other] - number - 1, other))
             sizes = table.tensor_size if operation.kind in {LOAD, STORE} else table.comm_size
             values = table.duration_micros if operation.kind in {COMPUTE, HOST} else sizes
@@ -212,6 +213,7 @@ class _Walk:
                     peer, tag = (role + operation.roles_away) % len(self._tables), max(int(table.comm_tag[row]), 0)
                     channel: object = (role, peer, tag) if operation.kind == SEND else (peer, role, tag)
                     ends[operation.kind][channel].append((role, row))
+        # Lists of unequal lengths: the first that is too many is named in the error
         for kind, other in ((RECEIVE, SEND), (SEND, RECEIVE)):
             for channel, own in ends[kind].items():
                 if len(own) > len(ends[other][channel]):
@@ -233,6 +235,7 @@ class _Walk:
                 slot = self._named.slots[role, table.group_names[group]]
                 roles = self._named.layout.roles_of(role, slot)
                 if len(roles) > 1:
+                    # The n-th call of a group in one role meets the n-th in the others, as in a communicator
                     self._collective_of[role, row] = ((slot, roles, calls[group]), len(roles))
                 calls[group] += 1
 

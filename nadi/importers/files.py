@@ -62,6 +62,7 @@ def _places(name: str, named_in: Path) -> Iterator[Path]:
     yield Path(name)
     parts = [part for part in Path(name).parts if part not in {"..", "/"}]
     folders = list(named_in.absolute().parents)
+    # "../inputs/traces/a" named in /x/y/net.json: inputs/traces/a in /x/y, /x and /, then traces/a there, then /x/y/a
     for first in range(len(parts)):
         for folder in folders if first < len(parts) - 1 else folders[:1]:
             yield folder.joinpath(*parts[first:])

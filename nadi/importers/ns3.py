@@ -180,10 +180,12 @@ def _headroom(graph: Graph, buffer_bytes: float) -> tuple[dict[str, Any], list[s
     """
     is_ethernet = ~wire.is_in_domain(graph)
     need_bytes = 3 * graph.link_rate_bps / BITS_PER_BYTE * graph.link_delay_ps / PS_PER_S * is_ethernet
+    # float64[switches]: bytes that the headrooms of all ingress ports of a switch need
     of_switch = np.bincount(graph.link_dst, need_bytes, graph.nodes)[graph.npus :]
     if not len(of_switch) or of_switch.max() < buffer_bytes:
         return {}, []
     ports = int(np.bincount(graph.link_dst, is_ethernet, graph.nodes)[graph.npus :].max())
+    # a quarter of the buffer for the headrooms of all ports together
     headroom = f"{int(buffer_bytes / (4 * ports))}B"
     return {"pfc_headroom": headroom}, [f"headrooms of {format_bytes(int(of_switch.max()))} ({headroom} per port)"]
 
@@ -191,12 +193,14 @@ def _headroom(graph: Graph, buffer_bytes: float) -> tuple[dict[str, Any], list[s
 def _errors(config: Ns3Config, graph: Graph) -> Iterator[dict[str, Any]]:
     """Yield a fault of each cable for ERROR_RATE_PER_LINK above 0."""
     error_rate = config.number("ERROR_RATE_PER_LINK", 0, 0, 1)
+    # links 2c and 2c + 1 are the two directions of a cable, which has one fault
     for link in range(0, graph.links if error_rate else 0, 2):
         yield {"at": "0ps", "link": link, "error_rate": error_rate}
 
 
 def _broken_link(config: Ns3Config, graph: Graph) -> Iterator[dict[str, Any]]:
     """Yield the fault of LINK_DOWN, whose nodes have the numbers of the topology's file; none for time 0."""
+    # time and two nodes; missing ones are 0, and time 0 means that no link breaks
     words = [*config.words.get("LINK_DOWN", []), "0", "0", "0"][:3]
     at_us, *ends = (Ns3Config(config.path, {"LINK_DOWN": [word]}).number("LINK_DOWN", 0, 0, 1e9) for word in words)
     if at_us:

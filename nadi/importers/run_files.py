@@ -40,6 +40,7 @@ def write_run_file(path: Path, config: RunConfig, sections: Sections, header: st
 def _is_given(named_keys: Collection[str], sections: Sections, name: str, key: str) -> bool:
     """Return whether a key is in the sections, or the user named it; traces are written whatever gave them."""
     section = sections.get(name, {})
+    # the dots keep "network.ack" from standing for "network.acknowledged"
     named = any(f"{text}.".startswith(f"{name}.{key}.") for text in named_keys)
     return named or isinstance(section, list) or key in section or (name, key) == ("workload", "traces")
 

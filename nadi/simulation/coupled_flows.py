@@ -47,6 +47,7 @@ def _by_schedule(program: Program, lanes: NDArray[np.generic]) -> Int64:
     s = program.schedules
     of_plan = np.diff(np.append(0, np.cumsum(lanes))[s.plan_ptr])
     of_plans = np.diff(np.append(0, np.cumsum(of_plan[s.plan_of]))[s.plan_of_ptr])
+    # a relative schedule has one plan, which all its members run
     return of_plans * np.where(s.relative, s.members, 1)
 
 
@@ -101,6 +102,7 @@ def _kinds(program: Program, is_coupled: NDArray[np.bool_]) -> tuple[np.ndarray,
     node, trace = node[first], trace[first]
     users = np.argsort(program.trace_of_npu, kind="stable")
     begin = np.searchsorted(program.trace_of_npu[users], np.arange(len(program.trace_ptr)))
+    # every NPU that runs the trace of a node has a node of its own; NPUs without a trace come before begin[0]
     counts = np.diff(begin)[trace]
     npu = users[ranges(begin[trace], counts)]
     node, row = np.repeat(node, counts), np.repeat(node - program.trace_ptr[trace], counts)

@@ -176,6 +176,7 @@ def _stand_in(num_members: int, launch_ps: int, delay_ps: int) -> Plans:
     # a lane for each answer, as steps of one lane would wait for each other
     answers = [Lane(wire=_ONE_BYTE, connection=_CONNECTION, latency_ps=delay_ps) for _ in range(1, num_members)]
     for member, answer in enumerate(answers, start=1):
+        # lane 0 has num_members - 1 steps, the last of which receives the last report
         answer.step(send_to=member, after=(0, num_members - 2))
     report = Lane(wire=_ONE_BYTE, connection=_CONNECTION).step(send_to=0, receive_from=0)
     return each_its_own(1, [[reports, *answers], *([report] for _ in answers)], launch_ps=launch_ps)

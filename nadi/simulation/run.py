@@ -112,7 +112,9 @@ def _times_alone_ps(plan: RunPlan, progress: Progress) -> tuple[int, ...]:
         if ranks.rank == 0:
             progress.say(f'job "{jobs.names[number]}" alone')
         run = execute(resolve_alone(), _Silence())
+        # each rank knows the ends of its own NPUs only
         finish_ps = max(ranks.exchange(int(job_finish_ps(run.program, run.results)[0])))
+        # a job that begins late begins then alone, too, so that its time counts from there
         times.append(finish_ps - int(jobs.begin_ps[number]))
     return tuple(times)
 
@@ -167,6 +169,7 @@ def run_program(
     if compiles:  # before worlds need them
         compile_s = pdes.compile_kernels(pdes.Layout(extended_graph, settings, owner), settings)
     results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
+    # divided sends have rows of their own, which the traces of the user do not have
     further = sum(workers.ranks.exchange(further_rows(program)))
     counters = results.counters | {"trace_nodes": results.counters["trace_nodes"] - further}
     results = replace(results, compile_s=compile_s + results.compile_s, counters=counters)

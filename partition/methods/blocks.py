@@ -29,9 +29,11 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
         placed = part[clusters.neighbour] >= 0
         # switches next to those that have a part: first leaf switches, then the tiers above
         tier = np.unique(src[placed & (part[src] < 0)])
+        # [clusters, parts] number of neighbours in each part; add.at counts repeated pairs
         votes = np.zeros((clusters.number, parts), np.int64)
         np.add.at(votes, (src[placed], part[clusters.neighbour[placed]]), 1)
         for switch in tier if len(tier) else np.flatnonzero(part < 0):
+            # among equal votes, the part with the fewest switches so far
             best = np.flatnonzero(votes[switch] == votes[switch].max())
             part[switch] = best[np.argmin(switches[best])]
             switches[part[switch]] += 1

@@ -32,13 +32,16 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     pod_of[clusters.of_node[in_pod]] = graph.pod[in_pod]  # the last one written is the first node's
     part = np.empty(clusters.number, np.int32)
     without = np.flatnonzero(pod_of < 0)
+    # five switches and two parts: 0 0 0 1 1
     part[without] = np.arange(len(without)) * parts // max(len(without), 1)
     pods, pod = np.unique(pod_of[pod_of >= 0], return_inverse=True)
     place = pod.reshape(-1).astype(np.float64)
     if len(pods) < parts:
         has_npus = np.zeros(clusters.number, bool)
         has_npus[clusters.of_node[: graph.npus]] = True
+        # two tiers per pod, leaves with NPUs and other switches: each is spread over the pod's parts by itself
         place += _middles(2 * pod.reshape(-1) + has_npus[pod_of >= 0], clusters.weight[pod_of >= 0])
+    # pod p of P: with P = 8 and 4 parts, pods 0 and 1 are in part 0; with P = 2 and 4 parts, the first half of pod 0 is
     part[pod_of >= 0] = place * parts // len(pods)
     return part
 

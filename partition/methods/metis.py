@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import pymetis
 
 from nadi.inputs.arrays import Int32, Int64
 from nadi.partition.clusters import Clusters
@@ -33,8 +32,11 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
         clusters: Clusters of nodes to divide among the parts.
         parts: Number of parts.
     """
+    import pymetis  # noqa: PLC0415 - only for several parts
+
     del graph
     adjacency = pymetis.CSRAdjacency(clusters.ptr.tolist(), clusters.neighbour.tolist())
+    # plus one: links without packets keep neighbours together, too
     vertex, edge = scaled(clusters.weight), scaled(clusters.packets + 1)
     results = []
     # neither way is always better, and METIS takes little time beside a run
@@ -93,6 +95,7 @@ def levelled(assignment: Int32, clusters: Clusters, parts: int) -> Int32:
         inside = np.flatnonzero(assignment == heaviest)
         weight = clusters.weight[inside].astype(np.float64)
         # the heavier of both parts after each possible move; the best move makes it lightest
+        # [clusters of the heaviest part, parts]
         heavier = np.maximum(load[heaviest] - weight[:, None], load + weight[:, None])
         heavier[:, heaviest] = np.inf
         move, to = np.unravel_index(np.argmin(heavier), heavier.shape)

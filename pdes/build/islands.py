@@ -14,7 +14,7 @@ from nadi.pdes.build.jobs import peers as peers_of
 from nadi.pdes.build.settings import Settings
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Bools, Graph, Int64, Program
-from nadi.pdes.core.memory import aligned, full, rows_of, unused, zeros
+from nadi.pdes.core.memory import aligned, full, never_used, rows_of, zeros
 from nadi.pdes.core.rows.islands import Island, IslandMember
 from nadi.pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND
 from nadi.pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
@@ -196,7 +196,7 @@ def island_tables(
         net: Nodes, links and packets of the LP (`Net`).
     """
     if not layout.replays:
-        return unused(s.Islands)
+        return never_used(s.Islands)
     graph = layout.lasting
     island_of, node_of = full(graph.npus, -1, np.int32), full(graph.npus, -1, np.int32)
     rows, members = rows_of(Island, len(domains)), rows_of(IslandMember, part.npus)

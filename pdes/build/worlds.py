@@ -23,7 +23,7 @@ from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import ImpossibleRunError
 from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows, Schedules
-from nadi.pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
+from nadi.pdes.core.memory import aligned, full, never_used, row_of, rows_of, unused, zeros
 from nadi.pdes.core.rows.flows import (
     CoupledKind,
     CoupledLane,
@@ -189,7 +189,7 @@ def _coupled_lanes(schedules: Schedules) -> tuple[Int64, int]:
 def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: Settings) -> s.Flows:
     """Return an LP's tables of the flow model, without flows; pairs: rows of qp; nodes: of the LP."""
     if not settings.has_flows:
-        return unused(s.Flows)
+        return never_used(s.Flows)
     links, hops = len(net.tx), 2 * int(net.const.reserve_hops)
     kinds, capacity = settings.coupled, capacities(net)
     more: dict[str, Any] = {}

@@ -99,6 +99,7 @@ def append(net, tail, ready_ps, word1, word2, word3):
         word2: Word 2 of the packet.
         word3: Word 3 of the packet, the tag of its message.
     """
+    # the pool has a block (`blocks_short` looks before each node), so a queue can always grow by one
     packet = net.record[tail]
     packet.ready_ps = ready_ps
     packet.w1 = word1
@@ -152,6 +153,7 @@ def step(net, record):
     record += 1
     if record & (BLOCK_RECORDS - 1) == 0:
         block = (record >> BLOCK_SHIFT) - 1
+        # block numbers are linked; within a block, records are consecutive
         record = np.int64(net.block_next[block]) << BLOCK_SHIFT
         free_block(net, block)
     return record
@@ -167,6 +169,7 @@ def without_first(net, queue):
     """
     head = step(net, head_of(queue))
     tail = tail_of(queue)
+    # the tail is the next free record: a queue that is empty still holds the block of it, which goes back
     if head == tail:
         free_block(net, head >> BLOCK_SHIFT)
         return np.int64(NONE)

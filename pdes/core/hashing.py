@@ -18,6 +18,7 @@ def mix(x):
     """Return a 32-bit avalanche hash of the low 32 bits of x (two multiply-xorshift rounds)."""
     x = x & MASK32
     x = x ^ (x >> 16)
+    # 0x7FEB352D is of lowbias32, 0x5BD1E995 of MurmurHash2: both are below 2^31, as products must stay below 2^63
     x = (x * 0x7FEB352D) & MASK32
     x = x ^ (x >> 15)
     x = (x * 0x5BD1E995) & MASK32
@@ -32,6 +33,7 @@ def mix2(a, b):
         a: Integer of up to 63 bits.
         b: Integer of up to 63 bits.
     """
+    # both halves of each number go in, with constants and factors that make the order of the arguments matter
     h = mix(a) ^ mix((a >> 32) + 0x165667B1)
     return mix(h * 5 + mix(b) + mix((b >> 32) + 0x27D4EB2F) * 3)
 
@@ -62,6 +64,7 @@ def find(keys, key):
     """Return the place of `key` in the array `keys` of a map, or the free place where it belongs."""
     mask = keys.shape[0] - 1
     at = np.int64(home(keys, key))
+    # at most half of the places are taken, so a free one ends the search
     while keys[at] != FREE and keys[at] != key:
         at = (at + 1) & mask
     return at
@@ -99,6 +102,8 @@ def remove(keys, values, key):
             at = (at + 1) & mask
             if keys[at] == FREE:
                 break
+            # the entry at `at` may move into the gap unless its home lies behind the gap, counted cyclically: a search
+            # for it would begin behind the place where it then was
             if ((at - home(keys, keys[at])) & mask) >= ((at - gap) & mask):
                 keys[gap] = keys[at]
                 values[gap] = values[at]

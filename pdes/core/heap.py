@@ -1,7 +1,7 @@
 """A node's own events: a binary heap of (time, slot) pairs, at most one entry per slot.
 
-Slots of an NPU: its ports by number, then one per lane, the retransmission timer, and the ports' pacing. Slots order
-entries of equal time.
+Slots of an NPU: its ports by number, then one per lane, the retransmission timer, the ports' pacing, the agenda,
+actions on messages, and the begin of its job (pdes/npu/agenda.py). Slots order entries of equal time.
 """
 
 from nadi.pdes.core.jit import inline
@@ -18,6 +18,7 @@ def heap_push(heap, base, place, time_ps, slot):
         time_ps: Time of the entry in ps.
         slot: Number of the entry's port, lane, timer or event; it orders entries of equal times.
     """
+    # sift up: parents move down until one is not later
     while place > 0:
         parent = (place - 1) >> 1
         p = 2 * (base + parent)
@@ -39,6 +40,7 @@ def heap_pop(heap, base, size):
     slot = heap[2 * (base + last) + 1]
     # the last entry takes the first place, and sinks from there
     i = 0
+    # sift down: the earlier child moves up until both are later than the entry
     while True:
         child = 2 * i + 1
         if child >= last:
@@ -67,6 +69,7 @@ def heap_hasten(heap, base, size, time_ps, slot):
         time_ps: Time of the entry in ps.
         slot: Number of the entry's port, lane, timer or event; it orders entries of equal times.
     """
+    # a linear search: an NPU has few events at a time
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
         i -= 1
@@ -87,6 +90,7 @@ def heap_postpone(heap, base, size, time_ps, slot):
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
         i -= 1
+    # time -1 is before all others, so the entry comes to the top, from where it is removed
     heap_push(heap, base, i, -1, slot)
     heap_pop(heap, base, size)
     heap_push(heap, base, size - 1, time_ps, slot)

@@ -27,7 +27,7 @@ import numpy as np
 
 from nadi.compiling import ENTRY_WORDS, kernel_cache
 from nadi.pdes.core.errors import MemoryDamageError
-from nadi.pdes.core.guards import address_of, damage_of
+from nadi.pdes.core.guards import address_of, damage, has_guards
 from nadi.pdes.core.rows.row import Row
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -60,7 +60,8 @@ class Directory:
         """Lay the directory out for the arrays of a NamedTuple; `owner` names their owner in errors."""
         self._owner = owner or type(record).__name__
         self._known: list[Any] = [None for _ in _fields(record)]
-        self._entries = np.zeros(ENTRY_WORDS * len(self._known), np.int64)
+        self._addresses, self._has_guards = [0] * len(self._known), [False] * len(self._known)
+        self._entries = np.zeros((len(self._known), ENTRY_WORDS), np.int64)
         self.update(record)
 
     @property
@@ -78,14 +79,19 @@ class Directory:
             if field is self._known[i]:
                 continue  # like most fields, when a pool has grown
             self._check(i, name)
-            base: Any = field.base if isinstance(field, np.record) else field
-            array = base.view(np.ndarray)  # attribute access is faster than on a recarray
+            array: Any = field.base if isinstance(field, np.record) else field
+            if isinstance(array, np.recarray):
+                array = array.view(np.ndarray)  # attribute access is faster than on a recarray
+            # a kernel would read another type's bits as its own: there is no check behind this one
             if array.dtype != dtype or not array.flags.c_contiguous:
                 raise TypeError(f"{name}: found {array.dtype}, expected a contiguous array of {dtype}")
-            self._entries[ENTRY_WORDS * i : ENTRY_WORDS * (i + 1)] = address_of(array), len(array)
+            self._addresses[i] = address_of(array)
+            self._has_guards[i] = has_guards(array, self._addresses[i])
+            self._entries[i] = self._addresses[i], len(array)
             self._known[i] = field
         self._record = record
         if not jit_enabled():
+            # plain Python has no pointers: the address is only the key of the record
             _BY_ADDRESS[self.address] = record
 
     def check_guards(self) -> None:
@@ -95,11 +101,7 @@ class Directory:
 
     def _check(self, field_number: int, name: str) -> None:
         """Raise MemoryDamageError if a kernel wrote past an end of array number `field_number`, called `name`."""
-        field = self._known[field_number]
-        if field is None:
-            return
-        base: Any = field.base if isinstance(field, np.record) else field
-        found = damage_of(base, int(self._entries[ENTRY_WORDS * field_number]))
+        found = self._has_guards[field_number] and damage(self._addresses[field_number])
         if found:
             raise MemoryDamageError(
                 f"{self._owner}: memory of array {name} was overwritten {found}; this is a defect of the engine"
@@ -152,6 +154,7 @@ class _Deferred:
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of Numba's dispatcher, for Numba itself; special names are not passed on."""
+        # an answer would import Numba, and libraries ask any object for such names
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.dispatcher, name)
@@ -184,9 +187,11 @@ class _Deferred:
     def _address(self, parameter_letters: str) -> int:
         """Return the address of the C function, loaded or compiled; a letter per parameter: a = array, i = int64."""
         if parameter_letters not in self._addresses:
+            # a kernel that is not kept is compiled in each process
             folder = kernel_cache.settled_folder() if self._is_kept else None
             address = None if folder is None else _module("machine_code").load(folder, self.py_func, parameter_letters)
             if address is None:
+                # code without an object: it contains addresses of this process and cannot be stored
                 address, symbol, code = _module("compiler").compiled_c_function(self.dispatcher, parameter_letters)
                 if folder is not None and code is not None:
                     _module("machine_code").keep(folder, self.py_func, parameter_letters, symbol, code)

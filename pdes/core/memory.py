@@ -4,6 +4,7 @@ Arrays are packed into large areas of 2 MiB pages: with small pages, a window wo
 core holds. Guards separate the arrays (`pdes.core.guards`).
 """
 
+import functools
 import mmap
 import re
 import resource
@@ -26,8 +27,10 @@ AREA = 16 * HUGE_PAGE  # bytes of an area for small arrays; from a quarter of it
 
 def _area(size_bytes: int) -> NDArray[np.uint8]:
     """Return uint8[size_bytes], zeroed, that begin on a large page."""
+    # one large page more than asked for, since mmap aligns to small pages; untouched pages take no memory
     memory = mmap.mmap(-1, size_bytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
+        # a hint: where transparent large pages are off, small ones are used, and only speed differs
         memory.madvise(mmap.MADV_HUGEPAGE)
     raw = np.frombuffer(memory, np.uint8)
     skip = -raw.ctypes.data % HUGE_PAGE
@@ -46,6 +49,7 @@ def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
         dtype: Type of the items.
     """
     kind = np.dtype(dtype)
+    # a guard is as long as an item, in whole lines: a write to row -1 or row n then hits it, however long rows are
     size, guard = max(1, int(length)) * kind.itemsize, _whole_lines(kind.itemsize)
     room = _whole_lines(size) + 2 * guard
     # a large array has memory of its own, so that little of an area is left unused
@@ -74,12 +78,17 @@ def rows_of(kind: type[Row], length: int, **columns: ArrayLike) -> Rows:
         **columns: Initial values of words that differ from the declared ones, by name of the word.
     """
     rows = zeros(length, kind.dtype)
-    for name, declared in kind.declared.items():
-        if declared.begins:
-            rows[name] = declared.begins
+    for name, begins in _beginnings(kind):  # type: ignore[arg-type] # rows have no hash, their classes do
+        rows[name] = begins
     for name, column in columns.items():
         rows[name][:length] = column
     return rows
+
+
+@functools.cache
+def _beginnings(kind: type[Row]) -> tuple[tuple[str, int], ...]:
+    """Return names and initial values of the words of a row that do not begin as 0."""
+    return tuple((name, declared.begins) for name, declared in kind.declared.items() if declared.begins)
 
 
 def row_of(kind: type[Row], **words: ArrayLike) -> Record:
@@ -94,6 +103,7 @@ def row_of(kind: type[Row], **words: ArrayLike) -> Record:
 
 def words_of(row: Record) -> NDArray[np.int64]:
     """Return the words of a row of `row_of` as int64[words], in the row's own memory."""
+    # `row` is a scalar view of a one-row array: its base is that array
     words: NDArray[np.int64] = np.asarray(row.base).view(np.int64)
     return words
 
@@ -118,6 +128,16 @@ def unused(record: Any) -> Any:
         return items[0] if declared.__origin__ is np.record else items
 
     return record(**{name: single_item(declared) for name, declared in record.__annotations__.items()})
+
+
+@functools.cache
+def never_used(record: Any) -> Any:
+    """Return the `unused` record that all worlds of this process share: nobody writes to it.
+
+    Args:
+        record: Class of the NamedTuple.
+    """
+    return unused(record)
 
 
 def full(length: int, value: int, dtype: type[np.generic] = np.int64) -> Any:

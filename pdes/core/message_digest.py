@@ -21,6 +21,7 @@ def factors(key):
     Args:
         key: Hash to spread over both primes.
     """
+    # two hashes of the same key, which are independent enough for two sums
     return key % PRIME_A, mix(key + 0x2545F491) % PRIME_B
 
 
@@ -49,6 +50,7 @@ def add_message(total, pair, tag, now_ps):
     message_a, message_b = message_keys(pair, tag_lane(tag))
     collective_a, collective_b = collective_keys(tag)
     total.messages += 1
+    # reduced after each product: factors are below 2^31, so no intermediate value reaches 2^63
     total.messages_a = (total.messages_a + message_a * collective_a % PRIME_A * (now_ps % PRIME_A)) % PRIME_A
     total.messages_b = (total.messages_b + message_b * collective_b % PRIME_B * (now_ps % PRIME_B)) % PRIME_B
 
@@ -60,6 +62,7 @@ def sum_messages(ranks, src, dst, lane, finish_ps, sums):
     ranks: int64[n], rank within its job of each place in an island. src, dst, lane, finish_ps: int64[m], places of the
     ends of each message, lane, and when it is complete.
     """
+    # sums[0], sums[2]: sum of K modulo both primes; sums[1], sums[3]: sum of K x f
     sums[0] = sums[1] = sums[2] = sums[3] = 0
     for i in range(src.shape[0]):
         message_a, message_b = message_keys(pair_word(ranks[src[i]], ranks[dst[i]]), lane[i])
@@ -82,6 +85,7 @@ def add_messages(total, tag, begin_ps, messages, sums):
     """
     collective_a, collective_b = collective_keys(tag)
     total.messages += messages
+    # sum of K (begin + f) = begin x sum of K + sum of K f
     sum_a = (begin_ps % PRIME_A * sums[0] + sums[1]) % PRIME_A
     sum_b = (begin_ps % PRIME_B * sums[2] + sums[3]) % PRIME_B
     total.messages_a = (total.messages_a + collective_a * sum_a) % PRIME_A

@@ -112,6 +112,7 @@ def trimmed(word1, size_bytes):
         word1: Word 1 of the packet (pdes/core/packet.py).
         size_bytes: Size in bytes to which the packet is cut.
     """
+    # the size field is cleared first: `|` alone would mix the bits of both sizes
     return (word1 & ~(0xFFFF << 40)) | (size_bytes << 40) | (FLAG_TRIMMED << 56)
 
 
@@ -189,6 +190,7 @@ def receive_key(peer, tag, seq):
         tag: Tag of the message.
         seq: Number of the message among those with the same peer and tag.
     """
+    # a peer is between -(2^19 - 1) and 2^19 - 1; the offset makes the key positive, so that keys sort as words
     return ((peer + MAX_NPUS) << 44) | (tag << 20) | seq
 
 
@@ -289,6 +291,7 @@ def longest_wait_ps(sent_bytes, sent_packets):
         sent_bytes: Word `sent_bytes` of the link.
         sent_packets: Word `sent_packets` of the link.
     """
+    # 16 bits above the bytes and 28 above the packets: waits up to 2^44 ps, which is 17.6 s
     return (sent_bytes >> BYTES_BITS << WAIT_BITS) | (sent_packets >> PACKETS_BITS)
 
 

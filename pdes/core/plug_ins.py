@@ -21,6 +21,7 @@ def module_of(kind: str, name: str, hook: str, parameters: int) -> ModuleType:
         parameters: Number of the hook's parameters.
     """
     module: ModuleType = plug_ins.module(kind, name, RunError)
+    # own files are compiled with the run that uses them
     if name not in plug_ins.own_files(kind):
         check_hook(f"{name}: {hook}", getattr(module, hook), parameters)
     return module
@@ -28,6 +29,7 @@ def module_of(kind: str, name: str, hook: str, parameters: int) -> ModuleType:
 
 def check_hook(label: str, hook: Any, parameters: int) -> None:
     """Raise a RunError that begins with `label` if `hook` is no hook of so many parameters, or does not compile."""
+    # py_func: under NUMBA_DISABLE_JIT=1 a hook is the plain function itself
     function = getattr(hook, "py_func", hook)
     found = getattr(getattr(function, "__code__", None), "co_argcount", None)
     if found != parameters:

@@ -26,6 +26,7 @@ class Setting:
     @property
     def unit(self) -> str:
         """Unit suffix of the name; empty without one."""
+        # "_bps" of "min_rate_bps": the first suffix that fits, none of which ends another
         return next((unit for unit in UNITS if self.name.endswith(unit)), "")
 
     @property

@@ -303,9 +303,7 @@ class Insts(NamedTuple):
     # 1 + the peer that a lane has called, where collectives wait for places
     called: Annotated[Int32, RowsOf.INSTANCE, LANES_EACH, OWN_WAY]
     asked: Annotated[np.recarray, npu.LaneRequest, RowsOf.INSTANCE, LANES_EACH, OWN_WAY]  # where messages are
-    taken: Annotated[
-        np.recarray, npu.LaneReductions, RowsOf.INSTANCE, LANES_EACH, OWN_WAY
-    ]  # where reductions take time
+    taken: Annotated[np.recarray, npu.LaneReductions, RowsOf.INSTANCE, LANES_EACH, OWN_WAY]  # where these take time
     inst_key: Annotated[Int64, RowsOf.INSTANCE, OWN_WAY]  # npu << 40 | group << 20 | seq -> inst
     inst_val: Annotated[Int64, RowsOf.INSTANCE, OWN_WAY]
 
@@ -381,9 +379,7 @@ class Islands(NamedTuple):
     role: Annotated[Int8, BUILT]  # [slots] of a group: OUTSIDE, CROSSING or INSIDE
     replays: Annotated[Int8, BUILT]  # [schedules] 1: may be replayed
     link: Annotated[Int32, BUILT]  # rows of `tx` of the islands' links
-    start_ps: Annotated[
-        Int64, RowsOf.SLOT, WordKind.TIME
-    ]  # when the NPU has started what waits to be replayed, -1 none
+    start_ps: Annotated[Int64, RowsOf.SLOT, WordKind.TIME]  # when the NPU has started what waits for replay, -1 none
     start_row: Annotated[Int32, RowsOf.SLOT, WordKind.ROW]  # its trace row
     # number of starts before it; of an aggregator, its collectives that go by packets
     start_order: Annotated[Int64, RowsOf.SLOT]

@@ -1,7 +1,8 @@
 """Gather the outcome of a run: from the worlds of the logical processes to Results, over any number of processes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from operator import itemgetter
 from typing import Annotated, Any, get_type_hints
@@ -112,8 +113,13 @@ def merge(harvests: Sequence[Harvest]) -> Harvest:
     Args:
         harvests: Outcomes of LPs or processes.
     """
-    joins = {name: hint.__metadata__[-1] for name, hint in get_type_hints(Harvest, include_extras=True).items()}
-    return Harvest(**{name: join([getattr(h, name) for h in harvests]) for name, join in joins.items()})
+    return Harvest(**{name: join([getattr(h, name) for h in harvests]) for name, join in _joins().items()})
+
+
+@cache
+def _joins() -> dict[str, Callable[[list[Any]], Any]]:
+    """Return the function that merges the values of each field of a Harvest."""
+    return {name: hint.__metadata__[-1] for name, hint in get_type_hints(Harvest, include_extras=True).items()}
 
 
 def harvest(sim: Simulation) -> Harvest:
@@ -230,8 +236,10 @@ def _stacked(lists: Sequence[list[Rows]], row_kind: type[Row]) -> Rows:
 
 def _in_order(values: Int64, lengths: Int64, order: Int64) -> Int64:
     """Return `values`, consecutive segments of `lengths` values each, with the segments in the order `order`."""
-    begin = np.cumsum(lengths) - lengths
-    ends = np.cumsum(lengths[order])
+    # Example: values a b c d e, lengths 2 1 2, order 2 0 1: begin 0 2 3, ends 2 4 5. Item k of the result is values[k +
+    # shift], where the shift of each segment is its begin here minus its begin there: 3, -2, -2. So d e a b c.
+    begin = np.cumsum(lengths) - lengths  # of each segment in `values`
+    ends = np.cumsum(lengths[order])  # of each in the result
     return values[np.arange(len(values)) + np.repeat(begin[order] - ends + lengths[order], lengths[order])]
 
 
@@ -279,8 +287,9 @@ def _watched(lp: LogicalProcess, samples: Array | None) -> Int64:
 
 def _stretches(samples: Int64, width_ps: int, name: str, merge_values: np.ufunc) -> dict[str, Array]:
     """Return a table with a row per link and interval of width_ps, the longest interval of all LPs."""
-    # samples: int64[k, 3], results of `_watched`. width_ps: Length of the intervals in picoseconds. name: Column name
-    # of the values. merge_values: Ufunc that merges the values of shorter intervals.
+    # samples: int64[k, 3], results of `_watched`; name: column of the values; merge_values: ufunc that merges the
+    # values of shorter intervals. Intervals of other LPs may be shorter: those that begin at 1, 2 and 3 us are all in
+    # that of 0 to 4 us.
     link, time, value = samples[:, 0], samples[:, 1] // width_ps * width_ps, samples[:, 2]
     order = np.lexsort((time, link))
     link, time, value = link[order], time[order], value[order]
@@ -410,7 +419,6 @@ def results(
         settings: Settings of the run.
         **seconds: Wall times in seconds, by field of Results: wall_s and the like.
     """
-    # seconds: wall times in seconds, by fields of Results: wall_s and the like.
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
     rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)

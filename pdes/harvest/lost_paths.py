@@ -39,6 +39,7 @@ class LostPaths:
                 since_ps = time_ps if since_ps is None else since_ps
             else:
                 since_ps = None
+        # -1: before all faults; a path that never existed was not lost by them
         if since_ps is None or self._is_cut(-1, src, dst):
             return ""
         new = np.setdiff1d(self._down_at(since_ps), self._down_at(since_ps - 1))
@@ -56,6 +57,7 @@ class LostPaths:
             return ""
         graph = self._graph
         # aggregators are endpoints in the switches next to an NPU
+        # two links away: NPU -> switch -> its other neighbours
         near = [node for link in graph.out_links(npu) for node in graph.link_dst[graph.out_links(graph.link_dst[link])]]
         reducing = [node for node in near if node < graph.npus and graph.node_kind[node] == AGGREGATOR_KIND]
         clauses = (self.between(npu, peer) for peer in [*peers, *reducing] if peer != npu)
@@ -83,6 +85,8 @@ class LostPaths:
         is_up = np.ones(graph.links, np.bool_)
         is_up[self._down_at(time_ps)] = False
         between = np.flatnonzero(is_up & (graph.link_src >= graph.npus) & (graph.link_dst >= graph.npus))
+        # label propagation: each switch takes the smallest label among its neighbours until none changes; NPUs pass
+        # nothing on, so only links between switches count
         part = np.arange(graph.nodes)
         while True:
             before = part.copy()
@@ -97,6 +101,7 @@ class LostPaths:
         graph = self._graph
         is_up, part = self._parts[time_ps]
         out, back = graph.out_links(src), graph.out_links(dst)
+        # `link ^ 1` is the other direction of a cable: the links into dst are the reverses of those out of it
         leaves, enters = graph.link_dst[out[is_up[out]]], graph.link_dst[back[is_up[back ^ 1]]]
         return dst not in leaves and not np.intersect1d(part[leaves], part[enters]).size
 
@@ -110,6 +115,7 @@ class LostPaths:
         is_dead = (np.arange(graph.nodes) >= graph.npus) & (np.bincount(alive, minlength=graph.nodes) == 0)
         is_dead &= np.bincount(graph.link_src, minlength=graph.nodes) > 0
         names = [graph.node_name(node) for node in np.flatnonzero(is_dead).tolist()]
+        # [::2]: both directions of a cable are down, and one name is enough
         rest = np.flatnonzero(is_down & ~is_dead[graph.link_src] & ~is_dead[graph.link_dst])[::2]
         for link in rest.tolist():
             a, b = int(graph.link_src[link]), int(graph.link_dst[link])

@@ -33,6 +33,7 @@ def by_interval(samples: Int64) -> dict[str, Array]:
     """Return the table of samples by column, a row per link and interval, from int64[k, 4] of all LPs."""
     samples = samples[np.lexsort((samples[:, 1], samples[:, 0]))]
     link, time_ps, sent, queued = samples.T
+    # first row of each (link, interval): an interval that has both kinds of entries becomes one row
     first = np.flatnonzero((np.diff(link, prepend=-1) != 0) | (np.diff(time_ps, prepend=-1) != 0))
     if len(first):
         sent, queued = np.add.reduceat(sent, first), np.maximum.reduceat(queued, first)

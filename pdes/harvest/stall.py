@@ -32,6 +32,7 @@ def too_late(lp: LogicalProcess) -> bool:
     """
     w = lp.world
     npus = lp.part.npus
+    # an overflow would have wrapped to a negative time, which no event has otherwise
     pending = (w.net.next_time, w.net.tx.busy_ps, w.npus.npu.rto_at_ps[:npus], w.npus.heap[::2])
     return w.net.ctl.now_ps > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
 
@@ -72,6 +73,7 @@ def _trimming_port(sim: Simulation, src: int, dst: int) -> str:
         trimmed[lp.part.links] = lp.world.net.gate.trimmed_packets[: len(lp.part.links)]
     behind = _links_between(graph.link_src, graph.link_dst, graph.nodes, src)
     ahead = _links_between(graph.link_dst, graph.link_src, graph.nodes, dst)
+    # a link is on a shortest path if its distances from both ends and its own length add up to the whole
     trimmed[behind[graph.link_src] + 1 + ahead[graph.link_dst] != behind[dst]] = 0
     most = int(trimmed.argmax())
     if not trimmed[most]:
@@ -134,12 +136,14 @@ def circle(held_links: Int64) -> list[int]:
         held_links: int64[k, 3], as `held_links` returns them: link and its two ends.
     """
     held_links = held_links[np.argsort(held_links[:, 0])]
+    # links whose end is held by nothing go, and then those that led to them: what is left leads into a circle
     while not (continues := np.isin(held_links[:, 2], held_links[:, 1])).all():
         held_links = held_links[continues]
     if not len(held_links):
         return []
     onward = dict(held_links[::-1, 1:].tolist())  # from each node by its first link
     path = [int(held_links[0, 1])]
+    # from any node, following held links must meet a node twice
     while (node := onward[path[-1]]) not in path:
         path.append(node)
     return path[path.index(node) :]
@@ -150,6 +154,7 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
     w = lp.world
     requests: dict[tuple[int, int], int] = {}
     waiting = w.qps.msg.view(PendingRequest.dtype)
+    # requests hang on the queue pairs for answers (`rendezvous.ask`)
     for qp in w.qps.qp[: int(w.net.ctl.queue_pairs)]:
         message = int(qp.pending) - 1
         while message >= 0:
@@ -173,6 +178,7 @@ def _collective_waits(
     trace_row = _row_of_trace(sim, table_row, row)
     name = f"{end_name(sim.graph, lp.part.nodes[npu])} row {trace_row}: collective {seq} of group {group}"
     flag = int(w.rows.flag[lp.row_ptr[npu] + row])
+    # ready, and yet not started, although no earlier collective of its group holds it back: a limit of the NPU does
     if not flag & s.ROW_STARTED and (not w.net.const.serial_collectives or w.rows.slot_next[slot] == seq):
         if w.net.const.one_at_a_time == 1:
             return f"{name} waits for its turn: row {w.npus.turns[npu].running[COMMUNICATION]} of the npu runs", ()
@@ -184,6 +190,7 @@ def _collective_waits(
     owner = int(plans.group_member[plans.group_ptr[group]]) if is_coupled else npu
     hit = np.flatnonzero(w.insts.inst_key == instance_key(owner, group, seq))
     members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
+    # no instance: it waits for its replay, which needs all members
     if not len(hit) and w.islands.start_row[slot % len(w.islands.start_row)] == row:
         return f"{name} waits for members to start: {len(members) - w.islands.started[group]}", ()
     if not len(hit):
@@ -194,6 +201,7 @@ def _collective_waits(
         if collective.lanes_left:
             return f"{name} waits for members to start: {collective.lanes_left}", ()
         return f"{name} waits for its links", members.tolist()
+    # key of the dictionary: the waiter of a collective's messages, without the lane
     receiver = requests.get((npu, s.REF_INSTANCE | inst))
     for lane in range(int(collective.lanes)):
         state = w.insts.lane[lane_place(w.net, inst, lane)]
@@ -228,6 +236,7 @@ def waiting_rows(sim: Simulation, lp: LogicalProcess) -> tuple[list[str], str]:
     lines, lost = [], ""
     requests = _requests(lp)
     paths = LostPaths(sim.graph, sim.settings.faults, int(w.net.ctl.now_ps))
+    # rows of all NPUs are one array: searchsorted finds the NPU whose rows contain the place
     for own, place in zip((np.searchsorted(lp.row_ptr, begun, side="right") - 1).tolist(), begun.tolist(), strict=True):
         row = place - int(lp.row_ptr[own])
         npu = int(lp.part.nodes[own])

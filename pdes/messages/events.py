@@ -32,8 +32,8 @@ end, and others get new rates when everything else at this time has happened (pd
 -1 - instance, whose other sends have left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it moves on
 from its node; its key has the sender's number plus 1.
 """
-FIRST_DONE = 1 << 33  # likewise, of an event that means the end of a trace row whose collective is a coupled flow
-FIRST_POST = 1 << 32  # first number in place of the lane of an OWN event that means a trace row that posts its message
+FIRST_DONE = 1 << 33  # first number of an OWN event that means the end of a trace row: its collective is a coupled flow
+FIRST_POST = 1 << 32  # first number, likewise in place of the lane, that means a trace row that posts its message
 
 NONE = -1
 DIGIT_BITS = 6
@@ -54,6 +54,7 @@ def begin_with(messages: MessageModels, ctl: Record, orders: Int64, items: Int64
     rows.time_ps = 0
     rows.order = orders
     rows.which = items
+    # one ascending list, already sorted: event i is followed by i + 1
     rows.next_event = np.arange(FIRST_EVENT + 1, end + 1)
     if len(orders):
         rows.next_event[-1] = NONE
@@ -73,10 +74,13 @@ def put_in_list(queue, events, event):
     """
     time_ps = events[event].time_ps
     # the highest digit in which the time differs from now; lower ones matter once now has reached it
+    # Example: now = 64, time = 130: 64 ^ 130 = 194 = 0b11000010, whose highest bit is 7, so the digit is 7 // 6 = 1 and
+    # its value 130 >> 6 = 2. An event at 70 differs in digit 0 alone: list 6 of that digit.
     digit = (63 - leading_zeros(time_ps ^ queue.now_ps)) // DIGIT_BITS
     value = (time_ps >> (DIGIT_BITS * digit)) & (LISTS - 1)
     which = 2 * (digit * LISTS + value)
     last = queue.lists[which + 1]
+    # at the end: events that are added in order stay in order, and sorting them takes one pass
     events[event].next_event = NONE
     queue.lists[which + 1] = event
     if last < 0:
@@ -128,6 +132,7 @@ def add_event(ctl, messages, time_ps, kind, key, which):
     """
     queue, events = messages.queue, messages.event
     ctl.events += 1
+    # rows that were used before come first: they are in the cache, and the table grows only as far as it must
     event = queue.free
     if event >= 0:
         queue.free = events[event].next_event
@@ -157,6 +162,7 @@ def merged(events, first_a, first_b):
     """
     last = np.int64(MERGING)
     while first_a >= 0 and first_b >= 0:
+        # <=: of equal orders, which come from the earlier run, the first stays first
         if events[first_a].order <= events[first_b].order:
             event = first_a
             first_a = events[first_a].next_event
@@ -208,6 +214,7 @@ def sorted_list(events, first_event):
             if b >= 0:
                 rest = cut_run(events, b)
             events[last].next_event = merged(events, a, b)
+            # `last` goes to the end of the list merged so far, behind which the next pair of runs is put
             while rest >= 0 and events[last].next_event >= 0:
                 last = events[last].next_event
             runs += 1
@@ -231,6 +238,7 @@ def next_moment(messages):
     queue.full[digit] &= ~(np.int64(1) << value)
     which = 2 * (digit * LISTS + value)
     first = queue.lists[which]
+    # the whole list is taken: what is later than the new time goes to lists of lower digits below
     queue.lists[which] = NONE
     queue.lists[which + 1] = NONE
     now_ps = events[first].time_ps
@@ -270,6 +278,7 @@ def next_event_ps(ctl, messages):
     queue, events = messages.queue, messages.event
     if ctl.events == 0:
         return np.int64(INF)
+    # something is left at the current time, which comes before all lists
     if queue.due >= 0 or queue.rushing > 0 or queue.waiting_last != WAITING:
         return queue.now_ps
     digit = 0
@@ -296,6 +305,7 @@ def take_event(ctl, messages):
     ctl.events -= 1
     # events of kinds from STEP on wait until all others of their time have happened
     if queue.due < 0 and queue.rushing == 0:
+        # nothing waits at this time either: time goes on
         if queue.waiting_last == WAITING:
             next_moment(messages)
         if queue.due < 0:
@@ -309,6 +319,7 @@ def take_event(ctl, messages):
     else:
         queue.due = events[event].next_event
     order = events[event].order
+    # kinds of a time never decrease: a STEP added after the first STEP was taken can no longer wait, but rushes
     queue.kind = max(queue.kind, order >> KIND_SHIFT)
     events[event].next_event = queue.free
     queue.free = event

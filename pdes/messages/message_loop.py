@@ -50,7 +50,7 @@ from nadi.pdes.npu.one_at_a_time import begin_turns, takes_turn
 from nadi.pdes.npu.remote_memory import serve_next
 from nadi.pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, post_send, start_row
 
-PAUSED, TOO_LATE = 4, 5  # status values in addition to those of pdes.core.state
+PAUSED, TOO_LATE = 4, 5  # beside DONE, FULL and FAILED; SENT of pdes.core.state, also 4, is of packets alone
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
 SPARE_EVENTS = 64  # maximum number of rows that one action may take where collectives slow computation down
 
@@ -65,6 +65,8 @@ def move_lanes(world, node):
     """
     npu = world.npus.npu[node]
     heap, base = world.npus.heap, npu.heap
+    # kernels of packets put events into the NPU's heap; here one queue orders those of all NPUs, so the heap only
+    # passes them
     while npu.heap_size > 0:
         time = heap[2 * base]
         lane = heap[2 * base + 1] - npu.ports
@@ -95,6 +97,7 @@ def begin_row(world, node, now_ps):
         collective = world.insts.inst[inst]
         delay = begins_after(world.net, world.plans, collective.first_lane)
         if delay > 0:
+            # until LAUNCH, messages only wait: the endpoint's delay is before the first step
             collective.started = 0
             add_event(world.net.ctl, world.messages, now_ps + delay, LAUNCH, collective.key, inst)
             inst = np.int64(NOTHING)
@@ -114,6 +117,7 @@ def take_message(world, node, message, now_ps):
     net, qps = world.net, world.qps
     ends = ends_of(qps, message)
     tag = qps.msg[message].tag
+    # before the row is freed, whose words it reads
     finish_flow(net, qps, ends, tag, whole_messages(qps.msg)[message].ordinal, now_ps)
     give_row_back(net, qps, message)
     if tag_group(tag) == P2P:
@@ -161,6 +165,8 @@ def await_last_byte(world, instance, order, now_ps):
     collective = world.insts.inst[instance]
     left_ps = collective.left_ps
     if left_ps >= now_ps and collective.lanes_left == 0 and collective.sends_left == 0:
+        # as the message itself would have had: its sender and its ordinal, so the order of events does not depend on
+        # this shortcut
         key = (collective.key >> KEY_SHIFT << KEY_SHIFT) | collective.left_ordinal
         # at this moment, only what comes behind the current event may still be added
         if left_ps > now_ps or (LEFT << KIND_SHIFT) | key > order:
@@ -180,6 +186,7 @@ def has_lapsed(world, node, now_ps):
     """
     if world.net.const.slows_compute == 0:
         return False
+    # events in lists cannot be removed: the one that counts is at due_ps, others find the lane idle or another time
     return world.npus.npu[node].lane[COMPUTE_LANE] < 0 or world.npus.system[node].due_ps != now_ps
 
 
@@ -193,6 +200,8 @@ def are_events_short(world):
     ctl, const = world.net.ctl, world.net.const
     if const.slows_compute == 0 and world.net.hooks.settle == 0:
         return False
+    # what all others may still add: a message two events, an instance one per lane and a few more, an NPU one per lane
+    # and one more
     others = (
         2 * (ctl.free_messages + world.flows.state.held)
         + (const.lane_stride + 2) * ctl.free_instances
@@ -233,6 +242,7 @@ def node_of(world, kind, order, item):
         return instance_node(world.insts.inst[item].key)
     if kind == TAKE or kind == ARRIVE:
         return destination(ends_of(world.qps, item))
+    # LEFT and STEP have the sender in their key; a STEP's is 1 more (`add_message_event`)
     npu = (order >> KEY_SHIFT) & KEY_NPU_MASK
     return npu - 1 if kind == STEP else npu
 
@@ -320,6 +330,7 @@ def work_messages(world_address, max_events, until_ps):
             return FULL
         node = ctl.resume_node
         now_ps = ctl.now_ps
+        # all that follows from the last event at this NPU is done, so its idle kinds may begin their next rows
         if net.const.one_at_a_time == 1 and node >= 0 and world.npus.npu[node].ready_head < 0:
             begin_turns(world.npus.npu[node], world.npus.turns[node], world.rows)
         if node >= 0 and world.npus.npu[node].ready_head >= 0:

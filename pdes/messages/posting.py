@@ -29,6 +29,7 @@ def post_from_outside(world_address, node, dst, row, size_bytes, now_ps):
     net = world.net
     if blocks_short(net) or short_of(net, world.qps) > 0 or are_events_short(world) or are_hops_short(world):
         return FULL
+    # as if an event of the NPU were at hand, from which posts take their time
     world.npus.npu[node].now_ps = now_ps
     net.next_time[node] = now_ps
     tag = message_tag(np.int64(P2P), np.int64(0), row)

@@ -22,6 +22,7 @@ def whole_ps(net, size_bytes, psb, latency_ps):
         psb: Time in ps per byte.
         latency_ps: Latency in ps.
     """
+    # min: a float beyond 2^63 would become a negative time
     time = np.int64(min(size_bytes * psb + 0.5, LONGEST_STEP_PS)) + latency_ps
     return time - time % net.const.resolution_ps
 
@@ -38,6 +39,7 @@ def link_of_connection(net, routes, qps, pair, node):
         node: Number of the node.
     """
     qp = qps.qp[pair]
+    # the sender's port is chosen once, when the connection opens, as for packets
     if node == qp.npu:
         return np.int64(qp.port)
     return next_link(net, routes, node, destination(qp.w1), qp.w2)
@@ -119,6 +121,7 @@ def post_message(world_address, node, dst, connection, tag, size_bytes, waiter, 
     msg.tag = tag
     msg.ref = waiter
     msg.connection = pair
+    # number of the message within its sender: the key of its events, which no two events of a kind and time share
     msg.ordinal = ordinal
     msg.node = node
     net.count.data_packets += 1

@@ -22,6 +22,7 @@ def blocks_short(net):
     Args:
         net: Nodes, links and packets of the LP (`Net`).
     """
+    # before a batch, not per packet: the reserve covers everything that one node can do with all arrivals of a cell
     if net.ctl.free_blocks < net.const.reserve_blocks:
         net.ctl.need = NEED_BLOCKS
         return True
@@ -42,6 +43,7 @@ def take_batch(net, inbox, node, begin_ps, end_ps):
     batch = gather(net, inbox, node)
     net.ctl.batch = batch
     net.ctl.resume_at = 0
+    # counted when it arrives: a packet on the wire at a checkpoint counts in the part of the run that continues
     net.count.hops += batch
     net.count.events += batch
     if batch > 1:
@@ -80,6 +82,7 @@ def gather(net, inbox, node):
         net.inbox[box] = NONE
         net.inbox[box + 1] = NONE
         while pos != tail:
+            # time above, index below: sorting the keys sorts the packets, and equal times keep the order of the inbox
             inbox.batch_key[batch] = (inbox_later_ps(record[pos].ready_ps) << 16) | batch
             inbox.batch_pos[batch] = pos
             batch += 1
@@ -108,6 +111,7 @@ def give_back(net, inbox):
     """
     free = net.ctl.free_blocks
     freed = net.ctl.batch_freed
+    # last in, first out: the next packets go to records that are in the cache
     for i in range(freed):
         net.block_free[free + i] = inbox.batch_freed[i]
     net.ctl.free_blocks = free + freed
@@ -147,6 +151,7 @@ def sink(keys, first, entry, count):
     k = keys[first + entry]
     while 2 * entry + 1 < count:
         child = 2 * entry + 1
+        # the larger of both children, so that the heap order holds for the other one, too
         if child + 1 < count and keys[first + child + 1] > keys[first + child]:
             child += 1
         if keys[first + child] <= k:
@@ -172,6 +177,8 @@ def sort_batch(inbox, batch, begin_ps, end_ps):
         return
     # buckets of equal spans of time, at most two per packet; the time is above bit 16 of a key
     shift = 16
+    # Example: 100 packets in a cell of 1,000,000 ps: at most 200 buckets, so 13 bits of the time are dropped (1,000,000
+    # >> 13 = 122), and a bucket of 8192 ps gets about one packet.
     while end_ps - begin_ps >> (shift - 16) > min(2 * batch, BUCKETS):
         shift += 1
     buckets = (end_ps - begin_ps >> (shift - 16)) + 1
@@ -221,6 +228,7 @@ def draw_of(net, own, now_ps):
         own: Counts of the node or port (a row `NodeCounts` or `PortTies`).
         now_ps: Time of the tie in ps.
     """
+    # the seed and the count alone: two equal nodes with the same past shuffle alike, which exact reuse relies on
     return mix2(net.const.seed, np.int64(count_tie(net, own, now_ps)))
 
 
@@ -252,6 +260,7 @@ def end_of_tie(key, first, batch):
         batch: Number of packets in the batch.
     """
     last = first + 1
+    # equal above bit 16: the same ps
     while last < batch and (key[last] ^ key[first]) >> 16 == 0:
         last += 1
     return last
@@ -278,6 +287,8 @@ def order_ties(net, inbox, node, begin_ps):
             time = key[first] >> 16
             for j in range(first, last):
                 index = key[j] & 0xFFFF
+                # first the order of links, which is the same on any partition; the order in the inbox is not, as it
+                # depends on which LP sent first
                 inbox.batch_tmp[j] = came_over(net, inbox, index) << 16 | index
             sort_run(inbox.batch_tmp, first, last)
             shuffle(inbox, first, last, draw_of(net, net.counts[node], begin_ps + time))
@@ -307,6 +318,7 @@ def order_ties_at_ports(net, inbox, first_link, begin_ps):
             for j in range(first, last):
                 index = key[j] & 0xFFFF
                 port = inbox.batch_out[j] - first_link
+                # port, then link, then index, each in bits of its own, so that one sort of words groups a tie by port
                 tie[j] = (port << LINK_BITS | came_over(net, inbox, index)) << 16 | index
             sort_run(tie, first, last)
             begin = first
@@ -320,5 +332,6 @@ def order_ties_at_ports(net, inbox, first_link, begin_ps):
                 begin = end
             for j in range(first, last):
                 key[j] = time << 16 | (tie[j] & 0xFFFF)
+                # links move with their packets
                 inbox.batch_out[j] = first_link + (tie[j] >> (LINK_BITS + 16))
         first = last

@@ -36,6 +36,7 @@ def put_out(net, link, link_word, arrival_ps, word1, word2, word3):
     count = net.outbox[half]
     net.outbox[half] = count + 1
     p = half + HEADER_WORDS + count * net.const.crossing_words
+    # no room is checked: a half has room for all packets that fit on the LP's links in a window
     net.outbox[p] = arrival_ps
     net.outbox[p + 1] = word1
     net.outbox[p + 2] = word2
@@ -65,4 +66,5 @@ def crossing(net, world_address, i):
         world_address: Address of the half.
         i: Index of the record.
     """
+    # an address, not an index: the half may be in memory of another process, which is no array of this world
     return world_address + WORD_BYTES * (HEADER_WORDS + i * net.const.crossing_words)

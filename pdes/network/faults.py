@@ -19,6 +19,7 @@ def slowed(duration_ps, slow):
         duration_ps: Duration in ps.
         slow: Factor in 1024ths.
     """
+    # in two parts, since the product of a duration (up to 2^61 ps) and a factor could exceed 63 bits
     return (duration_ps >> 10) * slow + (((duration_ps & 1023) * slow) >> 10)
 
 
@@ -34,6 +35,7 @@ def put_table(table, all_tables, at, epoch, epochs):
         epochs: Number of sets of routing tables.
     """
     length = table.shape[0]
+    # all sets of one table lie one after another, so set `epoch` is `epoch` lengths behind the first
     begin = at + epoch * length
     for i in range(length):
         table[i] = all_tables[begin + i]
@@ -50,6 +52,7 @@ def change_routes(routes, schedule, epoch, epochs):
         epoch: Number of the set of routing tables.
         epochs: Number of sets of routing tables.
     """
+    # copied into the arrays in use: kernels keep the addresses of these, so another array could not take their place
     nodes = routes.node.shape[0]
     for i in range(nodes):
         copy_row(routes.node, i, schedule.table_node, epoch * nodes + i)
@@ -74,6 +77,7 @@ def make_changes(world_address):
     net, schedule = world.net, world.schedule
     at = net.ctl.fault_at
     last = schedule.change.shape[0]
+    # several may be due, as idle LPs skip cells; in order, so that the last of one link holds
     while at < last and schedule.change[at].begin_ps <= net.ctl.now_ps:
         change = schedule.change[at]
         if change.kind == CHANGE_LINK:
@@ -87,6 +91,8 @@ def make_changes(world_address):
         elif change.kind == CHANGE_NPU:
             world.npus.npu[change.index].slow_1024ths = change.value
         elif change.kind == CHANGE_PAUSE:
+            # a pause storm: the NIC sends pause frames for ever, and no resume follows (Guo et al., SIGCOMM 2016,
+            # section 4.3)
             for data_class in range(1 + net.const.p2p_class):
                 set_pause(net, change.index, pause_word(data_class, PAUSE), change.begin_ps)
         else:

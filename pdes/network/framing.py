@@ -33,6 +33,7 @@ def framed_bytes(net, word1, size_bytes):
     """
     if flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0 or destination(word1) == PAUSE_FRAME:
         return np.int64(FLIT_BYTES)
+    # 4096 bytes of payload are 32 lines of 128, each with 32 bytes: 5120 bytes on the link, of which 80 % are payload
     payload = size_bytes - net.const.header_bytes
     return payload + max(1, (payload + LINE_BYTES - 1) // LINE_BYTES) * PER_LINE_BYTES
 
@@ -76,6 +77,7 @@ def domain_switches(graph: Graph) -> Bools:
     switches = np.arange(graph.nodes) >= graph.npus
     outer = switches & (graph.node_kind != NVSWITCH_KIND)
     while True:
+        # switches next to one that leads elsewhere: a breadth-first search over all links at once, one tier per round
         reached = np.zeros(graph.nodes, bool)
         reached[graph.link_dst[outer[graph.link_src]]] = True
         if not (reached & switches & ~outer).any():
@@ -102,6 +104,7 @@ def wire_bytes(payload_bytes: Any, is_framed: Any, settings: Framing) -> Int64:
         is_framed: Whether the link carries flits; a bool or an array.
         settings: Settings that determine the lengths of packets.
     """
+    # -(-a // b) is a / b rounded up; an empty packet has a line, too, as it has a header flit
     lines = np.maximum(1, -(-payload_bytes // LINE_BYTES))
     return np.where(is_framed, payload_bytes + lines * PER_LINE_BYTES, payload_bytes + settings.header_bytes)
 

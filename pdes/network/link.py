@@ -93,8 +93,10 @@ def inbox_for(net, link_word, arrival_ps):
     # Time and link of a packet in an inbox share a word.
     cell = net.ctl.cell_ps
     later = arrival_ps - net.ctl.now_ps
+    # three comparisons in place of a division, which takes longer than all of them
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl.side + ahead) & (SIDES - 1)
+    # the time within the cell and the link share word 0, since an inbox's cell is known to its reader
     return inbox_of(end_of(link_word), side), (later - ahead * cell) << LINK_BITS | number_of(link_word)
 
 
@@ -105,6 +107,7 @@ def put_in(net, inbox_place, word0, word1, word2, word3):
     net: the LP's links; inbox_place: place of the inbox in `net.inbox`; word0: arrival and incoming link
     (pdes/core/packet.py); word1, word2, word3: words of the packet (pdes/core/packet.py).
     """
+    # a flag per side tells `earliest` that some node has packets there, without a search over all nodes
     net.ctl.pending[inbox_place >> 1 & SIDES - 1] = 1
     tail = np.int64(net.inbox[inbox_place + 1])
     if tail < 0:
@@ -148,7 +151,9 @@ def wait(net, link, arrival_ps, word1, word2, word3):
     if tail < 0:
         tail = take_block(net)
         net.wait_head[link] = tail
+        # `release` visits the links with a bit, 32 per word, in place of all links of the LP
         net.waiting[link >> 5] |= 1 << (link & 31)
+    # appended in order of arrival: a link delivers in the order in which it sends
     net.wait_tail[link] = push(net, tail, arrival_ps, word1, word2, word3)
     return tail
 
@@ -186,6 +191,7 @@ def count_sent(net, link, size_bytes, wait_ps):
     tx = net.tx[link]
     sent_bytes = tx.sent_bytes + size_bytes
     packets = tx.sent_packets + 1
+    # rare: most packets do not wait longer than any before, so the words are unpacked seldom
     if wait_ps > longest_wait_ps(sent_bytes, packets):
         sent_bytes, packets = with_longest_wait(sent_bytes, packets, wait_ps)
     tx.sent_bytes = sent_bytes
@@ -223,6 +229,7 @@ def hand_over(net, link, link_word, arrival_ps, word1, word2, word3):
     """
     # Packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
     # because the LP at the other end may let them wait on the link again, in a list that must be in order.
+    # nodes of the LP have numbers below `nodes`; from there on, the number names a list of the outbox
     is_far = end_of(link_word) >= net.const.nodes
     if arrival_ps < reach(net) and not is_far:
         return SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3)
@@ -241,6 +248,7 @@ def sample_packet(net, link, queued_ps, word1):
     queue of a switch, 0 elsewhere; word1: words of the packet (pdes/core/packet.py).
     """
     psb = link_psb(net, link)
+    # the bytes as they travel: with flits more than the packet has
     size_bytes = on_link_bytes(net, link, word1, wire_bytes(word1))
     busy_ps = net.tx[link].busy_ps
     start_ps = busy_ps - max(1, serialisation_ps(size_bytes, psb))
@@ -265,10 +273,12 @@ def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word
     error = net.link_class[class_of(link_word)].error
     is_lost = error > 0 and destination(word1) != PAUSE_FRAME
     if is_lost:
+        # counted by `occupy` already, so the first packet of a link has number 1
         packets = packets_sent(net.tx[link].sent_packets)
         # 0x10E keeps these draws apart from others of the seed; the count gives each packet its own
         is_lost = mix3(net.const.seed + 0x10E, number_of(link_word), packets) < error
     if is_lost:
+        # it has occupied the port, like a packet that a receiver discards for a bad checksum
         net.count.lost_packets += 1
         drop(net, link, word1)
     else:
@@ -298,6 +308,8 @@ def occupy(net, link, queued_ps, start_ps, word1):
     )  # a node then receives no more packets than its batch holds
     tx.busy_ps = busy
     seen = link_class.seen_bytes
+    # Example: 4178 bytes at 100 Gb/s, a switch that waits for 64 bytes: it may act 5 ns after the first bit has left,
+    # plus the propagation time, and not after 334 ns
     arrival_ps = start_ps + serialisation_ps(seen, psb) if size_bytes > seen else busy
     count_sent(net, link, size_bytes, start_ps - queued_ps)
     if net.const.jobs > 0 and destination(word1) != PAUSE_FRAME:
@@ -368,6 +380,7 @@ def release(net):
             head = np.int64(net.wait_head[link])
             link_word = net.tx[link].meta
             is_far = end_of(link_word) >= net.const.nodes
+            # packets of one link are in order of arrival, so each link is read up to the first that is not accepted yet
             end = far_reach(net) if is_far else reach(net)
             prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
             while head >= 0:

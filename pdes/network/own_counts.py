@@ -16,6 +16,7 @@ def count_tie(net, own, now_ps):
         own: Counts of the node or port (a row `NodeCounts` or `PortTies`).
         now_ps: Time of the tie in ps.
     """
+    # after a pause without ties a node is in the state in which it began, whatever it did before: states recur
     if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
         own.ties = 0
     own.last_tie_ps = now_ps
@@ -35,6 +36,7 @@ def count_choice(net, node, now_ps):
     own = net.counts[node]
     if now_ps - own.last_choice_ps > net.const.tie_pause_ps:
         own.choices = 0
+        # the number of pauses makes counts of before recognisable as outdated (pdes/network/balancing/adaptive.py)
         own.pauses += 1
     own.last_choice_ps = now_ps
     own.choices += 1

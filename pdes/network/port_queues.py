@@ -53,9 +53,11 @@ def line_up(net, node, link, queue, now_ps, ingress, word1, word2, word3):
     queues = gate.queues
     head = head_of(queues[queue])
     tail = tail_of(queues[queue])
+    # an empty queue has no block: of thousands of ports, each with five queues, few hold packets at a time
     if gate.mask & (1 << queue) == 0:
         head = tail = take_block(net)
         gate.mask |= 1 << queue
+    # the ingress port is kept, as leaving the buffer frees its share (`let_out`)
     queues[queue] = ends(head, append(net, tail, (ingress << TIME_BITS) | (now_ps & TIME_MASK), word1, word2, word3))
     carry(net, SET_DOWN, tail)
 
@@ -71,6 +73,7 @@ def fall_out(net, node, link):
     """
     net.pool[node].ports -= 1
     place = net.gate[link].place
+    # the last port of the list takes the free place, so the list has no order and removal takes constant time
     moved = np.int64(net.backlog[net.out_ptr[node] + net.pool[node].ports])
     net.backlog[place] = moved
     net.gate[moved].place = place
@@ -101,6 +104,8 @@ def next_queue(net, link, ready_queues):
     if first != 0:
         return CONTROL + (first >> 1)
     data = ready_queues & 3
+    # NDP: trimmed headers first, so that the receiver asks for data early, but at most ten per data packet: with
+    # nothing but headers, no data would get through
     if ready_queues >> TRIMMED != 0 and (data == 0 or gate.trimmed_turn < TRIMMED_A_TURN):
         if data != 0:
             gate.trimmed_turn += 1
@@ -161,4 +166,5 @@ def set_pause(net, link, word2, now_ps):
         gate.since_ps[data_class] = now_ps
     else:
         gate.paused &= ~bit
+        # time of the pause that ends; one that lasts at the end of the run is not in it
         gate.paused_ps += now_ps - gate.since_ps[data_class]

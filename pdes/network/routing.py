@@ -39,7 +39,10 @@ def choose(routes, cell, node, word2):
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
+        # the salt is the switch's own: with one hash for all, a second tier would repeat the choice of the first, and
+        # some of its links would get nothing (hash polarisation)
         h = mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1))
+        # h is below 2^32, so (h x count) >> 32 is below count: a fair choice without a division
         first = np.int64(routes.link[first + ((h * count) >> 32)])
     return routes.node[node].first_link + first
 
@@ -55,6 +58,7 @@ def cell_to(routes, node, column):
     """
     forwarding = routes.node[node]
     cell = forwarding.default
+    # `last` is the column behind the stretch; columns outside of it use `default`
     if column >= forwarding.first and column < forwarding.last:
         cell = np.int64(routes.cell[forwarding.row + column])
     return cell
@@ -89,6 +93,7 @@ def switch_cell_to(net, routes, node, dst, word2):
     hook = net.hooks.route
     if hook != 0:
         return call_hook(hook, net.const.address, node, dst, word2)
+    # the home of the NPU, one column for all NPUs of a leaf, so tables have homes, not NPUs, as columns
     column = np.int64(routes.home[dst])
     if column == routes.node[node].column:
         return np.int64(routes.attach[dst])
@@ -157,6 +162,7 @@ def dimension_cell(net, routes, node, dst, word2):
     """
     dims = net.const.dimensions
     d = 0
+    # the last dimension needs no test: a packet that arrives at its NPU is not routed
     while d < dims - 1 and routes.here[node * dims + d] == routes.digit[dst * dims + d]:
         d += 1
     at = routes.offset[node * dims + d]
@@ -167,6 +173,7 @@ def dimension_cell(net, routes, node, dst, word2):
     elif mode == DIM_RING:
         size = routes.size[d]
         ahead = target - routes.here[node * dims + d]
+        # a ring of 8 from digit 6 to 1: -5 + 8 = 3 links towards +1, which is the shorter way
         if ahead < 0:
             ahead += size
         # equally far both ways: a hash of destination and entropy decides
@@ -187,6 +194,7 @@ def hops_by(net, routes, port, dst):
         dst: Number of the destination NPU.
     """
     homes = net.const.homes
+    # the table of hops is that of the switch at the other end: NPUs have no rows
     via = routes.via[port]
     best = UNREACHABLE
     for i in range(homes):
@@ -224,6 +232,7 @@ def path_of(net, src, dst, connection):
     """
     if net.const.several_nics == 0:
         return mix3(src + net.const.seed, dst, connection)
+    # Example: connections 0 to 3 of two NPUs get hash + 0 to hash + 3: modulo four NICs, each of them once
     group = connection & ((1 << CONNECTION_SHIFT) - 1)
     return mix3(src + net.const.seed, dst, group) + (connection >> CONNECTION_SHIFT)
 
@@ -258,6 +267,8 @@ def cell_of_several(world_address, node, dst, word2):
                 best = hops
                 equals = 0
             if hops == best and hops < UNREACHABLE:
+                # reservoir sampling: the k-th of equal homes replaces the choice with probability 1 / k, so each is
+                # equally likely
                 equals += 1
                 if (mix(forwarding.salt ^ ((entropy(word2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
                     cell = np.int64(routes.attach[dst * homes + i]) if here else cell_to(routes, node, column)
@@ -290,6 +301,8 @@ def port_of_several(world_address, node, dst, word2):
             total = 0
         if hops == best:
             total += share_of(routes, out, hops)
+    # Example: two NICs with shares 1 and 3: entropies 0 to 3 give picks 0 to 3, so the first NIC gets one of four
+    # consecutive connections, and the other three. Ports that are no NICs of one NPU are chosen by a hash.
     pick = entropy(word2) % total
     if net.const.several_nics == 0:
         pick = (mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1)) * total) >> 32

@@ -36,6 +36,7 @@ def keep(net, link, kind, interval, amount):
         amount: Bytes sent, or maximum of the bytes that waited; 0 is not logged.
     """
     if amount > 0:
+        # from the end backwards: the number of free entries is the place of the next, so no second counter is needed
         net.ctl.free_samples -= 1
         entry = net.sample_log[net.ctl.free_samples]
         entry.link = link
@@ -55,6 +56,7 @@ def add_sent(net, link, interval, size_bytes):
         size_bytes: Number of bytes.
     """
     sample = net.sample[link]
+    # the first packet of a later interval closes the one before; intervals without packets leave no entry
     if interval != sample.sent_interval:
         keep(net, link, SENT, sample.sent_interval, sample.sent_bytes)
         sample.sent_interval = interval
@@ -78,6 +80,7 @@ def sample_sent(net, link, start_ps, busy_ps, size_bytes):
     end_ps = (interval + 1) * width_ps
     first_bytes = size_bytes
     if busy_ps > end_ps:
+        # in proportion to time, rounded down; the rest goes to the next interval, so that sums are exact
         first_bytes = size_bytes * (end_ps - start_ps) // (busy_ps - start_ps)
     if first_bytes > 0:
         add_sent(net, link, interval, first_bytes)

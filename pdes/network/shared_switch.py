@@ -67,7 +67,7 @@ TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 def threshold(net, node):
     """Return the buffer bytes of switch `node` of `net` that a queue or ingress port may use: a share of the free."""
     free = max(0, net.pool[node].shared_bytes - net.pool[node].used_bytes)
-    return (free * net.const.alpha_1024ths) >> 10
+    return (free * net.const.alpha_1024ths) >> 10  # alpha x free (Choudhury and Hahne, 1998)
 
 
 @inline
@@ -75,7 +75,7 @@ def admit(net, node, link, ingress, klass, size_bytes):
     """Return whether size_bytes to `link` of `node` of `net` stay below the threshold of ingress port or queue."""
     # If it does, its bytes are counted. ingress: own outgoing link whose reverse carried it; klass: its data class.
     pool = net.pool[node]
-    used = pool.used_bytes + size_bytes
+    used = pool.used_bytes + size_bytes  # pauses count by where bytes came from, drops by where they go
     in_use = size_bytes + (
         net.gate[ingress].in_bytes[klass] if net.const.pfc == 1 else net.gate[link].queued_bytes[klass]
     )
@@ -105,7 +105,7 @@ def is_marked(net, node, link, left_bytes):
     tx = net.tx[link]
     link_class = net.link_class[class_of(tx.meta)]
     low, high = link_class.kmin_bytes, link_class.kmax_bytes
-    if left_bytes >= high:
+    if left_bytes >= high:  # RFC 3168 leaves the queue law open: DCQCN's is RED's, kmin to kmax
         return True
     if left_bytes <= low:
         return False
@@ -213,7 +213,7 @@ def let_out(net, node, ingress, klass, size_bytes, now_ps):
     held = min(gate.held_bytes[klass], size_bytes)
     gate.held_bytes[klass] -= held
     gate.in_bytes[klass] -= size_bytes - held
-    pool.used_bytes -= size_bytes - held
+    pool.used_bytes -= size_bytes - held  # headroom is no part of the shared bytes
     if gate.asked & (1 << klass) != 0 and gate.held_bytes[klass] == 0:
         used = gate.in_bytes[klass]
         if used == 0 or used + net.const.resume_offset_bytes <= threshold(net, node):
@@ -258,7 +258,7 @@ def bring_up_port(net, node, link, until_ps):
 @outline
 def bring_up_in_order(net, node, until_ps):
     """Let ports of `node` of `net` send packets that depart before until_ps, in time order; ties by link number."""
-    base = net.out_ptr[node]
+    base = net.out_ptr[node]  # a scan: few ports have packets, and pauses are rare
     while True:
         soonest = until_ps
         which = np.int64(-1)
@@ -306,6 +306,7 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
         return True
     if net.const.pfc == 1:
         gate = net.gate[ingress]
+        # 802.1Q clause 36: a lossless class has headroom for what the sender sends before a pause takes effect
         if gate.held_bytes[klass] + size_bytes > gate.headroom_bytes:
             drop(net, link, word1)
             return False
@@ -314,7 +315,7 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
             ask(net, node, ingress, klass, PAUSE, now_ps)
         return True
     if net.const.trim == 1:
-        cut = net.const.header_bytes
+        cut = net.const.header_bytes  # the header alone travels on
         net.count.dropped_bytes += size_bytes - cut
         net.count.trimmed_packets += 1
         net.gate[link].trimmed_packets += 1
@@ -351,6 +352,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     # other ports may have sent, and the other end may have resumed
     idle = tx.busy_ps <= now_ps and gate.paused & (1 << klass) == 0
     if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
+        # cut through the queue: nothing of its class waits, and the port is idle
         others = gate.queued_bytes[1 - klass]
         set_off(net, node, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
         let_out(net, node, ingress, klass, size_bytes, now_ps)

@@ -41,6 +41,7 @@ def chooses(net, routes, node):
         routes: Routing state of the LP (`Routes`).
         node: Number of the switch in the LP.
     """
+    # bit 1 of `forward`: the switch has several equal links to some NPU; without, a rule has nothing to choose
     return net.hooks.balancing != 0 and routes.node[node].forward & 2 != 0
 
 
@@ -77,6 +78,7 @@ def is_full(net, link, wait_ps, word1, limit_bytes):
         word1: Word 1 of the packet (pdes/core/packet.py).
         limit_bytes: Limit of the queue in bytes.
     """
+    # in time, not bytes: the unfinished work of the port is known as `busy - now`, and bytes would need a division
     psb = link_psb(net, link)
     # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
     return psb > 0 and wait_ps + serialisation_ps(wire_bytes(word1), psb) > limit_bytes * psb
@@ -112,7 +114,7 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
         if rule:
             link = balanced(net, routes, inbox.batch_tmp[i], node, word1, packet.w2, at)
         tx = net.tx[link]
-        start = max(tx.busy_ps, at)
+        start = max(tx.busy_ps, at)  # a FIFO: the port's last departure gives the next
         if limit > 0 and is_full(net, link, start - at, word1, limit):
             drop(net, link, word1)
             continue
@@ -188,6 +190,7 @@ def set_down_batch(net, inbox, near_count, far_count, last_apart):
             put_out(net, link, meta, ready, packet.w1, packet.w2, packet.w3)
         else:  # behind those that wait, as `hand_over` says
             wait_turn(net, link, meta, ready, packet.w1, packet.w2, packet.w3)
+    # backwards, as they were written from the end on: so packets of one link stay in order
     for i in range(net.ctl.batch - 1, last_apart, -1):
         later = i - AHEAD
         if later > last_apart:
@@ -212,6 +215,7 @@ def switches_window(net, inbox, routes, begin_ps, end_ps, first_node, end_node):
         first_node: Number of the first switch.
         end_node: Number behind the last switch.
     """
+    # a node with nothing in its inbox does nothing: an output-queued switch has no events of its own
     for node in range(first_node, end_node):
         if net.inbox[inbox_of(node, net.ctl.side)] >= 0:
             if blocks_short(net):

@@ -31,12 +31,15 @@ def pace(world_address, link, pair, now_ps, seq, size_bytes, flag_bits):
     if flag_bits & FLAG_LAST != 0:
         cc.last_seq = seq
         cc.last_sent_ps = now_ps
+    # switches on the way append to an empty list; acknowledgements carry what the data packet met (HPCC, section 3.1)
     if net.hooks.telemetry != 0:
         net.carried.hops = 0
     update_control(net, world.qps, pair, CC_SENT, now_ps, size_bytes, seq, 0)
     psb = cc.pace_ps_per_byte
     if world.qps.qp[pair].shares > SHARE_UNITS:
         psb = max(psb, cc.line_ps_per_byte)
+    # from the begin of this packet, not its end: at pace p, packets of b bytes begin every b p ps, whatever the port's
+    # rate
     following = now_ps + serialisation_ps(size_bytes, psb)
     cc.next_send_ps = following
     return np.int64(following <= now_ps + serialisation_ps(size_bytes, link_psb(net, link)))
@@ -62,6 +65,8 @@ def first_allowed(world_address, node, link, now_ps):
         return np.int64(someone_waits(net, npus, qps, node, link, busy)) - 1
     if net.hooks.congestion_control != 0:
         soonest = np.int64(port.paced)
+        # equal times are joined in the order of queue pairs, so that the rotation does not depend on how events were
+        # ordered
         while soonest >= 0 and qps.cc[soonest].next_send_ps <= now_ps:
             take_turns(npus, qps, link, take_soonest(npus, qps, link))
             soonest = np.int64(port.paced)
@@ -69,6 +74,9 @@ def first_allowed(world_address, node, link, now_ps):
     chosen = np.int64(-1)
     skipped = np.int64(-1)
     last = np.int64(port.ring)
+    # One round at most: `skipped` is the first queue pair whose class is paused, and meeting it again ends the search.
+    # Those that may send nothing any more leave the list on the way: their window has shrunk, or they went back and
+    # then all was acknowledged.
     while last >= 0 and chosen < 0:
         pair = np.int64(qps.qp[last].ring_next)
         qp = qps.qp[pair]

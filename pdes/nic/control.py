@@ -14,6 +14,7 @@ def echo_at(now_ps):
     Args:
         now_ps: Current time in ps.
     """
+    # modulo 2^38 - 1, plus 1: an echo of 0 would mean that the acknowledgement has none
     return now_ps % ECHO_MASK + 1
 
 
@@ -51,7 +52,10 @@ def round_trip(qps, pair, now_ps, last_seq, echo):
     # stores the send time of the newest.
     cc = qps.cc[pair]
     if echo > 0:
+        # the inverse of `echo_at`, right for round trips below 2^38 ps, which is 0.27 s
         return (now_ps + 1 - echo) % ECHO_MASK
+    # Word 3 of a message's last packet is its tag, which leaves no room for a time. If several last packets are under
+    # way, the queue pair remembers when the newest was sent; the others give no round trip.
     if cc.last_seq == last_seq:
         return now_ps - cc.last_sent_ps
     return -1
@@ -67,6 +71,7 @@ def line_rate_bps(state):
     Args:
         state: State of the queue pair (row of `cc`).
     """
+    # of its port, or of its share: what an algorithm takes for the line rate is what the queue pair may use at most
     return PS_PER_BYTE_AT_1_BPS / state.line_ps_per_byte
 
 
@@ -91,4 +96,5 @@ def step_bps(fixed_bps, scaled_bps, line_bps):
         scaled_bps: Increment in bit/s at a line rate of SCALE_BPS.
         line_bps: Line rate of the queue pair in bit/s.
     """
+    # 5 Mb/s at 25 Gb/s are 80 Mb/s at 400 Gb/s: a queue pair recovers from a cut in as many steps at any line rate
     return fixed_bps if fixed_bps > 0.0 else scaled_bps * (line_bps / SCALE_BPS)

@@ -27,6 +27,7 @@ def within_job(net, connection):
         net: Nodes, links and packets of the LP (`Net`).
         connection: Group of the queue pair with number and share (pdes/core/packet.py).
     """
+    # P2P is all ones in 19 bits, so it is the mask of the group, too; CONTROL and P2P are the same groups in all jobs
     group = connection & P2P
     return connection if group >= CONTROL else connection - group + np.int64(net.jobs.group[group])
 
@@ -54,6 +55,7 @@ def count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps):
         flow.payload_bytes = size_bytes
         flow.posted_ps = now_ps
         flow.ordinal = qp.messages
+    # the ordinal tells equal messages of one queue pair apart when both halves of the records are joined
     qp.messages += 1
 
 
@@ -67,6 +69,7 @@ def total_of(net, src, dst):
         dst: Job and rank of the receiver.
     """
     job = job_of(dst)
+    # the last row belongs to no job: an aggregator in a switch serves several, so the other end names the job
     if job == net.jobs.total.shape[0] - 1:
         job = job_of(src)
     return net.jobs.total[job]
@@ -81,6 +84,7 @@ def tag_within_job(net, tag):
         tag: Word 3 of the message's packets, its tag (pdes/core/packet.py).
     """
     group = tag_group(tag)
+    # subtracts in place, since the group is the highest field of the tag: no other field changes
     return tag if group == P2P else tag - ((group - np.int64(net.jobs.group[group])) << GROUP_SHIFT)
 
 
@@ -97,6 +101,7 @@ def count_message(net, pair, tag, now_ps):
     src, dst = net.jobs.who[pair_source(pair)], net.jobs.who[pair_destination(pair)]
     total = total_of(net, src, dst)
     net.count.flows += 1
+    # ranks and times of the job: its digest is the same alone, or on other NPUs at another time
     add_message(total, pair_word(rank_of(src), rank_of(dst)), tag_within_job(net, tag), now_ps - total.begin_ps)
 
 
@@ -117,6 +122,7 @@ def finish_flow(net, qps, word1, tag, ordinal, now_ps):
     if net.const.record_flows == 1:
         flow = qps.flow_in[net.ctl.flows_in]
         net.ctl.flows_in += 1
+        # the table of records may be full now: the host empties it before the next action
         net.ctl.check = 1
         flow.pair = pair
         flow.tag = tag

@@ -36,6 +36,7 @@ def moving_ps(net, qps, pair):
     """
     qp = qps.qp[pair]
     message = np.int64(qp.current_message)
+    # nothing is posted: `begin_message` moves the next message when it comes
     if message < 0:
         return np.int64(0)
     size = net.const.mtu_bytes
@@ -64,6 +65,8 @@ def begin(world_address, pair, event, _now, shares, _b, _c):
         cc = world.qps.cc[pair]
         cc.window_packets = world.net.const.window_packets
         # alone at the line rate, a queue pair needs no pace
+        # The mover moves payload, and the share is one of the link's rate with headers: a full packet of 4096 + 82
+        # bytes takes 4178 times the line's time per byte, which is 4178 / 4096 of that per byte of payload.
         if shares > SHARE_UNITS:
             cc.pace_ps_per_byte = cc.line_ps_per_byte * full_packet_bytes(world.net) / world.net.const.mtu_bytes
     return 0
@@ -78,6 +81,7 @@ def moved_ps(world, pair):
         pair: Row of the queue pair in `qps.qp`.
     """
     qp = world.qps.qp[pair]
+    # point-to-point messages of the NPU share one mover, whose time is the NPU's, not the queue pair's
     if qp.connection == P2P:
         return np.int64(world.npus.npu[qp.npu].driven_ps)
     return np.int64(world.qps.cc[pair].next_send_ps)
@@ -109,6 +113,7 @@ def begin_message(world_address, pair, now_ps):
     """
     world = world_at(world_address)
     if world.net.const.window_fixed == 0 or world.qps.qp[pair].shares > SHARE_UNITS:
+        # a connection of its own has been idle, so its mover begins now; the mover of the NPU may still move others
         begins = max(now_ps, moved_ps(world, pair)) if world.qps.qp[pair].connection == P2P else now_ps
         move(world, pair, begins + moving_ps(world.net, world.qps, pair))
     return 0
@@ -132,7 +137,11 @@ def drive(world_address, link, pair, now_ps, _seq, size_bytes, _flag):
         return np.int64(1)
     word1 = world.qps.qp[pair].w1
     on_wire = serialisation_ps(on_link_bytes(world.net, link, word1, size_bytes), link_psb(world.net, link))
+    # The mover works ahead by at most one packet: it has moved while the packet waited for the port, but not further
+    # than the packet's own time on the wire. Else a message that waited for 1 ms could send 1 ms of data at line rate
+    # afterwards.
     begins = max(moved_ps(world, pair), now_ps - on_wire)
+    # not before now, so that the gains of several packets do not add up
     following = max(now_ps, begins + moving_ps(world.net, world.qps, pair))
     move(world, pair, following)
     return np.int64(following <= now_ps + on_wire)

@@ -32,6 +32,8 @@ def join(qps, heap, other):
         heap: Queue pair at the top of one heap.
         other: Queue pair at the top of the other heap.
     """
+    # A pairing heap: each node's children are a list linked by `sibling`, the newest first. To join is to make one top
+    # a child of the other, in constant time; only taking the earliest, in O(log n) amortised, orders anything.
     top, under = (other, heap) if before(qps, other, heap) else (heap, other)
     qps.cc[under].sibling = qps.cc[top].child
     qps.cc[top].child = under
@@ -50,6 +52,7 @@ def hold_back(npus, qps, link, pair):
     """
     cc = qps.cc[pair]
     port = npus.port[link]
+    # a queue pair is in this heap or in the port's rotation, never in both: `active` says which
     cc.child = cc.sibling = -1
     port.paced = pair if port.paced < 0 else join(qps, np.int64(port.paced), np.int64(pair))
 

@@ -31,6 +31,7 @@ def kick(npus, node, link):
     """Mark the port of `link` of `npus` to be tried once NPU `node` has done everything else at this time."""
     npu = npus.npu[node]
     port = npus.port[link]
+    # an event is set for when the port falls idle, and tries it: a second attempt at this time could only find it busy
     if port.scheduled == 0 and port.kick_next == NOT_KICKED:
         port.kick_next = npu.kick_head
         npu.kick_head = link
@@ -49,6 +50,7 @@ def queue_control(net, npus, link, now_ps, word1, word2, word3):
         tail = take_block(net)
         port.control_head = tail
     port.control_packets += 1
+    # no limit in bytes: a data packet causes at most an acknowledgement and a notification
     port.control_tail = push(net, tail, now_ps, word1, word2, word3)
     carry(net, SET_DOWN, tail)
 
@@ -60,6 +62,7 @@ def may_send(net, qps, pair):
     if net.hooks.selective_sender != 0 and has_lost(qps, pair):
         return True
     window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
+    # in packets, not bytes: with una = 10 and a window of 4, packets 10 to 13 may be under way
     return qp.next_seq < qp.end_seq and qp.next_seq - qp.una < window
 
 
@@ -76,6 +79,7 @@ def take_turns(npus, qps, link, pair):
     else:
         qp.ring_next = qps.qp[last].ring_next
         qps.qp[last].ring_next = pair
+    # the newest is last: its turn comes after all others have sent one packet
     port.ring = pair
 
 
@@ -103,6 +107,7 @@ def activate(net, npus, qps, node, pair):
     qp = qps.qp[pair]
     if qp.active != 0 or not may_send(net, qps, pair):
         return
+    # it joins behind the others, so one whose window was full does not regain its turn before they have had theirs
     link = np.int64(qp.port)
     # where some queue pairs are driven at a share, those at line rate have no pace
     has_pace = net.hooks.congestion_control != 0 and (net.const.window_fixed == 0 or qp.shares > SHARE_UNITS)
@@ -120,6 +125,7 @@ def take_message(qps, pair, message):
     qp = qps.qp[pair]
     qp.current_message = message
     if message >= 0:
+        # copies in the queue pair's own lines, so that sending a packet in the middle of a message does not read `msg`
         qp.current_end = qps.msg[message].end_seq
         qp.current_tag = qps.msg[message].tag
 
@@ -129,6 +135,9 @@ def set_timer(npus, node, time_ps):
     """Let the retransmission timer of NPU `node` of `npus` expire at time_ps, unless it does so earlier."""
     npu = npus.npu[node]
     at = npu.rto_at_ps
+    # One event per NPU, at the earliest of the deadlines that were set since it last fired. Deadlines move later with
+    # each acknowledgement, and the event stays: when it comes too early, `on_timeout` finds nothing due and sets the
+    # next. An event per packet would cost as much as the packet.
     if time_ps < at:
         npu.rto_at_ps = time_ps
         # slots of the heap: ports, lanes, this timer, paces of ports
@@ -149,6 +158,7 @@ def arm_timer(net, npus, qps, node, pair, now_ps):
     qp = qps.qp[pair]
     rto = net.const.rto_ps
     if rto > 0:
+        # IBTA volume 1, 9.7.6: the requester retries after a timeout; doubling it, up to 64 times, is as RFC 6298 (5.5)
         deadline_ps = now_ps + (rto << min(np.int64(qp.retries), MAX_BACKOFF))
         qp.deadline_ps = deadline_ps
         set_timer(npus, node, deadline_ps)
@@ -179,6 +189,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
         end = qp.current_end
     size = net.const.mtu_bytes
     flag = 0
+    # a repeated packet tells no waiter: its message has left once already
     fresh = seq >= qp.sent_max
     if fresh:
         qp.sent_max = seq + 1
@@ -271,6 +282,7 @@ def someone_waits(net, npus, qps, node, link, idle_ps):
         return True
     if net.hooks.congestion_control == 0 or port.paced < 0:
         return False
+    # the port sleeps until the first pace is over, not until each: the heap of paced queue pairs has the order
     soonest = port.paced
     at = qps.cc[soonest].next_send_ps
     if at > idle_ps:
@@ -286,6 +298,7 @@ def transit_allowed(net, npus, link):
         return False
     if net.hooks.shared_switches == 0:
         return True
+    # the first packet decides for all: transit is one FIFO for both classes, so a paused class holds back the other
     word1 = net.record[port.transit_head].w1
     return net.gate[link].paused & (1 << data_class(word1)) == 0
 
@@ -310,10 +323,13 @@ def transmit(net, npus, qps, node, link, now_ps):
     elif busy > now_ps or not has_control:
         # an idle port that has control to send chooses no queue pair
         first = call_hook(net.hooks.first_allowed, net.const.address, node, link, now_ps)
+    # control never waits for a pause: PFC pauses data classes alone, and an acknowledgement that waited for the data
+    # that it acknowledges could close a circle of waits
     if not has_control and not has_transit and first < 0:
         return
     if busy <= now_ps:
         # the port is idle: control first, then transit and the queue pairs alternately
+        # when the packet came to the port, for its longest wait (links.parquet); a queue pair's packet is made now
         asked = now_ps
         if has_control:
             control = np.int64(port.control_head)

@@ -48,6 +48,7 @@ def ask(world_address, node, dst, group, tag, size_bytes, waiter, now_ps):
     """
     world = world_at(world_address)
     net, qps = world.net, world.qps
+    # open requests to an NPU hang on the queue pair for answers to it, of which a pair of NPUs has one
     qp = qps.qp[queue_pair(net, world.npus, qps, node, dst, CONTROL, tag)]
     waiting = requests(qps.msg)
     message = take_row(net, qps)
@@ -62,6 +63,7 @@ def ask(world_address, node, dst, group, tag, size_bytes, waiter, now_ps):
     if last < 0:
         qp.pending = message + 1
     else:
+        # at the end of the list: requests with equal tags are answered in their order
         while waiting[last].next_message >= 0:
             last = waiting[last].next_message
         waiting[last].next_message = message
@@ -121,6 +123,7 @@ def send_cleared(net, npus, qps, node, dst, tag, now_ps):
     waiting = requests(qps.msg)
     before = np.int64(-1)
     message = qp.pending - 1
+    # an answer names the tag alone, and older requests with other tags may be open still
     while waiting[message].tag != tag:
         before = message
         message = waiting[message].next_message
@@ -165,6 +168,7 @@ def lane_gets(net, qps, insts, lane_place, kind, src):
     """
     asked = insts.asked[lane_place]
     if kind == ASKED_FOR:
+        # its request was answered, and no other is answered before the lane has taken this message
         asked.cleared = 0
         insts.lane[lane_place].arrived += 1
         # messages behind the one that was asked for count now, as a lane takes all in order
@@ -178,6 +182,9 @@ def lane_gets(net, qps, insts, lane_place, kind, src):
             insts.lane[lane_place].arrived += 1
             return
         src = np.int64(SENT_AT_ONCE)
+    # Example: a lane gets the small message a, the request B and the small message c. a counts at once; B and c wait in
+    # this list. When the lane needs B, it is answered; when B's data is in, c counts as well. So the lane takes a, B, c
+    # in order.
     entry = take_row(net, qps)
     waiting = asking(qps.msg)
     waiting[entry].src = src
@@ -204,6 +211,7 @@ def answer_next(world_address, node, inst, lane, now_ps):
     net, insts = world.net, world.insts
     at = inst * net.const.lane_stride + lane
     asked = insts.asked[at]
+    # not earlier than needed: what the lane takes first is there already, or is under way
     if insts.lane[at].arrived > 0 or asked.first == 0 or asked.cleared == 1:
         return
     src = take_first(net, world.qps, insts, at)

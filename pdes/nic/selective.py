@@ -87,6 +87,7 @@ def lose(qps, pair, seq):
         pair: Row of the queue pair in `qps.qp`.
         seq: Sequence number of the packet.
     """
+    # `lost_packets` is the number of bits in `lost`, so a packet counts once however often it seems lost
     if not is_set(qps.sel_tx[pair].seen, seq) and not is_set(qps.sel_tx[pair].lost, seq):
         set_bit(qps.sel_tx[pair].lost, seq)
         qps.sel_tx[pair].lost_packets += 1
@@ -122,12 +123,15 @@ def selected(net, qps, pair, seq, is_trimmed):
     if not is_trimmed:
         set_bit(selective.seen, seq)
         spare(qps, pair, seq)
+    # the caller tells congestion control of a loss only if this acknowledgement reveals a new one
     before = selective.lost_packets
     if is_trimmed:
         lose(qps, pair, seq)
     else:
         highest = max(selective.highest, seq)
         selective.highest = highest
+        # `checked` never moves back, so each packet is checked once: without it, each acknowledgement would check the
+        # whole window
         checked = max(selective.checked, qps.qp[pair].una)
         # packets too far behind the highest that has arrived count as lost
         while checked + net.const.reorder_packets <= highest:
@@ -146,6 +150,7 @@ def take_lost(qps, pair):
         pair: Row of the queue pair in `qps.qp`.
     """
     qp = qps.qp[pair]
+    # it ends, since lost_packets > 0, after at most SELECTIVE_PACKETS bits
     seq = qp.una
     while not is_set(qps.sel_tx[pair].lost, seq):
         seq += 1
@@ -176,6 +181,7 @@ def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
     qps = world.qps
     if operation == FORGET:
         for seq in range(first_seq, end_seq):
+            # bit `seq` is that of packet seq + 512, too, which may be sent now
             clear_bit(qps.sel_tx[pair].seen, seq)
             spare(qps, pair, seq)
     elif operation == SELECTED:
@@ -183,6 +189,7 @@ def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
     elif operation == LOSE_ALL:
         for seq in range(qps.qp[pair].una, qps.qp[pair].next_seq):
             lose(qps, pair, seq)
+        # all of these are marked; an acknowledgement of an old copy must not mark them once more
         qps.sel_tx[pair].checked = qps.qp[pair].next_seq
     else:
         seq, message = take_lost(qps, pair)

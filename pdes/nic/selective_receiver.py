@@ -31,6 +31,7 @@ def keep_last(net, qps, receiver, seq, word1, word2, tag):
     kept[message].w1 = word1
     kept[message].w2 = word2
     before = np.int64(-1)
+    # usually empty: a message whose last packet comes in order is completed by the same call
     at = qps.sel_rx[receiver].head_message
     # the list is in the order of sequence numbers
     while at >= 0 and kept[at].last_seq < seq:
@@ -61,6 +62,8 @@ def complete_next(npus, qps, node, receiver, expected_seq):
         return np.int64(-1)
     qps.sel_rx[receiver].head_message = kept[message].next_message
     kept[message].next_message = -1
+    # The NPU's list, not the caller, reports it: one packet may complete several messages, and kernels return one at a
+    # time.
     npu = npus.npu[node]
     if npu.done_head < 0:
         npu.done_head = message
@@ -85,6 +88,7 @@ def accept(qps, receiver, expected_seq, seq):
     if seq - expected_seq >= SELECTIVE_PACKETS or is_set(seen, seq):
         return False, expected_seq
     set_bit(seen, seq)
+    # bits of packets before the first missing one are cleared as it moves on, for the packets 512 later that share them
     while is_set(seen, expected_seq):
         clear_bit(seen, expected_seq)
         expected_seq += 1
@@ -111,6 +115,7 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
     expected = rxqp.expected
     ahead = (word2 - expected) & PSN_MASK
     # a trimmed packet has no data: ask for it again
+    # as in NDP (SIGCOMM 2017, section 3), whose receiver answers a trimmed header by a NACK of that packet
     if flags(word1) & FLAG_TRIMMED != 0:
         flag_bits |= FLAG_NAK
     elif ahead < HALF_PSN:
@@ -131,6 +136,7 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
                 kept.payload_bytes = payload_bytes(net, qps, receiver, kept.last_seq + 1, kept.w1)
             finish_flow(net, qps, kept.w1, kept.tag, ordinal, now_ps)
             message = complete_next(npus, qps, node, receiver, expected)
+    # word 3 of the acknowledgement: from bit 38 on the sequence number of this packet, below it the send time
     a3 = ((word2 & PSN_MASK) << ECHO_BITS) | echo_of(net, word1, word3)
     send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, a3, expected, flag_bits)
     return 0

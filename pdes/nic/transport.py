@@ -87,10 +87,10 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
         qps.qp_val[at] = pair
     qp = qps.qp[pair]
     net.ctl.queue_pairs = pair + 1
-    net.ctl.check = 1
+    net.ctl.check = 1  # a pool has less room: check before the next action
     clear_row(qps.qp, pair)
     qp.head_message = qp.tail_message = qp.current_message = -1
-    qp.deadline_ps = INF
+    qp.deadline_ps = INF  # nothing is sent yet that could time out
     is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
     qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
     path = path_of(net, src, dst, within_job(net, connection))
@@ -99,9 +99,9 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     qp.npu = node
     qp.connection = connection
     if connection == P2P and class_row(net, np.int64(qp.port)).special & INSIDE == 0:
-        shares = net.const.p2p_shares
+        shares = net.const.p2p_shares  # to another host, by the NIC
     qp.shares = shares
-    qp.sibling = npu.first_queue_pair
+    qp.sibling = npu.first_queue_pair  # newest first: timeouts visit all of the NPU
     npu.first_queue_pair = pair
     if net.hooks.congestion_control != 0:
         start_control(net, qps, pair, npu.now_ps)
@@ -161,11 +161,11 @@ def line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
     message = take_row(net, qps)
     msg = qps.msg[message]
     mtu = net.const.mtu_bytes
-    begin = qp.end_seq
+    begin = qp.end_seq  # packets of messages have consecutive numbers
     msg.payload_bytes = size_bytes
     msg.tag = tag
     msg.begin_seq = begin
-    msg.end_seq = begin + max(1, (size_bytes + mtu - 1) // mtu)
+    msg.end_seq = begin + max(1, (size_bytes + mtu - 1) // mtu)  # an empty message has one packet
     msg.next_message = -1
     msg.ref = waiter
     qp.end_seq = msg.end_seq
@@ -200,7 +200,7 @@ def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expecte
     me = destination(word1)
     peer = source(word1)
     a1 = header(peer, me, net.const.ack_bytes, flag_bits)
-    a2 = numbered(word2 & ~PSN_MASK, expected_seq)
+    a2 = numbered(word2 & ~PSN_MASK, expected_seq)  # with the sender's own queue pair, so that it needs no search
     link = port_back(net, qps, node, receiver, peer, a2)
     port = npus.port[link]
     net.count.ack_packets += 1
@@ -219,9 +219,9 @@ def notify(world_address, node, now_ps, word1, word2, receiver):
     rxqp = world.qps.rxqp[receiver]
     last = rxqp.nak_sent >> 1
     if last == 0 or now_ps - last >= world.net.const.cnp_interval_ps:
-        rxqp.nak_sent = (rxqp.nak_sent & 1) | (now_ps << 1)
+        rxqp.nak_sent = (rxqp.nak_sent & 1) | (now_ps << 1)  # bit 0 stays: a NAK is out
         world.net.count.congestion_notifications += 1
-        world.net.count.ack_packets -= 1
+        world.net.count.ack_packets -= 1  # send_ack counts one, and a CNP is none
         send_ack(world.net, world.npus, world.qps, node, receiver, now_ps, word1, word2, 0, 0, FLAG_ACK | FLAG_CNP)
     return 0
 
@@ -259,7 +259,7 @@ def on_data(net, npus, qps, node, now_ps, word1, word2, word3):
     receiver = receiving_pair(net, npus, qps, node, key)
     rxqp = qps.rxqp[receiver]
     expected = rxqp.expected
-    ahead = (word2 - expected) & PSN_MASK
+    ahead = (word2 - expected) & PSN_MASK  # modulo 2^24: 0 next in order, below half a gap, else a duplicate
     complete = False
     flag = FLAG_ACK
     answer = True
@@ -274,7 +274,7 @@ def on_data(net, npus, qps, node, now_ps, word1, word2, word3):
     if ahead == 0 and flags(word1) & FLAG_TRIMMED == 0:
         expected += 1
         rxqp.expected = expected
-        rxqp.nak_sent &= ~1
+        rxqp.nak_sent &= ~1  # the gap is closed: a later one gets a NAK, too
         net.count.payload_bytes += wire_bytes(word1) - net.const.header_bytes
         complete = flags(word1) & FLAG_LAST != 0
     elif ahead < HALF_PSN:  # a gap or a trimmed packet: ask for the missing one, once
@@ -294,7 +294,7 @@ def on_data(net, npus, qps, node, now_ps, word1, word2, word3):
 @inline
 def payload_bytes(net, qps, receiver, end_seq, word1):
     """Return the payload of the message of `receiver` that ends before end_seq; word1: word 1 of its last packet."""
-    full = end_seq - 1 - qps.begun[receiver]
+    full = end_seq - 1 - qps.begun[receiver]  # packets before the last one, which are full
     qps.begun[receiver] = end_seq
     return full * net.const.mtu_bytes + wire_bytes(word1) - net.const.header_bytes
 
@@ -374,7 +374,7 @@ def take_acknowledged(net, npus, qps, node, pair, now_ps, advance):
     if net.hooks.selective_sender != 0:
         ask_sender(net, FORGET, pair, qp.una, una, 0)
     qp.una = una
-    qp.retries = 0
+    qp.retries = 0  # progress ends the doubling of timeouts
     if qp.head_end <= una:
         free_acknowledged(net, qps, node, pair, now_ps)
     # after a go-back: packets that are acknowledged now need not be sent again
@@ -428,7 +428,7 @@ def on_timeout(world_address, node, now_ps):
     npu.rto_at_ps = INF
     while pair >= 0:
         qp = qps.qp[pair]
-        if qp.una < qp.next_seq:
+        if qp.una < qp.next_seq:  # else nothing that it has sent is unacknowledged
             if qp.deadline_ps <= now_ps:
                 net.count.timeouts += 1
                 qp.retries += 1
@@ -445,6 +445,6 @@ def on_timeout(world_address, node, now_ps):
                 activate(net, npus, qps, node, pair)
             else:
                 soonest = min(soonest, qp.deadline_ps)
-        pair = np.int64(qp.sibling)
+        pair = np.int64(qp.sibling)  # all of the NPU: timeouts are rare, so no heap orders deadlines
     if soonest < INF:
         set_timer(npus, node, soonest)

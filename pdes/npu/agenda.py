@@ -21,6 +21,8 @@ def agenda_slot(ports):
     Args:
         ports: Number of ports of the NPU.
     """
+    # slots of an NPU with 2 ports and 4 lanes: 0, 1 ports idle; 2 to 5 lanes; 6 timer; 7, 8 paces; 9 agenda; 10 actions
+    # on messages (pdes/npu/endpoints.py); 11 begin of the job. Equal times are handled in this order.
     return 2 * ports + LANES + 1
 
 
@@ -54,6 +56,7 @@ def wake_place(net, inst):
         net: Nodes, links and packets of the LP (`Net`).
         inst: Row of the instance in `insts.inst`.
     """
+    # lane_stride is one more than the lanes of any plan, so the last place of an instance is never a lane's
     return (inst + 1) * net.const.lane_stride - 1
 
 
@@ -69,6 +72,7 @@ def stir(insts, instance, lane):
     if lane < STIRRED_LANES:
         insts.inst[instance].stirred |= np.int64(1) << lane
     else:
+        # -1 has all bits set: every lane is checked
         insts.inst[instance].stirred = -1
 
 
@@ -84,6 +88,7 @@ def arm(net, npus, insts, node, lane_place, was_armed):
         lane_place: Row of that entry in `insts.lane`.
         was_armed: Whether the event of another entry is set.
     """
+    # bit 0 of `due`: an event in the heap waits for this place already
     due = insts.lane[lane_place].due
     if due & 1 == 1:
         return
@@ -108,6 +113,7 @@ def put_in(rows, head, tail, row, due_word):
         row: Row to insert.
         due_word: Time in ps << 1.
     """
+    # time << 1; the caller sets bit 0 when it sets the event, so times are compared without that bit
     rows[row].due = due_word
     if head < 0 or due_word >> 1 < rows[head].due >> 1:
         rows[row].later = head
@@ -167,6 +173,7 @@ def take_due(net, npus, insts, node, now_ps):
     inst = at // net.const.lane_stride
     collective = insts.inst[inst]
     insts.lane[at].due = DUE
+    # for the instance's own place this marks a bit behind the lanes, which the next lines replace by all of them
     stir(insts, inst, at - lane_place(net, inst, 0))
     # the place of the collective as a whole: its first step is due, so check all lanes
     if at == wake_place(net, inst):

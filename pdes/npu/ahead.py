@@ -76,6 +76,7 @@ def prefetch_pair(net, qps, pair):
         qps: Queue pairs, messages and flow records of the LP (`Qps`).
         pair: Row of the queue pair in `qps.qp`.
     """
+    # line 0 has what an acknowledgement needs; line 1, for sending, follows with the port's turn (`prefetch_turn`)
     prefetch(qps.qp, pair, 0)
     if net.const.window_fixed == 0:
         prefetch(qps.cc, pair, 0)
@@ -123,6 +124,7 @@ def prefetch_step(net, plans, insts, place):
     state = insts.lane[place]
     prefetch(plans.step, state.first + (state.pc >> 1), 0)
     inst = place // net.const.lane_stride
+    # place - place of lane 0 is the lane's number within its plan, whose rows begin at first_lane
     lane = insts.inst[inst].first_lane + place - lane_place(net, inst, 0)
     prefetch(plans.lane_row, lane, 0)
     prefetch(plans.lane_row, lane, 1)
@@ -196,6 +198,7 @@ def prefetch_npu(net, npus, node):
     """
     prefetch(npus.npu, node, 0)
     prefetch(npus.npu, node, 1)
+    # the first and the last port, which are the same with one; ports between them are not prefetched
     prefetch(npus.port, net.out_ptr[node], 0)
     prefetch(npus.port, net.out_ptr[node + 1] - 1, 0)
     head = np.int64(net.inbox[inbox_of(node, net.ctl.side)])
@@ -246,6 +249,7 @@ def prefetch_npus(net, npus, qps, insts, plans, turn, last_turn):
         last_turn: Index of the last NPU of the cell.
     """
     # each stage needs what the stage before has fetched, some turns ago
+    # min: the last turns prefetch the last NPU again, which is cheaper than a test in each stage
     prefetch_npu(net, npus, np.int64(npus.busy[min(turn + FAR, last_turn)]))
     prefetch_lists(net, npus, qps, insts, np.int64(npus.busy[min(turn + NEAR, last_turn)]))
     following = np.int64(npus.busy[min(turn + NEXT, last_turn)])

@@ -23,6 +23,7 @@ def instance(net, insts, node, group, seq):
     at = find(insts.inst_key, key)
     if insts.inst_key[at] != FREE:
         return np.int64(insts.inst_val[at])
+    # none left cannot happen here: `short_of` looks before each action
     free = net.ctl.free_instances - 1
     net.ctl.free_instances = free
     net.ctl.check = 1
@@ -63,12 +64,14 @@ def begins_after(net, plans, first_lane):
 @inline
 def plan_entry(plans, schedule, member):
     """Return the entry of `plans.plan_of` and `list_first` for a `member` of a `schedule`, by their numbers."""
+    # members of a relative plan do the same, with peers counted from themselves: one entry is enough
     return plans.plan_of_ptr[schedule] + (0 if plans.relative[schedule] else member)
 
 
 @inline
 def first_lane_of(plans, schedule, slot):
     """Return the row of `plans.lane_row` of an NPU's first lane in a `schedule`; slot: the NPU's slot of the group."""
+    # entry -> plan -> first lane: members whose plans are equal share the rows of their lanes
     return np.int64(plans.plan_ptr[plans.plan_of[plan_entry(plans, schedule, plans.slot_member[slot])]])
 
 
@@ -79,6 +82,7 @@ def start_collective(world, node, row, now_ps):
     npu = npus.npu[node]
     r = npu.trace_base + row
     slot = npu.slot_base + trace.group[r]
+    # it may exist: other members that started earlier have sent messages for it, which wait as counts per lane
     inst = instance(net, insts, node, np.int64(plans.slot_group[slot]), np.int64(trace.seq[r]))
     schedule = np.int64(trace.schedule[r])
     entry = plan_entry(plans, schedule, plans.slot_member[slot])
@@ -96,6 +100,7 @@ def start_collective(world, node, row, now_ps):
         state.steps = plans.lane_ptr[collective.first_lane + lane + 1] - state.first
     collective.priority = trace.priority[r]
     collective.started = STARTED
+    # messages that came before the start have marked lanes of which nothing was known; so all are checked once
     collective.stirred = -1
     later = plans.launch_ps[schedule]
     if later > 0 or net.hooks.act == 0:  # at message level: pdes.messages.message_loop.begin_row
@@ -118,7 +123,11 @@ def chunk_bytes(insts, plans, instance, chunk, count):
     schedule = collective.schedule
     chunks = np.int64(plans.chunks[schedule])
     if plans.relative[schedule]:
+        # a relative plan counts chunks from the member's own: in a ring of 4 with 8 chunks, chunk 1 of member 3 is 1 +
+        # 3 x 2
         chunk += collective.member * (chunks // np.int64(plans.members[schedule]))
+    # also for `region * chunks + place` (Schedules.regions): all regions are divided alike, so sizes depend on the
+    # place alone
     chunk %= chunks
     size = collective.buffer_bytes
     # differences of rounded ends, so that the sizes of all chunks add up to the buffer
@@ -139,6 +148,7 @@ def part_bytes(world_address, instance, lane_row_number, chunk, count):
     parts = lane_row.parts
     line = np.int64(plans.members[schedule])
     place = member
+    # `at % line` is the place in the member's line; parallel lines share the lane's part, each its own (view_part)
     if lane_row.view_number >= 0:
         view_row = plans.view_row[lane_row.view_number]
         at = view_row.first + member
@@ -148,11 +158,13 @@ def part_bytes(world_address, instance, lane_row_number, chunk, count):
         parts *= view_row.parts
     if plans.relative[schedule]:
         chunk += place * (chunks // line)
+    # Example: 10 bytes in 4 pieces: piece i ends at 10 (i + 1) // 4 = 2, 5, 7, 10, so sizes are 2, 3, 2, 3
     first = part * chunks + chunk % chunks
     pieces = parts * chunks
     size = collective.buffer_bytes
     # differences of rounded ends, so that the sizes of all pieces add up to the buffer
     data = (first + count) * size // pieces - first * size // pieces
+    # rounded up per message: 120 bytes of data and 8 of flags per 128-byte line (NCCL's LL128) make 16/15
     per = lane_row.wire_den
     return (data * lane_row.wire_num + per - 1) // per
 
@@ -179,6 +191,7 @@ def npu_of_peer(insts, plans, instance, lane, peer):
     if lane_row.view_number >= 0:
         # in its line of a view
         view_row = plans.view_row[lane_row.view_number]
+        # lines are stored one after another: the line of the member begins at at - place
         members = view_row.members
         at = np.int64(plans.view_at[view_row.first + collective.member])
         place = at % members
@@ -216,6 +229,7 @@ def expect(world_address, node, inst, lane_number, lane, step, now_ps):
     if is_used(net):
         answer_next(world_address, node, inst, lane_number, now_ps)
     peer = np.int64(plans.step[step].recv_peer)
+    # a call tells the sender once per peer and lane that somebody waits; more calls would change nothing
     at = lane_place(net, inst, lane_number)
     # unless it is whom the lane has called last
     if net.const.collectives_in_flight > 0 and insts.called[at] != peer + 1:
@@ -243,6 +257,7 @@ def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
     dst = npu_of_peer(insts, plans, inst, lane, np.int64(step_row.send_peer))
     tag = tag_for(collective.key, lane_of_peer(insts, plans, inst, np.int64(step_row.send_lane)))
     collective.sends_left += 1
+    # bits 0 to 39 instance, bits 40 to 60 1 + lane where the lane waits for its last byte, bit 61 marks an instance
     waiter = REF_INSTANCE | inst
     # the lane goes on when the last byte has left
     if lane_row.blocking == 1:
@@ -265,6 +280,7 @@ def send_has_left(net, insts, waiter):
         return waiter, np.int64(-1)
     inst = waiter & ((1 << REF_LANE) - 1)
     insts.inst[inst].sends_left -= 1
+    # 0: the lane does not block, so only the instance counts the departure
     lane = (waiter & (REF_INSTANCE - 1)) >> REF_LANE
     if lane > 0:
         insts.lane[lane_place(net, inst, lane - 1)].left += 1
@@ -281,8 +297,10 @@ def is_due(net, npus, insts, plans, node, lane_place, lane, step_word, now_ps):
     """
     lane_row = plans.lane_row[lane]
     latency = lane_row.latency_ps
+    # `pc` 0 is before the lane's first send
     if step_word == 0 and lane_row.begins == 1:
         latency += net.const.endpoint_delay_ps
+    # called twice for a delayed step: first to put it off, then, when the agenda has set DUE, to let it be posted
     if latency == 0 or insts.lane[lane_place].due == DUE:
         insts.lane[lane_place].due = 0
         return True
@@ -315,6 +333,7 @@ def advance_lane(world, node, inst, lane, now_ps):
             # before the send: the step of another lane that it depends on, a token for the lane's phase, and the
             # latency from when the step is ready
             needs = np.int64(step_row.dep_lane)
+            # a dependence is on steps of the same member; on other members a step depends by its messages alone
             if needs >= 0 and insts.lane[base + needs].pc >> 1 <= step_row.dep_step:
                 break
             if not plain and pc == 0:
@@ -393,6 +412,7 @@ def advance(world_address, node, inst, now_ps):
 def close_if_done(net, insts, inst):
     """Free `inst`, a row of `insts.inst`, if it has done and sent everything, and return its trace row; else -1."""
     collective = insts.inst[inst]
+    # started = 0 with no lanes left: a later collective, of which only messages have come
     if collective.lanes_left > 0 or collective.sends_left > 0 or collective.started == 0:
         return -1
     free_instance(net, insts, inst)
@@ -402,6 +422,7 @@ def close_if_done(net, insts, inst):
 @inline
 def free_instance(net, insts, inst):
     """Return `inst`, a row of `insts.inst`, to the pool."""
+    # removed from the map first: the next collective of the group has another key, and may take this row
     remove(insts.inst_key, insts.inst_val, insts.inst[inst].key)
     insts.inst[inst].key = FREE
     insts.inst_free[net.ctl.free_instances] = inst

@@ -26,6 +26,7 @@ def left_ps(system):
     """
     if system.running == 0:
         return system.work_ps + np.int64(system.work_part > 0)
+    # work x 1.5 in parts: whole thousands of ps exactly, the rest rounded up; 63 bits hold each product
     rest = (system.work_ps % SLOWDOWN_UNIT) * system.slow_1000ths + system.work_part
     return system.work_ps // SLOWDOWN_UNIT * system.slow_1000ths + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
 
@@ -42,6 +43,7 @@ def begin_work(system, duration_ps, now_ps):
     system.work_ps = duration_ps
     system.work_part = 0
     system.since_ps = now_ps
+    # at the pace of now; a collective that begins or ends later changes it (`change_pace`)
     left = left_ps(system)
     system.due_ps = now_ps + left
     return left
@@ -71,6 +73,7 @@ def change_pace(system, change, now_ps):
     if part < 0:
         work -= 1
         part += slow_1000ths
+    # the row ends at this time, rounded up to the ps: up to 1 ps less than nothing may be left
     if work < 0:
         work = np.int64(0)
         part = np.int64(0)
@@ -97,6 +100,7 @@ def count_running(world_address, node, change, now_ps):
         return
     npu = npus.npu[node]
     system = npus.system[node]
+    # of several collectives at a time only the first that begins and the last that ends change the pace
     before = system.running
     after = before + change
     nothing_left = system.work_ps == 0 and system.work_part == 0  # the row waits for its tick, or ends now

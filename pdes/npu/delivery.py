@@ -33,6 +33,7 @@ def row_of_message(net, npus, trace, node, word1, word3):
     npu = npus.npu[node]
     number = npu.trace_number
     peer = rank_of(net.jobs.who[source(word1)]) - rank_of(net.jobs.who[npu.number])
+    # by difference of ranks, since NPUs that do the same share a trace, whatever their numbers
     key = receive_key(peer, tag_lane(word3), tag_seq(word3))
     low = trace.recv_ptr[number]
     high = trace.recv_ptr[number + 1]
@@ -43,6 +44,7 @@ def row_of_message(net, npus, trace, node, word1, word3):
             low = middle + 1
         else:
             high = middle
+    # the key is there: checks of the program have matched each send with a receive
     return np.int64(trace.recv_node[low])
 
 
@@ -60,6 +62,7 @@ def receive_row(world_address, node, word1, word3):
     rows = world.rows
     row = row_of_message(world.net, world.npus, world.trace, node, word1, word3)
     flag = world.npus.npu[node].row_base + row
+    # a message may come before its receive is posted, and the other way round: the later of both finds the other's flag
     rows.flag[flag] |= ROW_ARRIVED
     if rows.flag[flag] & ROW_POSTED != 0:
         return row
@@ -73,6 +76,7 @@ def apart(both):
     Args:
         both: (instance + 1) << 32 | (row + 1).
     """
+    # 1 is added to each half, so that 0 means none; two results in one int64, as hooks return one word
     return (both & 0xFFFFFFFF) - 1, (both >> 32) - 1
 
 
@@ -93,6 +97,7 @@ def message_by_kind(world_address, node, word1, word3):
     kind = np.int64(EAGER)
     if is_used(net):
         kind = word3 & KIND_MASK
+    # the kind is in bits of the lane that no plan uses (MAX_TAG), so it is removed before the tag names anything
     tag = word3 - kind
     group = tag_group(tag)
     lane = tag_lane(tag)
@@ -111,6 +116,7 @@ def message_by_kind(world_address, node, word1, word3):
             arrives(net, world.insts, inst, lane)
     elif kind == REQUEST:
         flag = npu.row_base + row_of_message(net, npus, world.trace, node, word1, tag)
+        # asked before the receive is posted: `start_row` answers then
         rows.flag[flag] |= ROW_ASKED
         if rows.flag[flag] & ROW_POSTED != 0:
             answer(net, node, source(word1), tag, npu.now_ps)
@@ -180,10 +186,12 @@ def in_lane_at(world, node, tag, size_bytes, earliest_ps, is_data):
         npu = world.npus.npu[node]
         row, slot = row_of_collective(npu, world.trace, world.plans, tag_group(tag), tag_seq(tag))
         lane = first_lane_of(world.plans, np.int64(world.trace.schedule[npu.trace_base + row]), slot) + number
+        # `reduces` has a flag for each receive of each lane, in order: message k of the lane is its receive k
         if messages.reduces[messages.receive_ptr[lane] + taken_row.messages] == 1:
             time = np.int64(min(size_bytes * messages.memory_psb[0] + 0.5, LONGEST_RUN_PS / TOUCHES))
             earliest_ps += TOUCHES * (time - time % net.const.resolution_ps)
         taken_row.messages += 1
+    # a small message that is not reduced must not overtake one whose reduction still lasts
     earliest_ps = max(earliest_ps, taken_row.taken_ps)
     taken_row.taken_ps = earliest_ps
     return earliest_ps

@@ -56,6 +56,7 @@ def ending_row(msg, row):
         msg: Rows of `LaterMessage` (`qps.msg`).
         row: Row of the action in `msg`.
     """
+    # ENDS and NOTICED are the last two kinds, and both have a trace row in `ref`
     return msg[row].ref if msg[row].what >= ENDS else np.int64(-1)
 
 
@@ -89,8 +90,10 @@ def put_off(npus, qps, node, row, action, due_ps):
     """
     msg = later_messages(qps.msg)
     msg[row].what = action
+    # << 1, as lists of `agenda.put_in` have it; bit 0 is not used here
     msg[row].due = due_ps << 1
     npu, system = npus.npu[node], npus.system[node]
+    # later_head and later_tail are row + 1, so that a zeroed row has an empty list
     head, tail = np.int64(system.later_head - 1), np.int64(system.later_tail - 1)
     before, following = np.int64(-1), head
     # most actions come later than all others: try the end of the list first
@@ -141,6 +144,7 @@ def arm(npus, qps, node):
         qps: Queue pairs, messages and flow records of the LP (`Qps`).
         node: Number of the NPU in the LP.
     """
+    # the heap has one event for the list, at its first row's time; the event of that before has just been taken
     head = npus.system[node].later_head - 1
     if head >= 0:
         set_event(npus, node, later_messages(qps.msg)[head].due >> 1, later_slot(npus, node))
@@ -238,6 +242,7 @@ def acted_on_at(world, node, now_ps, word1, word2, word3):
     at += net.const.endpoint_delay_ps
     if net.const.reduces == 0:
         return at
+    # selective repeat has noted the payload with the message; go back N counts it from the sequence numbers
     size = npu.done_bytes
     if net.hooks.selective_sender == 0:
         receiver = npu.last_receiver
@@ -290,6 +295,8 @@ def is_acknowledged(world_address, node, waiter, now_ps):
         now_ps: Current time in ps.
     """
     world = world_at(world_address)
+    # at the same time, but through the list: the caller is in the middle of an acknowledgement, and rows that follow
+    # may post
     row = take_row(world.net, world.qps)
     later_messages(world.qps.msg)[row].ref = waiter
     put_off(world.npus, world.qps, node, row, IS_TOLD, now_ps)
@@ -330,6 +337,7 @@ def do_later(world_address, node, now_ps):
     if msg[head].what == SENDS:
         while head >= 0 and msg[head].what == SENDS and msg[head].due >> 1 <= now_ps:
             m = take_first(net, npus, qps, node)
+            # a free row keeps its words until another is taken (`take_first`), so they are read before anything is sent
             pair, tag, size, waiter = msg[m].connection, msg[m].tag, msg[m].payload_bytes, msg[m].ref
             send(net, npus, qps, node, pair, tag, size, waiter, now_ps)
             head = system.later_head - 1
@@ -348,6 +356,7 @@ def do_later(world_address, node, now_ps):
     if msg[m].what == LAPSED:
         return 0
     if msg[m].what == ENDS:
+        # an end that moved has several entries in the list; only the one whose time is the slot's present end counts
         slot = msg[m].connection
         place = npus.npu[node].row_base + msg[m].ref
         if world.islands.end_ps[slot] != now_ps or world.rows.flag[place] & ROW_DONE != 0:
@@ -389,12 +398,14 @@ def back_at(world, node, word1, word2, now_ps):
     peer = source(word1)
     ack = header(peer, destination(word1), world.net.const.ack_bytes, FLAG_ACK)
     port = npu_route(world.net, node, peer, word2)
+    # the answer is behind these in the port's queue; all are of the same size
     waiting = world.npus.port[port].control_packets
     left = max(now_ps, world.net.tx[port].busy_ps) + waiting * on_link_ps(world.net, port, ack)
     # other LPs have the rest of the way, so it is followed on an idle world of the whole fabric
     back = world_at(world.net.const.back)
     net = back.net
     link = next_link(net, back.routes, destination(word1), peer, word2)
+    # `begin` is when its first bit leaves, `at` when its last bit is in; a cut-through switch sends from `seen` on
     begin = left - on_link_ps(net, link, ack)
     while True:
         link_class = class_row(net, link)

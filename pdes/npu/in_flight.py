@@ -29,6 +29,7 @@ def may_start(world_address, node, row):
     first = npus.npu[node].row_base
     system = npus.system[node]
     if rows.flag[first + row] & ROW_CALLED != 0 or system.in_flight < world.net.const.collectives_in_flight:
+        # a called one goes beyond the limit: it gives a place back at its end, and until then nobody else takes one
         system.in_flight += 1
         return 1
     rows.flag[first + row] |= ROW_READY
@@ -52,6 +53,7 @@ def leave_line(npus, rows, node, row):
     system = npus.system[node]
     rows.flag[first + row] |= ROW_CALLED
     before = np.int64(-1)
+    # `line` is the newest + 1, and each names the next older one
     at = system.line - 1
     while at >= 0 and at != row:
         before = at
@@ -78,6 +80,7 @@ def call(world_address, node, group, seq):
         seq: Number of the collective in its group.
     """
     world = world_at(world_address)
+    # each message of a collective calls it; from the second on the row has started, and nothing is left to do
     row, _ = row_of_collective(world.npus.npu[node], world.trace, world.plans, group, seq)
     leave_line(world.npus, world.rows, node, row)
 
@@ -123,6 +126,7 @@ def running(world_address, node, row, change, now_ps):
     const, system = world.net.const, world.npus.system[node]
     if const.slows_compute != 0 and world.trace.lane[world.npus.npu[node].trace_base + row] == COMPUTE_LANE:
         count_running(world_address, node, change, now_ps)
+    # the next in line starts in the same moment, before time advances
     if change < 0 and const.collectives_in_flight > 0:
         # the next that waits in line starts if there is a place now
         system.in_flight -= 1

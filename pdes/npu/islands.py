@@ -41,6 +41,7 @@ OUTSIDE, CROSSING, INSIDE = range(3)
 def is_quiet(net, island, member, from_ps, now_ps):
     """Return whether packets have left the links of `member` of `island` by from_ps, and ties are forgotten."""
     # those that were still on their way to its links when the last row ended are there after drain_ps
+    # in both directions: packets of others may come in on the member's link down while its link up is idle
     busy_ps = max(net.tx[member.link_out].busy_ps, net.tx[member.link_in].busy_ps)
     return now_ps > member.crossed_ps + island.drain_ps and from_ps > busy_ps + island.drain_ps
 
@@ -100,7 +101,7 @@ def members_on(world, group, schedule):
 def may_wait(world, island, first, last, first_ps, now_ps):
     """Return whether a collective of `island`, begun at now_ps, can be replayed; first, last: see `members_on`."""
     net, islands = world.net, world.islands
-    is_free = True
+    is_free = True  # no member waits for a replay, or is busy with one
     for i in range(first, last):
         member = islands.member[islands.node_of[world.plans.group_member[i]]]
         has_left = member.had_packets == 0 or is_quiet(net, island, member, first_ps, now_ps)
@@ -122,6 +123,7 @@ def cross(world, number, npu, first_ps):
     member = islands.member[islands.node_of[npu]]
     member.packet_rows += 1
     member.had_packets = 1
+    # once per episode: the report is for the end of this cell, and names the island
     if member.is_disturbed == 0 and (member.waiting > 0 or first_ps <= member.busy_until_ps):
         member.is_disturbed = 1
         report(world.net, islands, -1 - number)
@@ -153,6 +155,7 @@ def enter_island(world_address, node, row, now_ps):
     if trace.kind[r] == KIND_SEND:
         peer = npu_of_rank(net, npu, trace.peer[r])
         if islands.island_of[peer] == number:
+            # both ends: packets take the sender's link up and the receiver's link down
             cross(world, number, npu.number, now_ps + trace.duration_ps[r])
             cross(world, number, peer, now_ps + trace.duration_ps[r])
             count_packet_row(world, number)
@@ -170,6 +173,7 @@ def enter_island(world_address, node, row, now_ps):
             islands.start_ps[slot] = now_ps
             islands.start_row[slot] = row
         return np.int64(replays)
+    # packets cannot be on the links before the launch has passed
     first_ps = now_ps + plans.launch_ps[schedule]
     first, last = members_on(world, group, schedule)
     if replays and (islands.started[group] > 0 or may_wait(world, island, first, last, first_ps, now_ps)):
@@ -194,6 +198,7 @@ def note_start(net, islands, slot, row, now_ps):
     """Note in `islands` that the collective of trace row `row` has started, at now_ps, in an NPU's `slot`."""
     islands.start_ps[slot] = now_ps
     islands.start_row[slot] = row
+    # the order of starts within the LP: members that start at the same ps start in it again in the episode's own world
     islands.start_order[slot] = net.ctl.replay_starts
     net.ctl.replay_starts += 1
 
@@ -213,6 +218,7 @@ def wait_for_replay(world, node, number, slot, row, now_ps):
     first, last = members_on(world, group, schedule)
     islands.started[group] += 1
     begins, meets, real = islands.started[group] == 1, False, np.int64(0)
+    # aggregators start nothing by themselves, so only the real members are awaited
     for i in range(first, last):
         npu = plans.group_member[i]
         member = islands.member[islands.node_of[npu]]
@@ -236,6 +242,7 @@ def leave(world, npu, now_ps):
     """Count at now_ps a row that no longer sends packets over the links of `npu` (of the fabric) in an island."""
     member = world.islands.member[world.islands.node_of[npu]]
     member.packet_rows -= 1
+    # packets of the row may still be on the wire: the links count as idle only drain_ps later
     member.crossed_ps = now_ps
 
 
@@ -277,6 +284,7 @@ def lapse(world, node, row):
     """Let the later action of NPU `node` lapse that is to begin its replayed collective, trace row `row`."""
     later = later_messages(world.qps.msg)
     at = world.npus.system[node].later_head - 1
+    # it stays in the list: taking it out of the middle would change the event of the list's head
     while at >= 0:
         if later[at].what == RUNS and later[at].ref == row:
             later[at].what = LAPSED
@@ -299,6 +307,7 @@ def send_packets(world_address, nodes, rows, slots, start_ps, begin_ps):
         at = take_row(net, world.qps)
         later_messages(world.qps.msg)[at].ref = row
         put_off(world.npus, world.qps, node, at, STARTS, start_ps[i])
+        # in the past: cells from there on follow once more, in which nothing but these packets is left to happen
         net.next_time[node] = min(net.next_time[node], start_ps[i])
         is_done = world.rows.flag[npu.row_base + row] & ROW_DONE != 0
         if not is_done:
@@ -353,6 +362,7 @@ def count_links(world_address, links, sent_bytes, packets, wait_ps):
     net = world_at(world_address).net
     for i in range(links.shape[0]):
         tx = net.tx[links[i]]
+        # sums add up over replays, a longest wait does not
         longest_ps = max(longest_wait_ps(tx.sent_bytes, tx.sent_packets), wait_ps[i])
         tx.sent_bytes, tx.sent_packets = with_longest_wait(
             tx.sent_bytes + sent_bytes[i], tx.sent_packets + packets[i], longest_ps
@@ -366,6 +376,7 @@ def take_packets(world_address, times_ps, links, words1, words2, words3, records
     net, islands = world_at(world_address).net, world_at(world_address).islands
     ctl = net.ctl
     packets = np.int64(0)
+    # first packets in inboxes of the next three cells, whose time counts from the begin of their cell
     for ahead in range(1, SIDES):
         begin_ps = ctl.now_ps + ahead * ctl.cell_ps
         for node in range(net.const.nodes):
@@ -384,6 +395,7 @@ def take_packets(world_address, times_ps, links, words1, words2, words3, records
                 packets += 1
                 record = step(net, record)
             free_block(net, record >> BLOCK_SHIFT)
+    # then packets that wait on links for cells beyond these
     for link in range(net.wait_head.shape[0]):
         record = np.int64(net.wait_head[link])
         if record < 0 or end_of(net.tx[link].meta) >= net.const.nodes:
@@ -410,6 +422,7 @@ def begin_cells(world_address, cell_ps, times_ps, links, words1, words2, words3,
     for i in range(times_ps.shape[0]):
         ctl.soonest_ps = min(ctl.soonest_ps, times_ps[i])
         records[i] = wait(net, links[i], times_ps[i], words1[i], words2[i], words3[i])
+    # inboxes belong to cells of the old length, and have just been emptied: all packets wait on their links now
     for side in range(SIDES):
         ctl.pending[side] = 0
     ctl.cell_ps = cell_ps

@@ -42,6 +42,8 @@ def short_of(net, qps):
     if ctl.free_messages < net.const.reserve_messages:
         need = NEED_MSGS
     # maps are at most half full, so that searches are short
+    # a map that is half full needs 1.5 probes for a key it has, and 2.5 for one it lacks (Knuth, volume 3, 6.4,
+    # algorithm L)
     elif 2 * (ctl.queue_pairs + net.const.reserve_queue_pairs) > qps.qp_key.shape[0]:
         need = NEED_QPS
     elif 2 * (ctl.receivers + 1) > qps.rxqp.shape[0]:
@@ -132,6 +134,7 @@ def own_event(net, npus, rows, insts, node, now_ps):
         done, inst = apart(call_hook(net.hooks.do_later, net.const.address, node, now_ps))
     elif slot > ports + LANES:
         link = net.out_ptr[node] + slot - ports - LANES - 1
+        # a busy port is tried when it falls idle, and then takes all whose pace is over
         npus.port[link].pace_at_ps = INF
         if npus.port[link].scheduled == 1:
             link = np.int64(NOTHING)
@@ -156,6 +159,7 @@ def packet_event(net, npus, qps, node, record, now_ps):
     carry(net, TAKE_UP, record)
     word1, word2, word3 = packet.w1, packet.w2, packet.w3
     if destination(word1) == PAUSE_FRAME:
+        # a resume lets the port send; a pause changes nothing that was sent
         link = on_pause(net, record, word2, now_ps)
         kick(npus, node, link)
     # fabrics without switches route through NPUs
@@ -212,6 +216,7 @@ def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
         if packets_done < net.ctl.batch:
             comes = begin_ps + (inbox.batch_key[packets_done] >> 16)
         now_ps = min(own, comes)
+        # else the NPU is done with this cell; its next event stays in the heap
         if now_ps < end_ps:
             npu.now_ps = now_ps
             # own events come before packets of the same time
@@ -238,6 +243,7 @@ def follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, 
     net, npus, insts = world.net, world.npus, world.insts
     if tag >= 0:
         done, inst = message_is_in(net, npus, insts, node, now_ps, word1, word2, tag)
+    # messages may come before the collective has started, and then only wait
     if inst >= 0 and insts.inst[inst].started == 1:
         advance(world_address, node, inst, now_ps)
         done = close_if_done(net, insts, inst)

@@ -30,6 +30,7 @@ def kind_of(npu, rows, trace, row, is_serial):
     r = npu.trace_base + row
     kind = trace.kind[r]
     if kind == KIND_COMPUTE:
+        # CPU and COMPUTE are 0 and 1, as lanes and as kinds
         return np.int64(trace.lane[r])
     if kind == KIND_COLLECTIVE:
         # the collective waits for others of its group, not for its kind
@@ -57,6 +58,7 @@ def takes_turn(npu, turns, rows, trace, row, is_serial):
     before = np.int64(-1)
     at = np.int64(turns.next_row[kind])
     # the list is in the order of the trace
+    # insertion by row number: rows ready earlier but later in the trace come behind
     while at >= 0 and at < row:
         before = at
         at = np.int64(state[npu.row_base + at])
@@ -82,4 +84,5 @@ def begin_turns(npu, turns, rows):
         if turns.running[kind] < 0 and row >= 0:
             turns.next_row[kind] = rows.state[npu.row_base + row]
             turns.running[kind] = row
+            # it goes through the list of ready rows once more, and passes `takes_turn` as the row that runs
             make_ready(npu, rows, row)

@@ -30,6 +30,8 @@ def ask_memory(net, npus, node, duration_ps, now_ps):
     if memory.first_waiting < 0:
         memory.first_waiting = node
     else:
+        # row n of `memory` is memory n and, in next_waiting, NPU n's place in a line: an NPU waits for one memory at a
+        # time
         npus.memory[memory.last_waiting].next_waiting = node
     memory.last_waiting = node
     npus.memory[node].next_waiting = -1

@@ -24,6 +24,7 @@ def next_tick_ps(net, npu, now_ps):
         npu: The NPU (a row `Npu`).
         now_ps: Current time in ps.
     """
+    # (begin - now) mod tick is what is missing to the next multiple: begin 0, tick 10, now 13: -13 mod 10 = 7, so 20
     return now_ps + (net.jobs.total[job_of(net.jobs.who[npu.number])].begin_ps - now_ps) % net.const.tick_ps
 
 

@@ -23,6 +23,7 @@ def phase_of(net, plans, inst, row):
         inst: Row of the instance in `insts.inst`.
         row: Row of the lane in `plans.lane_row`.
     """
+    # phases of an instance are consecutive, as its lanes are
     return inst * net.const.phase_stride + plans.lane_row[row].phase
 
 
@@ -63,6 +64,7 @@ def may_begin(net, npus, insts, plans, node, inst, lane_row_number, arrived_mess
     tokens = npus.token[token]
     # the first lane of a phase asks for a token for all of its lanes
     if word & 3 == ASLEEP:
+        # lanes left of the phase are counted from the start, so that its last lane knows that it is the last
         word = (lane_row.alike << 2) | WAITING
         if tokens.running < net.const.tokens:
             tokens.running += 1
@@ -71,6 +73,8 @@ def may_begin(net, npus, insts, plans, node, inst, lane_row_number, arrived_mess
             phase_row.next_phase = tokens.waiting
             tokens.waiting = phase
     # another member has begun the phase and waits for this one, so it needs no token
+    # Example of a deadlock without this: A holds the token for phase 1 and B that for phase 2, and each waits for the
+    # other's message in the phase for which it has none.
     if word & 3 == WAITING and arrived_messages > 0:
         leave_line(npus, insts, token, phase)
         word = (word & ~3) | CALLED
@@ -155,5 +159,6 @@ def lane_done(net, npus, insts, plans, node, inst, lane_row_number, now_ps):
     leave_line(npus, insts, token, phase)
     insts.phase[phase].state |= RUNNING
     wake = wake_place(net, phase // net.const.phase_stride)
+    # through the agenda, since the caller is in the middle of an instance
     if insts.lane[wake].due == 0:
         put_off(net, npus, insts, node, wake, now_ps)

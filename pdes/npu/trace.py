@@ -48,6 +48,7 @@ def row_of_collective(npu, trace, plans, group, seq):
     """
     slot = npu.slot_base
     at = trace.trace_slot_ptr[npu.trace_number]
+    # an NPU is in few groups, so a search is short; `at` moves along, as slots of trace and NPU have the same order
     while plans.slot_group[slot] != group:
         slot += 1
         at += 1
@@ -63,6 +64,7 @@ def make_ready(npu, rows, row):
         rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
         row: Trace row of the NPU.
     """
+    # from here on the word names the next row of the list, no longer the parents that are left
     rows.state[npu.row_base + row] = -1
     if npu.ready_head < 0:
         npu.ready_head = row
@@ -91,6 +93,7 @@ def next_ready(npu, rows):
         rows: Progress of the trace rows of the LP's NPUs (`RowStates`).
     """
     row = npu.ready_head
+    # -1 at the end; `ready_tail` is then void, and set by the next `make_ready`
     npu.ready_head = rows.state[npu.row_base + row]
     return row
 
@@ -138,6 +141,7 @@ def leave_lane(npu, rows, lane):
         lane: Number of the lane.
     """
     row = npu.lane[lane]
+    # the lane is free before the next is ready: that may start at once, at the same time
     npu.lane[lane] = -1
     next_for_lane(npu, rows, lane)
     return row
@@ -170,6 +174,7 @@ def post_send(net, npus, trace, node, row, now_ps):
     npu = npus.npu[node]
     r = npu.trace_base + row
     tag = message_tag(np.int64(P2P), np.int64(trace.seq[r]), np.int64(trace.tag[r]))
+    # all point-to-point messages of two NPUs share a connection, unless the program divides them (Channels)
     connection = np.int64(P2P)
     if trace.channel[r] >= 0:
         connection = trace.connections[trace.channel[r]]
@@ -337,6 +342,8 @@ def wake_group(npu, rows, trace, table_row):
     """
     group = np.int64(trace.group[table_row])
     slot = npu.slot_base + group
+    # collectives of a group run in the order of the trace on all members: no member waits for one that another has not
+    # reached
     rows.slot_next[slot] += 1
     i = trace.trace_slot_ptr[npu.trace_number] + group
     at = trace.coll_ptr[i] + rows.slot_next[slot]

@@ -74,6 +74,8 @@ class EpisodeRecord(NamedTuple):
 
         ranks: int64[n], ranks within their jobs of the NPUs that replay the episode.
         """
+        # the digest names ranks within jobs, which differ from domain to domain; of equal ones, each key is computed
+        # once
         key = tuple(ranks.tolist())
         if key not in self.sums:
             self.sums[key] = [np.zeros(4, np.int64) for _ in self.messages]
@@ -100,6 +102,8 @@ def simulate(
     graph: fabric of its NPUs alone; program, settings, constants: of the whole run, and whether its lanes are driven at
     shares (is_driven).
     """
+    # the world of an episode must not do itself what is decided for the run: reuse, faults, slowdowns, turns of
+    # collectives
     plain = replace(
         settings,
         reuse=False,
@@ -123,6 +127,7 @@ def simulate(
 
     SingleProcess([lp.part]).everywhere(sim.layout, 1, run)
     net = lp.world.net
+    # rows of `tx` are node by node; records have the links in the order of the fabric
     tx: Rows = net.tx[np.argsort(lp.part.links)]
     return EpisodeRecord(
         finish_ps=_ends(own, episode, lp.world.rows.finish),
@@ -144,6 +149,7 @@ def _ends(program: Program, episode: Episode, finish_ps: Int64) -> tuple[Int64, 
         rows = program.trace_ptr[npu] + np.flatnonzero(
             program.node_kind[program.trace_ptr[npu] : program.trace_ptr[npu + 1]] == KIND_COLLECTIVE
         )
+        # the collectives of an NPU's trace are in the order of its starts (`own_world._timelines`)
         for start, row in zip(members, rows.tolist(), strict=True):
             ends[start.collective][start.member] = finish_ps[row]
     return tuple(ends)
@@ -165,6 +171,7 @@ def _messages(
         # group 0 of an episode's program is the group of all NPUs
         group, seq = 1 + members.index(each.places), seen[each.places]
         seen[each.places] += 1
+        # columns of one collective: the records of all are in one order, so that a selection of rows is consistent
         which = np.flatnonzero((tag_group(tag) == group) & (tag_seq(tag) == seq))
         found.append(
             Messages(

@@ -41,6 +41,8 @@ class Group:
 class Running:
     """A collective of a group that members have started; columns by member that takes part, -1 = not started."""
 
+    # `start_ps` and `end_ps` are of this run, in ps since its begin; an episode's record has times since the episode's
+    # begin
     group: Group
     seq: int
     collective: Collective
@@ -120,6 +122,9 @@ class IslandState:
         for other in [other for other in self.episodes if other.meets(one.collective.places)]:
             self.episodes.remove(other)
             # nothing of the other is on the links any more
+            # Example: A on GPUs 0 to 3 ends at 10 us, and ties are forgotten at 11 us. B on GPUs 2 to 5 that first
+            # sends at 12 us finds idle links: A is over. At 9 us it would meet A's packets: both become one episode,
+            # which is simulated together.
             if one.first_ps > other.busy_until_ps and not other.partial:
                 over.append(other)
             else:
@@ -157,6 +162,7 @@ class IslandState:
                     others.append(other)
                     places.update(other.places)
                     grows = True
+        # a fixed order, so that equal episodes have equal keys
         meets.sort(key=first_sent)
         known = [(one.group, one.start_ps.tolist()) for one in episode.partial]
         if not others and known == [(one.group, one.start_ps.tolist()) for one in meets]:

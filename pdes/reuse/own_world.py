@@ -48,6 +48,7 @@ def star_graph(graph: Graph, star: Star) -> Graph:
     npus, links = len(star.npus), len(star.links)
     # the switch's port set towards each NPU is its one link down
     down = np.flatnonzero(graph.link_src[star.links] == star.switch)
+    # positions in ascending lists are numbers in the star: NPU i of the star is the i-th of `star.npus`
     attached = np.searchsorted(star.npus, graph.link_dst[star.links[down]])
     routing: Any = graph.routing
     alone = replace(
@@ -101,6 +102,7 @@ def _timelines(episode: Episode, slots: Sequence[Sequence[tuple[int, ...]]]) -> 
             places = episode.collectives[start.collective].places
             added = [(KIND_COLLECTIVE, 0, start.collective, slots[npu].index(places))]
             # a computation as a timer, up to the next start of the NPU
+            # the first start of an NPU at time 0, and equal starts, need no timer
             if start.start_ps > now_ps:
                 added.insert(0, (KIND_COMPUTE, start.start_ps - now_ps, -1, 0))
             for row in added:
@@ -123,6 +125,7 @@ def _timelines(episode: Episode, slots: Sequence[Sequence[tuple[int, ...]]]) -> 
 def _columns(program: Program, episode: Episode, timelines: _Timelines, seq: Sequence[int]) -> dict[str, Any]:
     """Return the columns of an episode's rows as fields of Program; seq: number of each collective in its group."""
     rows, children = timelines.rows, timelines.children
+    # int64[n] each; reshape, since an array of no rows would have one dimension
     kind, duration, number, slot = np.array(rows, np.int64).reshape(-1, 4).T
     is_collective = kind == KIND_COLLECTIVE
     deps = np.zeros(len(rows), np.int32)
@@ -163,11 +166,13 @@ def episode_program(program: Program, episode: Episode) -> Program:
         seq.append(before[collective.places])
         before[collective.places] += 1
     npus = len(episode.starts)
+    # groups of each NPU, in the order of their numbers
     slots = [[places for places in groups if npu in places] for npu in range(npus)]
     timelines = _timelines(episode, slots)
     children = timelines.children
     arrays = _columns(program, episode, timelines, seq)
     in_groups = [np.array(places) for places in groups]
+    # lengths of the lists of members: all NPUs first, then each group; their sums are the pointers of a CSR
     counts = [npus, *(len(places) for places in groups)]
     slot_group = [groups[places] for own_slots in slots for places in own_slots]
     slot_member = [places.index(npu) for npu, own_slots in enumerate(slots) for places in own_slots]

@@ -41,15 +41,19 @@ def continuation(program: Program, period: Period) -> Continuation:
     known: dict[tuple[int, int, int], tuple[int, Int64]] = {}
     busy = np.flatnonzero(period.steps > 0)
     for npu in busy.tolist():
+        # NPUs that share a trace and are at the same place of it have the same answer: thousands of NPUs have few keys
         key = int(program.trace_of_npu[npu]), int(period.first[npu]), int(period.steps[npu])
         if key not in known:
             known[key] = _alike(program, *key)
         ends[npu], of_slot[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] = known[key]
     for npu in busy.tolist():
+        # a send is alike only if its receive is, too, which is in another trace
         ends[npu] = min(ends[npu], _sends_alike(program, period, npu, int(ends[npu])))
     of_group[program.slot_group] = of_slot
+    # NPUs of one group must have advanced by as many of its collectives, or they are not in the same place of a period
     if not len(busy) or np.any(of_group[program.slot_group] != of_slot):
         return Continuation(0, of_slot, of_group)
+    # `touched` is the row up to which this period reaches: rows up to there must be alike in each period that follows
     periods = (ends[busy] - period.touched[busy]) // period.steps[busy] + 1
     return Continuation(max(0, int(periods.min())), of_slot, of_group)
 
@@ -75,11 +79,13 @@ def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, I
         end = first + _first(column[one] != column[other], end - first)
         one, other = slice(begin + first, begin + end), slice(begin + first + steps, begin + end + steps)
     is_collective = program.node_kind[one] == KIND_COLLECTIVE
+    # collectives are numbered within their group: in the next period by as many more as the group has in a period
     apart = program.node_seq[other].astype(np.int64) - program.node_seq[one]
     group = program.node_group[one]
     in_period = np.flatnonzero(is_collective[:steps])
     # the first period shows by how many collectives each group advances
     of_slot[group[in_period]] = apart[in_period]
+    # np.where: rows of other kinds have no group to look up
     differs = is_collective & (apart != of_slot[np.where(is_collective, group, 0)]) if slots else is_collective
     end = first + _first(differs, end - first)
     return _children_alike(program, begin, first, end, steps), of_slot
@@ -90,9 +96,11 @@ def _children_alike(program: Program, begin: int, first: int, end: int, steps: i
 
     begin: row of all traces at which the trace begins.
     """
+    # CSR of children of rows begin .. begin + end + steps: row i has ptr[i + 1] - ptr[i]
     ptr = program.child_ptr[begin : begin + end + steps + 1]
     counts = np.diff(ptr)
     end = first + _first(counts[first:end] != counts[first + steps : end + steps], end - first)
+    # distance of each child from its row: equal distances mean the same shape of the graph
     away = [
         program.child[ptr[low] : ptr[high]] - np.repeat(np.arange(low, high), counts[low:high])
         for low, high in ((first, end), (first + steps, end + steps))
@@ -106,6 +114,7 @@ def _sends_alike(program: Program, period: Period, npu: int, end: int) -> int:
     trace, first, steps = int(program.trace_of_npu[npu]), int(period.first[npu]), int(period.steps[npu])
     begin = int(program.trace_ptr[trace])
     sends = first + np.flatnonzero(program.node_kind[begin + first : begin + end] == KIND_SEND)
+    # by peer, whose trace has the receives
     for peer in np.unique(program.node_peer[begin + sends]).tolist():
         own = sends[program.node_peer[begin + sends] == peer]
         # the receive of each message, and of the one a period later
@@ -136,6 +145,7 @@ def receive_rows(program: Program, npu: int, peer: int, tags: Array, seqs: Array
     wanted = packet.receive_key(np.int64(peer), tags.astype(np.int64), seqs.astype(np.int64))
     if not len(keys):
         return np.full(len(wanted), -1)
+    # a key behind the last one would be out of range; the comparison below then finds that it is not there
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[place] == wanted, nodes[place], -1).astype(np.int64)
 
@@ -152,6 +162,7 @@ def tags_later(program: Program, period: Period, following: Continuation, pairs:
     """
     group = packet.tag_group(tags)
     is_p2p = group == packet.P2P
+    # the number of a collective is in the tag (SEQ_SHIFT), so its tag grows by the same in each period
     step = np.where(is_p2p, 0, following.of_group[np.where(is_p2p, 0, group)]) << packet.SEQ_SHIFT
     later = [tags + turn * step for turn in range(1, following.periods + 1)]
     sent = np.flatnonzero(is_p2p)
@@ -184,6 +195,7 @@ def marks(program: Program, npu: int) -> Int64:
     for wanted in (KIND_SEND, KIND_RECV):
         if (found := np.flatnonzero(kind == wanted)).size >= FEWEST:
             return found
+    # rows are of one kind here if kind, bytes and duration are equal
     columns = np.stack([kind.astype(np.int64), program.node_bytes[begin:end], program.node_duration_ps[begin:end]])
     _, which, counts = np.unique(columns, axis=1, return_inverse=True, return_counts=True)
     often = np.flatnonzero(counts >= FEWEST)

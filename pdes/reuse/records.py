@@ -52,6 +52,7 @@ class Records:
         """Keep records of episodes, in the order of their last use, as far as there is room."""
         with self._lock:
             for episode, record in records:
+                # another worker may have simulated the same episode meanwhile: the first record stays
                 if episode not in self._records:
                     self._records[episode] = record
                     self.size_bytes += record.size_bytes
@@ -84,6 +85,7 @@ class Records:
         """Count periods of the whole run, with `hops` packet-hops in all; before: `counts` one period ago."""
         self.repeated_periods += periods
         self.repeated_hops += hops
+        # each of the periods replays as many messages as the one that was simulated
         self.replayed_messages += periods * (self.replayed_messages - before["replayed_messages"])
 
     def count_near(self, periods: int, length_ps: int, spread_ps: int) -> None:
@@ -114,6 +116,8 @@ class Records:
         """Whether replay takes longer than the packets that it saves."""
         # An episode whose world is built also counts twice the packets that its world then simulates: it may be one of
         # those that are simulated again, as another collective joins it.
+        # Example: 100 replays of 10,000 hops save 1,000,000; 20 worlds that simulated 200,000 hops cost 400,000 again,
+        # 100 x 4,000 for the replays and 20 x 100,000 for the worlds: in vain.
         saved_hops = self.replayed_hops - 2 * self.simulated_hops
         tried = self.replayed + self.disturbed
         return tried >= TRIED and saved_hops < HOPS_OF_REPLAY * tried + HOPS_OF_WORLD * self.simulated

@@ -50,7 +50,7 @@ def may_recur(sim: Simulation) -> bool:
         and len(sim.lps) == sim.layout.lps
         and settings.fidelity.model.has_packets
         and settings.flow_groups is None
-        and settings.switch is None
+        and settings.switch is None  # buffers and pauses are not in it
         and settings.congestion_control.update is None
         and settings.faults.never_change
         and settings.queue_pairs == "pair"
@@ -166,7 +166,7 @@ class Recurrence:
         """Choose the NPU to watch: the one that sends most messages, or else does most."""
         program = self._program
         rows = np.diff(program.trace_ptr)
-        trace = np.repeat(np.arange(len(rows)), rows)
+        trace = np.repeat(np.arange(len(rows)), rows)  # trace of each row
         sends = np.bincount(trace[program.node_kind == KIND_SEND], minlength=len(rows))
         weight = sends * (1 + rows.max(initial=0)) + rows  # more sends outweigh any rows
         npu = int(weight[program.trace_of_npu].argmax())
@@ -262,6 +262,7 @@ class Recurrence:
                 return None
             words = np.append(words[:count], resting)
             key.append(_hash(words))
+            # approximate words are time differences + LOOSE (2^60): only they lie between 2^59 and 2^61
             is_loose = (words > quiet.LOOSE // 2) & (words < 2 * quiet.LOOSE)
             loose.append(words[is_loose])
             shape.append(_hash(np.where(is_loose, quiet.LOOSE, words)))
@@ -271,7 +272,7 @@ class Recurrence:
                 shape += names
                 loose += times
                 kept.append(lp.replay.records())  # so that their addresses stay theirs
-            high.append(last)
+            high.append(last)  # rows to compare next time
         lows = [low.copy() for low in self._low]
         return Moment(moment_ps, tuple(key), tuple(shape), np.concatenate(loose), lows, high, kept)
 
@@ -371,7 +372,7 @@ class Recurrence:
     def _go_forward(self, noted: Notes, moment: Moment, period: Period, following: Continuation) -> None:
         """Let all LPs be further by the periods that follow the noted one, at whose end they are."""
         periods = following.periods
-        shift_ps = periods * noted.length_ps
+        shift_ps = periods * noted.length_ps  # by this much all times grow
         team, rows_by = self._team, 0
         for i, lp in enumerate(self._sim.lps):
             net, steps = lp.world.net, noted.steps[i]

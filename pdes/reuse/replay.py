@@ -66,6 +66,7 @@ class Replay:
         members: dict[int, list[tuple[int, int, int]]] = {}
         for npu in place:
             for slot in range(program.slot_ptr[npu], program.slot_ptr[npu + 1]):
+                # groups with members elsewhere (CROSSING) are never replayed
                 if islands.role[slot] == INSIDE:
                     member = int(program.slot_member[slot]), npu, slot
                     members.setdefault(int(program.slot_group[slot]), []).append(member)
@@ -88,6 +89,7 @@ class Replay:
     def serve(self) -> None:
         """Find the ends of the collectives that members have started, at the end of a cell."""
         ctl, islands = self._lp.world.net.ctl, self._lp.world.islands
+        # each once, in the order of reports
         due = list(dict.fromkeys(islands.due[: int(ctl.due_replays)].tolist()))
         ctl.due_replays = 0
         disturbed = {-1 - number for number in due if number < 0}
@@ -116,6 +118,7 @@ class Replay:
     def _take_late(self, state: IslandState) -> list[Start]:
         """Return the starts of collectives of packets that disturb others, and forget them."""
         islands, slot_ptr, npus = self._lp.world.islands, self._sim.program.slot_ptr, state.domain.npus
+        # all slots of the domain's NPUs; `nodes` repeats each NPU's node for each of its slots
         slots = np.concatenate([np.arange(slot_ptr[npu], slot_ptr[npu + 1]) for npu in npus.tolist()])
         nodes = np.repeat(islands.node_of[npus], slot_ptr[npus + 1] - slot_ptr[npus])
         rows = islands.start_row[slots]
@@ -142,6 +145,7 @@ class Replay:
         packets = np.zeros((6, len(net.record)), np.int64)  # time, link, three words and record of each
         count = take_packets(self._lp.address, *packets)
         time_ps, link = packets[:2, :count]
+        # by link and, on each link, by time: lists of links must be in order of arrival
         in_order = np.ascontiguousarray(packets[:, np.lexsort((time_ps, link))])
         telemetry = net.telemetry[in_order[-1]] if net.hooks.telemetry else None
         cell_ps = const.cell_ps if ctl.changes_cell or is_past else const.long_cell_ps
@@ -176,6 +180,7 @@ class Replay:
         reacts = np.arange(members) >= real
         start_ps[reacts & (start_ps >= 0) & (start_ps < first_ps)] = first_ps  # it sends nothing before it receives
         collective = Collective(group.places[:members], schedule, int(trace.bytes[row]), int(trace.lane[row]))
+        # nothing is sent before the launch is over, so links are free until then
         launched_ps = first_ps + int(schedules.launch_ps[schedule])
         order = islands.start_order[slots].copy()
         unknown = np.full(members, -1)
@@ -191,6 +196,8 @@ class Replay:
                 self._close(state, over)
         partial = [one for one in started if not one.is_complete]
         changed: list[OpenEpisode] = []
+        # An episode without a record is simulated; its end may then reach further, to collectives that some members
+        # have started, which joins them and voids the record: until nothing changes.
         while True:
             for episode in [episode for episode in state.episodes if episode.record is None]:
                 if episode not in state.episodes:
@@ -241,6 +248,7 @@ class Replay:
                 islands.started[one.group.number] = 0
                 islands.start_row[one.slots] = -1
                 islands.member.waiting[one.nodes] -= 1
+            # aggregators: those that have not started yet then send packets at once (`enter_island`)
             islands.start_order[one.slots[one.group.real :]] = one.seq + 1
         if starts:
             start_ps, _, nodes, rows, slots = np.array(sorted(starts), np.int64).T
@@ -266,6 +274,7 @@ class Replay:
         )
         episode.record = self._records.of(Episode(star.kind, collectives, in_order), self._simulated)
         net, islands = self._lp.world.net, self._lp.world.islands
+        # its last packet is in, and another pause without ties: later packets meet a network as if nothing had been
         episode.busy_until_ps = episode.begin_ps + episode.record.quiet_ps + int(net.const.tie_pause_ps)
         islands.member.busy_until_ps[islands.node_of[star.npus]] = episode.busy_until_ps
 
@@ -289,6 +298,7 @@ class Replay:
         """Let the members of a collective end at end_ps, int64[members], unless they have ended already."""
         world = self._lp.world
         now_ps = int(world.net.ctl.now_ps) + int(world.net.ctl.cell_ps)
+        # ends before the end of this cell have happened already
         has_ended = (running.end_ps >= 0) & (running.end_ps < now_ps)
         ends = ~has_ended
         # an end in the past would have to change, so the run begins again without replays
@@ -348,6 +358,7 @@ class Replay:
         npus, messages = closed.npus, closed.messages
         tag = closed.tag + messages.lane
         pair = pair_word(npus[messages.src], npus[messages.dst])
+        # replayed messages have no queue pair: any numbers serve that are the same in both tables
         ordinal = np.arange(len(tag))
         posted_ps, finished_ps = closed.begin_ps + messages.start_ps, closed.begin_ps + messages.finish_ps
         out = rows_of(
@@ -405,6 +416,7 @@ class Replay:
         of_group: int64[groups], collectives of a period.
         """
         for closed in self.noted or ():
+            # collectives of a period, in the bits of a tag where their number is
             later = int(of_group[closed.group]) << SEQ_SHIFT
             for turn in range(1, periods + 1):
                 again = closed._replace(tag=closed.tag + turn * later, begin_ps=closed.begin_ps + turn * length_ps)

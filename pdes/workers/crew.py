@@ -138,6 +138,7 @@ class Crew:
             self._meeting.check_guards()
             for lp in self.sim.lps:
                 lp.check_guards()
+        # other failures may follow from the damage, so this one is reported
         except RunError:
             self.team.state.abort = 1
             raise
@@ -156,6 +157,7 @@ class Crew:
 
     def times(self) -> WorkerTimes:
         """Return the work and waiting time of this process's finished workers; see Results.workers."""
+        # one worker in one LP: nobody waits
         if self._by_message:
             return {}
         own: Rows = self.team.workers[self._workers.start : self._workers.stop]
@@ -174,10 +176,14 @@ class Crew:
         begun_ns = time.perf_counter_ns()
         own = self.team.workers[worker]
         windows_of_a_pause = WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
+        # the first report comes after one packet-hop, when everything is compiled and loaded: it ends the start-up
+        # phase
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
         done, last = 0, time.perf_counter()
         while (status := tm.work(self._meeting.address, worker, hops, windows)) != DONE:
+            # at each return of the kernel, in which nobody could see a request
             if self._cuts is not None:
+                # the strongest request of all processes of the team holds
                 self.team.state.asked = max(int(self.team.state.asked), self._cuts.wanted())
             if status == FULL:
                 make_room(self.sim.lps[own.lp])
@@ -209,6 +215,7 @@ class Crew:
         """Wait until this process's workers are at the cut; the first saves the state, then all continue or end."""
         assert self._cuts is not None, "nobody else asks for a cut"  # noqa: S101 - for mypy
         try:
+            # twice: nobody saves before all have stopped, and nobody goes on before all is saved
             self._all_at_cut.wait()
             if worker == self._workers[0]:
                 if self._recurrence:
@@ -251,6 +258,7 @@ class Crew:
 
     def _least_waiting(self, wall_s: float) -> LeastWaiting | None:
         """Return the worker of the team that has waited least in `wall_s`, the seconds since the first window."""
+        # the worker that waits least has most work in its LPs: it bounds the speed of all
         waited_s = self.team.workers.waited_ns * NS
         # a worker alone waits for nobody
         if len(waited_s) == 1:
@@ -273,6 +281,7 @@ def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
     ready = np.flatnonzero((npu.ready_head >= 0) | (npu.job_row >= 0))
     # slot LANES of an NPU is the begin of its job
     orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
+    # FINISH at 0: changes of the network at time 0 are made before the first message is posted
     if settings.fidelity.hooks.settle and settings.faults:
         orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)
     begin_with(world.messages, world.net.ctl, orders, items)
@@ -284,6 +293,7 @@ def make_room(lp: LogicalProcess) -> None:
     Args:
         lp: The logical process whose pool was too small.
     """
+    # tables that the host empties; pools that grow; and, without a shortage, replays that are due
     if lp.world.net.ctl.need == s.NEED_FLOWS:
         lp.take_flows()
     elif lp.world.net.ctl.need == s.NEED_SAMPLES:

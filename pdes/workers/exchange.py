@@ -29,6 +29,8 @@ def mpi_functions(mpi: Any) -> dict[str, int]:
     if not jit_enabled():
         return {}
     try:
+        # mpi4py's module is linked with the MPI library, so its symbols are found through it, whatever the library's
+        # name
         library = ctypes.CDLL(mpi.__file__)
         found = {word: ctypes.cast(getattr(library, name), ctypes.c_void_p) for word, name in FUNCTIONS.items()}
     except (OSError, AttributeError):
@@ -54,6 +56,7 @@ class ParcelExchange:
         self._team, self._worker = team, worker
         self._parcels = parcels
         answers, others = parcels.answers, len(parcels.outgoing)
+        # [2, answers]: for windows of even and of odd number, the begin in `words` of the parcel from each team
         begins = parcels.incoming.reshape(-1, 2)[answers].T.tolist()
         lengths = rooms[others::2][answers].tolist()
         self._receives = [
@@ -76,6 +79,7 @@ class ParcelExchange:
         calls.handle_bytes = size = mpi._sizeof(mpi.Request)  # noqa: SLF001 - mpi4py offers no public way
         calls.type, calls.least = map(self._handle, (mpi.INT64_T, mpi.MIN))
         calls.communicator, calls.leaders = map(self._handle, (self._communicator, self._leaders))
+        # MPI_Request is an int in MPICH and a pointer in Open MPI: an array of handles needs items of that size
         kind = np.uint32 if size == np.uint32().nbytes else np.uint64
         null = [self._handle(mpi.REQUEST_NULL)] * count
         rows = [null + [self._handle(request) for request in receives] for receives in self._receives]
@@ -97,6 +101,7 @@ class ParcelExchange:
         if calls.error != 0:
             raise self._mpi.Exception(int(calls.error))
         if worker.stage == ALL:
+            # minimum over all teams: the first workers of all call this in the same window, or none does
             state.soonest_ps = self._leaders.allreduce(int(state.soonest_ps), self._mpi.MIN)
             state.agreed = worker.window + 1
             return
@@ -117,6 +122,7 @@ class ParcelExchange:
     def close(self) -> None:
         """Cancel the receives of the next window and free all requests, after the last window, or at a cut."""
         worker = self._team.workers[self._worker]
+        # those of the next window were started in advance, and nobody will send
         for request in self._receives[int(worker.window) + int(worker.stage == ALL) & 1]:
             request.Cancel()
             request.Wait()

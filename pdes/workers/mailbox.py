@@ -99,6 +99,8 @@ class Segment:
     def take(self, words: int) -> Int64:
         """Return the next int64[words] of the segment, on cache-line pairs of its own."""
         begin = self._used_bytes
+        # whole pairs of lines: processors prefetch lines in pairs, so a neighbour's writes would take the line from
+        # this reader
         self._used_bytes += WORD_BYTES * segment_words(words)
         memory = self._bytes[begin : self._used_bytes]
         return between_guards(memory, WORD_BYTES * words, WORD_BYTES * LINE_WORDS).view(np.int64)
@@ -128,6 +130,7 @@ class SingleProcess(Mailbox):
             threads: Maximum number of workers of a process.
             work: Function of a process's ProcessPlace that returns its Harvest.
         """
+        # a worker without an LP would only wait
         threads = min(threads, len(self._parts))
         team = team_in(zeros(team_words(threads)))
         found_team(team, layout.grid_ps, layout.lookahead_ps, crew_size=threads)

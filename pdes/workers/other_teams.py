@@ -30,6 +30,7 @@ def send_all(parcels, window_number):
     calls = parcels.calls[0]
     for place in range(parcels.answers.shape[0]):
         parcel = parcels.outgoing[parcels.answers[place]]
+        # the receive is posted with room for all that links carry; MPI accepts a shorter message
         length = parcel_words(parcels.headers[parcel // PARCEL_HEADER].records, parcels.shape.record_words)
         code = call_hook(
             calls.isend,
@@ -102,6 +103,7 @@ def send_parcels(meeting_address, worker):
     meeting = meeting_at(meeting_address)
     team, parcels = meeting.team, meeting.parcels
     state, worker_row = team.state, team.workers[worker]
+    # only the first worker of a process, which runs in its main thread, calls MPI
     if worker_row.leads == 0 or parcels.answers.shape[0] == 0:
         return DONE
     number = worker_row.window
@@ -117,6 +119,7 @@ def send_parcels(meeting_address, worker):
     exact = np.int64(parts == 0)
     for place in range(parcels.answers.shape[0]):
         header = parcels.headers[parcels.outgoing[parcels.answers[place]] // PARCEL_HEADER]
+        # with the packets, so that teams know of each other's next event without a message of its own
         header.soonest_ps = known
         header.exact = exact
         header.hops = state.hops
@@ -146,6 +149,7 @@ def help_along(meeting_address, worker):
     calls = parcels.calls[0]
     if calls.isend != 0 and worker_row.leads == 1:
         count = 2 * parcels.answers.shape[0]
+        # most libraries move large messages only inside calls; the result is not needed
         call_hook(calls.test_all, count, parcels.requests[worker_row.window & 1], calls.agreement, calls.statuses)
     return DONE
 
@@ -187,6 +191,7 @@ def agree(meeting_address, window_number):
     calls = parcels.calls[0]
     if state.agreed > window_number:
         return DONE
+    # the first worker of the team reads the headers for all of its processes
     soonest = INF
     exact = state.exact
     state.all_hops = state.hops
@@ -196,12 +201,15 @@ def agree(meeting_address, window_number):
         header = parcels.headers[parcels.incoming[2 * team + (window_number & 1)] // PARCEL_HEADER]
         soonest = min(soonest, header.soonest_ps)
         exact &= header.exact
+        # the strongest request of any team, which all know from this window on, so that they stop before the same one
         state.cut = max(state.cut, header.cut)
         state.all_hops += header.hops
         state.all_rows_left += header.rows_left
     end = worker_row.begin_ps + state.window_ps
     if exact == 1:
         state.soonest_ps = min(state.soonest_ps, soonest)
+    # Some LPs have stopped in the middle, but somebody's event within a cell of the end is known: the next window
+    # begins at the end whatever else there is, as nothing can be earlier.
     elif min(state.said_ps, soonest) < end + state.cell_ps:
         state.soonest_ps = end
     elif calls.isend == 0:

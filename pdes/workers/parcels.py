@@ -123,6 +123,7 @@ def shape_of(layout: Layout, part: Part, team_of_lp: Int64) -> Record:
     """
     graph, owner = layout.graph, layout.owner
     team, dst = team_of_lp[owner[graph.link_src]], owner[graph.link_dst]
+    # links that lead from one team to one LP: the longest such list decides how many bits name a link
     links = np.unique((team * layout.lps + dst)[team != team_of_lp[dst]], return_counts=True)[1]
     lp_bits, link_bits = (int(counts.max(initial=1) - 1).bit_length() for counts in (np.bincount(team_of_lp), links))
     # the first word holds LP and link; the time gets what is left, and one bit marks a second record
@@ -223,6 +224,10 @@ def equal_marks(eight_marks, mark):
         eight_marks: Word of eight marks.
         mark: Mark that is sought.
     """
+    # A byte of `differences` is 0 where the mark is equal. Subtracting 1 from each byte borrows into the high bit of a
+    # byte that was 0, and `& ~differences` drops bytes whose high bit was set before (Warren, Hacker's Delight, section
+    # 6-1). A borrow that passes on may mark the byte above, which the reader finds by the LP's whole number in the
+    # first word.
     differences = eight_marks ^ mark * EACH_BYTE
     return ((differences - EACH_BYTE) & ~differences & HIGH_BITS) >> MARK_BITS & EACH_BYTE
 
@@ -266,6 +271,7 @@ def records_in(outbox, half, crossing, shape, begin_ps):
     count = outbox[half]
     # one each, and one more for packets that need a second
     records = count
+    # counted before any is written: one atomic addition then reserves room for all of the LP
     for i in range(count):
         out = half + HEADER_WORDS + i * crossing
         tag = needed_tag(shape.has_tags, outbox[out + 1], outbox[out + 3])
@@ -295,10 +301,13 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
         number = parcels.list_to[lp * others + team]
         if number < 0:
             continue
+        # the half that this window has written
         half = net.out_at[2 * number + (window_number & 1)]
         if outbox[half] == 0:
             continue
         parcel = parcels.outgoing[team]
+        # word 0 of the parcel is its number of records (ParcelHeader): the old value is the number of the first own
+        # record
         record = fetch_add(words, parcel, records_in(outbox, half, crossing, shape, begin_ps))
         for i in range(outbox[half]):
             out = half + HEADER_WORDS + i * crossing
@@ -352,6 +361,7 @@ def unpack(parcels, lp, window_number):
         if half < 0:
             continue
         into = half + HEADER_WORDS
+        # of the window before: it was received into the half of that window's parity
         parcel = parcels.incoming[2 * team + 1 - (window_number & 1)]
         header = parcels.headers[parcel // PARCEL_HEADER]
         records, begin_ps = header.records, header.begin_ps

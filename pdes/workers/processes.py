@@ -70,11 +70,14 @@ class _Workers:
         while waiting:
             for sentinel in connection.wait(list(waiting)):
                 if self._stage[waiting.pop(sentinel)] != DONE:
+                    # the others leave their kernels at the next wait; without this they would wait for ever for one
+                    # that is gone
                     self._team.state.abort = 1
 
     def failure(self) -> RunError:
         """Return the error of the first process that reports one, after the team was stopped."""
         waiting: dict[Any, Any] = {pipe: (process, pipe) for process, pipe in self.started}
+        # an error is sent before the process ends, so a short time is enough; a killed process sends none
         until = time.monotonic() + REPORT_TIMEOUT_S
         while waiting and (ready := connection.wait(list(waiting), max(0.0, until - time.monotonic()))):
             for pipe in ready:
@@ -194,6 +197,7 @@ class Processes(Mailbox):
         # next but one, which begins when all have read them.
         self._calls += 1
         answers = self._answers[self._calls & 1]
+        # alone in its word, which no other process writes: no lock is needed
         answers[self._worker] = 2 * self._calls + (not is_done)
         while (answers >> 1 < self._calls).any():
             if self._team.state.abort == 1:
@@ -204,6 +208,7 @@ class Processes(Mailbox):
     @contextlib.contextmanager
     def windows(self) -> Iterator[None]:
         """Let all begin when the last has built its worlds."""
+        # a worker that began early would wait in its kernel with a busy core, beside others that still build
         self._stage[self._worker] = BUILT
         while (self._stage < BUILT).any():
             if self._team.state.abort == 1:
@@ -231,6 +236,7 @@ def _transferable(error: BaseException, worker: int) -> BaseException:
     """Return the failure of worker number `worker` in a form that another process can raise, without traceback."""
     if isinstance(error, RunError | AbortedError):
         return error
+    # the traceback stays in the other process: its last line is all that crosses
     frame = traceback.extract_tb(error.__traceback__)[-1]
     location = f"{Path(frame.filename).name}:{frame.lineno}"
     return RunError(f"worker {worker}: {defect_text(error)} ({location}); this is a defect")

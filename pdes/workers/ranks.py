@@ -77,6 +77,7 @@ class Ranks(Mailbox):
         """
         size = self._communicator.Get_size()
         # the same number on each rank, as teams have one size
+        # found by each rank for itself, from the layout alone
         threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
         team = _Team(layout, self._communicator, threads, self._team_ranks)
         try:
@@ -95,6 +96,7 @@ class Ranks(Mailbox):
             own: Outcome of this rank.
         """
         # flows on rank 0 only, trace rows nowhere
+        # start and finish times are the largest arrays of a run; each rank keeps those of its own NPUs
         light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
         harvests = self._communicator.gather(light)
         total = merge(harvests) if harvests else own
@@ -131,6 +133,8 @@ def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team:
     for other in range(rank_in_team, len(ranks_of_team) - 1, len(ranks_of_team[here])):
         team = other + (other >= here)
         theirs = ranks_of_team[team]
+        # Example: three teams of two ranks. Rank 0 of team 0 exchanges with the first other team (1), rank 1 with the
+        # second (2); in team 2, team 0 is other team 0, so rank 0 of team 2 answers.
         partners[other] = theirs[(here - (here > team)) % len(theirs)]
     return partners
 
@@ -144,12 +148,14 @@ class _Team(Outboxes):
 
         super().__init__([])
         me, size = communicator.Get_rank(), communicator.Get_size()
+        # ranks that can share memory, as MPI sees it: those of one node
         node = communicator.Split_type(MPI.COMM_TYPE_SHARED)
         self._team = node.Split(node.Get_rank() // (max_ranks or node.Get_size()))
         node.Free()
         rank_in_team = self._team.Get_rank()
         ranks = self._team.allgather(me)
         self._leaders = communicator.Split(0 if rank_in_team == 0 else MPI.UNDEFINED)
+        # named by its first rank, then numbered from 0
         team_of_rank = np.unique(communicator.allgather(ranks[0]), return_inverse=True)[1]
         self.teams = int(team_of_rank.max()) + 1
         here = int(team_of_rank[me])
@@ -183,6 +189,7 @@ class _Team(Outboxes):
             self._parcels = parcels = parcels_of(own, layout, self._team_of_lp, here, *memory, partners)
             for name, function in OTHER_TEAMS.items():  # compiled or loaded
                 parcels.hooks[name] = hook_address(function)
+            # a communicator of its own: messages of others cannot be taken for parcels
             self._talk = communicator.Dup()
             self._exchange = ParcelExchange(MPI, self._talk, self._leaders, team, first, parcels, rooms)
         self.place = ProcessPlace(own, self, team, parcels, first, threads, me, self._exchange, ranks)
@@ -215,6 +222,7 @@ class _Team(Outboxes):
         packets = np.zeros((2, self.teams), np.int64)
         for part in parts:
             for direction, rooms in enumerate((part.rooms, part.rooms_in)):
+                # add.at, since several neighbours are of one team: `+=` with repeated indices would count one of them
                 np.add.at(packets[direction], self._team_of_lp[part.neighbours], rooms)
         # a packet may need two records
         records = MOST_RECORDS * np.delete(packets, here, axis=1)

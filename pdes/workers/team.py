@@ -100,6 +100,7 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
     team.state.window_ps = window_ps
     team.workers.soonest_ps = team.workers.known_ps = INF
     team.workers.lp = team.workers.rest = -1
+    # workers of a process are consecutive: of 6 workers with crew_size 3, workers 0 and 3 lead
     team.workers.leads[::crew_size] = 1
     team.state.mark = NO_MARK
 
@@ -109,6 +110,7 @@ def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
     words = zeros(2 * max(lps, 1) * LpTurn.words)  # rows without LPs, too: NumPy refuses a view without items
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
+    # LPs are dealt out in blocks at first; from the second window on each worker prefers what it did last
     workers = first + lp * threads // max(lps, 1)
     return CrewLists(turns, words, aligned(workers), aligned(np.tile(lp, 2)), zeros(lps), full(lps, -1))
 
@@ -116,6 +118,7 @@ def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
 @inline
 def plan_next(crew, lps, window_number):
     """Order the `lps` LPs of a crew for the window after window_number, the most costly first."""
+    # of the other parity: workers may still take LPs of this window from the lists of this one
     half = 1 - (window_number & 1)
     orders, costs = crew.orders, crew.costs
     begin = half * lps
@@ -165,6 +168,7 @@ def await_word(team, place, minimum, worker_row):
         return DONE
     begun = clock_ns()
     status = WAITING
+    # microseconds of spinning, as most waits are short; then the core is given away: the worker waited for may need it
     for turn in range(SPINS + YIELDS):
         if load_acquire(words, place) >= minimum:
             status = DONE
@@ -202,6 +206,7 @@ def settle(meeting_address, worker_row, window_number):
     meeting = meeting_at(meeting_address)
     team, parcels = meeting.team, meeting.parcels
     state = team.state
+    # a worker that came back from Python, which has agreed with other teams, does not add up twice
     if state.agreed <= window_number:
         status = await_all(team, ARRIVED, worker_row, window_number)
         if status != DONE:
@@ -229,6 +234,7 @@ def is_at_mark(meeting):
 
     meeting: memory that the workers of the process share.
     """
+    # all LPs are in this process wherever a mark is set (pdes.reuse.recurrence.may_recur), so they may be read here
     state = meeting.team.state
     watched = world_at(meeting.addresses[state.watched_lp])
     if watched.npus.npu[state.watched_npu].rows_left > state.mark or state.soonest_ps >= INF:
@@ -254,6 +260,7 @@ def do_window(meeting, worker_row, lp):
     worker_row.events += events
     worker_row.rows_left -= rows
     if status == DONE:
+        # by worker, not by LP: `settle` then reads one word per worker
         worker_row.soonest_ps = min(worker_row.soonest_ps, soonest)
         meeting.crew.costs[lp] = cost
         worker_row.lp = -1
@@ -366,7 +373,9 @@ def work(meeting_address, worker, max_hops, max_windows):
             if state.mark != NO_MARK and is_at_mark(meeting_at(meeting_address)):
                 return QUIET
             # the next window begins at the grid's last line before the earliest event
+            # idle time is skipped: after 5 us without an event, the next window begins where something happens
             state.begin_ps = INF if state.soonest_ps >= INF else state.soonest_ps // state.cell_ps * state.cell_ps
+            # release: a worker that sees the new number also sees begin_ps and cut, which were written before
             store_release(team.words, PUBLISHED, state.published + 1)
         status = await_word(team, PUBLISHED, number + 1, worker_row)
         if status != DONE:

@@ -98,6 +98,16 @@ def test_a_program_that_was_made_to_be_checked_is_the_one_that_is_run(nadi, monk
     assert made == [("ring", 65536), ("direct", 65536), ("direct", 65536)]
 
 
+def test_each_size_has_its_own_time_in_any_order(nadi):
+    arguments = ["collective", "all-reduce", "-t", "ring:npus=4", "--algorithm", "ring", "--json", "--sizes"]
+    times = []
+    for sizes in ("1MiB,4MiB,2MiB", "4MiB,2MiB,1MiB", "2MiB,1MiB,4MiB"):
+        done = nadi(*arguments, sizes)
+        times.append({row["bytes"]: row["time_ps"] for row in json.loads(done.out)["rows"]})
+    assert times[0] == times[1] == times[2]
+    assert len(set(times[0].values())) == 3
+
+
 def test_winners():
     rows = [timed("a", 4, 30), timed("b", 1, 20), timed("a", 1, 10), timed("b", 4, 10), timed("a", 2, 10)]
     rows += [timed("b", 2, 15), timed("a", 3, 20), timed("b", 3, 20)]

@@ -13,7 +13,7 @@ from nadi.pdes import Settings, run
 from nadi.pdes.core import guards
 from nadi.pdes.core.errors import MemoryDamageError
 from nadi.pdes.core.jit import Directory, kernel, reader
-from nadi.pdes.core.memory import full, rows_of, zeros
+from nadi.pdes.core.memory import full, never_used, rows_of, unused, zeros
 from nadi.pdes.core.rows.nic import Selective
 from nadi.pdes.nic.congestion import control
 from nadi.pdes.workers import crew
@@ -22,6 +22,7 @@ from nadi.pdes.workers.team import found_team, team_in, team_words
 from nadi.topologies import build
 from nadi.workload import collective_program
 from tests.nonempty import nonempty
+from tests.parallel.matrix import CASES, wanted
 
 ENGINE = "this is a defect of the engine"
 SHARED_AND_ONLY_READ = {
@@ -209,5 +210,13 @@ def test_an_array_without_guards_at_the_address_of_one_that_had_some_is_not_look
     other = np.frombuffer((ctypes.c_char * 64).from_address(address), np.uint8)
     assert other.ctypes.data == address
     assert guards.damage(address)
-    assert not guards.damage_of(other, address)
-    assert guards.damage_of(memory[64:128], address)
+    assert not guards.has_guards(other, address)
+    assert guards.has_guards(memory[64:128], address)
+
+
+def test_nobody_writes_to_what_all_worlds_share():
+    for name in nonempty(CASES.keys() - {"symbolic"}):
+        wanted(name)
+    for record in (pdes.core.state.Flows, pdes.core.state.Islands):
+        for shared, new in zip(fields_of(never_used(record)), fields_of(unused(record)), strict=True):
+            assert shared[1].tobytes() == new[1].tobytes(), shared[0]

@@ -60,6 +60,7 @@ def extent(arguments: Arguments, name: str) -> Extent:
     spines, cores = _uplinks(arguments, name, counts)
     leaves = -(-counts.npus // counts.hosts_per_leaf)
     switches = leaves + spines * (counts.pods + cores)
+    # a cable per NPU, one from each leaf to each spine of its pod, and `cores` from each spine of each pod
     return Extent(counts.npus, switches, counts.npus + spines * (leaves + counts.pods * cores), leaves)
 
 
@@ -86,10 +87,13 @@ def build(arguments: Arguments, name: str) -> Graph:
     leaf, spine = _add_pods(builder, counts, spines, arguments.switch_latency)
     builder.add_cables(npu, np.concatenate(leaf)[leaf_of], arguments.rate, arguments.delay)
     for leaves_here, spines_here in zip(leaf, spine, strict=True):
+        # all pairs of a leaf and a spine of the pod: leaves 0 0 1 1 with spines 0 1 0 1
         ends = np.repeat(leaves_here, spines), np.tile(spines_here, len(leaves_here))
         builder.add_cables(*ends, spine_rate, spine_delay)
     if counts.pods > 1:
         core = builder.add_switches("core", spines * cores, latency_ps=arguments.switch_latency)
+        # Spine j of each pod takes the j-th run of `cores` cores, its plane. With two pods of two spines and planes of
+        # two cores: spines 0 0 1 1 2 2 3 3 with cores 0 1 2 3 0 1 2 3.
         builder.add_cables(np.repeat(np.concatenate(spine), cores), np.tile(core, counts.pods), core_rate, core_delay)
     return builder.graph(dims=arguments.dims)
 
@@ -104,6 +108,7 @@ def _counts(arguments: Arguments, name: str) -> _Counts:
         for key in ("npus", "hosts_per_leaf", "leaves_per_pod", "pods"):
             if getattr(arguments, key) is not None:
                 raise TopologyError.at(name, f"both k and {key} are given", f"one of them, as k sets {key}")
+        # half of the k ports of a leaf or spine lead down, the other half up: k pods of k/2 leaves with k/2 hosts each
         return _Counts(k**3 // 4, k // 2, k // 2, k)
     if npus is None:
         if hosts is None or pods is None:
@@ -119,8 +124,10 @@ def _counts(arguments: Arguments, name: str) -> _Counts:
 
 def _choose_hosts_per_leaf(npus: int) -> int:
     """Return the hosts per leaf nearest to the k-ary tree's (npus / 2)^(1/3), preferably with full leaves and pods."""
+    # with h = k/2 hosts per leaf the k-ary tree has 2h pods of h leaves: 2 h^3 NPUs
     ideal = (npus / 2) ** (1 / 3)
     full = [h for h in range(1, int(2 * ideal) + 1) if npus % (h * h) == 0 and h >= ideal / 2]
+    # nearest by ratio: half of the ideal is as far from it as its double
     return min(full, key=lambda h: abs(math.log(h / ideal)), default=max(1, math.ceil(ideal)))
 
 

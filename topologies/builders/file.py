@@ -141,12 +141,14 @@ def estimate(arguments: Arguments) -> Extent | None:
         text = inputs.read_text(arguments.path)
     except (OSError, ValueError):
         return None
+    # a parser of TOML takes seconds for a million cables, regular expressions do not; `build` reports errors
     npus = re.search(r"^npus\s*=\s*(\d{1,9})\s*(#|$)", text, re.MULTILINE)
     if npus is None:
         return None
     switches = len(_SWITCHES.findall(text))
     size = of_cables(int(npus[1]), switches, _cables(text, int(npus[1])), len(text))
     by_dimensions = re.search(r"^stack\s*=", text, re.MULTILINE)
+    # routing by dimensions computes the next link from digits and has no table of homes
     return size._replace(homes=0) if by_dimensions else size
 
 
@@ -238,6 +240,7 @@ def _quoted(name: str) -> str:
 
 def _toml_links(graph: Graph) -> Iterator[str]:
     """Yield the lines of a network's cables in TOML; consecutive ones with the same rate and delay share a table."""
+    # links 2c and 2c + 1 are the two directions of cable c, so every second link stands for a cable
     rate_bps, delay_ps = graph.link_rate_bps[::2], graph.link_delay_ps[::2]
     pairs = np.stack([graph.link_src[::2], graph.link_dst[::2]], axis=1).tolist()
     changes = np.flatnonzero((np.diff(rate_bps) != 0) | (np.diff(delay_ps) != 0)) + 1
@@ -250,6 +253,7 @@ def _toml_links(graph: Graph) -> Iterator[str]:
         yield f'rate = "{format_rate(int(rate_bps[begin]))}"'
         yield f'delay = "{format_time(int(delay_ps[begin]))}"'
         yield "cables = ["
+        # eight cables to a line: one per line would make files of large fabrics long, and one line for all unreadable
         yield from (
             f"    {pairs[i : min(i + 8, end)]},".replace("[[", "[").replace("]]", "]") for i in range(begin, end, 8)
         )

@@ -83,6 +83,7 @@ class HtsimTree(NamedTuple):
     @property
     def diameter_ps(self) -> int:
         """Latency of links and switches on the longest path, without transmission, in picoseconds."""
+        # the longest path goes up and down again: over two switches of each tier, but one of the top
         links = 2 * sum(tier["downlink_latency_ns"] for tier in self.tiers)
         switches = 2 * sum(tier["switch_latency_ns"] for tier in self.tiers) - self.tiers[-1]["switch_latency_ns"]
         return (links + switches) * NS
@@ -126,6 +127,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     if len(tree.tiers) == 3:
         uplinks = tree.tiers[1]["radix_up"] // tree.tiers[2]["bundle"]
         agg = np.repeat(np.arange(len(switch[1])), uplinks)
+        # with A = 2 aggregation switches per pod and two uplinks, switches 0 0 1 1 2 2 lead to cores 0 2 1 3 0 2
         core = agg % tree.aggs + tree.aggs * np.tile(np.arange(uplinks), len(switch[1]))
         builder.add_cables(switch[1][agg], switch[2][core], rates[2], delays[2], tree.tiers[2]["bundle"])
     graph = builder.graph(dims=arguments.dims)
@@ -208,6 +210,9 @@ def _fitting(label: str, header: Mapping[str, int], tiers: list[dict[str, int]])
             f"{label}: {nodes} nodes in pods of {pod_hosts} on ToRs of {levels[0]['radix_down']}, bundle "
             f"{levels[0]['bundle']}; expected that each divides the one before, and bundle 1"
         )
+    # Counts follow from rates: hosts x rate down = oversubscription x uplinks x rate up, over all pods together.
+    # A fat tree with k = 4, at one rate: 16 nodes in 4 pods have 16 uplinks of ToRs; aggregation switches with 2
+    # downlinks are 16 / (4 x 2) = 2 in each pod; their 16 uplinks need 4 core switches with 4 downlinks.
     pods, rate = nodes // pod_hosts, [tier["downlink_speed_gbps"] for tier in levels]
     tor_uplinks = _ratio(label, "uplinks of ToRs", nodes * rate[0], rate[1] * levels[0]["oversubscribed"])
     aggs = _ratio(label, "aggregation switches of a pod", tor_uplinks, pods * levels[1]["radix_down"])

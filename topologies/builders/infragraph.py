@@ -62,10 +62,12 @@ def build(arguments: Arguments, name: str) -> Graph:
     union = {part: part for part in kinds}  # of XPUs and the switches between them, which make a server
 
     for a, b, link, rate, delay_ps in links:
+        # XPUs are nodes 0 .. n-1: after sorting, ends[0] is an XPU if any end is, and ends[1] only if both are
         ends = sorted((node[a], node[b]))
         if ends[1] < n:
             direct.append((ends[0], ends[1], rate, delay_ps))
         elif ends[0] < n and link.lower().startswith(_SCALE_UP) and kinds[parts[ends[1] - n]] != "cpu":
+            # all NVLinks of an XPU lead to the one NVSwitch of its server, so their rates add up
             nvlinks[ends[0]] = nvlinks.get(ends[0], 0) + rate
             first, second = _root(union, a), _root(union, b)
             union[max(first, second)] = min(first, second)
@@ -76,6 +78,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     number = {old: n + new for new, old in enumerate(kept)} | {i: i for i in range(n)}
     cables = [(number[a], number[b], rate, delay) for a, b, rate, delay in cables]
     names = [f"{parts[i - n][-2]} {'.'.join((*parts[i - n][:-2], parts[i - n][-1]))}" for i in kept]
+    # a server is what NVLinks join, perhaps several instances (trays of a rack); without NVLinks, the instance
     groups = [_root(union, xpu) if i in nvlinks else xpu[:2] for i, xpu in enumerate(xpus)]
     first_of = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     nics = {number[node[part]]: 0 for part, kind in kinds.items() if kind == "nic" and node[part] in number}
@@ -104,6 +107,7 @@ def _bound(file: InfraFile, label: str) -> None:
 
 def _root(union: dict[Part, Part], part: Part) -> Part:
     while union[part] != part:
+        # path halving: later searches from here take half of the steps
         union[part] = union[union[part]]
         part = union[part]
     return part
@@ -119,6 +123,7 @@ def _links(file: InfraFile, arguments: Arguments, label: str) -> Iterator[tuple[
         for edge in device.edges
     )
     for a, b, link, attributes in (*of_instances, *inside):
+        # a file may list a link from both of its ends
         key = (min(a, b), max(a, b), link)
         if key in seen:
             continue
@@ -146,6 +151,7 @@ def _instances(file: InfraFile, label: str) -> Iterator[tuple[Part, InfraDevice]
                 part, title = stack.pop()
                 yield part, file.devices[title]
                 for component, kind in file.devices[title].kinds.items():
+                    # 16 names and indices are eight devices within each other: one that contains itself would not end
                     if kind == "device" and component in file.devices and len(part) < 16:
                         count = file.devices[title].counts[component]
                         stack += [((*part, component, str(i)), component) for i in range(count)]
@@ -157,6 +163,7 @@ def _kinds(file: InfraFile, ends: Iterator[Part], label: str) -> dict[Part, str]
     xpus = 0
     linked: dict[Part, list[Part]] = {}
     for end in dict.fromkeys(ends):
+        # the end host.0.nic.1 belongs to the instance host.0, which is all but the last name and index
         linked.setdefault(end[:-2], []).append(end)
     for instance, device in _instances(file, label):
         own = linked.pop(instance, [])
@@ -165,6 +172,7 @@ def _kinds(file: InfraFile, ends: Iterator[Part], label: str) -> dict[Part, str]
         if xpus > MAX_NPUS or len(found) > MAX_NODES:
             raise TopologyError.at(label, f"{xpus} components of type xpu", f"at most {MAX_NPUS}")
         counted = [(*instance, name, str(i)) for name in names for i in range(device.counts[name])]
+        # by number, so that nic.10 comes after nic.9
         for part in sorted({*own, *counted}, key=lambda part: (part[-2], int(part[-1]))):
             if part[-2] not in device.kinds:
                 raise TopologyError.at(label, f"{'.'.join(part)[:60]}", "a component of its device")

@@ -50,6 +50,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     spines = _spines(arguments, name, npus)
     builder = GraphBuilder(name, npus)
     leaf_of = np.arange(npus) // arguments.hosts_per_leaf
+    # a leaf and its NPUs are a pod, which a partition by pods keeps together (partition.methods.by_pod)
     builder.set_npu_pods(leaf_of)
     leaf = builder.add_named_switches(
         [f"leaf {i}" for i in range(leaves)], latency_ps=arguments.switch_latency, pod=np.arange(leaves)
@@ -63,6 +64,7 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 def _spines(arguments: Arguments, name: str, npus: int) -> int:
     """Return the number of spines; errors begin with the name."""
+    # a single leaf may be partly filled; uplinks serve the NPUs that exist
     down_bps = min(arguments.hosts_per_leaf, npus) * arguments.rate
     uplink_bps = (arguments.uplink_rate or arguments.rate) * arguments.uplinks
     return uplink_count(arguments, name, "spines", "oversubscription", down_bps, uplink_bps)

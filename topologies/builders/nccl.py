@@ -179,6 +179,8 @@ def _devices(element: ET.Element, label: str, depth: int = 0) -> Iterator[_Devic
         yield _Device(kind, element, _pcie_bps(element, label), [])
     elif kind == _PCI:
         children = [device for child in element for device in _devices(child, label, depth + 1)]
+        # broadcom's PCIe switches look like two levels of switches but have full bandwidth between all ports; NCCL
+        # flattens them, too (src/graph/topo.cc, ncclTopoFlattenBcmSwitches)
         if generation := _broadcom(element, 0):
             children = [
                 own
@@ -217,6 +219,7 @@ def _broadcom(element: ET.Element, level: int) -> int:
     for key in ("vendor", "device", "subsystem_vendor", "subsystem_device"):
         text = element.get(key, "0").removeprefix("0x")
         identity = (identity << 16) + (int(text, 16) & 0xFFFF if text.isalnum() and _is_hex(text) else 0)
+    # 16 bits each for vendor, device, and vendor and device of the subsystem; the last 12 bits differ among models
     if identity & ~0xFFF == 0x1000C0101000A000:
         return 4
     return 5 if identity & ~0xFFF == 0x1000C03010000000 | level * 0x1000 else 0
@@ -245,12 +248,14 @@ def _pcie_bps(element: ET.Element, label: str) -> int:
 def _net_bps(element: ET.Element, label: str) -> int:
     """Return the rate of a `net` element."""
     most = LINK_RATE_BPS.maximum // _MBPS // 64  # RCCL's files have 200 Tb/s for NICs of 200 Gb/s; PCIe limits them
+    # NCCL takes 10 Gb/s where a NIC reports no speed (ncclTopoAddNet)
     return min(_whole(element, "speed", label, 0, 10**9) or 10_000, most) * _MBPS
 
 
 def _between_cpus_bps(element: ET.Element, label: str) -> int:
     """Return the rate of the link from a CPU to another."""
     arch, vendor = element.get("arch", ""), element.get("vendor", "")
+    # rates are NCCL's in GB/s times 8 (src/graph/topo.cc, ncclTopoGetInterCpuBw)
     family, model = (_whole(element, key, label, 0, 2**31) for key in ("familyid", "modelid"))
     if arch in _SYS_GBPS:
         return _SYS_GBPS[arch] * GBPS
@@ -268,6 +273,7 @@ def _between_cpus_bps(element: ET.Element, label: str) -> int:
 def _plan(parts: _Parts, arguments: Arguments, label: str) -> HostPlan:
     """Return the plan of the parts, with what a partial file leaves out."""
     keys = [_order(gpu, label) for gpu in parts.gpus]
+    # rank order if every GPU has a rank or device number, else the order of the file: a mixture has no common order
     order = sorted(range(len(keys)), key=lambda i: (keys[i], i)) if None not in keys else range(len(keys))
     gpus = [parts.gpus[i] for i in order]
     generation = _generation(gpus, arguments, label)
@@ -312,6 +318,7 @@ def _generation(gpus: list[_Gpu], arguments: Arguments, label: str) -> GpuGenera
         return AMD_GENERATIONS[model]
     sm = next((_sm(gpu.element, label) for gpu in gpus if gpu.element is not None), 0)
     if sm:
+        # the newest model that is not newer than the GPU: 86 and 89 count as 80, an A100
         known = [model for least, model in _ACCELERATOR_OF.items() if least <= sm]
         return GENERATIONS[known[-1] if known else "v100"]
     return next((g for g in GENERATIONS.values() if g.pcie_bps >= fastest), GENERATIONS["b200"])
@@ -344,6 +351,8 @@ def _nvlinks(
                 continue
             if target is not None and target != i:
                 pair = min(i, target), max(i, target)
+                # both GPUs list the same links, so that adding them up would double the rate; a link may also be listed
+                # on one side only
                 pairs[pair] = max(rate, pairs.get(pair, 0))
             elif not code.startswith(_NO_SWITCH):
                 to_switch[i] = to_switch.get(i, 0) + rate

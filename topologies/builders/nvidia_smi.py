@@ -64,6 +64,7 @@ def build(arguments: Arguments, name: str) -> Graph:
         elif word not in _LEVELS and word != "X":
             expected = f"X,{' NV#,' * (i in gpus and j in gpus)} {', '.join(_LEVELS)}"
             raise TopologyError.at(name, f"{devices[i]} to {devices[j]} is {word[:20]!r}", expected)
+    # behind an NVSwitch each row says NV18 for each of seven peers: 126, more than the 18 links of a GPU
     total = max((sum(count for (a, _), count in links.items() if a == i) for i in gpus), default=0)
     each = max(links.values(), default=0)
     generation = _generation(arguments, each if total > _MOST_NVLINKS else total, name)
@@ -75,6 +76,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     direct: list[Cable] = []
     for (i, j), count in sorted(links.items()):
         if total > _MOST_NVLINKS:
+            # all peers share the links to the switch, so the largest number counts, not the sum
             to_switch[new[i]] = max(count * generation.nvlink_bps, to_switch.get(new[i], 0))
         elif i < j and count:
             direct.append((new[i], new[j], count * generation.nvlink_bps, arguments.nvlink_delay))
@@ -99,6 +101,7 @@ def _matrix(path: str, label: str) -> tuple[list[str], dict[tuple[int, int], str
     rows = [line.split() for line in lines if line.strip()]
     devices: list[str] = []
     for word in rows[0] if rows else ():
+        # behind the devices the header goes on with CPU Affinity and NUMA Affinity
         if not _DEVICE.fullmatch(word):
             break
         devices.append(word)
@@ -130,13 +133,16 @@ def _tree(
     top = list(range(len(devices)))  # node at the top of each device's tree so far
     for level, title in enumerate(_LEVEL_NAMES):
         group = list(range(len(devices)))
+        # devices join transitively: a NIC at PIX of two GPUs puts all three below one switch
         for i, j in (pair for pair, own in levels.items() if own <= level):
             a, b = group[i], group[j]
             if a != b:
                 group = [min(a, b) if g in {a, b} else g for g in group]
         for first in sorted(set(group)):
             tops = sorted({top[i] for i, g in enumerate(group) if g == first})
+            # a group that did not grow at this level has one top already, and needs no further switch
             if len(tops) > 1:
+                # `parts` begins with the NICs, which are among the devices: the next node is gpus + len(parts)
                 own = len(devices) + len(parts) - (len(devices) - gpus)
                 parts.append(f"{title} {first}")
                 rate = _SYS_GBPS * GBPS if title == "system" else generation.pcie_bps

@@ -60,11 +60,13 @@ def build(arguments: Arguments, name: str) -> Graph:
     if nodes > MAX_NODES:
         raise TopologyError.at(name, f"line 1: {nodes} nodes", f"at most {MAX_NODES}")
     switch = _switch_numbers(lines, name, nodes, nvswitches, switches)
+    # nodes that line 2 does not list are GPUs, in ascending order
     gpus = np.setdiff1d(np.arange(nodes), switch)
     if math.prod(arguments.dims or (0,)) > len(gpus):
         sizes = "x".join(map(str, arguments.dims))
         raise TopologyError.at(name, f"dims {sizes} for {len(gpus)} GPUs", "at most as many")
     gpus = gpus[: math.prod(arguments.dims)] if arguments.dims else gpus
+    # line 2 begins with the NVSwitches
     kind = np.where(np.arange(len(switch)) < nvswitches, NVSWITCH, SWITCH)
 
     builder = GraphBuilder(name, len(gpus))
@@ -83,6 +85,7 @@ def build(arguments: Arguments, name: str) -> Graph:
         cables = list({(min(cable[:2]), max(cable[:2])): cable for cable in cables}.values())
     if cables:
         a, b, rate_bps, delay_ps = np.array(cables, np.int64).T
+        # with `dims` only the first GPUs exist; the cables of the others go with them
         kept = (node_of[a] != _LEFT_OUT) & (node_of[b] != _LEFT_OUT)
         builder.add_cables(node_of[a][kept], node_of[b][kept], rate_bps[kept], delay_ps[kept])
     per_host = per_server if nvswitches else 1
@@ -93,6 +96,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     remarks = unread(arguments.path, numbered[links:], f"{links} links")
     if model is None:
         remarks += (f"{name}: gpu_type {gpu_type[:40]!r} is unknown: NCCL's constants follow from the rate of NVLink",)
+    # from the names, as the graph may have fewer switches than the file: parallel NVSwitches are one
     numbers = [*gpus.tolist(), *(int(title.split()[1]) for title in graph.switch_names)]
     return replace(graph, numbers=tuple(numbers), remarks=remarks)
 

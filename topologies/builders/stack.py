@@ -55,6 +55,7 @@ def build(arguments: Arguments, name: str) -> Graph:
         raise TopologyError.at(name, f"host_dims = {arguments.host_dims}", f"0 to {count}")
     rates_bps = arguments.rates * (count if len(arguments.rates) == 1 else 1)
     delays_ps = arguments.delays * (count if len(arguments.delays) == 1 else 1)
+    # NPUs are numbered with the first dimension fastest, so those of a server are consecutive
     per_host = math.prod(d.size for d in arguments.dims[: arguments.host_dims])
     return build_stack(name, arguments.dims, rates_bps, delays_ps, arguments.switch_latency, per_host)
 
@@ -85,6 +86,7 @@ def build_stack(
     except TopologyError as error:
         raise TopologyError(f"{name}: {error}") from None
     builder = GraphBuilder(name, layout.npus)
+    # column -1 of `digit` is -1 for the switches of the last dimension, which join all pods and belong to none
     last = layout.digit[:, -1] if len(dimensions) > 1 else np.full(layout.nodes, -1)
     switches = layout.nodes - layout.npus
     builder.set_npu_pods(last[: layout.npus])

@@ -101,6 +101,7 @@ class Cluster(Parameters):
                 own["gpus_per_host"] = min(self._per_host(size), count)
         table = _replaced({**self.fabric, **own, **size.params}, self.parameters)
         if "nics_per_host" in table and count < self.gpus_per_host:
+            # half of a server's GPUs bring half of its NICs: all of them would double the network's share per GPU
             table["nics_per_host"] = max(1, parse_count(table["nics_per_host"]) * count // self.gpus_per_host)
         return table
 

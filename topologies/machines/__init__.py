@@ -76,6 +76,7 @@ class Machine(Parameters):
 
     def _domain(self, arguments: MachineArguments) -> dict[str, int]:
         """Return the parameters gpus_per_host and rails of an NVLink domain: a server or a rack."""
+        # a part of a rack has as many rails as divide its GPUs: 6 GPUs have 2, since each rail takes equally many NICs
         size = min(_GPUS_PER_RACK if self.rack else _GPUS_PER_SERVER, arguments.npus)
         return {"gpus_per_host": size} | ({"rails": math.gcd(size, _RAILS_OF_RACK)} if self.rack else {})
 

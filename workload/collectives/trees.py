@@ -152,6 +152,7 @@ def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int
 def _root(routing: TableRouting, npu: Int64) -> tuple[int, Int64]:
     """Return the root's node (-1 = none) and int64[n], the home (column) that reaches each member, of NPUs int64[n]."""
     homes = routing.home[npu]
+    # homes: int[n, H], the switches that member m's NICs lead to, as columns of the routing table; -1 = fewer than H
     distinct, of_member = np.unique(homes, axis=0, return_inverse=True)
     # Members with the same homes have the same distances: take each set of homes once, with the number of its members
     distance = np.where(distinct >= 0, routing.hops[:, distinct], UNREACHABLE)  # [rows, distinct, H]
@@ -161,6 +162,7 @@ def _root(routing: TableRouting, npu: Int64) -> tuple[int, Int64]:
     if farthest.min(initial=UNREACHABLE) >= UNREACHABLE:
         return -1, np.zeros(0, np.int64)
     # Among switches with the smallest largest distance, the smallest sum of distances wins
+    # nearest: int64[rows, distinct], hops from each switch to each set of homes; times `count`, to all members
     total = np.where(farthest == farthest.min(), nearest @ count, np.iinfo(np.int64).max)
     best = np.flatnonzero(total == total.min())
     # Groups whose first members differ spread over equally good switches
@@ -195,10 +197,12 @@ def _joined(above: dict[int, int], npu: Int64) -> dict[int, list[int]]:
         while node in above:
             below.setdefault(above[node], set()).add(node)
             node = above[node]
+    # A switch with one child has nothing to add: it passes data on like any packet
     holds = {switch for switch, nodes in below.items() if len(nodes) > 1}
     paths: dict[int, list[int]] = {}
     for start in [*npu.tolist(), *holds]:
         path = [start]
+        # The first node may be an aggregator itself: its own path leads to the next one above
         while path[-1] in above and (len(path) == 1 or path[-1] not in holds):
             path.append(above[path[-1]])
         if len(path) > 1 and path[-1] in holds:
@@ -219,7 +223,7 @@ def _numbered(graph: Graph, npu: Int64, paths: dict[int, list[int]]) -> tuple[Ag
 
 
 def _edge(graph: Graph, number_of: dict[int, int], path: list[int]) -> tuple[int, int, int, int, int, bool]:
-    """Return the fields of an AggregatorTree for a node; way: path from the node to the next aggregator's switch."""
+    """Return the fields of an AggregatorTree for a node; path: nodes from it to the next aggregator's switch."""
     links = []
     for src, dst in pairwise(path):
         out = graph.out_links(src)
@@ -304,6 +308,7 @@ def tree_lanes(
             if node in flow.targets:
                 down.step(receive_from=parent, receive=chunk)
         lanes_of_nodes.append([up, down])
+    # An aggregator has a lane per child and one that sends up; the lane that takes results comes after these
     result_lanes = [result_lane if node < n else len(children[node]) + 1 for node in range(len(tree.parent))]
     aggregators = range(n, len(tree.parent))
     return lanes_of_nodes + [
@@ -334,6 +339,8 @@ def _aggregator(
                 last = (lane, len(sums[lane].steps) - 1)
         if parent != ROOT and last != AT_ONCE:
             up.step(send_to=parent, to_lane=child_number, send=chunk, after=last)
+        # Below the root the chunk goes down when the total has come from above. At the root it turns round: `last` is
+        # then still its last addition.
         if parent != ROOT and not below[node].isdisjoint(flow.targets):
             down.step(receive_from=parent, receive=chunk)
             last = AT_ONCE

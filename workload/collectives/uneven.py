@@ -62,6 +62,7 @@ def units(matrix_bytes: ArrayLike) -> Units:
     sizes = matrix.astype(np.int64)
     unit_bytes = math.gcd(*sizes.reshape(-1).tolist()) or 1
     count = sizes // unit_bytes
+    # All members have buffers of one size in a plan: that of the member that sends (rows) or receives (columns) most
     chunks = max(1, int(count.sum(axis=0).max()), int(count.sum(axis=1).max()))
     if chunks > _MAX_CHUNKS:
         raise WorkloadError(
@@ -158,6 +159,7 @@ class _Region:
 
     def __init__(self, number: int, region_chunks: int, size: Int64) -> None:
         self.size = size
+        # Blocks lie row by row: for sizes [[2, 1], [0, 4]] they begin at 0, 2, 3 and 3 in the region
         self.first = (number * region_chunks + np.cumsum(size) - size.reshape(-1)).reshape(size.shape)
 
     def row(self, row: int) -> tuple[int, int]:

@@ -199,6 +199,7 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     if operator.kind == "latent-attention":
         algorithm = LATENT[gpu.latent_attention]
         batch, heads, queries, keys, rank, rope_dim = operator.shape
+        # All heads share one key of rank + rope_dim values, the first `rank` of which are the value; there is no mask
         operator = Operator("attention", (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0), operator.dtype)
     extras_ps = 0.0
     if operator.kind == "attention-backward":
@@ -236,12 +237,14 @@ def _has_few_rows(operator: Operator, group: int, gpu: Gpu, algorithm: Attention
         return True
     batch, kv_heads, keys = operator.shape[0], operator.shape[2], operator.shape[4]
     blocks = batch * kv_heads * -(-group // algorithm.few_rows)
+    # 8 blocks on 148 SMs divide the keys among 18 SMs each: of 16,384 keys a part has 911
     return blocks <= gpu.sms and -(-keys // (gpu.sms // blocks)) <= algorithm.few_keys
 
 
 def _waves(blocks: int, sms: int, paired: float) -> float:
     """Return the number of waves of blocks over the SMs, where `paired` is the time of one with busy pairs of SMs."""
     full, rest = divmod(blocks, sms)
+    # With more blocks than half of the SMs, both SMs of some TPC have one
     return full * paired + (0 if not rest else paired if 2 * rest > sms else 1)
 
 
@@ -251,6 +254,7 @@ def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies
     # After: the queries' gradient is converted to the data type.
     batch, heads, _, queries, _, head_dim, value_dim, _ = operator.shape
     value_bytes = DTYPE_BYTES[operator.dtype]
+    # fp32 zeros are written; fp32 sums are read and written in the data type; output and its gradient are read
     bytes_per_row = head_dim * (2 * _FP32_BYTES + value_bytes) + 2 * value_dim * value_bytes
     moved_bytes = batch * heads * queries * bytes_per_row
     return (
@@ -287,6 +291,7 @@ def _blocked_ps(
     tile = next(tile for tile in algorithm.tiles if value_dim <= tile.max_values)
     own_rows = queries * block_heads
     min_rows = algorithm.decoding_rows if queries == 1 else algorithm.min_rows
+    # 5 queries of 4 heads are 20 rows, in a block of 32 if the kernel has blocks so small
     block_rows = min(max(1 << (own_rows - 1).bit_length(), min_rows), tile.rows)
     pairs = _pairs_of_blocks(operator, block_heads, block_rows, tile.keys, key_parts)
     blocks = batch * -(-heads // block_heads) * key_parts
@@ -294,6 +299,8 @@ def _blocked_ps(
     longest = float(pairs.max())
     mean_pairs = blocks * float(pairs.sum()) / gpu.sms
     tail = algorithm.tail if queries > 1 else 0.0
+    # With a mask, blocks have unequal lengths: an SM does the mean and waits for part of the longest. Without one all
+    # are equal, and a last wave of few blocks takes as long as a full one.
     pairs_of_busiest_sm = max(mean_pairs + tail * longest, longest) if causal else waves * longest
     start_ps = algorithm.start_ps * tile.start
     if queries == 1:
@@ -318,5 +325,6 @@ def _pairs_of_blocks(
     blocks = -(-queries * block_heads // block_rows)
     # The last query of a block sees the most keys: the block computes whole blocks of keys up to it
     last_query = np.minimum(np.arange(1, blocks + 1) * block_rows, queries * block_heads) // block_heads
+    # The mask ends at the last key: of 3 queries with 10 keys, the first sees 8, the last all 10
     visible = np.clip(last_query + keys - queries, 0, keys) if causal else np.full(blocks, keys)
     return (block_rows * block_keys * -(-visible // (key_parts * block_keys))).astype(np.float64)

@@ -80,6 +80,7 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     if not grouped:
         memory_Bps *= gpu.product_memory  # noqa: N806 - the same
     sizes = np.array([_dimensions(operator) for operator in operators], np.float64)
+    # NaN where no grouped kernel of its own is known: the tiles below then give the time
     kernel_ps = np.full(len(sizes), np.nan)
     if grouped and gpu.experts in KERNELS:
         kernel_ps = gpu.launch_overhead_ps + KERNELS[gpu.experts](sizes, gpu, flops, memory_Bps, value_bytes)
@@ -90,9 +91,11 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     ]
     work_ps = _tiled_ps(sizes, np.array(tilings, np.float64), gpu, flops, memory_Bps, result_bytes).min(axis=1)
     moved_bytes = np.array([operator.bytes for operator in operators], np.float64)
+    # `Operator.bytes` counts results in the operands' type; 8-bit products write batch x m x n values of 2 bytes
     moved_bytes += (result_bytes - value_bytes) * sizes[:, :3].prod(axis=1)
     memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     times_ps = gpu.launch_overhead_ps + (work_ps**OVERLAP + memory_ps**OVERLAP) ** (1 / OVERLAP)
+    # A product without rows, columns or sum is not launched
     return np.where(sizes.all(axis=1), np.where(np.isnan(kernel_ps), times_ps, kernel_ps), 0.0)
 
 
@@ -119,6 +122,7 @@ def _tiled_ps(
     # sizes: float64[products, 4], number of products, their rows, columns, and length of the sum; tilings:
     # float64[tilings, 3], rows and columns of a tile and parts of the loop; flops, memory_Bps: operations and bytes per
     # second that all SMs reach together; result_bytes: bytes per value of the result.
+    # Columns of products, float64[products, 1], meet rows of tilings, float64[tilings].
     batch, m, n, k = sizes.T[:, :, None]
     rows, columns, parts = tilings.T
     tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * parts
@@ -130,6 +134,7 @@ def _tiled_ps(
     write_ps = gpu.exposed_write * tile_bytes / memory_Bps * PS_PER_S
     sums_ps = _SUM_BYTES * parts * batch * m * n / memory_Bps * PS_PER_S
     sums_ps += gpu.launch_overhead_ps + gpu.split_latencies * gpu.memory_latency_ps
+    # 4096 x 4096 in tiles of 128 x 128 are 1,024 tiles: on 132 SMs 8 waves, though the last has only 100
     waves = np.ceil(tiles / gpu.sms)
     return waves * (compute_ps + gpu.memory_latency_ps + write_ps) + np.where(parts > 1, sums_ps, 0.0)
 

@@ -99,6 +99,7 @@ class ComputeTimes:
             time_ps = times.exact_ps(operator)
             if time_ps is not None:
                 return time_ps, MEASURED
+        # Exact times of any table come before interpolation in the first: a neighbour says less than the shape
         for times in self._own:
             time_ps = times.between_ps(operator, self._roofline_ps)
             if time_ps is not None:

@@ -256,6 +256,7 @@ def _in_network_groups(program: Program, chooser: ScheduleChooser, exchange: Exc
             if not any(kinds):
                 continue
             own = program.slot_ptr[users] + slot
+            # Only the NPU that is member 0 reports the group: each occurs once, whatever traces its members run
             for at in own[program.slot_member[own] == 0].tolist():
                 group = int(program.slot_group[at])
                 members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
@@ -277,6 +278,7 @@ def _alike(view: TraceView, group_table: GroupTable, running_npus: Int64, choose
     distinct, row = np.unique(groups, return_inverse=True)
     number: dict[object, int] = {}
     key = [number.setdefault(chooser.schedule_key(g, by_shape=by_shape), len(number)) for g in distinct.tolist()]
+    # int[users, slots], a number for what the schedule of each slot depends on: users with equal rows share a trace
     patterns, first, of_user = np.unique(
         np.array(key)[row.reshape(groups.shape)], axis=0, return_index=True, return_inverse=True
     )
@@ -328,12 +330,14 @@ def _fill_collectives(
     """Set buffer and schedule of each collective without split sizes; groups: int32[slots], group numbers."""
     even = ~view.coll_uneven
     coll_rows, coll_kind, coll_slot = view.coll_rows[even], view.coll_kind[even], view.coll_slot[even]
+    # int64[collectives], S / comm_size: members if comm_size is one member's contribution; 0 for barriers; else 1
     factor = chooser.settings.buffer_factor(group_table.sizes()[groups])[coll_kind, coll_slot]
     size = np.maximum(view.table.comm_size[coll_rows], 0)
     _check_products(view, coll_rows, size, factor)
     by_size = np.zeros(len(KINDS), np.bool_)
     for kind in np.unique(coll_kind).tolist():
         by_size[kind] = chooser.needs_shape(KINDS[kind])
+    # Sizes matter only to algorithms that choose by size; for the others all sizes have one schedule
     sizes, size_of_row = np.unique(np.where(by_size[coll_kind], size * factor, 0), return_inverse=True)
     # One number for each (kind, slot): a schedule is chosen once for all rows with equal numbers and sizes
     pairs, pair_of_row = np.unique(coll_kind.astype(np.int64) * 2**32 + coll_slot, return_inverse=True)

@@ -51,6 +51,7 @@ def extended(program: Program, *, is_acting: bool = True) -> Program:
     own = _aggregators(program, served)
     groups = _groups(program, uses, npu_of)
     traces, slots = len(program.trace_ptr) - 1, int(program.trace_slot_ptr[-1])
+    # Each aggregator has a trace of its own, behind those of the NPUs
     trace = np.arange(traces, traces + len(switches), dtype=np.int32)
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(program, name), getattr(own, name)])
@@ -172,6 +173,7 @@ def build_jobs(jobs: Sequence[FabricJob], fabric: Graph, is_here: Mask, exchange
 def _groups_of_jobs(jobs: Sequence[FabricJob], built: Sequence[RankWork], npus: int) -> GroupTable:
     """Return the groups of all jobs, whose members are NPUs, job after job."""
     tables = [work.groups for work in built]
+    # Number of each job's first group: jobs of 3 and 2 groups have 0 to 2 and 3 to 4
     first = np.cumsum([0, *(len(table.names) for table in tables)])
     counts = np.zeros(npus, np.int64)
     for job, table in zip(jobs, tables, strict=True):
@@ -181,6 +183,7 @@ def _groups_of_jobs(jobs: Sequence[FabricJob], built: Sequence[RankWork], npus: 
     for job, table, base in zip(jobs, tables, first.tolist(), strict=False):
         own = np.diff(table.slot_ptr)
         rank = np.repeat(np.arange(len(own)), own)
+        # A rank's slots keep their order behind the first slot of the NPU on which the rank is placed
         at = slot_ptr[job.placement[rank]] + np.arange(len(rank)) - table.slot_ptr[rank]
         slot_group[at], slot_member[at] = table.slot_group + base, table.slot_member
     members = [job.placement[table.group_member] for job, table in zip(jobs, tables, strict=True)]
@@ -197,8 +200,10 @@ def _groups_of_jobs(jobs: Sequence[FabricJob], built: Sequence[RankWork], npus: 
 def _jobs(jobs: Sequence[FabricJob], built: Sequence[RankWork], npus: int) -> FabricJobs:
     """Return who the NPUs of the fabric are."""
     placed = np.concatenate([job.placement for job in jobs]).astype(np.int32)
+    # Ranks job after job, and then the idle NPUs: jobs on NPUs 4, 5 and 1, of 6, give 4 5 1 0 2 3
     npu = np.concatenate([placed, np.setdiff1d(np.arange(npus, dtype=np.int32), placed)])
     place = np.empty(npus, np.int32)
+    # The inverse of the line above, in the example 3 2 4 5 0 1
     place[npu] = np.arange(npus, dtype=np.int32)
     return FabricJobs(
         names=tuple(job.name for job in jobs),

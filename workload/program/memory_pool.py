@@ -57,6 +57,7 @@ def with_memory_nodes(
             server = _server(npu, memory_nodes, host)
             example = int(traces_of_run.example_npu[number])
             shift = 0 if example == AS_WRITTEN else npu - example
+            # NPUs share a converted trace only if they also have the same memory node and peers
             key = number, server, shift
             if key not in converted:
                 converted[key] = len(traces)
@@ -113,6 +114,7 @@ def _with_messages(table: TraceTable, accesses: Int64, memory_node: int, shift: 
             columns[field.name] = np.concatenate([value, value[accesses]])
     is_load = table.type[accesses] == NodeType.MEM_LOAD_NODE
     size = np.maximum(table.tensor_size[accesses], 1)
+    # A load sends a request and gets the tensor; a store sends the tensor and gets an answer
     there, back = np.where(is_load, REQUEST_BYTES, size), np.where(is_load, size, REQUEST_BYTES)
     for name in ("comm_src", "comm_dst"):
         columns[name][columns[name] >= 0] += shift

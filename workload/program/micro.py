@@ -95,6 +95,8 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
     schedules = ScheduleSet()
     settings = CollectiveSettings()
     steps = (("reduce-scatter", group), ("all-reduce", hosts), ("all-gather", group))
+    # Each NPU has two slots, its server's group and its rail's. The all-gather is the second collective of the first,
+    # hence sequence number 1.
     rows = empty_rows(3)._replace(
         kind=np.full(3, COLLECTIVE, np.int8),
         bytes=np.array([size_bytes, size_bytes // group, size_bytes], np.int64),
@@ -106,6 +108,7 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
         dep=np.array([0, 1], np.int32),
     )
     npu = np.arange(npus, dtype=np.int32)
+    # The rails of 2 servers with 3 NPUs each: 0 3, 1 4, 2 5
     members = [npu, npu, npu.reshape(hosts, group).T.reshape(-1)]
     sizes = [npus] + [group] * hosts + [hosts] * group
     groups = GroupTable(
@@ -161,6 +164,7 @@ def permutation(npus: int, seed: int = 0) -> Int64:
         raise WorkloadError(f"permutation of {npus} NPUs: expected at least 2")
     cycle = np.random.default_rng(seed).permutation(npus)
     destination = np.empty(npus, np.int64)
+    # A cycle 2 0 1 sends from 2 to 0, from 0 to 1 and from 1 to 2: nobody sends to itself
     destination[cycle] = np.roll(cycle, -1)
     return destination
 
@@ -184,6 +188,7 @@ def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[Int32, lis
     own_rows = np.empty(npus, np.int32)
     distinct: list[tuple[Int64, Int64]] = []
     for i, (begin, end) in enumerate(pairwise(ptr)):
+        # Peers are relative to the NPU, so that NPUs with equal distances have equal bytes
         key = kind[begin:end].tobytes() + peer[begin:end].tobytes()
         if key not in number:
             number[key] = len(distinct)

@@ -143,8 +143,10 @@ class SendColumns:
         # Messages with equal peer, group and direction have equal patterns: look each kind up once per NPU
         kinds, of_message = np.unique(np.stack(columns), axis=1, return_inverse=True)
         shift = np.zeros(len(npus), np.int64) if view.example == AS_WRITTEN else npus - view.example
+        # int64[k, kinds]: one row per NPU; a trace shared by several NPUs has the peers of its example, shifted
         peers = kinds[0][None, :] + shift[:, None]
         own = np.broadcast_to(npus[:, None], peers.shape)
+        # Place and parts - 1 in one number, which `fill` takes apart again
         words = self._places(view, kinds, peers, own) * _MAX_PARTS
         if self._divides:
             sends = np.broadcast_to(kinds[2] == 1, peers.shape)
@@ -196,6 +198,7 @@ class SendColumns:
         chosen = np.array(members, np.int64) if len(members) > 1 else self._npus
         if np.any((chosen < 0) | (chosen >= len(self._is_member))):  # checks of groups name it if a collective uses it
             chosen = self._npus
+        # Groups of 8 and 8 members on two hosts have the same times, whichever hosts these are
         counts = tuple(sorted(np.unique(self._host[chosen], return_counts=True)[1].tolist()))
         if counts not in self._communicators:
             self._communicators[counts] = len(self._known)

@@ -121,6 +121,7 @@ def merge(parts: Sequence[Traffic | _Part]) -> Traffic:
         empty = np.zeros(0, np.int64)
         return Traffic(empty.astype(np.int32), empty.astype(np.int32), empty, empty.copy())
     src, dst, size_bytes, messages = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+    # Both NPUs in one number, which sorts by src and then by dst
     key, size_bytes, messages = sums(src << 32 | dst, size_bytes, messages)
     return Traffic((key >> 32).astype(np.int32), (key & (2**32 - 1)).astype(np.int32), size_bytes, messages)
 
@@ -130,6 +131,7 @@ class _Users:
 
     def __init__(self, program: Program) -> None:
         """Sort the NPUs of a program by trace."""
+        # NPUs without a trace here (below 0) come first, before the begin of trace 0, and so belong to none
         by_trace = np.argsort(program.trace_of_npu, kind="stable")
         self._npu = by_trace
         self._ptr = np.searchsorted(program.trace_of_npu[by_trace], np.arange(len(program.trace_ptr)))
@@ -164,6 +166,7 @@ def _collectives(
     of_rows = (column[rows].astype(np.int64) for column in (program.node_schedule, program.node_bytes))
     group_slot = program.node_group[rows].astype(np.int64)
     (schedule, size_bytes, trace, slot), times = _distinct((*of_rows, _trace_of(program, rows), group_slot))
+    # Calls of one schedule and size are a run of equal rows, and have the same bytes between the same member numbers
     starts = np.flatnonzero((np.diff(schedule, prepend=-1) != 0) | (np.diff(size_bytes, prepend=-1) != 0))
     known: dict[int, list[tuple[_Buffer, list[_Peer]]]] = {}
     share = None if max_pairs is None else max(max_pairs // max(len(starts), 1), _MIN_PAIRS)
@@ -257,6 +260,8 @@ def _buffers(schedules: Schedules, index: int) -> list[tuple[_Buffer, list[_Peer
         sends = np.flatnonzero(s.send_peer[steps] >= 0) + steps.start
         view = int(s.lane_view[lane])
         wire = int(s.lane_wire_num[lane]), int(s.lane_wire_den[lane])
+        # Bytes on the wire are rounded up message by message: at 128 for 120, 3 messages of 7 B are 3 x 8 and one of
+        # 21 B is 23. Messages of different lengths stay apart, unless nothing is rounded (1 for 1).
         counts = np.zeros(len(sends), np.int64) if wire[0] == wire[1] else s.send_count[sends]
         for count in np.unique(counts).tolist():
             buffer = _Buffer(
@@ -280,6 +285,7 @@ def _peers(schedules: Schedules, chunks: int, steps: NDArray[np.integer]) -> lis
         schedules.send_peer[steps][step].astype(np.int64) * chunks + chunk % chunks, np.ones(len(step), np.int64)
     )
     offset, messages = np.unique(schedules.send_peer[steps], return_counts=True)
+    # Keys of the peer at offset 3 with 8 chunks are 24 to 31; the end of the last peer is one offset further
     bounds = np.searchsorted(key, np.append(offset, offset[-1:] + 1).astype(np.int64) * chunks)
     peers = []
     for i in range(len(offset)):
@@ -306,12 +312,14 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
     """Yield the pairs of the calls of a relative schedule, for messages from lanes of one buffer, by peer."""
     s = program.schedules
     n, place = int(s.members[calls.schedule]), calls.member
+    # A plan of n members is written for member 0; member `place` counts its peers and chunks from its own
     part, parts, chunks = np.full(len(place), buffer.part, np.int64), buffer.parts, buffer.chunks
     if buffer.view >= 0:
         own = slice(int(s.view_ptr[buffer.view]), int(s.view_ptr[buffer.view + 1]))
         n, inner, at = int(s.view_size[buffer.view]), int(s.view_parts[buffer.view]), s.view_at[own][calls.member]
         place = (at % n).astype(np.int64)
         begin = own.start + at - place
+        # The view cuts the lane's part once more: part 1 of 2, in 4 parts of the view, is one of 4 to 7 of 8
         part, parts = part * inner + s.view_part[own][calls.member], parts * inner
     first = part * chunks
     pieces = parts * chunks
@@ -359,6 +367,7 @@ def _sent_by_members(schedules: Schedules, calls: _Calls) -> _Sent:
     )
     size_bytes = -(-size_bytes * schedules.lane_wire_num[lane] // schedules.lane_wire_den[lane])
     peer = schedules.named(first_entry + member, schedules.send_peer[step])
+    # One number per (member, peer), in the order of members, so that each member's peers are a range
     key, size_bytes, messages = sums(member * members + peer, size_bytes, np.ones(len(step), np.int64))
     return _Sent(np.searchsorted(key, np.arange(members + 1) * members), key % members, size_bytes, messages)
 
@@ -382,6 +391,7 @@ def _trace_of(program: Program, rows: Int64) -> Int64:
 
 def _distinct(columns: tuple[Int64, ...]) -> tuple[list[Int64], Int64]:
     """Return distinct rows, sorted by the columns in order, and the number of times that each occurs."""
+    # `lexsort` sorts by its last key first
     order = np.lexsort(columns[::-1])
     ordered = [column[order] for column in columns]
     is_first = np.zeros(len(order), np.bool_)

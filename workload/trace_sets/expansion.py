@@ -37,6 +37,7 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
         for npu in plain:
             file, key = staging / f"{prefix}.{npu}.et", plain.key(npu)
             if key in written:
+                # Thousands of NPUs may do equal work: hard links keep one copy on disk
                 link(written[key], file)
             else:
                 write_table(file, plain[npu])
@@ -100,6 +101,7 @@ class _PlainTraces(Mapping[int, TraceTable]):
                 raise WorkloadError(f'{path}: NPU {npu} runs it but is in no group of the family "{name}"')
             numbers.append(str(self._first[name] + place))
         example = int(self._traces.example_npu[trace])
+        # Without peers the shift changes nothing; 0 lets such NPUs share a file
         shift = 0 if example == AS_WRITTEN or not self._has_peers[trace] else npu - example
         return trace, shift, tuple(numbers)
 

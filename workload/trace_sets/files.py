@@ -58,14 +58,17 @@ def staged_traces(
         accepts: A function that returns whether the folder may hold another trace with a given name.
     """
     _refuse_too_much(folder, len(names), bytes_each)
+    # The innermost first, so that after an error each can be removed once it is empty
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file in sorted(folder.iterdir()):  # other traces would be read as part of these
             if file.name.endswith((".et", ".et.gz", "traces.json")) and not (file.name in names or accepts(file.name)):
                 raise WorkloadError(f"{file}: of other traces, expected a folder with {expected} only")  # noqa: TRY301
+        # In the target folder, hence on the same file system: `replace` is then a rename, not a copy
         with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as staging:
             yield Path(staging)
+            # A set is complete when its manifest, the last name, exists: an old one must not describe new traces
             for last in names[-1:]:
                 (folder / last).unlink(missing_ok=True)
             for name in names:
@@ -173,6 +176,7 @@ def read_set(
     trace_of_npu[: len(contents.trace_of_npu)] = contents.trace_of_npu
     if own is not None:
         trace_of_npu[~own] = ELSEWHERE
+    # Traces are renumbered to those that this rank's NPUs run: `row` is each NPU's trace among `used`
     used, row = np.unique(trace_of_npu[trace_of_npu >= 0], return_inverse=True)
     trace_of_npu[trace_of_npu >= 0] = row
     tables = []
@@ -247,6 +251,7 @@ def read_ranks(path: str | os.PathLike[str]) -> list[Rank]:
     files = find_files(path)
     ranks: dict[int, Rank] = {}
     for file in files:
+        # A single file whose name has no number is the trace of NPU 0
         npu = max(file.npu, 0) if len(files) == 1 else file.npu
         if npu < 0:
             raise WorkloadError(f"{file.path}: its name says no NPU, expected NAME.<npu>.et beside others")

@@ -93,6 +93,7 @@ def resolve(
     group_of = np.array([0, *(number_of[key] for key in book.keys[1:])], np.int32)
     slot_group = group_of[local]
     sizes = np.zeros(len(number_of) + 1, np.int64)
+    # Groups that only other ranks use keep size 0
     sizes[group_of] = [len(members) for members in book.members]
     group_ptr = pointers(sizes)
     group_member = np.concatenate([book.members[i] for i in np.argsort(group_of).tolist()])
@@ -132,6 +133,7 @@ def _by_npu(rank_traces: OwnTraces, slots_of_traces: Sequence[Int32], npus: int)
     slot_ptr = pointers(counts)
     local = np.empty(int(slot_ptr[-1]), np.int32)
     for groups, users in zip(slots_of_traces, rank_traces.users, strict=True):
+        # Places int64[users, slots]; where all users have the same groups, the one row of `groups` is broadcast to them
         local[slot_ptr[users][:, None] + np.arange(groups.shape[1])] = groups
     return slot_ptr, local
 
@@ -140,6 +142,7 @@ def _first_uses(slot_ptr: Int64, group_in_book: Int32, npu_of_slot: Int64, keys:
     """Return the first use of each group except that of all NPUs."""
     # `slot_ptr` is int64[npus+1]; for each slot, `group_in_book` int32[] is the number of its group and `npu_of_slot`
     # int64[] its NPU; `keys` has the key of each group in the book.
+    # Slots are ordered by NPU, so the first slot with a group belongs to the first NPU that uses it.
     groups, first = np.unique(group_in_book, return_index=True)
     npu = npu_of_slot[first]
     places = zip(groups.tolist(), npu.tolist(), (first - slot_ptr[npu]).tolist(), strict=True)
@@ -223,6 +226,8 @@ class _Book:
         if key not in self._number:
             members = np.array([corner], np.int32)
             for d, stride in strides.items():
+                # Each dimension multiplies the members, the earlier ones fastest: in a 2 x 3 fabric, dimension 1 of NPU
+                # 1 is 1, 3, 5
                 members = (members + (np.arange(self._dims[d], dtype=np.int32) * stride)[:, None]).reshape(-1)
             self._number[key] = self._add(ALL_NPUS, members, _digest(f"dimensions {dims}", tuple(members.tolist())))
         return self._number[key]
@@ -270,6 +275,7 @@ def _member_numbers(
     by_key = np.argsort(keys)
     # One number for each (group, NPU), looked up among those of all members
     wanted = slot_group.astype(np.int64) * npus + npu_of_slot
+    # searchsorted returns len(keys) for a number above all; the comparison below then finds that it is no member
     at = np.minimum(np.searchsorted(keys[by_key], wanted), len(keys) - 1)
     row = by_key[at]
     return (row - group_ptr[slot_group]).astype(np.int32), keys[row] == wanted

@@ -88,6 +88,7 @@ def load_traces(
     for content, own_users in users.items():
         trace_of_npu[own_users] = len(traces)
         trace = read_trace(files[own_users[0]], strict=strict, keep_others=keep_others)
+        # Errors name the same file whatever the number of ranks, although each rank has read a copy of its own
         traces.append(dataclasses.replace(trace, path=str(files[first_user[content]])))
     return traces, trace_of_npu
 

@@ -186,6 +186,7 @@ def _trace_of_npu(
     if np.any(counts == 0):
         raise WorkloadError(f"{path}: NPU {int(np.argmin(counts))} is in no trace, expected it in one, or in idle")
     found = np.empty(npus, np.int32)
+    # `every` has each NPU once by now; the number behind the last trace stands for idle ones until the next line
     found[every] = np.repeat(np.arange(len(npus_of_traces) + 1), [*map(len, npus_of_traces), len(idle_npus)])
     found[idle_npus] = IDLE
     return found
@@ -195,6 +196,7 @@ def _family(groups: Sequence[tuple[int, ...]]) -> object:
     """Return a family for JSON: first members and common offsets of its groups, or a list of groups."""
     if len(groups) > 1 and len({len(members) for members in groups}) == 1:
         table = np.array(groups, np.int64)
+        # Groups with equal offsets, as [0, 8], [1, 9], ...: 10,000 of them take one line of JSON
         if np.all(table - table[:, :1] == table[0] - table[0, 0]):
             return {"groups": shortened(table[:, 0].tolist()), "members": shortened((table[0] - table[0, 0]).tolist())}
     return [shortened(members) for members in groups]
@@ -214,6 +216,7 @@ def _groups(path: Path, name: str, value: object, npus: int) -> tuple[tuple[int,
             members = numbers_of(parts.members, npus)
         except ValueError as error:
             raise WorkloadError(f"{path}: {where}members: {error}") from None
+        # Before the product is built: a short line of JSON could ask for 10^12 members
         if len(begin) * len(members) > npus:
             raise WorkloadError(
                 f"{path}: {where}{len(begin)} groups of {len(members)}, expected at most {npus} members"

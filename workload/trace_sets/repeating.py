@@ -80,6 +80,7 @@ def _steps(values: Int64) -> list[list[int]] | None:
     if len(values) <= 1:
         return [] if len(values) else None
     length = _run(values)
+    # [8, 9, 24, 25]: the first run is [8, 9], rows are [[8, 9], [24, 25]], and 8, 24 is a progression
     if len(values) % length:
         return None
     rows = values.reshape(-1, length)
@@ -162,6 +163,7 @@ def _repeated(table: TraceTable, times: int) -> TraceTable:
         value = getattr(table, field.name)
         if isinstance(value, np.ndarray) and field.name not in {"dep_ptr", "dep", "node_id"}:
             between = np.full(1, _ABSENT if field.name in _ABSENT_COLUMNS else 0).astype(value.dtype)
+            # n rows and the node in between, `times` times, without the one behind the last
             columns[field.name] = np.tile(np.concatenate([value, between]), times)[:-1]
     columns["type"][n :: n + 1] = NodeType.METADATA_NODE
     dep_ptr, dep = _parents(table, times)
@@ -180,6 +182,8 @@ def _parents(table: TraceTable, times: int) -> tuple[Int64, np.ndarray]:
     dep, dep_counts = [table.dep.astype(np.int64)], [counts]
     for time in range(1, times):
         base = time * (n + 1)
+        # Rows of time k begin at k (n + 1), and the node before them, base - 1, has the leaves of the time before as
+        # parents. _ABSENT (-1) + base is that node, which thus becomes the parent of the roots.
         dep += [leaves + base - n - 1, later + base]
         dep_counts += [np.array([len(leaves)]), later_counts]
     return pointers(np.concatenate(dep_counts)), np.concatenate(dep).astype(np.int32)

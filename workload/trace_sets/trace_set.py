@@ -56,6 +56,7 @@ class TraceSet:
                     f"trace of NPU {npu}: found a {type(table).__name__}, expected a TraceTable or None"
                 )
             if table is not None:
+                # By identity: to compare contents would read every column of every trace
                 distinct.setdefault(id(table), table)
         if not distinct:
             raise WorkloadError(f"traces of {len(tables)} NPUs: found none, expected one or more")
@@ -166,6 +167,7 @@ class TraceView:
         involved = self.table.involved_dim[self.coll_rows].astype(np.int64)
         if dims is None:
             return np.full(len(involved), WHOLE, np.int64)
+        # Dimensions of one NPU change nothing: of (2, 1, 4), bits 0 and 2 count
         known = sum(1 << d for d, extent in enumerate(dims) if extent > 1)
         restricted = (self.table.group[self.coll_rows] == 0) & (involved & known != known)
         nobody = restricted & (involved & known == 0)

@@ -37,6 +37,8 @@ class _Times(NamedTuple):
         """Return the time during which at least one of some nodes ran."""
         order = np.argsort(self.start_ns[nodes], kind="stable")
         start, finish = self.start_ns[nodes][order], self.finish_ns[nodes][order]
+        # The length of the union: a node adds only what lies behind the end of all before it. For 0-5, 2-4 and 4-9 that
+        # is 5 + 0 + 4 = 9.
         until = np.maximum.accumulate(finish)
         begin = np.maximum(start, np.concatenate([start[:1], until[:-1]]))
         return int(np.maximum(until - begin, 0).sum())
@@ -66,6 +68,7 @@ def lines(run: FinishedRun) -> Iterator[str]:
     """Return the lines of each NPU with a trace, as ASTRA-sim's loggers "workload" and "statistics" print them."""
     folded = run.results.folded
     for npu in range(run.graph.npus):
+        # of NPUs with equal work one was simulated; the others have its times
         trace, shown = int(run.trace_of_npu[npu]), npu if folded is None else int(folded.like[npu])
         rows = slice(*run.results.npu_node_ptr[shown : shown + 2].tolist())
         if trace >= 0 and rows.stop > rows.start:

@@ -54,6 +54,7 @@ def read_network(path: Path, logical_topology: Path | None) -> tuple[FileSection
     named = " ".join(config.words.get("TOPOLOGY_FILE", []))
     if not named:
         raise ConfigError(f"{path}: TOPOLOGY_FILE: missing; expected the file of the physical topology")
+    # a dimension of one NPU has no links and no collectives of its own
     sizes = [size for size in logical.dims if size > 1] or logical.dims[:1]
     spec = {
         "name": "simai",
@@ -85,6 +86,7 @@ def _of_json(path: Path, document: Mapping[str, Any]) -> Ns3Config:
 def _words(value: object) -> Iterator[str]:
     """Return the words of config.txt for a value of JSON."""
     if isinstance(value, dict):
+        # the maps of config.txt begin with their number of entries: {"100": 5} becomes "1 100 5"
         yield str(len(value))
         for rate, threshold in value.items():
             yield from (rate, str(threshold))

@@ -147,6 +147,7 @@ def _algorithm(path: Path, file: SystemFile, kind: str, dims: Sequence[int], *, 
     options += [f",ring_below={math.prod(dims)}"] * (has_groups and set(algorithms) != {"ring"})
     if len(dims) == 1 and not options:
         return algorithms[0]
+    # commas separate the parameters of `grid`, so those within an algorithm become plus signs
     return f"grid:algorithms={'/'.join(algorithms).replace(',', '+')}{''.join(options)}"
 
 
@@ -176,5 +177,6 @@ def _unused(file: SystemFile) -> list[str]:
     given = {field.alias or name: getattr(file, name) for name, field in SystemFile.model_fields.items()}
     keys = [key for key, off in _OFF.items() if given[key] not in {None, off}]
     keys += [key for key in _NEVER if given[key] is not None]
+    # without the roofline, ASTRA-sim takes durations from the traces and needs no peak
     keys += ["peak-perf"] * bool(file.peak_tflops and not file.roofline)
     return keys + file.unknown_keys()

@@ -177,6 +177,7 @@ def _round_trip(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> 
     tiers = len(tree.tiers) if tree else options.tiers
     hops = 2 * tiers
     usual_ps = (hops * options.hop_us + (hops - 1) * options.switch_us) * PS_PER_US
+    # three tiers: 6 cables and 5 switches each way
     one_way_ps = tree.diameter_ps if tree else usual_ps
     bits = (options.packet_bytes + HEADER_BYTES) * BITS_PER_BYTE
     round_trip_ps = 2 * one_way_ps + hops * bits / rate * PS_PER_S
@@ -208,4 +209,5 @@ def _core_of(failed: FailedLink, tree: HtsimTree) -> int:
             f"{failed.place}: {failed.switch_type} {failed.switch}, link {failed.link}; expected AGG 0 to {aggs - 1}, "
             f"link 0 to {uplinks - 1}"
         )
+    # link 1 of the second of 2 aggregation switches of a pod leads to core 1 + 2 x 1 = 3
     return failed.switch % tree.aggs + tree.aggs * failed.link

@@ -27,6 +27,7 @@ def trace_set(file: LayerFile, gpus: int, bandwidths: BusBandwidths | None = Non
     examples = [ranks.stages[table_of_stage.index(number)].first_npu for number in range(len(tables))]
     used = {name for table in tables for name in table.group_names if name}
     families = {kind: tuple(ranks.family(kind)) for kind in sorted(used)}
+    # stage after stage, each on as many consecutive GPUs
     trace_of_npu = np.repeat(np.array(table_of_stage, np.int32), ranks.stages[0].stride)
     return TraceSet(tables, trace_of_npu, np.array(examples, np.int32), families)
 

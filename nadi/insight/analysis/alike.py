@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from nadi.inputs.arrays import Int64
-from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
+from nadi.inputs.arrow import arrow_texts, arrow_words, numpy_column
 from nadi.insight.analysis.findings import Findings, distinct_rows
 from nadi.simulation.schemas import COLLECTIVES
 from nadi.workload import KINDS
@@ -47,8 +47,8 @@ def alike(collectives: pa.Table) -> dict[CollectiveKey, Int64]:
     names = ("group_name", "kind", "members", "bytes")
     words = [np.unique(numpy_column(collectives[name]), return_inverse=True)[1] for name in names[:2]]
     first, number = distinct_rows([*words, *(numpy_column(collectives[name]) for name in names[2:])])
-    chosen = collectives.select(names).take(arrow_numbers(first))
-    keys = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
+    chosen = collectives.select(names)  # `take` would import PyArrow's functions
+    keys = (chosen.slice(row, 1).to_pylist()[0].values() for row in first.tolist())
     rows = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number, minlength=1))[:-1])
     return dict(zip((CollectiveKey(*key) for key in keys), rows, strict=False))
 

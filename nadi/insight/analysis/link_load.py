@@ -78,6 +78,7 @@ def _sent(begin_ps: Float64, bytes_per_ps: Float64, edges: Float64) -> Float64:
     count = np.searchsorted(begin_ps[order], edges)
     rates = np.concatenate([[0.0], np.cumsum(bytes_per_ps[order])])
     before = np.concatenate([[0.0], np.cumsum((bytes_per_ps * begin_ps)[order])])
+    # the sum of rate * (edge - begin) over senders that have begun, from two prefix sums
     return edges * rates[count] - before[count]
 
 

@@ -71,6 +71,7 @@ class CollectiveTimes(NamedTuple):
 
 def npu_blocks(rows_of_npu: Int64) -> list[range]:
     """Return blocks of NPUs whose trace nodes fit in memory; rows_of_npu: int64[npus], number of nodes per NPU."""
+    # by the number of rows before each NPU: a block exceeds _MAX_ROWS by less than its last NPU
     block = (np.cumsum(rows_of_npu) - rows_of_npu) // _MAX_ROWS
     starts = np.flatnonzero(np.diff(block, prepend=-1))
     return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]

@@ -426,6 +426,7 @@ def _merged(parts: Sequence[StartTimes]) -> StartTimes:
     together = StartTimes(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*parts, strict=True)))
     order = np.lexsort((together.message, together.sender))
     by_key = np.lexsort((-together.last, together.ready_ps, together.collective))
+    # the last row of each collective: the latest member, or the one with the smallest number of equally late ones
     last = by_key[np.flatnonzero(np.diff(together.collective[by_key], append=-1))]
     return StartTimes(
         *(column[order] for column in (together.sender, together.message, together.sent_ps)),

@@ -160,6 +160,7 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
     for values in columns.values():
         # unchanged links would hide the others
         differs |= (values != values[:1]).any(axis=0)
+    # columns are float64[runs, links]
     busy = columns["utilisation"]
     order = np.argsort(-np.abs(busy - busy[:1]).max(axis=0), kind="stable") if common else np.zeros(0, np.int64)
     order = order[differs[order]]
@@ -204,6 +205,7 @@ def _places(run: Run) -> dict[Link, int]:
     found = {}
     ends = zip(run.links["src"].to_pylist(), run.links["dst"].to_pylist(), strict=True)
     for row, (src, dst) in enumerate(ends):
+        # parallel links have equal names: their order tells them apart
         found[src, dst, seen[src, dst]] = row
         seen[src, dst] += 1
     return found

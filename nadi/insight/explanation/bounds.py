@@ -41,6 +41,7 @@ class MessagesOfPath:
         rows = list(_chosen(run, wanted, between, self._npus)) if len(wanted) or len(between) else []
         empty = np.zeros(0, np.int64)
         self._rows = {name: np.concatenate([empty, *(block[name] for block in rows)]) for name in _COLUMNS}
+        # group and place of a collective as one number, so that one comparison of a column finds its messages
         self._key = self._rows["group"] << _SEQ_BITS | self._rows["seq"]
 
     def of_collective(self, group: int, seq: int) -> Rows:
@@ -61,6 +62,7 @@ class MessagesOfPath:
         """Return the trace's message from src to dst whose end is nearest to end_ps; no rows without such a message."""
         own = np.flatnonzero((self._rows["src"] == src) & (self._rows["dst"] == dst) & (self._rows["group"] < 0))
         if len(own):
+            # two NPUs may send each other many messages; the path names one only by its end
             own = own[[int(np.argmin(np.abs(self._rows["finish_ps"][own] - end_ps)))]]
         return self._at(own)
 

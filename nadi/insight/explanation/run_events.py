@@ -261,6 +261,7 @@ def _edges(
     wait_edges: tuple[tuple[Int64, Int64], ...],
 ) -> tuple[Edges, NDArray[np.int8], Int64]:
     """Return all edges, the kind and node of each; wait_edges: (earlier, later nodes) of parents, lanes, groups."""
+    # moments: i is the start of node i, n + i its finish, and 2 n + c the begin of the last member of collective c
     n = len(start_ps)
     node = np.arange(n)
     joins = np.flatnonzero(collective >= 0)
@@ -274,6 +275,7 @@ def _edges(
     target = np.concatenate([wait[1] for wait in wait_edges])
     latest = np.full(n, np.iinfo(np.int64).min)
     np.maximum.at(latest, target, finish_ps[source])
+    # time from the end of the last node waited for until the start; 0 of nodes that wait for none
     gap = np.where(latest == np.iinfo(np.int64).min, 0, start_ps - latest)
     parts = (
         (node, n + node, own, DURATION, node),

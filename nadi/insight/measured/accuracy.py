@@ -211,10 +211,12 @@ def _pairs(nodes: TimedNodes, messages: JointOperations) -> list[dict[str, Any]]
 def _worst(nodes: TimedNodes, joint_operations: tuple[JointOperations, ...], max_rows: int) -> list[dict[str, Any]]:
     """Return the largest errors in picoseconds, over nodes of one NPU, and transfers of collectives and messages."""
     local = np.flatnonzero((nodes.collective < 0) & (nodes.message < 0))
+    # a collective counts once, by the member with the shortest time, and not once per member with their waits
     row = np.concatenate([local, *(found.first for found in joint_operations)])
     measured = np.concatenate([nodes.measured_ps[local], *(found.measured_ps for found in joint_operations)])
     simulated = np.concatenate([nodes.simulated_ps[local], *(found.simulated_ps for found in joint_operations)])
     far = np.abs(simulated - measured)
+    # the largest first; of equal ones the first row, so that reports of equal runs are equal
     order = np.lexsort((row, -far))[:max_rows]
     return [
         {

@@ -225,6 +225,7 @@ def _seq(rows: Int64, position: Int64, *keys: Int64) -> Int64:
     order = rows[np.lexsort((position[rows], *(key[rows] for key in keys)))]
     is_first = np.ones(len(order), bool)
     is_first[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    # begin of each row's run: with first rows at 0 and 3, five rows have 0 0 0 3 3
     begins = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
     seq[order] = np.arange(len(order)) - begins
     return seq

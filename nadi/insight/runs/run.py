@@ -189,6 +189,7 @@ class Run:
 
         reader = WorkReader.of(self.config, force=True)
         found = f"the run had {self.summary.get('links')} links, {reader.graph.name} has {reader.graph.links} now"
+        # a fabric file that has changed since the run would give wrong paths; the number of links is a cheap check
         if reader.graph.links != self.summary.get("links"):
             raise ConfigError(f"{self.folder}: {found}")
         return reader
@@ -202,6 +203,7 @@ class Run:
     def work(self) -> "LoadedWorkload":
         """Traces and program, built again; row r of an NPU is that of `nodes`. Refuse traces that have changed."""
         work = self.reader.work()
+        # nodes.parquet has the rows of every NPU, or of one NPU of each kind ("represented_by")
         rows = int(np.diff(work.program.trace_ptr)[work.program.trace_of_npu].sum())
         if self.has(schemas.NODES) and "represented_by" not in self.npus.column_names and len(self.nodes) != rows:
             raise ConfigError(
@@ -212,6 +214,7 @@ class Run:
     def _table(self, schema: schemas.Schema, why_missing: str = "") -> "pa.Table":
         """Return a table that the folder must have."""
         found = self._maybe(schema)
+        # a run that was stopped has a summary, but not yet all tables: say that instead of naming a key of [output]
         if found is None and "partial" in self.summary:
             raise ConfigError(f"{self.folder}: the run was not over, and has no {schema.file}; {_EXPECTED}")
         if found is None:
@@ -233,6 +236,7 @@ class Run:
             raise self._unreadable(error) from None
 
     def _maybe(self, schema: schemas.Schema) -> "pa.Table | None":
+        # columns with a `where` exist only in runs with that feature; a table without them is complete
         return self.read(schema, [field.name for field in schema.fields if not field.where])
 
     def read(

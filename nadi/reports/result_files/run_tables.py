@@ -153,8 +153,8 @@ def _nodes(simulation: FinishedRun, names: "_NodeNames", npus: range) -> pa.Tabl
     npu, at = rows.npu[is_collective], rows.at[is_collective]
     group[is_collective] = program.slot_group[program.slot_ptr[npu] + program.node_group[at]]
     columns = {
-        "npu": rows.npu,
-        "row": rows.row,
+        "npu": rows.npu.astype(np.int32),
+        "row": rows.row.astype(np.int32),
         "node_id": names.ids(rows.npu, rows.row),
         "name": names.names(rows.npu, rows.row),
         "kind": arrow_words(NODE_KINDS, kind),

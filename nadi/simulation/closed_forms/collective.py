@@ -111,8 +111,10 @@ def _formula_ps(
     if is_ring:  # every member sends to one peer, at the same distance
         n, counts = len(members), [path.multiplicity for path in paths]
         mean_ps = sum(count * t.total_ps for count, t in zip(counts, trains, strict=True)) / sum(counts)
+        # the mean of all n hops but the fastest: a chunk passes n - 1 of them, and the worst chunk misses the fastest
         slowest_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
     latency_ps = max(0.0, slowest_ps - serial_ps)
+    # bytes of data, not of the wire: headers and protocols make the rate lower instead of the message longer
     bytes_per_s = data / serial_ps * PS_PER_S if data and serial_ps else float("inf")
     # the stripes of a message share NICs by their rates: all together are faster than one NIC by what the others add
     link = max(zip(trains, paths, strict=True), key=lambda pair: pair[0].serial_ps)[1].links[0]
@@ -195,6 +197,7 @@ def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: boo
     full = wire_bytes(settings.mtu_bytes, flits, settings).astype(np.float64)
     answer = acknowledgement_bytes(flits, settings)
     rate = np.array(tree.rate_bps)
+    # switches store and forward: each link but the first delays the message by one more full packet
     packet_ps = BITS_PER_BYTE * PS_PER_S * full / np.maximum(rate, 1) * np.maximum(np.array(tree.links) - 1, 0)
     return tree._replace(
         rate_bps=tuple((rate * settings.mtu_bytes / full).astype(np.int64).tolist()),

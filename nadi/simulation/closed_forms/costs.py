@@ -115,6 +115,7 @@ class Curve:
     def _interpolated(self, size_bytes: int) -> ClosedForm | None:
         """Return a time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
         points = self._played.get(self._source.variant(size_bytes), [])
+        # points[after - 1] and points[after] are the played sizes next below and above
         after = bisect(points, (size_bytes, 0.0))
         # the line between two points is believed if the lines on both sides agree
         if not 2 <= after <= len(points) - 2:

@@ -114,8 +114,10 @@ def _copy(graph: Graph, nodes: Int64, links: Int64, senders: Int64, receivers: I
     number[nodes] = np.arange(len(nodes))
     at_npu = np.minimum(end, other) < graph.npus
     is_used = np.zeros(len(end), np.bool_)
+    # link >> 1 is the number of its cable
     is_used[links >> 1] = True
     kept = np.flatnonzero(np.where(at_npu, (number[end] >= 0) & (number[other] >= 0), is_used))
+    # int64[links], different receivers of each link: behind one of a single receiver, messages wait anyway
     has_receivers = np.bincount(np.unique(np.stack([links, receivers]), axis=1)[0], minlength=graph.links)
     shared = np.flatnonzero(~at_npu[links >> 1] & (has_receivers[links] > 1))
     copies = _copies(links[shared], senders[shared])
@@ -146,6 +148,7 @@ def _copies(links: Int64, senders: Int64) -> int:
     """Return a number of copies of each link, modulo which all senders of a link differ, at most MAX_SET."""
     users = np.unique(np.stack([links, senders]), axis=1)
     copies = int(np.bincount(users[0]).max(initial=1))
+    # Senders 0, 2 and 4 are 0, 2 and 1 modulo 3: three copies are enough. Senders 0, 3 and 6 need four
     while copies < MAX_SET and len(np.unique(users[0] * MAX_SET + users[1] % copies)) < len(users[0]):
         copies += 1
     return copies
@@ -163,6 +166,7 @@ def _program(
         bytes=np.full(1, size_bytes),
         schedule=np.full(1, schedule_number, np.int32),
     )
+    # members on NPUs 7, 2 and 5: in the order of NPUs, their member numbers (`slot_member`) are 1 2 0
     groups = GroupTable(
         group_ptr=np.array([0, count]),
         group_member=npu_of_member.astype(np.int32),

@@ -230,6 +230,7 @@ def train(
     full_ps = bytes_on(way, settings.mtu_bytes, settings) * ps_per_byte
     last = bytes_on(way, size_bytes - (packets - 1) * settings.mtu_bytes, settings)
     slowest = len(way) - 1 - int(np.argmax(full_ps[::-1]))  # the last of equal ones: others may cut packets through
+    # on all links but the slowest only the last packet counts: the others pass while the slowest link is busy
     before_ps = float(np.delete(bytes_seen(way, last, settings) * ps_per_byte, slowest).sum()) + _fixed_ps(way)
     before_ps += model.send_latency_ps + model.endpoint_delay_ps
     if model.acknowledged:
@@ -285,6 +286,7 @@ def _bytes_of_ports(graph: Graph, src: int, dst: int, size_bytes: int, parts: in
     if parts == 1:
         return [(min(links), size_bytes)]
     of_port, rate_bps = graph.port_shares[links].astype(np.int64), graph.link_rate_bps[links]
+    # NICs of equal share and rate are done at the same time: one stands for all of them
     _, first = np.unique(np.stack([of_port, rate_bps]), axis=1, return_index=True)
     return [(links[at], -(-size_bytes * int(of_port[at]) // int(of_port.sum()))) for at in first.tolist()]
 

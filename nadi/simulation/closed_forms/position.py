@@ -61,12 +61,14 @@ class GroupPositions:
         if isinstance(self._graph.routing, DimensionRouting):
             sizes = self._graph.routing.sizes.astype(np.int64)
             digit = self._graph.routing.digit[groups].astype(np.int64)
+            # relative to the first member and modulo the sizes: moving a group along a ring changes nothing
             parts.append(((digit - digit[:, :1]) % sizes).reshape(len(groups), -1))
         else:
             parts += [_pattern(places[groups]) for places in self._switches_of_npus]
             homes = self._graph.routing.home[groups].astype(np.int64)  # g, n, H
             rows = self._graph.routing.row[self._graph.routing.home_node[np.maximum(homes, 0)]].astype(np.int64)
             if groups.shape[1] <= _MAX_ALL_DISTANCES:
+                # int8[g, n, n, H]: from the k-th switch of each member to the k-th switch of every member
                 hops = self._graph.routing.hops[rows[:, :, None], homes[:, None]]
             else:
                 to_next = self._graph.routing.hops[rows, np.roll(homes, -1, axis=1)]
@@ -144,6 +146,7 @@ def _npu_colours(graph: Graph) -> Int64:
         total = np.zeros(graph.nodes, np.uint64)
         np.add.at(total, kinds[:, 0].astype(np.int64), kinds[:, 1])
         refined = numbered([colour.astype(np.uint64), total])
+        # a round only splits colours, so an equal number of them means that nothing has changed
         if refined.max(initial=0) == colour.max(initial=0):
             return refined[: graph.npus]
         colour = refined

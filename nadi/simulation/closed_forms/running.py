@@ -57,6 +57,7 @@ def laid_out(
     used = np.unique(program.slot_group)
     members = np.split(program.group_member, program.group_ptr[1:-1])
     groups = np.zeros(len(members), np.int64)
+    # groups that no NPU uses keep 0, which nothing reads
     groups[used] = fabric_costs.standing.numbers([members[group] for group in used.tolist()])
     ways = fabric_costs.standing.of_pairs(pairs.npu, pairs.peer)
     paces = _paces(program.npus, slow_npus)
@@ -103,6 +104,7 @@ def formulas(folded: FoldedProgram, closed_forms: ClosedFormCosts, program: Prog
     keys = folded.collectives
     derived = np.flatnonzero(~closed_forms.is_played)
     not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))
+    # pairs of schedule numbers before and after folding; -1 of rows without a schedule makes a pair negative
     both = np.unique(program.node_schedule.astype(np.int64) << 32 | folded.program.node_schedule)
     pairs = [(pair >> 32, pair & 0xFFFFFFFF) for pair in both[both >= 0].tolist()]
     return frozenset((own, size) for own, shared in pairs for schedule, size in not_played if schedule == shared)
@@ -143,12 +145,14 @@ def run(
     keeps_all = total <= (MAX_ROWS if max_rows is None else max_rows)
     kept = np.arange(graph.npus) if keeps_all else classes.example.astype(np.int64)
     rows = np.zeros(graph.npus, np.int64)
+    # int64[npus], rows of each NPU in the results: 0 for those that the example of their class represents
     rows[kept] = rows_of_class[classes.class_of_npu[kept]]
     kept_rows = ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
     groups = np.arange(len(classes.class_of_group), dtype=np.int32)
     used = classes.class_of_group >= 0
     groups[used] = classes.group_example[classes.class_of_group[used]]
     sends = int((np.diff(folded.send_ptr) * classes.size).sum())
+    # sums up to each send, so that a class's bytes are the difference of two of them
     bytes_before = np.concatenate([[0], np.cumsum(folded.messages.bytes[folded.send_key])])
     payload_bytes = int((np.diff(bytes_before[folded.send_ptr]) * classes.size).sum())
     counters = dict.fromkeys([*COUNTERS, "packets"], 0)
@@ -201,6 +205,7 @@ def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[st
     is_send = np.flatnonzero(program.node_kind == SEND)
     # index of each trace's first send among all
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
+    # `at` counts the sends of all classes; less the first of its class it counts those of a trace
     node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
     row = node - program.trace_ptr[program.trace_of_npu[src]]
     start_ps = times.start_ps[times.row_ptr[of_class] + row] + program.node_duration_ps[node]

@@ -113,6 +113,7 @@ def _messages_with_pairs(program: Program, settings: Settings) -> int:
     has_own = np.array([(own or settings.queue_pairs) == "message" for own in (*jobs, "")])
     if not has_own.any():
         return 0
+    # sends up to each row, so that a trace's number is the difference at its ends
     before = np.concatenate([[0], np.cumsum(program.node_kind == SEND)])
     of_trace = np.diff(before[program.trace_ptr])
     counted = program.trace_of_npu >= 0
@@ -137,6 +138,7 @@ def with_rows_of_messages(
 def _are_inside(graph: Graph, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.bool_]:
     """Return bool[p]: whether both NPUs of each pair, src and dst, are behind one NVSwitch; aggregators count."""
     up = np.flatnonzero(graph.node_kind[graph.link_dst] == NVSWITCH)
+    # int64[npus], the NVSwitch of each NPU, -1 = none: parallel NVSwitches of a domain are one by now
     nvswitch = np.full(graph.npus, -1)
     from_npus = up[graph.link_src[up] < graph.npus]
     nvswitch[graph.link_src[from_npus]] = graph.link_dst[from_npus]
@@ -316,6 +318,7 @@ def _of_groups(root: Path) -> Iterator[int]:
             maximum, used = (_number(folder / name) for name in (limit, usage))
             if maximum is not None and used is not None:
                 statistics = dict(line.split() for line in _lines(folder / "memory.stat"))
+                # Linux drops cached files before it ends a process for want of memory: they count as free
                 yield max(maximum - max(used - int(statistics.get("inactive_file", 0)), 0), 0)
 
 

@@ -59,6 +59,7 @@ def _without_aggregators(results: pdes.Results, graph: Graph, program: Program) 
     """Return results without the links and trace rows of aggregators."""
     if len(results.npu_node_ptr) == graph.npus + 1:
         return results
+    # aggregators come behind all NPUs, and their links behind all others: cutting the tails removes them
     rows = int(results.npu_node_ptr[graph.npus])
     node = np.concatenate([np.arange(graph.npus), switches_of(program), [-1]])  # of each endpoint; -1 = none
     return replace(

@@ -59,6 +59,7 @@ class NodeNames:
     @cached_property
     def _node_of(self) -> dict[str, int]:
         """Return the node of each name."""
+        # backwards, so that of several nodes with one name the first one is found
         return {self._graph.node_name(node): node for node in reversed(range(self._graph.nodes))}
 
     @cached_property
@@ -283,6 +284,7 @@ def _reserve(
     for place in links_or_npus:
         own = reserved.setdefault((changed_property, place), [])
         for begin, end, other in own:
+            # times from `begin` to before `end`: a fault may begin at the moment when another one ends
             if other != number and own_begin < end and begin < own_end:
                 raise ConfigError(
                     f"[faults.{number}] {changed_property}: overlaps with [faults.{other}], which changes the same "
@@ -315,6 +317,7 @@ def with_slow_links(graph: Graph, faults: pdes.Faults) -> Graph:
             rate_bps[links] = fault.rate_bps
         delay_ps[links] += fault.added_latency_ps
     set_ptr, set_link = graph.routing.set_ptr, graph.routing.set_link
+    # int64[entries of set_link], the port set of each: a link may be in several sets, for different homes
     set_of_link = np.repeat(np.arange(len(set_ptr) - 1), np.diff(set_ptr))
     for number in np.unique(set_of_link[is_slow[set_link]]).tolist():
         equal = set_link[set_ptr[number] : set_ptr[number + 1]]

@@ -50,6 +50,7 @@ def of_packets(program: Program, flow_groups: Mask) -> Program:
     is_flow = np.zeros(int(program.trace_slot_ptr[-1]) + 1, bool)
     is_flow[entry] = flow_groups[program.slot_group]
     trace = np.repeat(np.arange(len(program.trace_ptr) - 1), np.diff(program.trace_ptr))
+    # the last entry is False and answers for rows that are no collectives (-1)
     own = is_flow[np.where(program.node_schedule >= 0, program.trace_slot_ptr[trace] + program.node_group, -1)]
     return program._replace(
         node_schedule=np.where(own, -1, program.node_schedule).astype(np.int32),

@@ -95,6 +95,7 @@ def _places(graph: Graph) -> Int32:
     by_host = np.argsort(graph.host, kind="stable")
     ordered = graph.host[by_host]
     place = np.empty(graph.npus, np.int32)
+    # searchsorted finds the first NPU of the same host: for hosts 0 0 1 1 that is 0 0 2 2, and the places are 0 1 0 1
     place[by_host] = np.arange(graph.npus) - np.searchsorted(ordered, ordered)
     return place
 

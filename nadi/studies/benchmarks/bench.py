@@ -123,6 +123,7 @@ def run_bench(
     owner = owner_by_traffic(graph, program, workers)
     built_s = time.perf_counter() - start_s
     settings = pdes.Settings(seed=seed, record_nodes=False, record_flows=False, nvlink_framing=False, **bench.choices)
+    # a calibration before the first run and after each run: pairwise() gives those next to each run
     results, calibrations = [], [pairs_per_second(runs=1)]
     for _ in range(runs):
         results.append(run_program(graph, program, settings, progress, workers, owner))
@@ -193,6 +194,7 @@ def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: 
     for npu in range(graph.npus):
         others = np.delete(np.arange(graph.npus), npu)
         receivers = random.choice(others, min(PARTNERS, len(others)), replace=False)
+        # the mean of 1/6 and 11/6 is 1
         matrix[npu, receivers] = random.integers(size_bytes // 6, 11 * size_bytes // 6, len(receivers), endpoint=True)
     program = workload.uneven_program(matrix, "direct")
     return _measured(
@@ -218,6 +220,7 @@ def run_coupled_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, run
     if graph.npus % EXPERTS:
         raise ConfigError(f"bench coupled: {graph.name} has {graph.npus} NPUs; expected a multiple of {EXPERTS}")
     npus = np.arange(graph.npus).reshape(-1, EXPERTS)
+    # npus: int64[groups, 64]. Rows are the groups of experts; a column has the same rank of all groups.
     families = {name: tuple(map(tuple, lines.tolist())) for name, lines in (("experts", npus), ("replicas", npus.T))}
     nodes = [
         coll_node(number, "", CollectiveCommType.ALL_TO_ALL, size_bytes, pg_name="experts", deps=range(number)[-1:])

@@ -57,6 +57,7 @@ def measure_pairs(
     rates: dict[str, list[float]] = {configuration: [] for configuration in configurations}
     waiting = dict.fromkeys(configurations, 1.0)
     digests = set()
+    # all configurations in each turn: a machine that becomes slower, as by heat, slows all of them
     for turn in range(TURNS):
         for configuration, commands in configurations.items():
             progress.say(f"turn {turn + 1} of {TURNS}: {configuration}")
@@ -67,6 +68,7 @@ def measure_pairs(
     if len(digests) > 1:
         raise RunError(f"bench {benchmark}: configurations gave {len(digests)} different digests")
     serial = max(rates["serial"])
+    # two runs that share nothing but caches and memory: the most that two workers of one run can reach
     capacity = max(rates["2 serial side by side"]) / serial
     rows = [
         {
@@ -94,6 +96,7 @@ def joint_rate(figures: list[dict[str, Any]]) -> float:
 
 def run_side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
     """Run commands concurrently, without an MPI launcher's variables, and return the JSON document of each."""
+    # with these variables a run would take itself for a rank of the job that started this process
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "HYDRA"))}
     processes = [
         subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603

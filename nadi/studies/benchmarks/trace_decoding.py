@@ -64,9 +64,11 @@ def measure(path: str, runs: int) -> dict[str, Any]:
     before = pdes.peak_rss_bytes()
     table = et.read_trace(path)
     peak, nodes = pdes.peak_rss_bytes(), len(table)
+    # frees the table before reading again, so that timed runs do not pay for memory of two
     del table
     decode_s = min(_cpu_s(lambda: et.read_trace(path)) for _ in range(runs))
     kept_s = min(_cpu_s(lambda: et.read_trace(path, keep_others=True)) for _ in range(runs))
+    # without the first message, which is the file's metadata
     messages = [message for (_, message), _ in zip(iter_messages(path), range(_MAX_PARSED + 1), strict=False)][1:]
     parse_s = min(_cpu_s(lambda: [Node.FromString(message) for message in messages]) for _ in range(runs))
     return {

@@ -78,8 +78,10 @@ def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> 
     if not settings.fidelity.model.has_headers:
         cut_ps = (0.5 + settings.fidelity.resolution_ps) * sent.messages
         return _Load(src, dst, np.stack([size_bytes, 0 * cut_ps, 0 * cut_ps, cut_ps]))
+    # a minimum: each message has one packet at least, and all together fill packets of the MTU at best
     packets = np.maximum(sent.messages, -(-sent.bytes // settings.mtu_bytes)).astype(np.float64)
     queue_pairs = len(program.group_ptr) * (1 + int(program.schedules.lane_connection.max(initial=0)))
+    # a run may end with a full window of unacknowledged packets on each queue pair of a pair of NPUs
     acks = np.maximum(packets - queue_pairs * window_packets(graph, settings), 0)
     back = np.flatnonzero(acks)
     of_data = np.stack([size_bytes, packets, 0 * packets, 0.5 * packets])
@@ -97,6 +99,7 @@ def _node_labels(graph: Graph) -> list[Int64]:
     host[: graph.npus] = graph.host
     beside = (graph.link_dst >= graph.npus) & (graph.link_src < graph.npus)
     switch, of_host = graph.link_dst[beside].astype(np.int64), graph.host[graph.link_src[beside]].astype(np.int64)
+    # a switch belongs to a server if all its NPUs do: then the smallest and the largest host are equal
     first_host, last_host = np.full(graph.nodes, graph.nodes), np.full(graph.nodes, _OUTSIDE)
     np.minimum.at(first_host, switch, of_host)
     np.maximum.at(last_host, switch, of_host)
@@ -104,6 +107,7 @@ def _node_labels(graph: Graph) -> list[Int64]:
     labels += [host, graph.pod.astype(np.int64)]
     if isinstance(graph.routing, TableRouting):
         leaf = own.copy()
+        # an NPU with one first switch forms a set with it; one with several NICs is a set of its own
         alone = (graph.routing.home >= 0).sum(axis=1) == 1
         leaf[: graph.npus] = np.where(alone, graph.routing.home_node[graph.routing.home[:, 0]], own[: graph.npus])
         labels.append(leaf)
@@ -113,6 +117,7 @@ def _node_labels(graph: Graph) -> list[Int64]:
 def _bound_at_labels(graph: Graph, settings: Settings, label_of_node: Int64, load: _Load) -> float:
     """Return the longest time in picoseconds for the traffic that leaves or enters the nodes of one label."""
     most = 0.0
+    # whatever path traffic between two labels takes, it uses some link out of the one and some link into the other
     crosses_link = label_of_node[graph.link_src] != label_of_node[graph.link_dst]
     crosses = label_of_node[load.src] != label_of_node[load.dst]
     for link_end, end in ((graph.link_src, load.src), (graph.link_dst, load.dst)):
@@ -143,6 +148,8 @@ def _bound_at_ports(graph: Graph, settings: Settings, load: _Load) -> float:
     for part in parts:
         here, there = routing.home[part.src], routing.home[part.dst]
         row = routing.row[routing.home_node[here]]
+        # int64[pairs, homes of src, homes of dst]; `first` and `last` are the only column by which shortest paths leave
+        # and arrive. Pairs with a choice (-1) count at no port, which keeps the bound a bound.
         hops = routing.hops[row[:, :, None], there[:, None, :]].astype(np.int64)
         hops[(here < 0)[:, :, None] | (there < 0)[:, None, :]] = np.iinfo(np.int64).max
         nearest = hops == hops.min(axis=(1, 2), keepdims=True)
@@ -175,10 +182,12 @@ def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRout
         tied = np.zeros(len(part.src), np.bool_)
         for d, size in enumerate(routing.sizes.tolist()):
             ahead = (routing.digit[part.dst, d].astype(np.int64) - routing.digit[part.src, d]) % size
+            # half-way round a ring both directions are shortest, so neither must carry the traffic
             tied |= (routing.mode[0, d] == RING) & (size > 2) & (2 * ahead == size)
         sure = np.flatnonzero(~tied)
         ends = part.src[sure], part.dst[sure]
         loads = (partition.link_loads(graph, *ends, values[sure]) for values in part.amount)
+        # link_loads divides a load equally among parallel links: that of the first, times their number, is the set's
         sums += [of_link[routing.set_link[routing.set_ptr[:-1]]] * sizes for of_link in loads]
     return _longest_ps(_sets(graph, settings, routing.set_link, of_set, count), sums)
 
@@ -194,6 +203,7 @@ def _sets(graph: Graph, settings: Settings, links: NDArray[np.integer], set_of_l
     np.minimum.at(delay, set_of_link, graph.link_delay_ps[links])
     links_of = np.bincount(set_of_link, minlength=num_sets)
     framed = np.bincount(set_of_link, is_link_framed[links], minlength=num_sets)
+    # a mixed set takes the smaller of both kinds in each column, which can only lower the bound
     flits = framed > 0
     header = np.where(
         flits, np.where(framed < links_of, min(settings.header_bytes, FLIT_BYTES), 0), settings.header_bytes

@@ -169,7 +169,7 @@ def choose(
         try:
             name = case.with_parameters(candidate)
             switches: set[int] = set()
-            for size in dict.fromkeys((max(sizes), sizes[-1], sizes[0])):
+            for size in reversed(dict.fromkeys((sizes[0], sizes[-1], max(sizes)))):  # the first size last: it is kept
                 program = case.program(graph, name, size)
                 check_program(program)
                 if algorithm_option == ALL:

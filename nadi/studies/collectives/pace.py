@@ -46,6 +46,7 @@ class Pace:
         first, last = self._rows[0], self._rows[-1]
         per_work_s = last.simulation_s / last.work
         if last.work > first.work and last.simulation_s > first.simulation_s:
+            # the slope between two rows leaves out what every row takes
             per_work_s = (last.simulation_s - first.simulation_s) / (last.work - first.work)
         return max(last.total_s + per_work_s * (work - last.work), 0.0)
 
@@ -80,4 +81,5 @@ def share(row_work: float) -> float:
 
 def measured(work: float, results: pdes.Results, total_s: float) -> MeasuredRow:
     """Return work and time of a finished row; total_s: wall time of the row in seconds."""
+    # compilation happens once: further rows of the algorithm do not pay for it
     return MeasuredRow(work, results.wall_s, max(total_s - results.compile_s, results.wall_s))

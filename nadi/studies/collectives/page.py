@@ -82,6 +82,7 @@ def figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
         band = {"fillcolor": styles(sweep)[algorithm].colour, "opacity": 0.08, "line_width": 0, "layer": "below"}
         chart.add_vrect(x0=left, x1=right, row="all", col=1, **band)
     sizes = sorted({row.bytes for row in sweep.rows if row.bytes > 0})
+    # 20 sizes with at most 16 ticks: every second one is labelled
     sizes = sizes[:: -(-len(sizes) // _MAX_TICKS)]
     ticks = {"tickvals": sizes, "ticktext": [size_text(size) for size in sizes]}
     chart.update_xaxes(type="log", title_text="size", **ticks, row=2, col=1)
@@ -99,6 +100,7 @@ def band_edges(sweep: CollectiveSweep) -> list[tuple[float, float, str]]:
         sweep: The rows of the command, with the fabric and settings.
     """
     bands = sweep.winners()
+    # half-way on an axis with a logarithmic scale
     edges = [(before.to_bytes * after.from_bytes) ** 0.5 for before, after in pairwise(bands)]
     lefts, rights = [float(bands[0].from_bytes), *edges], [*edges, float(bands[-1].to_bytes)]
     return [(left, right, band.algorithm) for left, right, band in zip(lefts, rights, bands, strict=True)]
@@ -177,6 +179,7 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
     for size, rows in rows_by_size.items():
         unit = time_unit(row.time_ps for row in rows)
         fastest = next(band.algorithm for band in bands if band.from_bytes <= size <= band.to_bytes)
+        # at equal times the winner of the size's band comes first, so that table and bands agree
         by_time = sorted(rows, key=lambda row: (row.time_ps, row.algorithm != fastest)) if several else rows
         for place, row in enumerate(by_time):
             factor = f"{row.time_ps / by_time[0].time_ps:.3f}" if by_time[0].time_ps else "-"

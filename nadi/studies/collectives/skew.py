@@ -77,6 +77,7 @@ def read_matrix(path: Path, num_members: int) -> Int64:
         )
     if not np.issubdtype(matrix.dtype, np.integer):
         raise ConfigError(f"--matrix {path}: found {matrix.dtype}; expected whole numbers of bytes")
+    # the sum of a row must fit into 64 bits, too
     if matrix.min() < 0 or int(matrix.max()) > np.iinfo(np.int64).max // num_members:
         wrong = matrix.min() if matrix.min() < 0 else matrix.max()
         raise ConfigError(f"--matrix {path}: found {wrong} B; expected 0 or more, and a row sum below 2^63")
@@ -92,6 +93,7 @@ def _of_npy(path: Path) -> NDArray[Any]:
     if header is None:
         raise ValueError(f"version {'.'.join(map(str, version))} of .npy, expected 1.0 or 2.0")
     shape, _, dtype = header(file)
+    # np.load would allocate what the header claims before it finds the file too short
     claimed = math.prod(shape) * dtype.itemsize
     if claimed != len(data) - file.tell():
         raise ValueError(f"the header declares {claimed:,} bytes of numbers, but {len(data) - file.tell():,} follow")
@@ -113,9 +115,10 @@ def _of_csv(path: Path) -> Int64:
 def parse_skew(skew_option: str, seed: int) -> Callable[[int, int], Int64]:
     """Return a function from size in bytes and number of members to the matrix of "zipf:EXPONENT".
 
-    Every member sends the size. Members are ranked in a random order, and the k-th gets a share proportional to 1 /
-    k^EXPONENT (Zipf); exponent 0 is even. Shares are rounded to tokens: 65,536 per buffer, or one byte each. Raises
-    ConfigError if the form is wrong, or the exponent is out of range.
+    Every member sends the size, rounded down to equal tokens: 983,040 B of 1,000,000 B. Members are ranked in a random
+    order, and the k-th gets a share proportional to 1 / k^EXPONENT (Zipf); exponent 0 is even. Shares are rounded to
+    tokens: 65,536 per buffer, or one byte each. Raises ConfigError if the form is wrong, or the exponent is out of
+    range.
 
     Args:
         skew_option: The value of --skew.
@@ -136,8 +139,11 @@ def parse_skew(skew_option: str, seed: int) -> Callable[[int, int], Int64]:
         tokens = min(size_bytes, _MAX_TOKENS)
         exact = tokens * weight / weight.sum()
         tokens_of_member = np.floor(exact).astype(np.int64)
+        # Largest remainders: shares 5.7, 2.6, 1.7 of ten tokens are floored to 5, 2, 1, and the two tokens that are
+        # left go to the first and the third. The sum is exact, and no share is off by a token or more.
         by_remainder = np.argsort(tokens_of_member - exact, kind="stable")
         tokens_of_member[by_remainder[: tokens - int(tokens_of_member.sum())]] += 1
+        # int64[sender, receiver] with equal rows: all members prefer the same receivers, as tokens the same experts
         return np.tile(tokens_of_member * (size_bytes // tokens), (members, 1))
 
     return matrix

@@ -30,6 +30,7 @@ def winners(rows: Sequence[SweepRow]) -> list[Band]:
     bands: list[Band] = []
     for size, timed in sorted(rows_by_size.items()):
         last = bands[-1].algorithm if bands else ""
+        # at equal times the winner of the size before comes first (False before True): bands then do not alternate
         by_time = sorted((row.time_ps, row.algorithm != last, row.algorithm) for row in timed)
         first_ps, _, algorithm = by_time[0]
         lead = None

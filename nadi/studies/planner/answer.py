@@ -91,6 +91,7 @@ def explain_ranking(plan_rows: Sequence[dict[str, Any]]) -> list[str]:
     """
     lines = []
     for place, row in enumerate(plan_rows[1:4], 2):
+        # plans may have batches of different sizes: a step of 2M tokens counts half against one of 1M
         steps = plan_rows[0]["tokens"] / row["tokens"]
         difference_s = {name: steps * _seconds(row, name) - _seconds(plan_rows[0], name) for name in CATEGORIES}
         largest = sorted(difference_s.items(), key=lambda part: -abs(part[1]))[:3]
@@ -118,6 +119,8 @@ def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     )
     wanted = documents[0]["wanted"]
     limit = rows[:wanted][-1]["step_s"] / rows[:wanted][-1]["tokens"]
+    # what one search over all plans would have kept (search.FoundPlans.best): each shard had a limit of its own, which
+    # may be higher than that of all together
     kept = rows[:wanted] + [row for row in rows[wanted:] if row["bound_s"] / row["tokens"] <= limit]
     merged = {**documents[0], "rows": kept, "why": explain_ranking(kept)}
     merged["skipped"] = sum(shard["skipped"] for shard in documents) + len(rows) - len(kept)

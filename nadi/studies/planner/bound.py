@@ -80,6 +80,7 @@ def _bounds_ps(machine: TargetMachine, model: Model, plan: ParallelPlan, framewo
     whole_ps, to_last_send_ps, first_ps, last_ps = np.array(of_stage, np.int64).T
     if plan.pp == 1 or plan.is_mirrored:  # a mirrored pipeline begins at both ends
         return np.stack([whole_ps, whole_ps])
+    # int64[stages], sums over the earlier stages, which a stage waits for first, and which follow it at the end
     fill_ps, drain_ps = (np.cumsum(column) - column for column in (first_ps, last_ps))
     return np.stack([fill_ps + whole_ps, fill_ps + to_last_send_ps + drain_ps])
 
@@ -108,6 +109,7 @@ def _collectives_ps(
     is_even = (view.kind == COLLECTIVE) & (table.in_split_size == 0) & (table.out_split_size == 0)
     time_ps = np.zeros(len(table), np.int64)
     rows = np.flatnonzero(is_even)
+    # int64[3, collectives]: a step has thousands of collectives, but few different ones, and only these need a cost
     keys = np.stack([table.group[rows], table.comm_type[rows], table.comm_size[rows]]).astype(np.int64)
     distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
     for number, (group, comm_type, comm_bytes) in enumerate(distinct.T.tolist()):
@@ -133,6 +135,7 @@ def _stage_times(view: TraceView, busy_ps: Int64, collectives_ps: Int64) -> Stag
     times_ps = busy_ps + collectives_ps
     if not len(sends) or not len(receives):
         whole_ps = max(_paths_ps(view, times_ps, 0, len(times_ps) - 1))
+        # a stage without messages, as of a plan with one stage: nothing to fill or drain
         return StageTimes(max(int(busy_ps.sum()), whole_ps), 0, 0, 0)
     first, last = int(sends[0]), int(receives[-1])
     begin = int(receives[0]) if receives[0] < first else 0
@@ -161,6 +164,7 @@ def _paths_ps(view: TraceView, times_ps: Int64, begin: int, end: int, *, from_fi
     paths: list[int] = []
     for row, time_ps in enumerate(times_ps[begin : end + 1].tolist()):
         before = max([paths[p] for p in parents[pointers[row] : pointers[row + 1]] if p >= 0], default=otherwise)
+        # row `begin` itself is where paths from it start
         if row == 0 and before < 0:
             before = 0
         paths.append(before + time_ps if before >= 0 else _BEFORE_FIRST)

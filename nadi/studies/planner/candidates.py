@@ -87,6 +87,7 @@ def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
     """Yield a plan for every factorisation of the GPUs that has the values of the fixed axes; plans may break rules."""
     base, gpus = space.base, space.gpus
     sequence = base.sequence or model.sequence
+    # each axis takes what the axes before leave: dp follows from the other three
     for tp in _open_or_fixed(base, "tp", _divisors(gpus, space.gpus_per_host)):
         for cp in _open_or_fixed(base, "cp", _context(sequence, gpus // tp)):
             for pp in _open_or_fixed(base, "pp", _divisors(gpus // (tp * cp), model.layers)):

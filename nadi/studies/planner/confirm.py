@@ -69,6 +69,7 @@ def confirm(
     """
     section = NetworkSection.model_validate({**cluster.network, "fidelity": REFERENCE})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
+    # a micro-batch per stage is enough: the largest communication of each kind is in it
     short = plan.model_copy(update={"global_batch": plan.dp * plan.micro_batch * plan.pp})
     traces = generate(model, short, framework)
     ratios: dict[str, float] = {}
@@ -98,6 +99,7 @@ def _within_hosts(machine: TargetMachine, gpu_groups: Sequence[tuple[int, ...]])
 def _parts(axis: str, traces: TraceSet, num_npus: int) -> Iterator[tuple[str, TraceSet]]:
     """Yield the name and the traces of each kind of communication of an axis as "tp"; the traces hold nothing else."""
     rows_by_kind = [_of_axis(trace, axis) for trace in traces.traces]
+    # with 1,024 GPUs: 8e6 / (2 * 4 * 1,024) packets, some 4 MB per member
     max_bytes = max(int(MAX_PACKET_HOPS / (2 * _HOPS * num_npus) * _PACKET_BYTES), _MIN_BUFFER_BYTES)
     for kind in sorted({kind for rows in rows_by_kind for kind in rows}):
         of_all = (traces.traces, traces.example_npu.tolist(), rows_by_kind)

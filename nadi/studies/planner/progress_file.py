@@ -75,6 +75,7 @@ class ProgressFile:
     def search(self, request: str) -> tuple[Mapping[str, float], Mapping[str, StepTime]]:
         """Return the known bounds in ps and step times by plan; request: text on which all of them depend."""
         key = hashlib.sha256(request.encode()).hexdigest()
+        # only requests of this call are saved again: entries of older versions disappear with the first save
         found = self._searches[key] = self._earlier.get(key, {"bounds_ps": {}, "steps": {}})
         self._current = found
         return found["bounds_ps"], {plan: _step(step) for plan, step in found["steps"].items()}

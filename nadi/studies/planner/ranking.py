@@ -116,6 +116,7 @@ class PlanWorkers:
         self._search, self._processes = search, num_processes
         self._pool = None
         if num_processes > 1:
+            # `fork` hands the fabric and the cost models to the workers without pickling them
             context = multiprocessing.get_context("fork")
             self._pool = ProcessPoolExecutor(num_processes, context, _set_search, (search,))
 
@@ -134,6 +135,7 @@ class PlanWorkers:
             for candidate in candidates:
                 yield with_bound(self._search, candidate)
             return
+        # eight chunks per process: few enough to save messages between processes, enough to even out slow candidates
         chunk = max(1, len(candidates) // (8 * self._processes))
         yield from self._pool.map(_with_bound, candidates, chunksize=chunk)
 
@@ -145,6 +147,7 @@ class PlanWorkers:
             return
         under_way: dict[Future[StepTime], BoundedPlan] = {}
         while True:
+            # a plan is taken only when a process is idle: plans that finish meanwhile may lower the limit of the search
             for bounded in itertools.islice(ordered, self._processes - len(under_way)):
                 under_way[self._pool.submit(_evaluate, bounded)] = bounded
             if not under_way:

@@ -74,6 +74,8 @@ class FoundPlans:
 
     def open_plans(self) -> Iterator[BoundedPlan]:
         """Yield plans without a step time, best bound first, while they can be among the n best of the growing rows."""
+        # A generator: workers ask for the next plan while step times arrive, so `limit` is read anew each time. Bounds
+        # ascend, hence all plans behind the first that exceeds it can be left out, too.
         for plan, bounded in sorted(self._bounded.items(), key=lambda item: (item[1].s_per_token, item[0])):
             if bounded.s_per_token > self.limit:
                 return

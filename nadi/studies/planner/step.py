@@ -121,6 +121,7 @@ def step_time(
     ports = {}
     for name, ports_used in second.use.ports.items():
         before = first.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
+        # Linear, as times: each further micro-batch sends the same bytes. The number of ports does not change.
         ports[name] = ports_used._replace(tx_bytes=ports_used.tx_bytes + factor * (ports_used.tx_bytes - before))
     return StepTime(
         second.step_ps + factor * (second.step_ps - first.step_ps),
@@ -140,6 +141,7 @@ def shorter_plans(plan: ParallelPlan) -> tuple[ParallelPlan, ParallelPlan, float
     short, longer = (_SHORT + deferring) * plan.pp, (_LONGER + deferring) * plan.pp
     if micro_batches <= longer:
         return None
+    # with 4 stages and 64 micro-batches: steps of 8 and 12, and (64 - 12) / (12 - 8) = 13 more differences
     factor = (micro_batches - longer) / (longer - short)
     return with_micro_batches(plan, short), with_micro_batches(plan, longer), factor
 
@@ -202,6 +204,7 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
     program, folded, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
+    # equal NPUs are simulated once: a mean over all GPUs weights each example by the size of its class
     share_ps = (shares[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
     times = npu_times(
         program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps, results.finish_time_ps
@@ -210,6 +213,7 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
     summed = {
         name: float((column[folded.classes.example] * folded.classes.size).sum()) for name, column in columns.items()
     }
+    # what remains of all GPUs' time to the end of the step
     summed["memory"] = results.finish_time_ps * float(folded.classes.size.sum()) - sum(summed.values())
     npu_ps = np.array([summed[name] for name in NPU_TIMES])
     use = EnergyUse(npu_ps, sent_by_ports(machine.graph, program, machine.settings).ports)

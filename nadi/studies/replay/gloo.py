@@ -53,11 +53,13 @@ class Gloo:
         self._dist = distributed
         self._rank = rank
         self._buffers = Buffers()
+        # torch.distributed requires all ranks to create all groups, in the same order, members or not
         self._of_group = {
             number: distributed.new_group(sorted(members), use_local_synchronization=False)
             for number, members in sorted(groups.items())
             if len(members) > 1
         }
+        # the names differ between versions of PyTorch: take the first that this one has
         names = ("all_gather_single", "all_gather_into_tensor"), ("reduce_scatter_single", "reduce_scatter_tensor")
         self._all_gather_call, self._reduce_scatter_call = (
             next(getattr(distributed, name) for name in choice if hasattr(distributed, name)) for choice in names
@@ -83,6 +85,7 @@ class Gloo:
         """Start a collective of equal parts; all-reduce and reduce work in place, and only a root has all parts."""
         dist, root, is_root = self._dist, operation.members[0], operation.own == 0
         send_bytes, recv_bytes = operation.buffer_bytes()
+        # only the root's buffer holds all parts: the other ranks need no memory for them
         if operation.kind == "scatter" and not is_root:
             send_bytes = 0
         if operation.kind in {"all-reduce", "reduce"} or (operation.kind == "gather" and not is_root):
@@ -116,6 +119,7 @@ class Gloo:
         work, buffers = started
         if not work.is_completed():
             return False
+        # returns at once, as the work is complete, but raises the error of a peer that has ended
         work.wait()
         self._buffers.give(*buffers)
         return True

@@ -15,11 +15,13 @@ class Mpi:
 
     def __init__(self, communicator: Any, groups: Mapping[int, tuple[int, ...]]) -> None:  # noqa: ANN401 - mpi4py
         """Create communicators of the groups, members by number; all ranks of an MPI communicator call it alike."""
+        # duplicates, so that nothing here can match messages of the caller, and messages of traces match no collective
         self._world = communicator.Dup()
         self._rank = communicator.Get_rank()
         self._buffers = Buffers()
         all_ranks = self._world.Get_group()
         self._of_group = {
+            # only members call MPI_Comm_create_group; the tag `number` keeps creations of overlapping groups apart
             number: self._world.Create_group(all_ranks.Incl(list(members)), number)
             for number, members in sorted(groups.items())
             if self._rank in members and len(members) > 1
@@ -36,6 +38,7 @@ class Mpi:
         if operation.send_bytes:
             sent, received = (self._buffers.take(sum(b)) for b in (operation.send_bytes, operation.recv_bytes))
             ends = [
+                # sizes and displacements of the blocks in bytes: sizes 3, 0, 5 begin at 0, 3, 3
                 [array, (list(sizes), [0, *accumulate(sizes)][:-1])]
                 for array, sizes in ((sent, operation.send_bytes), (received, operation.recv_bytes))
             ]

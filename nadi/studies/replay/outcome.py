@@ -58,6 +58,7 @@ def rank_operations(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any
         for row in rows:
             operation = steps.operations[row]
             group = operation.group
+            # members run the collectives of a group in one order, so that the n-th is the same collective on each
             number = seen[group] = seen.get(group, -1) + 1 if group >= 0 else -1
             key = (group, number) if group >= 0 else None
             members = len(operation.members) if group >= 0 else 2
@@ -78,6 +79,7 @@ def document(
     times_by_operation: dict[Any, list[int]] = {}
     for operations in operations_of_rank:
         for kind, size, members, key, duration_ns in operations:
+            # a message is an operation of its own: the number of entries so far has not been a key yet
             unique_key = key if key is not None else len(times_by_operation)
             times_by_operation.setdefault((kind, size, members, unique_key), []).append(duration_ns)
     times_by_size: dict[tuple[str, int, int], list[tuple[int, int]]] = {}

@@ -49,12 +49,14 @@ class _Player:
         self._transport = transport
         self._sleeps = sleeps
         self._waits_for = steps.parents.tolist()
+        # Ascending rows are a heap already. The row decides among ready nodes: ranks with equal traces act alike.
         self._ready = [row for row, parents in enumerate(self._waits_for) if parents == 0]
         self._started: list[tuple[int, Any]] = []
         self._sleeping: list[tuple[int, int]] = []
         self._lanes: dict[int, deque[int]] = {}
         self._channel_of = {row: number for number, rows in steps.channel.items() for row in rows}
         self._next = dict.fromkeys(steps.channel, 0)
+        # communication rows whose parents are done, but which wait for an earlier row of their channel
         self._held: set[int] = set()
         self._left = len(steps.kind)
         self._start, self._end = np.zeros(self._left, np.int64), np.zeros(self._left, np.int64)
@@ -94,6 +96,8 @@ class _Player:
     def _begin_next(self, channel: int) -> None:
         """Start the rows of a channel that are ready, in the order of the trace."""
         rows = self._steps.channel[channel]
+        # MPI and gloo match collectives of a group by the order of calls. If one rank began B before A and another A
+        # before B, both would wait for ever, or exchange wrong data.
         while self._next[channel] < len(rows) and rows[self._next[channel]] in self._held:
             row = rows[self._next[channel]]
             self._held.discard(row)

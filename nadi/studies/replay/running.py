@@ -43,6 +43,7 @@ def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: Ra
     steps = steps_of(ranks.rank, traces, program)
     is_mpi = request.over == "mpi"
     transport = Mpi(ranks.communicator, steps.groups) if is_mpi else Gloo(ranks.rank, steps.groups)
+    # a barrier: without it, the first collective would count the start of slower ranks as waiting
     ranks.exchange(None)
     start_micros = time.time_ns() // _NS_PER_MICRO
     times = play(steps, transport, sleeps=request.sleeps)
@@ -55,6 +56,7 @@ def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: Ra
             outcome.write(request.out, ranks.rank, measured)
         except OSError as error:
             failure = f"{request.out}.{ranks.rank}.et: {error.strerror or error}; the trace is not written"
+    # all ranks learn of a failed write and leave together; one that raised before would let the others wait in close()
     failures = [each for each in ranks.exchange(failure) if each]
     transport.close()
     if failures:
@@ -80,6 +82,7 @@ def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
             while True:
                 codes = [process.poll() for process in processes]
                 failed = next((code for code in codes if code), 0)
+                # peers of a rank that has failed would wait for it until the timeout of gloo
                 if failed or None not in codes:
                     return failed
                 time.sleep(_POLL_S)

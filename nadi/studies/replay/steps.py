@@ -136,6 +136,7 @@ def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
             if program.node_schedule[node] < 0:
                 continue
             operation = _collective(rank, node, row, traces, program)
+            # keys of groups have one number and those of messages three: they never meet
             key: tuple[int, ...] = (operation.group,)
         else:
             peer, tag = rank + int(program.node_peer[node]), int(program.node_tag[node])
@@ -146,6 +147,8 @@ def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
             key = (peer, tag, int(is_send))
         operations[row] = operation
         order.setdefault(key, []).append((int(program.node_seq[node]), row))
+    # libraries match the k-th call of a group, or the k-th message of a peer and tag, on both sides: the order within a
+    # channel is the program's numbering, whatever becomes ready first
     channels = {number: tuple(row for _, row in sorted(rows)) for number, rows in enumerate(order.values())}
     return ReplaySteps(
         table=_own_table(rank, traces),
@@ -193,6 +196,7 @@ def _bytes_sent_by(member: int, group: int, number: int, traces: TraceSet, progr
 def _bytes_sent(npu: int, row: int, traces: TraceSet, num_members: int) -> tuple[int, ...]:
     """Return the bytes that an NPU sends to each member in the all-to-all at a row of its trace, by its split sizes."""
     table = traces.traces[int(traces.trace_of_npu[npu])]
+    # without split sizes all members get the same
     splits = table.split_sizes[int(table.in_split_size[row])] or (1,) * num_members
     size, total = int(table.comm_size[row]), sum(splits)
     return tuple(size * split // total if total else 0 for split in splits)
@@ -202,6 +206,7 @@ def _own_table(rank: int, traces: TraceSet) -> TraceTable:
     """Return the trace of a rank; peers of a shared trace are shifted to this rank."""
     trace = int(traces.trace_of_npu[rank])
     table, example = traces.traces[trace], int(traces.example_npu[trace])
+    # a trace shared by several ranks names the peers of its example: if rank 4's trace sends to 5, rank 6 sends to 7
     shift = rank - example if example >= 0 else 0
     ends = {name: getattr(table, name) for name in ("comm_src", "comm_dst")}
     return dataclasses.replace(

@@ -63,6 +63,7 @@ def _settings(finished: pa.Table, keys: Sequence[str], ranking_figure: Figure, f
     colours = list(dict.fromkeys(own[:1] for own in values))
     dashes = list(dict.fromkeys(own[1:] for own in values))
     found = []
+    # choose by rank, draw in the order of the file: colours then stay with their values when another figure ranks
     for row in sorted(order(finished, ranking_figure)[:MAX_OVERLAID].tolist()):
         look = charts.style_of(colours.index(values[row][:1]), dashes.index(values[row][1:]))
         runs = [Run(folder / name) for name in finished["runs"][row].as_py()]
@@ -152,6 +153,7 @@ def _longest_queue(run: Run, end_ps: int) -> NDArray[np.float64]:
     """Return float64[_TIME_BINS + 1]: the longest port queue of each bin until end_ps, in bytes; 0 without queues."""
     longest_bytes = np.zeros(_TIME_BINS + 1)
     if run.has(QUEUES) and run.queues is not None:
+        # bins of all settings end with the longest run, so that curves over time are comparable
         time_bin = numpy_column(run.queues["time_ps"]) * _TIME_BINS // max(end_ps, 1)
         np.maximum.at(longest_bytes, np.minimum(time_bin, _TIME_BINS), numpy_column(run.queues["bytes"], np.float64))
     return longest_bytes

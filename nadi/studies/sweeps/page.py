@@ -132,6 +132,7 @@ def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
     """Return the heat map of a figure for a sweep with two keys."""
     across, down = ([str(value) for value in finished[key].to_pylist()] for key in keys)
     x, y = list(dict.fromkeys(across)), list(dict.fromkeys(down))
+    # settings that are not in the sweep, or not finished, stay NaN and are drawn as gaps
     z = np.full((len(y), len(x)), np.nan)
     for a, b, value in zip(across, down, numpy_column(finished[figure.name]) * _factor(figure), strict=True):
         z[y.index(b), x.index(a)] = value

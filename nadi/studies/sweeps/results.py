@@ -79,6 +79,7 @@ def table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOu
     columns["run"] = arrow_texts(
         f"{RUNS}/{point.name}" if own else None for point, own in zip(points, figures_of_point, strict=True)
     )
+    # a finished folder counts even if this process did not run the point: an earlier sweep or another shard may have
     missing = [None if own else error.get(index) or "not run" for index, own in enumerate(figures_of_point)]
     columns["error"] = arrow_texts(missing)
     for figure in sorted(FIGURES, key=lambda figure: figure.name in _MACHINE_DEPENDENT):
@@ -92,6 +93,7 @@ def table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOu
 def _column(values: Sequence[Value | None]) -> "pa.Array":
     """Return a column of a key's values: numbers as numbers, texts as they are, other values as TOML."""
     given = [value for value in values if value is not None]
+    # bool is a subclass of int in Python; true and false stay TOML text
     if all(isinstance(value, int) and not isinstance(value, bool) for value in given):
         return _numbers(values, np.int64)
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in given):

@@ -67,6 +67,7 @@ def settings_of(points: pa.Table, ranking_figure: Figure | None) -> pa.Table:
     counts = np.array([len(rows) for rows in finished])
     found["seeds"] = arrow_numbers(counts)
     ends = arrow_numbers(np.append(0, counts.cumsum()).astype(np.int32))
+    # a list per setting: its runs are those from ends[i] to ends[i + 1] of one column
     found["runs"] = pa.ListArray.from_arrays(ends, arrow_texts(runs[row] for rows in finished for row in rows))
     found["error"] = arrow_texts(None if own else errors[row] for own, row in zip(finished, first, strict=True))
     for figure in FIGURES:

@@ -37,6 +37,11 @@ class Flow(
 ):
     """A connection, parallel to its queue pair; its messages are sent one after another. Or a coupled flow."""
 
+    # Life of a flow: its path is found when the first message of the connection begins (`lay_path`), and again after
+    # each change of routes. With a message it enters its links; it leaves them when the message ends, unless the next
+    # one has the same size. It is *open* from then on, or from a change at one of its links, until the next solution
+    # sets `rate` (mark = 2 x stamp: open; + 1: set). Between solutions the rate is constant, so its end is known
+    # (`finish_heap`); at each change of rate the bytes sent since `since_ps` are subtracted.
     rate = word("ratio", "current rate")
     peak = word("ratio", "maximum rate: of the cap, and of every link of the path without other flows")
     limit = word("link", "full link that limits the rate, -1 none: the rate is the peak", begins=-1)
@@ -111,6 +116,8 @@ class CoupledLane(Row):
 class CoupledStage(Row, words=16):
     """A stage of a coupled flow, parallel to `flow`: what lanes do between two changes of their peers."""
 
+    # rows parallel to `flow`; those of one collective are linked by next_stage, and return to `CoupledKind.free_flow`
+    # together
     kind = word("place", "its row of `coupled`")
     number = word("count", "stages before it")
     next_stage = word("queue_pair", "the next stage, -1 none")
@@ -129,6 +136,8 @@ class CoupledStage(Row, words=16):
 class LinkFlow(Row, bits=32):
     """A flow under way over a link. Rows of a link are consecutive, and short, because solutions read them all."""
 
+    # the inverse of `hop`: which flows cross a link. Each entry knows its hop and each hop its entry (HopUse.place), so
+    # that a flow leaves in constant time: the last entry takes its place
     flow = word("queue_pair", "connection")
     weight = word("ratio", "FlowHop.weight")
 
@@ -136,6 +145,8 @@ class LinkFlow(Row, bits=32):
 class FlowLink(Row, words=16):
     """An outgoing link. Loads are rates times weights. Solutions use the first cache line most."""
 
+    # with weights w and rates r of its flows: load = sum of w r, over flows that have a rate, at most `capacity`; a
+    # link with load = capacity limits those of its flows that could be faster, all to the same rate, its `level`
     capacity = word("ratio", "load that the link carries")
     load = word("ratio", "sum of its flows' loads, but of those without a rate in this solution")
     level = word("ratio", "rate of the flows that this link limits, INF none", begins=INF)

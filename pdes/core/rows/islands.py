@@ -19,6 +19,8 @@ class Island(Row, words=8):
 class IslandMember(Row, words=8):
     """An NPU of an LP in its island: what keeps its links busy."""
 
+    # links are busy with packets (packet_rows > 0, or crossed_ps not long ago), with a replayed collective (waiting >
+    # 0, or until busy_until_ps), or with nothing; both at a time means that the replay was wrong: is_disturbed
     waiting = word("count", "replayed collectives that some members have started, and others have not", rest="same")
     packet_rows = word("count", "trace rows under way, of all NPUs, whose packets may cross its links in this world")
     had_packets = word("flag", "packets of this world have crossed its links", rest="same")

@@ -6,6 +6,8 @@ from nadi.pdes.core.rows.row import Row, word
 class JobTotal(Row, words=8):
     """What a job has done on the NPUs of this LP; the digest names ranks, not NPUs, and counts from the job's start."""
 
+    # sums, since rows and messages finish in another order with another number of workers; two of each, so that two
+    # wrong terms that cancel each other in one sum do not cancel in the other
     digest_a = word("packed", "sum of a hash of every finished trace row")
     digest_b = word("packed", "sum of a second hash")
     messages_a = word("packed", "sum over completed messages modulo a prime (pdes.core.message_digest)")

@@ -10,6 +10,7 @@ class OutgoingLink(
 
     # pdes/core/packet.py packs and unpacks the words with several fields.
 
+    # Four words, so that two links share a cache line: a packet-hop reads all four and writes three of them.
     busy_ps = word("time", "end of the port's current transmission", rest="recent")
     meta = word(
         "packed_local",
@@ -41,6 +42,8 @@ class SampleEntry(Row, words=4):
 class LinkClass(Row):
     """Properties that many links have in common."""
 
+    # A row per distinct combination of rate, delay, loss and marking, of which a fabric has few: they stay in the
+    # cache. Only where flows share links with packets is it a row per link, as flows take a part of each link's rate.
     ps_per_byte = word("float", "ps per byte of the link's rate")
     delay_ps = word("duration", "propagation time")
     seen_bytes = word("bytes", "bytes that the receiving node waits for before it forwards")
@@ -54,6 +57,8 @@ class LinkClass(Row):
 class Forwarding(Row):
     """Forwarding state of a node: one cache line."""
 
+    # `row` may be negative: of a switch whose cells differ from `default` in columns 5 and 6 only, two cells are
+    # stored, and `row` is their place minus 5, so that place row + column needs no further subtraction.
     row = word("place", "table mode: (virtual) place of column 0 of the node's row in `cell`")
     first = word("count", "first column with a cell of its own")
     last = word("count", "column behind the last that has a cell of its own")
@@ -76,6 +81,10 @@ class Gate(
     For an NPU's port only the pauses are used.
     """
 
+    # A pause has two sides. `paused` is what the other end has asked of this port (it must not send the class); `asked`
+    # is what this switch has asked of the other end, since `in_bytes` of the class would exceed its threshold. What
+    # arrives until the request takes effect is counted in `held_bytes`, at most `headroom_bytes` (IEEE 802.1Qbb, annex
+    # O: two propagation times, and the packets that both ends may just have begun).
     mask = word("flags", "non-empty queues")
     paused = word("flags", "data classes that the other end has paused")
     queued_bytes = word("bytes", "bytes that wait, by data class", many=2)
@@ -114,6 +123,8 @@ class PortTies(Row, words=2):
 class NodeCounts(Row, words=8):
     """A node's own counts, from which its choices follow as if at random. A tie: packets that arrive at one time."""
 
+    # counts, not times, are hashed: a run that begins later, or an equal node elsewhere, then chooses alike (exact
+    # reuse)
     ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
     last_tie_ps = word("time", "time of the last tie")
     choices = word("count", "choices of a link by load balancing since the last pause without any")
@@ -145,6 +156,13 @@ class Change(Row):
 class PacketRecord(Row):
     """A packet that waits, or is on the wire (pdes/core/packet.py)."""
 
+    # Life of a packet: `send_data` or `send_ack` (pdes/nic) composes words 1 to 3, and `link_send` occupies the port
+    # and puts the packet where it waits for its arrival: into the inbox of the node at the link's end, the list of the
+    # link if it arrives later than inboxes reach (`wait`), or the outbox for another LP (pdes/network/boundary.py). In
+    # the cell of its arrival, `take_batch` hands it to the node: a switch sends it on, at once or from a queue of a
+    # port; an NPU passes it on or consumes it. A port without room, or a faulty link, drops it. The four words are
+    # copied at each step, never shared, and at the end of a run packets made = consumed + dropped
+    # (pdes.harvest.gathering.check).
     ready_ps = word("time", "time at which the receiving node may act: last byte in, or header if it cuts through")
     w1 = word("packed", "destination, source, bytes on the wire, flags")
     w2 = word("packet_word", "sequence number, sender's queue pair, entropy of its path")

@@ -39,6 +39,12 @@ class Port(Row, words=8):
 class QueuePair(Row, words=16):
     """A sending queue pair: one cache line for every acknowledgement, then one for every packet."""
 
+    # Life of a queue pair: the first message of its connection opens it (`queue_pair`), and it lasts until the run
+    # ends. A posted message moves `end_seq`; it takes turns at its port (`active`) while it has packets and room in its
+    # window; each acknowledgement moves `una`. Always una <= next_seq <= sent_max <= end_seq. Normally next_seq =
+    # sent_max. After a loss it goes back: with una = 11 and sent_max = 14, a NAK of packet 11 sets next_seq = 11, and
+    # 11 to 13 are sent again. After more than max_retries timeouts without progress the run fails. Sequence numbers
+    # here are whole; packets carry their lowest 24 bits (PSN of InfiniBand, IBTA volume 1, 9.7).
     next_seq = word("sequence", "next packet to send")
     una = word("sequence", "first packet that is not acknowledged")
     end_seq = word("sequence", "first packet that is not posted")
@@ -77,6 +83,8 @@ class CongestionState(
 ):
     """Congestion-control state of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
 
+    # The transport knows these words alone, whatever the algorithm: how many packets may be unacknowledged, and the
+    # pace of the next. An algorithm's own words follow the last of them.
     window_packets = word("count", "packets that may be unacknowledged")
     pace_ps_per_byte = word("float", "ps per wire byte between the begins of packets; 0 = not paced")
     line_ps_per_byte = word("float", "ps per byte of its port's rate, or of its share of that")
@@ -97,6 +105,11 @@ class Resends(Row):
 class Message(Row, words=8):
     """A posted message."""
 
+    # Life of a message: `post` appends it to the list head_message .. tail_message of its queue pair (`line_up`), with
+    # packets [begin_seq, end_seq). It is current_message while its packets are sent for the first time or again. When
+    # its last packet has left for the first time, the waiter `ref` goes on (the send buffer is free); when `una`
+    # reaches end_seq, the row is free again (`free_acknowledged`). The receiver knows the message by its last packet
+    # alone, which has the tag, so nothing is allocated there before.
     payload_bytes = word("bytes", "payload of the message")
     tag = word("packed", "packet word 3")
     begin_seq = word("sequence", "its first packet")
@@ -113,6 +126,7 @@ class Message(Row, words=8):
 class Selective(Row, words=40):
     """Selective repeat, rows parallel to `qp` and `rxqp`: bit sets of sequence numbers, 32 bits per word."""
 
+    # bit `seq mod 512` is in word (seq mod 512) >> 5 at place seq & 31: packet 70 is bit 6 of word 2
     seen = word("flags", "packets that have arrived", many=16)
     lost = word("flags", "sender: packets to send again", many=16)
     lost_packets = word("count", "number of packets to send again")
@@ -124,6 +138,8 @@ class Selective(Row, words=40):
 class Receiver(Row):
     """A receiving queue pair; the table of rows is a hash map by `key` (pdes/core/hashing.py)."""
 
+    # a row is never freed: one per queue pair whose data this LP's NPUs have seen, with the number of the next packet
+    # in order
     key = word("packed_local", "dst << 44 | src << 24 | sending queue pair there, -1: the row is free", begins=-1)
     expected = word("sequence", "next packet in order")
     nak_sent = word("packed", "1: a NAK is out | ps of the last congestion notification << 1")
@@ -134,6 +150,8 @@ class Receiver(Row):
 class FlowOut(Row):
     """A posted message, kept for the results."""
 
+    # sender and receiver may be in different LPs, so each keeps its half; halves with the same pair, tag and ordinal
+    # are joined after the run (pdes.harvest.gathering)
     pair = word("packed", "src | dst << 20")
     tag = word("packed", "packet word 3")
     payload_bytes = word("bytes", "payload of the message")
@@ -153,6 +171,9 @@ class FlowIn(Row):
 class PendingRequest(Row, words=8):
     """A row of `msg` for a message whose request is not answered yet (pdes/nic/rendezvous.py)."""
 
+    # The classes below, and WholeMessage, are other views of rows of `msg`, so that one pool, with one check for room,
+    # serves all of them. In all of them `tag` is word 1 and `ref` word 5 where they have it, since code reads these
+    # without knowing the view.
     payload_bytes = word("bytes", "payload of the message")
     tag = word("packed", "packet word 3")
     group = word("group", "group with which it was posted")

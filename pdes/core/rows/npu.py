@@ -9,6 +9,8 @@ class Npu(
 ):
     """An NPU: two cache lines for frequent use, then the rest."""
 
+    # Lists of rows are linked through `RowStates.state`, which counts the parents that are left until a row is ready
+    # and names the next row of its list afterwards: a row is never both.
     ready_head = word("row", "first of the rows that are ready to start, -1 none", begins=-1, rest="begins")
     kick_head = word("link", "first of the ports to try, -1 none", begins=-1, rest="begins")
     now_ps = word("time", "time of the current event")
@@ -54,6 +56,7 @@ class Npu(
 class System(Row, words=16):
     """An NPU's state in the system layer: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
+    # an NPU slowed 1.5 times by collectives (slow_1000ths = 1500) does 2 ps of work in 3 ps; `work_part` has the rest
     running = word("count", "collectives between first step and end, where they slow compute down", rest="same")
     work_ps = word("duration", "work left of the compute lane's row at since_ps, in whole ps without collectives")
     work_part = word("ratio", "remainder of work_ps in units of 1 / slow_1000ths ps")
@@ -89,6 +92,11 @@ class Instance(
 ):
     """An active collective on an NPU; of a coupled flow, that of the first member, which stands for all."""
 
+    # Life of an instance: it is created when its NPU starts the trace row or when the first message for it arrives,
+    # whichever is first (`instance`). With `started` = 0 messages only wait, counted by lane. Started, it is LAUNCHING
+    # until its first step is due, then STARTED: its lanes do their steps as messages arrive (`advance`). Once all lanes
+    # are done and the last byte of each send has left, it is freed (`close_if_done`), and its trace row ends. Members
+    # of a collective have separate instances, which know each other by messages alone, but for coupled flows.
     key = word("packed_local", "key in the map of instances")
     row = word("row", "trace row of the collective")
     slot = word("place", "group slot, counted over all NPUs")
@@ -114,6 +122,8 @@ class Instance(
 class LaneState(Row):
     """A lane of an active collective; a row after its lanes represents the collective as a whole."""
 
+    # `pc` of a lane with three steps goes 0 (nothing), 1 (send of step 0 posted), 2 (its message received: step 0
+    # done), ..., 6 = 2 x steps. A step without a send, or without a receive, passes through the odd number all the same
     due = word("packed", "DUE: the step may be posted; 0: not put off; else ps << 1 | 1 if an event waits for it")
     later = word("lane", "next of the NPU's list of future actions, -1 none", bits=32)
     first = word("place", "first step in `step`", bits=32)
@@ -189,6 +199,8 @@ class CollectivePhase(Row):
 class Tokens(Row):
     """An NPU's tokens of a dimension: pdes/npu/tokens.py."""
 
+    # a collective of several dimensions, such as ring by ring, is cut into phases: at most `Constants.tokens` of them
+    # run here
     running = word("count", "tokens in use")
     waiting = word("phase", "phases that wait, the last to come first, -1 none", begins=-1)
 

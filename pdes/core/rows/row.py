@@ -171,6 +171,8 @@ class Row:
 
     def __init_subclass__(cls, words: int = 0, bits: int = 64) -> None:
         """Create the dtype from the declared words; TypeError for names of NumPy's records, or too many words."""
+        # a row kind of an algorithm (DcqcnState) has the words of its base first, so that `seen_as` views the same
+        # memory
         inherited = getattr(cls, "declared", {})
         cls.declared = inherited | {name: value for name, value in vars(cls).items() if isinstance(value, Word)}
         taken = [name for name in cls.declared if hasattr(np.record, name)]
@@ -181,12 +183,14 @@ class Row:
             kind = np.dtype("float64" if declared.kind is WordKind.FLOAT else f"int{declared.bits or bits}")
             fields.append((name, kind) if declared.many == 1 else (name, kind, (declared.many,)))
         plain = np.dtype(fields, align=True)
+        # in words of this row's width, rounded up: with bits=32, a row of three 32-bit words has used = 3
         used = -(-plain.itemsize // (bits // BITS_OF_BYTE))
         cls.words = words or used
         if used > cls.words:
             raise TypeError(f"{cls.__name__}: {used} words, expected at most {cls.words}")
         if used < cls.words:
             fields.append(("_padding", np.int64, (cls.words - used,)))
+        # align=True as a C compiler: a word of k bytes begins at a multiple of k, which compiled code relies on
         cls.dtype = np.dtype((np.record, np.dtype(fields, align=True)))
         cls.by_dtype[cls.dtype] = cls
 

@@ -9,6 +9,12 @@ class Scalars(
 ):
     """Scalars that all kernels of an LP share."""
 
+    # Life of a logical process in a run: its world is built once, and its kernel is called for each window. A window
+    # takes in what neighbours have sent in the one before (`in_list`, `in_at`) and then does cell after cell until its
+    # end: links release packets, switches and NPUs process the cell's arrivals. When a pool is too small, the kernel
+    # returns FULL at a point where it can continue: `window_open`, `cell_open`, `outer_done`, `resume_node` and
+    # `resume_at` say where. After the window, `next_ps` tells the workers when its next event is. It ends when no LP
+    # has an event left.
     free_blocks = word("count", "free blocks of records")
     free_messages = word("count", "free rows of `msg`")
     free_instances = word("count", "free rows of `inst`")
@@ -27,7 +33,9 @@ class Scalars(
     batch_freed = word("count", "blocks that the batch has emptied")
     window_open = word("flag", "a window was interrupted")
     check = word("flag", "a pool other than the blocks was used since the last call of `short_of`", begins=1)
+    # inboxes of the current cell and the next three are a ring: `side` + k, modulo SIDES, is that of the k-th next cell
     side = word("code", "which of a node's inboxes is for this cell")
+    # minima of the lists that only a search would find: an LP without packets on links need not look at them
     soonest_ps = word("time", "earliest arrival among the packets that wait on links", begins=INF)
     pending = word("flag", "an inbox of this side is not empty", many=4)
     begin_ps = word("time", "start of the window")
@@ -41,11 +49,13 @@ class Scalars(
     cost = word("count", "packet-hops of the last window")
     events = word("count", "future events of a message-level model")
     outer_done = word("flag", "switches that send to other teams have acted in this cell")
+    # the schedule of faults is read in order: one comparison per cell tells whether a change is due
     fault_ps = word("time", "time of the next change of the schedule, INF none", begins=INF)
     fault_at = word("place", "row of the next change in `change`")
     depth_ps = word("duration", "width of the columns of `depth`", begins=1_000_000)
     pauses = word("count", "pauses and resumes that took effect, logged or not")
     free_samples = word("count", "free entries of `sample_log`")
+    # exact reuse of NVLink domains (pdes/npu/islands.py)
     due_replays = word("count", "groups in `due`, for which there is something to replay", rest="begins")
     replay_starts = word("count", "collectives that have waited for their replay")
     cell_ps = word(
@@ -66,6 +76,7 @@ class Counters(
 ):
     """Counters of a run; sums over LPs are results."""
 
+    # sums over LPs do not depend on the division of the fabric, apart from `windows`, which is that of one LP
     hops = word("count", "packets sent over links")
     events = word("count", "events of NPUs")
     windows = word("count", "windows done")
@@ -94,6 +105,7 @@ class Constants(
 ):
     """Constants of a run."""
 
+    # What follows from settings and fabric, so that kernels compute nothing twice. Each LP has a copy.
     seed = word("packed", "seed of all hashes")
     mtu_bytes = word("bytes", "payload of a full packet")
     header_bytes = word("bytes", "header of a data packet")
@@ -111,6 +123,8 @@ class Constants(
     npus = word("count", "NPUs of this LP")
     nodes = word("count", "nodes of this LP")
     lane_stride = word("count", "rows of lanes per active collective, one more than the maximum number of lanes")
+    # bounds of what one action can take from each pool: a kernel looks whether there is that much room before an
+    # action, and so never has to undo half of one
     reserve_blocks = word("count", "blocks that one action may use")
     reserve_messages = word("count", "rows of `msg` that one action may use")
     reserve_queue_pairs = word("count", "queue pairs that one action may open")
@@ -126,6 +140,7 @@ class Constants(
     base_rtt_ps = word("duration", "idle round trip of a full packet over the longest path")
     cnp_interval_ps = word("duration", "minimum time between two congestion notifications of a queue pair")
     pause_frame_bytes = word("bytes", "size of a pause frame on the wire")
+    # of switches that share their buffer (pdes/network/shared_switch.py)
     pfc = word("flag", "switches pause senders (PFC); otherwise they drop")
     alpha_1024ths = word("ratio", "factor of dynamic thresholds")
     resume_offset_bytes = word("bytes", "bytes below the threshold at which a pause ends")
@@ -143,6 +158,7 @@ class Constants(
     depths = word("count", "columns of `depth`, 0: queues are not sampled")
     sample_ps = word("duration", "length of the intervals of samples of links, 0: links are not sampled")
     reserve_samples = word("count", "entries of `sample_log` that one action may use")
+    # of the system layer: endpoints, reductions, limits on collectives and on phases
     endpoint_delay_ps = word("duration", "delay of a collective's first step, and of a receiver's action on a message")
     reduces = word("flag", "a reduction takes time")
     resolution_ps = word("duration", "unit to which transfers at message level, and reductions, are rounded down")

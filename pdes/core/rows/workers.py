@@ -69,8 +69,15 @@ class TeamState(
 
     # The first worker writes it; any worker that fails sets `abort`.
 
+    # Life of a window: the first worker publishes its begin, the last line of the grid of cells before the earliest
+    # event of all LPs (`begin_ps`, then `published`). Workers take LPs until none is free; then each writes its
+    # earliest event and `arrived`. A window is no longer than the lookahead: what an LP sends in it reaches another one
+    # at its end or later, so LPs need nothing from each other within it (conservative synchronisation; the begin is the
+    # lower bound on time stamps). When all workers have arrived, `settle` finds the earliest event, with other teams if
+    # there are any.
     cell_ps = word("duration", "length of a cell; windows begin at multiples of it")
     window_ps = word("duration", "length of a window")
+    # words written at different times share no pair of cache lines: a write would take the line from every reader
     before_abort = word("count", APART, many=LINE_WORDS - 2)
     abort = word("flag", "a worker has failed: stop")
     asked = word("code", "what a process of the team asks of all workers (pdes/workers/cuts.py)")
@@ -97,6 +104,7 @@ class TeamState(
 class Worker(Row, words=16):
     """State of one worker of a team, which only that worker writes; others read its first cache line."""
 
+    # `window` and `stage` say where a worker continues when it has left the kernel in the middle of a window
     arrived = word("count", "windows done")
     packed = word("count", "windows whose packets for other teams are all packed")
     soonest_ps = word("time", "earliest event of the LPs that it has done in this window")

@@ -77,6 +77,7 @@ def stages_of(plans, lane):
         if step.send_peer >= 0:
             if step.send_peer != peer:
                 peer = np.int64(step.send_peer)
+                # a receive between two peers separates stages: what is sent to several peers at once is one stage
                 stages += np.int64(stages == 0 or receives == 1)
                 first_peer = peer if stages == 1 and receives == 0 else first_peer
                 returns += np.int64(peer == first_peer)
@@ -103,9 +104,11 @@ def find_stages(world, kind):
             clear_row(flows.lane, first_row + number)
             if step.dep_lane >= 0:
                 other, before = first_lane + step.dep_lane, flows.lane[first_row + step.dep_lane]
+                # a lane that awaits the last step of another one begins when that has ended all its stages
                 if step.dep_step == plans.lane_ptr[other + 1] - plans.lane_ptr[other] - 1:
                     lane.stage = before.stage + before.stages
             lane.stages = stages_of(plans, first_lane + number)
+            # too many stages to follow: the lane counts in the first one alone
             if lane.stage + lane.stages > MAX_STAGES:
                 lane.stage = lane.stages = 0
             kind.stages = max(kind.stages, lane.stage + lane.stages)
@@ -155,6 +158,7 @@ def add_lane(world, flow_id, lane, own, src, now_ps):
         word2 = hash_word(net, plans, np.int64(flows.coupled[stage.kind].group), lane, src, dst)
         lay_both_ways(world, flow_id, src, dst, word2, now_ps)
         add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes)
+        # in a row: bytes add up; at the same time: the longer one counts
         row_bytes = row_bytes + plain_bytes if is_next else max(row_bytes, plain_bytes)
         if shares > SHARE_UNITS:
             lane_ps += plain_bytes * share_psb(net, np.int64(flows.hop[flow.first_hop].link), 0, shares)
@@ -178,6 +182,7 @@ def lay_coupled(world, flow_id, now_ps):
     flow.epoch = flows.state.epoch
     most_bytes, slowest_ps = np.int64(1), 0.0
     for member in range(plans.members[schedule]):
+        # as each member: its peers and chunks give the links and bytes that it adds
         act_as(plans, collective, schedule, member)
         first_lane, first_row, lanes = lanes_of_member(world, schedule, member)
         src = np.int64(plans.group_member[plans.group_ptr[kind.group] + member])
@@ -199,6 +204,7 @@ def lay_coupled(world, flow_id, now_ps):
         link = flows.touched[i]
         total = flows.link_total[link]
         flows.hop[h].link = link
+        # the lane that sends most has weight WHOLE on a link that it alone uses; rounded, at most 2^16 times WHOLE
         weight = np.float64(total.total_bytes) * WHOLE / most_bytes + 0.5
         flows.hop[h].weight = 0 if is_ample(net, link) else np.int64(weight)
         flows.hop_total[h].total_bytes = total.total_bytes
@@ -239,6 +245,7 @@ def set_port_time(world, flow_id, most_bytes):
             rate = flows.link[link].idle_capacity // weight
             # so that rounding the weight changes nothing on the idle fabric
             stage.whole_bytes = np.float64(flows.hop_total[h].total_bytes) * WHOLE / weight
+            # weight 2 x WHOLE at a port: two lanes share it
             stage.lanes = max(1, weight // WHOLE)
     stage.port_ps = 1 + np.int64(stage.whole_bytes * (UNITS_PER_PS / max(1, rate)))
 
@@ -287,6 +294,7 @@ def begin_coupled(world, inst, now_ps):
     flows = world.flows
     collective = world.insts.inst[inst]
     number = flows.coupled_ptr[world.plans.slot_group[collective.slot]]
+    # a group has few kinds (schedule and size), all known before the run, so a search is short
     while (
         flows.coupled[number].schedule != collective.schedule
         or flows.coupled[number].buffer_bytes != collective.buffer_bytes
@@ -299,6 +307,7 @@ def begin_coupled(world, inst, now_ps):
     if flow_id >= 0:
         kind.free_flow = flows.stage[flow_id].next_flow
     else:
+        # from the last stage to the first, so that each knows the one behind it
         for left in range(kind.stages):
             flow_id = new_stage(world, number, kind.stages - 1 - left, flow_id)
     collective.first_lane = flow_id  # its first stage
@@ -331,6 +340,7 @@ def join(world_address, node, row, now_ps):
         collective.slot = slot
         collective.schedule = schedule
         collective.buffer_bytes = trace.bytes[r]
+    # lanes_left counts members here, which have no lanes of their own
     collective.lanes_left -= 1
     world.flows.state.held += 1
     if net.const.slows_compute != 0:
@@ -383,6 +393,7 @@ def end_stage(world, flow_id, now_ps):
     if limit < 0:
         limit = np.int64(stage.peak_link)
     if limit >= 0 and is_port(world.net, limit):
+        # module: a k-th of the longer time adds to alone_ps, so only the rest of it counts as taken
         collective.left_ps -= (took_ps - stage.port_ps) // stage.lanes
     if stage.next_stage >= 0:
         begin_stage(world, np.int64(stage.next_stage), inst, now_ps)
@@ -391,6 +402,7 @@ def end_stage(world, flow_id, now_ps):
     kind = flows.coupled[stage.kind]
     first = np.int64(collective.first_lane)
     least_ps = kind.alone_ps
+    # alone_ps less the stages' bytes at the ports: launch and turns
     each = first
     while each >= 0:
         least_ps -= flows.stage[each].port_ps

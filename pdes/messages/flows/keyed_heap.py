@@ -40,6 +40,7 @@ def sift(heap, places, size, place, key, number):
         key: Key of the number, a rate or a time in ps.
         number: The number: a link or a flow.
     """
+    # one of both loops does nothing: an entry moves up, or down, or stays
     while place > 0:
         parent = (place - 1) >> 1
         if not is_before(key, number, heap[parent]):
@@ -73,5 +74,6 @@ def remove(heap, places, size, number):
     place = places[number] - 1
     places[number] = 0
     last = heap[size - 1]
+    # the last entry fills the gap, unless it is the one that goes
     if last.number != number:
         sift(heap, places, size - 1, place, last.key, last.number)

@@ -70,6 +70,7 @@ def lay_single(world, flow_id, src, dst, word2, is_back, now_ps):
         link = ahead(net, routes, node, dst, word1, word2, now_ps)
         add_hop(world.flows, flow_id, link, WHOLE, is_back)
         # nothing leads to the NPU, and the pit loses all packets
+        # a path that ends there has no capacity: the flow waits until routes change
         if link == net.const.pit and net.const.pit > 0:
             break
         node = end_of(net.tx[link].meta)
@@ -90,6 +91,8 @@ def spread(world, flow_id, node, dst, word2, is_back, front_length):
             after this node's sharing.
     """
     net, routes, flows = world.net, world.routes, world.flows
+    # on shortest paths all that reaches the node is in by now; a share that came later would make it a node to come
+    # again
     share = flows.node_share[node]
     flows.node_share[node] = 0
     if node < net.const.npus:
@@ -103,6 +106,7 @@ def spread(world, flow_id, node, dst, word2, is_back, front_length):
             link = np.int64(routes.link[first + i]) if count > 1 else np.int64(first)
             link += routes.node[node].first_link
         # whole parts that differ by at most 1 and add up to the share
+        # 16384 parts over 3 links: 5462, 5461, 5461
         part = share // count + np.int64(i < share % count)
         if part == 0:
             continue
@@ -133,6 +137,7 @@ def lay_spread(world, flow_id, src, dst, word2, is_back):
     flows.front[0] = src
     flows.node_share[src] = WHOLE
     at, ends = 0, 1
+    # `front` is a queue of nodes: [at, ends) are to come
     while at < ends:
         ends = spread(world, flow_id, np.int64(flows.front[at]), dst, word2, is_back, ends)
         at += 1
@@ -151,6 +156,7 @@ def lay_both_ways(world, flow_id, src, dst, word2, now_ps):
         now_ps: Current time in ps.
     """
     flow = world.flows.flow[flow_id]
+    # at the end of `hop`, where the caller keeps the rows or lets the next path overwrite them
     flow.first_hop = world.flows.state.hops
     flow.hops = 0
     if world.net.const.spreads == 1:
@@ -179,6 +185,7 @@ def idle_way(world, flow_id, node, dst, is_back, packet_bytes):
     way_ps = np.int64(0)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         link = np.int64(flows.hop[h].link)
+        # the path may spread: of its links, those that continue from `node` make the first path
         if flows.hop_use[h].is_back == is_back and node != dst and starts_at(net, link, node):
             way_ps += forwarding_ps(net, world.routes, node) + class_row(net, link).delay_ps
             way_ps += np.int64(packet_bytes * nominal_psb(net, link))
@@ -241,6 +248,7 @@ def bytes_on(net, link, size_bytes, packets):
         size_bytes: Payload of the message in bytes.
         packets: Number of packets of the message.
     """
+    # a header per packet, or flits per 128 bytes (pdes/network/framing.py)
     if class_row(net, link).special & FRAMED == 0:
         return size_bytes + packets * net.const.header_bytes
     return flit_bytes(net, size_bytes, packets)
@@ -256,6 +264,7 @@ def flit_bytes(net, size_bytes, packets):
         packets: Number of packets of the message.
     """
     full = framed_bytes(net, 0, full_packet_bytes(net))
+    # (packets - 1) full ones and a rest, at least one flit pair for an empty message
     last = size_bytes - (packets - 1) * net.const.mtu_bytes
     return (packets - 1) * full + framed_bytes(net, 0, last + net.const.header_bytes)
 
@@ -301,6 +310,7 @@ def load_message(world, pair, size_bytes):
     node = np.int64(qp.npu)
     full = full_packet_bytes(net)
     flow.remaining_bytes = float(wire)
+    # 0: a message of one packet takes no turns (turns.py)
     flow.packet_bytes = float(full) if packets > 1 else 0.0
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
@@ -309,6 +319,8 @@ def load_message(world, pair, size_bytes):
             on_link = back_bytes_on(net, link, packets)
         else:
             on_link = bytes_on(net, link, size_bytes, packets)
+        # Example: 10 packets of 4178 bytes on the wire and acknowledgements of 86: the weight back is 86 / 4178 = 2 %
+        # of WHOLE, so a link with 50 Gb/s of data one way carries 1 Gb/s the other way.
         hop.weight = 0 if is_ample(net, link) else np.int64(np.float64(use.share) * on_link / wire + 0.5)
         if use.is_back == 0 and starts_at(net, link, node):
             packet_ps = on_link_bytes(net, link, 0, full) * nominal_psb(net, link)
@@ -321,11 +333,13 @@ def load_message(world, pair, size_bytes):
             node = end_of(net.tx[link].meta)
     psb = share_psb(net, np.int64(qp.port), 0, qp.shares)
     slowest_psb = slowest_ps / full
+    # slower than every link: the mover of the sender limits the message, so no hop is the slowest
     if qp.shares > SHARE_UNITS and psb > slowest_psb:
         slowest, slowest_psb = np.int64(-1), psb
         flow.remaining_bytes = float(wire)
     cap = UNITS_PER_PS / psb
     if packets > net.const.window_packets:
+        # a window per round trip: 64 packets of 4178 bytes in 20 us are 107 Gb/s
         cap = min(cap, UNITS_PER_PS * net.const.window_packets * full / flow.round_trip_ps)
     flow.cap = np.int64(cap)
     flow.latency_ps = latency_of(world, pair, size_bytes, packets, slowest, slowest_psb)
@@ -351,6 +365,7 @@ def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
     last = size_bytes - (packets - 1) * net.const.mtu_bytes + net.const.header_bytes
     fixed = np.int64(0)
     last_ps = 0.0
+    # the full packet before the last one leaves the slowest link that much earlier than the message ends
     full_ps = -last * slowest_psb
     on_last_link_ps = 0.0
     node = np.int64(qp.npu)
@@ -362,6 +377,7 @@ def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
         row = class_row(net, link)
         fixed += forwarding_ps(net, world.routes, node) + row.delay_ps
         psb = nominal_psb(net, link)
+        # seen_bytes: a switch that cuts through forwards after the header, so a packet costs each link but that
         of_full = min(on_link_bytes(net, link, 0, full), row.seen_bytes) * psb
         on_last_link_ps = min(on_link_bytes(net, link, 0, last), row.seen_bytes) * psb
         if h == slowest_hop:

@@ -109,7 +109,7 @@ def make_room(flows, link):
         entry, old = flows.link_flow[first + i], flows.link_flow[link.first_flow + i]
         entry.flow, entry.weight = old.flow, old.weight
         flows.link_flow_hop[first + i] = flows.link_flow_hop[link.first_flow + i]
-    link.first_flow = first
+    link.first_flow = first  # the old rows stay unused
     link.room = max(1, 2 * link.room)
     flows.state.link_flows += link.room
 
@@ -118,7 +118,7 @@ def make_room(flows, link):
 def enter(flows, flow_id, now_ps):
     """Let flow `flow_id` of `flows`, whose hops have weights, begin at now_ps; the next solution sets its rate."""
     flow = flows.flow[flow_id]
-    flow.rate = 0
+    flow.rate = 0  # no bytes until the next solution, at this time
     flow.limit = -1
     flow.since_ps = now_ps
     flow.peak = peak_of(flows, flow_id)
@@ -237,7 +237,7 @@ def turn_bytes(flows, flow_id):
 def set_finish(flows, flow_id):
     """Set the end of the current message of flow `flow_id` of `flows`, from since_ps on at its rate."""
     flow = flows.flow[flow_id]
-    finish_ps = np.int64(INF)
+    finish_ps = np.int64(INF)  # no rate: never
     if flow.rate > 0:
         took_ps = max(0.0, flow.remaining_bytes - turn_bytes(flows, flow_id)) * (UNITS_PER_PS / flow.rate)
         if took_ps < INF - flow.since_ps:
@@ -249,7 +249,7 @@ def set_finish(flows, flow_id):
 @inline
 def fill_bound(row):
     """Return a minimum of the rate at which a link, `row`, is full when its open and its limited flows rise on."""
-    weight = row.limited_weight + row.open_weight
+    weight = row.limited_weight + row.open_weight  # of flows that would rise together
     if weight > 0:
         return max(0, (row.capacity - row.load + row.limited_weight * row.level) // weight)
     if row.load > row.capacity:
@@ -318,7 +318,7 @@ def open_flow(flows, flow_id, stamp, visited):
 def fix_rate(flows, flow_id, rate, limit):
     """Set the `rate` of an open flow, `flow_id` of `flows`. limit: full link that limits it, -1: none."""
     flow = flows.flow[flow_id]
-    flow.mark += 1
+    flow.mark += 1  # 2 x stamp + 1: it has a rate
     flow.rate = rate
     flow.limit = limit
     flows.state.open_flows -= 1
@@ -338,6 +338,9 @@ def full_rate(flows, link, stamp, bound):
     """Return the rate, at least `bound`, at which `link` of `flows` is full in solution `stamp`; INF: never."""
     # Flows that the link limits and open ones could have their peaks. Each step counts the flows below the rate of the
     # step before as they are, so the rate grows until no more flows are below it.
+    # Example: capacity 100, three open flows of weight 1 with peaks 20, 60 and 60. From 33 the first has only 20, so
+    # the rate is (100 - 20)
+    # 2 = 40, below which no further flow is.
     row = flows.link[link]
     rate = bound
     while True:
@@ -375,7 +378,7 @@ def release(flows, link, stamp):
 def fill_link(flows, link, stamp, rate):
     """Set the level of `link` of `flows`, full at `rate`, and in solution `stamp` its flows' rates up to that."""
     row = flows.link[link]
-    row.filled = stamp
+    row.filled = stamp  # its level is final in this solution
     for i in range(row.first_flow, row.first_flow + row.flows):
         flow_id = np.int64(flows.link_flow[i].flow)
         flow = flows.flow[flow_id]
@@ -405,6 +408,7 @@ def visit(flows, link, stamp):
         release(flows, link, stamp)
         move_visit(flows, link, fill_bound(row))
     else:
+        # the link is done in this solution, unless the rate of another flow overloads it (`fix_rate`)
         changes = row.open_weight > 0 or rate < row.level
         move_visit(flows, link, INF)
         if changes:

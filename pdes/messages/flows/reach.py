@@ -23,6 +23,7 @@ def first_send(plans, lane):
         lane: Row of the lane in `plans.lane_row`.
     """
     step = np.int64(plans.lane_ptr[lane])
+    # a lane that only receives has none, and its reach is that of its senders
     while step < plans.lane_ptr[lane + 1] and plans.step[step].send_peer < 0:
         step += 1
     return step
@@ -55,6 +56,7 @@ def act_as(plans, collective, schedule, member):
         schedule: Number of the schedule.
         member: Number of the member in its group.
     """
+    # one instance serves all members in turn, since none of them has an instance of its own (`coupled.join`)
     collective.member = member
     collective.list_first = plans.list_first[plan_entry(plans, schedule, member)]
 
@@ -96,6 +98,7 @@ def set_first_message(world, flow_id, kind, lane, row, src, inst, now_ps):
     size = sent_bytes_of(net.const.address, insts, plans, inst, lane, step)
     dst = npu_of_peer(insts, plans, inst, lane, np.int64(plans.step[step].send_peer))
     lay_both_ways(world, flow_id, src, dst, hash_word(net, plans, kind.group, lane, src, dst), now_ps)
+    # a message of less than a packet crosses each link in less than a full packet's time
     packet_bytes = min(size, net.const.mtu_bytes) + net.const.header_bytes
     latency_ps = idle_way(world, flow_id, src, dst, 0, packet_bytes)
     row.latency_ps = max(row.latency_ps, latency_ps + plans.lane_row[lane].latency_ps)
@@ -129,6 +132,7 @@ def move_on(world, kind, member, number):
         return False
     begin_ps = np.int64(row.begin_ps)
     while step <= end:
+        # the lane's first send awaits all that its steps up to there await: other lanes, and what it receives itself
         if plans.step[step].dep_lane >= 0:
             other = flows.lane[first_row + plans.step[step].dep_lane]
             begin_ps = max(begin_ps, other.begin_ps, other.arrival_ps)
@@ -180,6 +184,7 @@ def find_reach(world, flow_id, kind, inst, now_ps):
     flow.first_hop, flow.hops = first_hop, hops
     for h in range(first_hop, first_hop + hops):
         flows.link_total[flows.hop[h].link].total_bytes = 0
+    # longest path by relaxation (Bellman-Ford): rounds until no time moves; plans have no circles, so it ends
     later = True
     while later:
         later = False

@@ -46,7 +46,9 @@ def pass_on(flows, port, rest_bytes, others, now_ps):
         flow_id = np.int64(flows.link_flow[i].flow)
         if takes_turns(flows, flow_id, port):
             flow = flows.flow[flow_id]
+            # bytes sent so far are subtracted first, at the rate that still holds
             bring_up_to_date(flows, flow_id, flow.rate, flow.limit, now_ps)
+            # the sum over the flows is what the caller gives or takes: the port's bytes do not change
             flow.remaining_bytes = max(0.0, flow.remaining_bytes + rest_bytes / others)
             set_finish(flows, flow_id)
 
@@ -79,6 +81,8 @@ def first_to_end(flows, flow_id, now_ps):
     if row.flows <= 2 * MAX_TURNS:
         for i in range(row.first_flow, row.first_flow + row.flows):
             other = np.int64(flows.link_flow[i].flow)
+            # several end at one time, as fluids of equal rate do; as packets, that with the smallest `turn` has sent
+            # its last one first
             is_due = flows.finish_heap[flows.finish_place[other] - 1].key <= now_ps
             if is_due and takes_turns(flows, other, port) and flows.flow[other].turn < flows.flow[flow_id].turn:
                 flow_id = other
@@ -98,6 +102,7 @@ def wait_for_turn(flows, flow_id, now_ps):
     port = np.int64(flows.hop[flow.first_hop].link)
     others, rate = senders(flows, port)
     if others > 0 and rate > 0 and flow.packet_bytes > 0.0:
+        # of half a packet's time, the new flow would have had a share of 1 / (others + 1)
         rest_bytes = 0.5 * flow.packet_bytes / (others + 1)
         flow.remaining_bytes += rest_bytes
         pass_on(flows, port, -rest_bytes, others, now_ps)

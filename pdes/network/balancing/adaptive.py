@@ -67,6 +67,7 @@ def pick(world_address, node, first_port, count, word1, _w2, now_ps):
     if routes.flowlet[at] >> SENT_BITS == pauses:
         sent = routes.flowlet[at] & ((1 << SENT_BITS) - 1)
     routes.flowlet[at] = pauses << SENT_BITS | (sent + 1)
+    # the `count` packets of a rotation use each link once; a hash of the rotation's number says where it begins
     which = (
         sent + ((mix3(routes.node[node].salt + is_control, destination(word1), sent // count) * count) >> 32)
     ) % count

@@ -33,6 +33,8 @@ def pick(world_address, node, _first, count, word1, word2, now_ps):
     """
     world = world_at(world_address)
     routes = world.routes
+    # the receiver's and the sender's NPU, and the entropy: the 5-tuple of a RoCE packet, whose UDP source port is the
+    # entropy
     flow = mix3(routes.node[node].salt, word1 & ENDS_MASK, entropy(word2))
     at = 2 * (node * FLOWLETS + (flow & (FLOWLETS - 1)))
     last = routes.flowlet[at]

@@ -26,4 +26,5 @@ def pick(world_address, node, _first, count, _w1, _w2, now_ps):
     """
     world = world_at(world_address)
     choices = count_choice(world.net, node, now_ps)
+    # a counter in place of a random generator: the same choices on any partition
     return (mix2(world.routes.node[node].salt, np.int64(choices)) * count) >> 32

@@ -24,11 +24,13 @@ def pick(world_address, link, ready_classes):
     # the word holds packets left in the turn of a class << 1 | 1 - that class
     klass = 1 - (own[0] & 1)
     left = own[0] >> 1
+    # the turn is over, or its class has nothing: the other class gets it, unless that has nothing either
     if left == 0 or ready_classes & (1 << klass) == 0:
         if left == 0 or ready_classes & (1 << (1 - klass)) != 0:
             klass = 1 - klass
         if ready_classes & (1 << klass) == 0:
             klass = 1 - klass
+        # class_weights has the weight of class 0 in the lower 16 bits, of class 1 above
         left = (net.const.class_weights >> (16 * klass)) & 0xFFFF
     own[0] = (1 - klass) | ((left - 1) << 1)
     return klass

@@ -38,6 +38,7 @@ class Allowed(NamedTuple):
 
     def allows(self, value: float) -> bool:
         """Return whether a value is allowed; NaN never is."""
+        # NaN compares as false with everything, so it falls through both conditions
         return value == self.special or (
             self.minimum <= value <= self.maximum and (not self.is_integer or value == int(value))
         )
@@ -110,6 +111,7 @@ def names() -> list[str]:
 
 def module_of(name: str) -> ModuleType:
     """Return the module of a congestion control other than "none"; RunError if there is none of this name or file."""
+    # the hook compiles, but its declarations are plain Python that nothing has checked yet
     module = checked_module(KIND, name, "update", _EVENT_PARAMETERS)
     signals, own = module.SIGNALS, module.PARAMETERS
     if isinstance(signals, str) or not SIGNALS.issuperset(signals):
@@ -141,6 +143,7 @@ def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
         return NO_CONTROL
     module = module_of(name)
     own = parameters(name)
+    # in the order of the declaration, which is the order of the words of the row `par`
     values = {word: declared.default for word, declared in own.items()}
     # an alias is the parameter in another unit
     units = {key: (word, factor) for word in own for key, factor in {word: 1.0, **own[word].aliases}.items()}

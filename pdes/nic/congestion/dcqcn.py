@@ -94,6 +94,8 @@ PARAMETERS = DcqcnParameters.declared
 class DcqcnState(CongestionState, words=32):
     """State of DCQCN for a queue pair."""
 
+    # Example: at 400 Gb/s with alpha = 1, a CNP sets RT = 400 and RC = 200 Gb/s. The next increase is fast recovery: RC
+    # = (400 + 200) / 2 = 300 Gb/s; RT grows only from the second increase on (fast_recovery_times = 1).
     line_bps = word("float", "bit/s: line rate")
     rc_bps = word("float", "bit/s: current rate, RC")
     rt_bps = word("float", "bit/s: target rate, RT")
@@ -115,6 +117,7 @@ parameters = seen_as(DcqcnParameters)
 def power(base, exponent):
     """Return base to the power of a whole exponent by squaring, with identical bits on every machine."""
     result = 1.0
+    # math.pow may differ in its last bit from one library to the next, and then the digest of a run would, too
     while exponent > 0:
         if exponent & 1 == 1:
             result *= base
@@ -146,6 +149,7 @@ def start(net, state):
     state.window_packets = net.const.window_packets
     state.line_bps = line_rate_bps(state)
     state.rt_bps = state.line_bps
+    # so that the first notification halves the rate
     state.alpha = 1.0
     # no timer runs before the first notification
     state.alpha_at_ps = INF
@@ -165,6 +169,8 @@ def decay_alpha(params, state, until_ps):
     time_ps = state.alpha_at_ps
     if time_ps <= until_ps:
         interval = np.int64(params.alpha_update_interval_ps)
+        # k periods at once: alpha (1 - g)^k. The next event of an idle queue pair may be a second later: a million
+        # periods.
         times = (until_ps - time_ps) // interval + 1
         state.alpha_at_ps = time_ps + times * interval
         state.alpha *= power(1.0 - params.g, times)
@@ -181,11 +187,13 @@ def increase(params, state):
     times = np.int64(params.fast_recovery_times)
     # a counter that is off counts like the other one
     by_time = state.time_stage if params.rp_timer_ps > 0.0 else state.byte_stage
+    # figure 7 of the paper; the maximum decides when fast recovery ends, the minimum when hyper increase begins
     by_bytes = state.byte_stage if params.byte_counter_bytes > 0.0 else state.time_stage
     if max(by_time, by_bytes) >= times:
         step = step_bps(params.fixed_rate_ai_bps, params.rate_ai_bps, state.line_bps)
         if min(by_time, by_bytes) > times:
             step = step_bps(params.fixed_rate_hai_bps, params.rate_hai_bps, state.line_bps)
+        # the target stays at most the line rate, so RC, always between its old value and RT, does, too
         state.rt_bps = min(state.rt_bps + step, state.line_bps)
     set_rate(state, (state.rt_bps + state.rc_bps) / 2.0)
 
@@ -212,6 +220,8 @@ def expire_timer(params, state, until_ps):
     """
     timer = np.int64(params.rp_timer_ps)
     while state.increase_at_ps <= until_ps:
+        # The loop ends early: once RC = RT = line rate to the last bit (about 50 halvings of the difference), an
+        # increase changes nothing, and the remaining expirations only move the time.
         current, target, stage = state.rc_bps, state.rt_bps, state.time_stage
         increase(params, state)
         state.time_stage = next_stage(params, stage)
@@ -236,7 +246,9 @@ def cut(params, state, time_ps):
         state.rt_bps = state.rc_bps
     set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), min(params.min_rate_bps, state.line_bps)))
     state.held = 0
+    # notifications before that time are held together: one cut then, however many they were
     state.cut_at_ps = time_ps + np.int64(params.rate_decrease_interval_ps)
+    # both counters restart (figure 7), so fast recovery follows each cut
     state.time_stage = state.byte_stage = state.counted_bytes = 0
     if params.rp_timer_ps > 0.0:
         state.increase_at_ps = time_ps + np.int64(params.rp_timer_ps)
@@ -257,6 +269,7 @@ def catch_up(params, state, now_ps):
         # the cut restarts a timer that would expire at the same time
         expire_timer(params, state, time_ps - 1)
         cut(params, state, time_ps)
+    # what is due after the delayed cut, if there was one
     decay_alpha(params, state, now_ps)
     expire_timer(params, state, now_ps)
 
@@ -274,6 +287,7 @@ def on_cnp(params, state, now_ps):
         cut(params, state, now_ps)
     else:
         state.held = 1
+    # after the cut, which uses the alpha of before this notification (equation 1)
     state.alpha = (1.0 - params.g) * state.alpha + params.g
     if params.alpha_update_interval_ps > 0.0:
         state.alpha_at_ps = now_ps + np.int64(params.alpha_update_interval_ps)
@@ -292,6 +306,7 @@ def on_sent(params, state, size_bytes):
     if limit > 0:
         state.counted_bytes += size_bytes
         while state.counted_bytes >= limit:
+            # a remainder counts for the next B bytes: a packet of 4178 bytes rarely ends on a multiple of B
             state.counted_bytes -= limit
             increase(params, state)
             state.byte_stage = next_stage(params, state.byte_stage)
@@ -316,6 +331,7 @@ def update(world_address, pair, event, now_ps, sent_bytes, _b, _c):
     if event == CC_START:
         start(world.net, state)
         return 0
+    # first the timers up to now, then the event itself: at one time an expiration precedes the notification
     catch_up(params, state, now_ps)
     if event == CC_SENT:
         on_sent(params, state, sent_bytes)

@@ -72,6 +72,7 @@ def set_window(net, state, cwnd_packets):
     """
     cwnd_packets = max(1.0, min(cwnd_packets, float(net.const.window_packets)))
     state.cwnd_packets = cwnd_packets
+    # cwnd keeps its fraction, since growth of 1 / cwnd per packet would otherwise never add up to a packet
     state.window_packets = np.int64(cwnd_packets)
 
 
@@ -99,6 +100,7 @@ def in_cut(state, qp):
         state: State of the queue pair (row of `cc`).
         qp: The queue pair (row of `qps.qp`).
     """
+    # -1 before any cut, and una is at least 0
     return state.cut_end >= qp.una
 
 
@@ -115,6 +117,9 @@ def update_alpha(params, state, qp):
         if state.acked_packets > 0:
             share = state.marked_packets / state.acked_packets
             state.alpha = (1.0 - params.g) * state.alpha + params.g * share
+        # Section 3.1: one update per window of data, roughly a round trip: it ends when the first packet sent after
+        # this moment is acknowledged. With g = 1/16, alpha has followed 64 % of a change of the share F after 16
+        # windows.
         state.window_end = qp.sent_max
         state.acked_packets = state.marked_packets = 0
 
@@ -131,8 +136,10 @@ def cut(net, params, state, qp, factor):
         factor: Factor by which the window shrinks.
     """
     cwnd = state.cwnd_packets
+    # min: a window that is below the minimum already is not raised by a cut
     set_window(net, state, max(cwnd * factor, min(cwnd, params.min_window_packets)))
     state.ssthresh_packets = state.cwnd_packets
+    # marks of packets that were sent before the cut say nothing about the rate after it
     state.cut_end = qp.sent_max
 
 
@@ -148,8 +155,10 @@ def grow(net, params, state, packets):
     """
     cwnd = state.cwnd_packets
     if cwnd < state.ssthresh_packets:
+        # slow start doubles cwnd per round trip, and stops at the threshold exactly
         cwnd = min(cwnd + packets, state.ssthresh_packets)
     else:
+        # w packets of a round trip add increase_packets in all: w x (1 / w)
         cwnd += params.increase_packets * packets / cwnd
     set_window(net, state, cwnd)
 
@@ -168,6 +177,8 @@ def on_ack(net, params, state, qp, packets, is_marked):
     """
     state.acked_packets += packets
     if is_marked != 0:
+        # RFC 8257, section 3.3, counts bytes; all packets but the last of a message are full, so packets give the same
+        # share
         state.marked_packets += packets
     update_alpha(params, state, qp)
     # at most one cut per window of data
@@ -193,6 +204,7 @@ def on_loss(net, params, state, qp, kind):
     if not in_cut(state, qp):
         cut(net, params, state, qp, 0.5)
     if kind == LOSS_TIMEOUT:
+        # RFC 5681, equation 4 and the loss window of one segment; ssthresh is half of the window of before
         set_window(net, state, 1.0)
 
 

@@ -64,6 +64,8 @@ LATER = 1 << (TELEMETRY_CLASS_SHIFT - 1)  # ps: a larger difference of wrapped t
 class HpccState(CongestionState, words=32):
     """State of HPCC for a queue pair."""
 
+    # Example: T = 10 us at 100 Gb/s: W_init = 125,000 bytes. A link with U = 1.9 at eta = 0.95 makes W = W^c / 2 +
+    # W_AI, where W_AI = 125,000 x 0.05 / 16 = 391 bytes.
     wc_bytes = word("float", "bytes: the reference window W^c")
     u = word("float", "in-flight bytes of the busiest link over its rate times T, smoothed")
     inc_stage = word("count", "additive steps since the last multiplicative one")
@@ -98,10 +100,12 @@ def sending(net, params, state, window_bytes):
         window_bytes: The window W in bytes.
     """
     packet = full_packet_bytes(net)
+    # rounded up: a packet may begin while less than W is in flight, so that W = 1.5 packets lets two go
     packets = int(window_bytes / packet)
     if packets * packet < window_bytes:
         packets += 1
     state.window_packets = max(1, min(packets, net.const.window_packets))
+    # R = W / T in ps per byte; never faster than the line, as W <= W_init
     state.pace_ps_per_byte = max(round_trip(net, params) / window_bytes, state.line_ps_per_byte)
 
 
@@ -143,8 +147,10 @@ def same_path(net, state):
     for i in range(net.carried.hops):
         first = net.carried.met[2 * i]
         last_first = state.last[2 * i]
+        # both words wrap (46 bits of ps are 70 s, 34 bits of bytes 17 GB), so differences are taken modulo their widths
         elapsed = (first - last_first) & TIME_MASK
         sent = (net.carried.met[2 * i + 1] - state.last[2 * i + 1]) & BYTES_MASK
+        # elapsed 0: two packets cannot leave one port at one time; LATER or more: the port's clock would have gone back
         if first >> TELEMETRY_CLASS_SHIFT != last_first >> TELEMETRY_CLASS_SHIFT or elapsed == 0 or elapsed >= LATER:
             return False
         # more bytes than the link can send in that time: it is another link of the class
@@ -171,14 +177,17 @@ def measure_inflight(net, params, state):
         last_second = state.last[2 * i + 1]
         psb = class_psb(net, first)
         elapsed = float((first - state.last[2 * i]) & TIME_MASK)
+        # bytes per ps; times psb, the ps per byte of the link, it is the link's utilisation, without a unit
         tx_rate = float((second - last_second) & BYTES_MASK) / elapsed
         # the shorter queue of two packets, so that a burst at one of them does not count
         queue = min(second >> TELEMETRY_QUEUE_SHIFT, last_second >> TELEMETRY_QUEUE_SHIFT)
+        # equation 2: u = qlen / (B T) + txRate / B, and U is that of the busiest hop
         busy = float(queue) * psb / t + tx_rate * psb
         if busy > u:
             u = busy
             tau = elapsed
     tau = min(tau, t)
+    # an average over T, weighted by the time since the last acknowledgement: with tau = T only the newest counts
     state.u = (1.0 - tau / t) * state.u + tau / t * u
 
 
@@ -194,11 +203,14 @@ def compute_wind(net, params, state, update_wc):
     """
     t = round_trip(net, params)
     w_init = t / state.line_ps_per_byte
+    # additive increase: N flows together fill what eta leaves free (section 3.3)
     w_ai = (
         params.rate_ai_bps * t / PS_PER_BYTE_AT_1_BPS
         if params.rate_ai_bps > 0.0
         else w_init * (1.0 - params.eta) / params.flows
     )
+    # multiplicative adjustment by equation 4; after max_stage additive steps even below eta, to reach free bandwidth
+    # quickly
     if state.u >= params.eta or state.inc_stage >= params.max_stage:
         w = state.wc_bytes / (state.u / params.eta) + w_ai
         stage = 0
@@ -206,6 +218,8 @@ def compute_wind(net, params, state, update_wc):
         w = state.wc_bytes + w_ai
         stage = state.inc_stage + 1
     w = min(max(w, params.min_rate_bps * t / PS_PER_BYTE_AT_1_BPS), w_init)
+    # within a round trip W follows each acknowledgement, but from the same W^c: reacting to each of them from W would
+    # count the same queue many times (section 3.2, "fast reaction without overreaction")
     if update_wc:
         state.inc_stage = stage
         state.wc_bytes = w
@@ -240,6 +254,7 @@ def new_ack(net, params, qp, state):
         state.last_update_seq = qp.next_seq
         keep(net, state)
         return
+    # acknowledged beyond what was under way when W^c was last set: these packets were sent with the new window
     update_wc = qp.una > state.last_update_seq
     if update_wc or params.fast_react != 0.0:
         if same_path(net, state):
@@ -247,6 +262,7 @@ def new_ack(net, params, qp, state):
             sending(net, params, state, compute_wind(net, params, state, update_wc))
             if update_wc:
                 state.last_update_seq = qp.next_seq
+        # also where the path has changed: the next acknowledgement is compared with this one
         keep(net, state)
 
 

@@ -67,6 +67,8 @@ PARAMETERS = NsccParameters.declared
 class NsccState(CongestionState, words=32):
     """State of NSCC for a queue pair."""
 
+    # `inc_bytes` is in bytes^2, as each acknowledgement adds (increase x newly acknowledged bytes); divided by the
+    # window at the adjustment, this is the increase per window of data, without a division per acknowledgement
     cwnd_bytes = word("float", "congestion window in bytes")
     avg_delay_ps = word("float", "average delay in ps")
     base_rtt_ps = word("duration", "shortest known round trip")
@@ -118,6 +120,7 @@ def scaling_a(net, params, state):
         params: Parameters of the algorithm (the row `par`).
         state: State of the queue pair (row of `cc`).
     """
+    # 100 Gb/s x 12 us = 150,000 bytes
     reference = params.reference_rate_bps * params.reference_rtt_ps / PS_PER_BYTE_AT_1_BPS
     return net.const.base_rtt_ps / state.line_ps_per_byte / reference
 
@@ -188,6 +191,7 @@ def update_delay(net, params, state, delay_ps, is_marked):
         delay_ps: Queueing delay of the acknowledged packet in ps.
         is_marked: 1 if the acknowledgement echoes a congestion mark, else 0.
     """
+    # not the delay itself: without a mark, no switch has seen a long queue
     sample = 0.25 * state.base_rtt_ps if is_marked == 0 and delay_ps > target_qdelay(net, params) else delay_ps
     state.avg_delay_ps = params.delay_alpha * sample + (1.0 - params.delay_alpha) * state.avg_delay_ps
 
@@ -208,11 +212,13 @@ def quick_adapt(net, params, state, now_ps, is_loss, is_marked, delay_ps, in_fli
     """
     done = 0
     if is_marked == 1 and state.ignored_bytes < state.to_ignore_bytes:
+        # marks of packets that were sent before the last adaptation: acting on them would cut twice for one congestion
         done = 1
     elif now_ps >= state.qa_end_ps:
         bad = (
             is_loss == 1 or state.trigger_qa == 1 or delay_ps > params.qa_threshold_targets * target_qdelay(net, params)
         )
+        # bytes that arrived within the last check interval, base round trip plus target delay
         through = state.achieved_bytes
         # far less has arrived in a round trip than fits into it: keep only that much in flight
         if state.qa_end_ps != 0 and bad and through < params.qa_gate * max_window(net, params, state):
@@ -222,6 +228,7 @@ def quick_adapt(net, params, state, now_ps, is_loss, is_marked, delay_ps, in_fli
             done = 1
         state.achieved_bytes = 0
         state.qa_end_ps = now_ps + state.base_rtt_ps + int(target_qdelay(net, params))
+    # what was collected belongs to the window of before
     if done == 1:
         state.inc_bytes = 0.0
         state.received_bytes = 0
@@ -241,6 +248,7 @@ def fast_increase(net, params, state, new_bytes, delay_ps):
     """
     if delay_ps < params.fast_increase_delay_ps:
         state.fi_count_bytes += new_bytes
+        # a whole window without queueing: the path is free, so growth need not wait for the next adjustment
         if state.fi_count_bytes > state.cwnd_bytes or state.increase == 1:
             state.cwnd_bytes += new_bytes * params.fi_scale * scaling_a(net, params, state)
             state.increase = 1
@@ -263,6 +271,7 @@ def proportional_increase(net, params, state, new_bytes, delay_ps):
     if state.increase == 0:
         target = target_qdelay(net, params)
         scaling_b = target / params.reference_rtt_ps
+        # delay 0 adds alpha_packets per window of data (scaled), delay at the target adds 0: a window in balance stays
         alpha = params.alpha_packets * net.const.mtu_bytes * scaling_a(net, params, state) * scaling_b / target
         state.inc_bytes += alpha * new_bytes * (target - delay_ps)
 
@@ -277,6 +286,7 @@ def fair_increase(net, params, state, new_bytes):
         state: State of the queue pair (row of `cc`).
         new_bytes: Newly acknowledged bytes, counted in full packets.
     """
+    # the same number of bytes per round trip for all flows, so that small windows catch up with large ones
     fi = params.fi_packets * net.const.mtu_bytes * scaling_a(net, params, state)
     state.inc_bytes += fi * new_bytes
 
@@ -295,6 +305,8 @@ def multiplicative_decrease(net, params, state, now_ps):
     average = state.avg_delay_ps
     target = target_qdelay(net, params)
     if average > target and now_ps - state.last_dec_ps > state.base_rtt_ps:
+        # of the average delay, as one packet's may be an outlier: average 2 x target with gamma 0.8 gives a factor of
+        # 0.6
         state.cwnd_bytes *= max(1.0 - params.gamma * (average - target) / average, params.max_md_jump)
         state.last_dec_ps = now_ps
 
@@ -310,6 +322,7 @@ def fulfill_adjustment(net, params, state, now_ps, is_late):
         now_ps: Current time in ps.
         is_late: Whether a base round trip has passed since the last late adjustment.
     """
+    # bytes^2 / bytes: see NsccState
     state.cwnd_bytes += state.inc_bytes / state.cwnd_bytes
     if is_late:
         state.cwnd_bytes += params.eta_packets * net.const.mtu_bytes * scaling_a(net, params, state)
@@ -351,6 +364,7 @@ def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
         elif is_long:
             multiplicative_decrease(net, params, state, now_ps)
         set_cwnd_bounds(net, params, state)
+        # not after each acknowledgement: windows of few packets adjust by time, large ones by bytes
         is_late = now_ps - state.last_adjust_ps >= net.const.base_rtt_ps
         if is_late or state.received_bytes > params.adjust_packets * full_packet_bytes(net):
             fulfill_adjustment(net, params, state, now_ps, is_late)
@@ -371,6 +385,8 @@ def on_nack(net, params, qp, state, now_ps):
     update_delay(net, params, state, float(net.const.base_rtt_ps), 1)
     state.ignored_bytes += packet
     state.trigger_qa = 1
+    # a trimmed packet has left the network, so it is no longer in flight; the window shrinks by what could not be
+    # carried
     if quick_adapt(net, params, state, now_ps, 1, 1, 0.0, max(in_flight_bytes(net, qp) - packet, 0)) == 0:
         state.cwnd_bytes -= packet
         set_cwnd_bounds(net, params, state)

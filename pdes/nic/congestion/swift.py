@@ -76,6 +76,7 @@ def root(x):
     """Return the square root of x > 0 by Newton's method from above: identical in compiled code and plain Python."""
     y = max(x, 1.0)
     better = 0.5 * (y + x / y)
+    # from above, each estimate is smaller than the one before until rounding stops it, so the loop ends
     while better < y:
         y = better
         better = 0.5 * (y + x / y)
@@ -113,6 +114,8 @@ def target_delay(net, params, state):
         params: Parameters of the algorithm (the row `par`).
         state: State of the queue pair (row of `cc`).
     """
+    # section 3.5, flow scaling: with many flows each has a small cwnd and needs a longer queue to stay stable; alpha
+    # and beta make the term fs_range at fs_min_cwnd and 0 at fs_max_cwnd
     flow = state.fs_alpha_ps / root(state.cwnd_packets) + state.fs_beta_ps
     flow = max(min(flow, fs_range(net, params)), 0.0)
     return base_target(net, params) + params.hop_scale * state.path_rtt_ps + flow
@@ -141,11 +144,13 @@ def settle(net, params, state, now_ps, cwnd_packets):
         cwnd_packets: The window in packets, a real number.
     """
     cwnd_packets = min(max(cwnd_packets, params.min_cwnd_packets), float(net.const.window_packets))
+    # before the new value is stored: this is the only place that knows whether the window shrank
     if cwnd_packets < state.cwnd_packets:
         state.last_decrease_ps = now_ps
     state.cwnd_packets = cwnd_packets
     if cwnd_packets < 1.0:
         state.window_packets = 1
+        # section 3.6: cwnd = 0.5 means one packet every two round trips; a window of 0 packets would never send again
         state.pace_ps_per_byte = round_trip(net, state) / cwnd_packets / full_packet_bytes(net)
     else:
         state.window_packets = int(cwnd_packets)
@@ -162,6 +167,7 @@ def start(net, params, state, now_ps):
         state: State of the queue pair (row of `cc`).
         now_ps: Current time in ps.
     """
+    # alpha / sqrt(w) + beta is a line in 1 / sqrt(w): fs_range at low, 0 at high
     low = 1.0 / root(params.fs_min_cwnd_packets)
     high = 1.0 / root(params.fs_max_cwnd_packets)
     state.fs_alpha_ps = fs_range(net, params) / (low - high)
@@ -181,6 +187,7 @@ def can_decrease(net, state, now_ps):
         state: State of the queue pair (row of `cc`).
         now_ps: Current time in ps.
     """
+    # section 3.1: at most one decrease per round trip, since its effect is seen only after one
     return now_ps - state.last_decrease_ps >= round_trip(net, state)
 
 
@@ -206,10 +213,14 @@ def on_ack(net, params, state, now_ps, acked_packets, rtt_ps):
     cwnd = state.cwnd_packets
     if delay >= target:
         if may:
+            # the further beyond the target, the larger the cut, at most max_mdf: delay 2 x target with beta 0.8 gives 1
+            # - 0.4
             cwnd *= max(1.0 - params.beta * (delay - target) / delay, 1.0 - params.max_mdf)
     elif cwnd >= 1.0:
+        # ai_packets per round trip in all, as cwnd packets are acknowledged in one
         cwnd += params.ai_packets / cwnd * acked_packets
     else:
+        # below one packet, acknowledgements are a round trip or more apart, so each adds ai_packets (algorithm 1)
         cwnd += params.ai_packets * acked_packets
     settle(net, params, state, now_ps, cwnd)
 
@@ -229,6 +240,7 @@ def on_loss(net, params, state, now_ps, kind):
     cwnd = state.cwnd_packets
     if kind == LOSS_TIMEOUT and state.retransmit_cnt >= params.retx_reset_threshold:
         cwnd = params.min_cwnd_packets
+    # the same limit of one decrease per round trip as for delay: losses of one burst count once
     elif can_decrease(net, state, now_ps):
         cwnd *= 1.0 - params.max_mdf
     settle(net, params, state, now_ps, cwnd)
@@ -253,6 +265,7 @@ def update(world_address, pair, event, now_ps, packets_or_kind, _b, rtt_ps):
     if event == CC_START:
         start(net, params, state, now_ps)
     elif event == CC_ACK:
+        # any acknowledgement ends a series of timeouts, with a round trip or without
         state.retransmit_cnt = 0
         if rtt_ps >= 0:
             on_ack(net, params, state, now_ps, packets_or_kind, rtt_ps)

@@ -72,6 +72,8 @@ ASCENDING = (("t_low_ps", "t_high_ps"),)
 class TimelyState(CongestionState, words=32):
     """State of TIMELY for a queue pair."""
 
+    # Example: minRTT 20 us; round trips of 100 and then 110 us, between T_low and T_high: with alpha = 0.875 and
+    # rtt_diff 0 before, the gradient is 0.875 x 10 / 20 = 0.44, and the rate falls by 0.8 x 0.44 = 35 %.
     line_bps = word("float", "bit/s: line rate")
     rate_bps = word("float", "current rate in bit/s")
     rtt_diff_ps = word("float", "ps: smoothed difference")
@@ -93,6 +95,7 @@ def set_rate(params, state, rate_bps):
         state: State of the queue pair (row of `cc`).
         rate_bps: The rate in bit/s of bytes on the wire.
     """
+    # the line rate is applied last, so that a minimum above it means the line rate
     state.rate_bps = min(max(rate_bps, params.min_rate_bps), state.line_bps)
     pace_at(state, state.rate_bps, state.line_bps)
 
@@ -121,10 +124,12 @@ def gradient(net, params, state, rtt_ps):
         state: State of the queue pair (row of `cc`).
         rtt_ps: Round-trip time in ps.
     """
+    # no predecessor: a difference of 0, not of the whole round trip, which would look like a steep rise
     prev_rtt = state.prev_rtt_ps if state.prev_rtt_ps != 0 else rtt_ps
     rtt_diff = (1.0 - params.alpha) * state.rtt_diff_ps + params.alpha * (rtt_ps - prev_rtt)
     state.rtt_diff_ps = rtt_diff
     state.prev_rtt_ps = rtt_ps
+    # a fixed time, so that a gradient of 1 means that the delay grows by one idle round trip per round trip
     min_rtt = params.min_rtt_ps if params.min_rtt_ps > 0.0 else float(max(1, net.const.base_rtt_ps))
     return rtt_diff / min_rtt
 
@@ -140,15 +145,18 @@ def on_completion(net, params, state, rtt_ps):
         rtt_ps: Round-trip time in ps.
     """
     normalized_gradient = gradient(net, params, state, rtt_ps)
+    # counted before the branches: the gradient of an event below T_low counts for HAI, too
     state.negative = state.negative + 1 if normalized_gradient < 0.0 else 0
     delta = step_bps(params.fixed_delta_bps, params.delta_bps, state.line_bps)
     rate = state.rate_bps
     if rtt_ps < params.t_low_ps:
         rate += delta
     elif rtt_ps > params.t_high_ps:
+        # above T_high the gradient does not matter: a standing queue has gradient 0 and would never drain
         rate *= 1.0 - params.beta * (1.0 - params.t_high_ps / rtt_ps)
     elif normalized_gradient > 0.0:
         rate *= 1.0 - params.beta * normalized_gradient
+    # fewer than hai_events negative gradients in a row: one additive step; HAI after that
     elif state.negative < params.hai_events:
         rate += delta
     else:

@@ -57,6 +57,19 @@ def test_a_file_becomes_the_traces_that_one_makes_of_it_by_hand(tmp_path, name):
     assert one.comm_src[0] == 0
 
 
+@pytest.mark.parametrize(
+    "statements", ["c requires d\na irequires b\nb irequires c", "b irequires c\na irequires b\nc requires d"]
+)
+def test_waits_for_starts_of_operations_that_wait_for_starts(tmp_path, statements):
+    operations = "\n".join(f"{name}: calc 1000" for name in "abcd")
+    table = read(tmp_path, f"num_ranks 1\nrank 0 {{\n{operations}\n{statements}\n}}\n").tables[0]
+    parents = {
+        table.names[row]: [table.names[at] for at in table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()]
+        for row in range(4)
+    }
+    assert parents == {"a": ["d"], "b": ["d"], "c": ["d"], "d": []}
+
+
 def test_what_is_written_reads_back_the_same(tmp_path):
     traces = read(tmp_path, TEXT)
     out = tmp_path / "out"

@@ -43,6 +43,8 @@ def branches(member: int, members: int) -> list[BinomialBranch]:
     # The lowest set bit bounds the subtree; the root's is the power of two above the last member
     below = member & -member if member else 1 << (members - 1).bit_length()
     subtrees = []
+    # Of 6 members the root has the children 4 (with 5), 2 (with 3) and 1. The subtree of 4 would have four members, 4
+    # .. 7, but it ends with the group.
     while below > 1:
         below >>= 1
         if member + below < members:
@@ -71,6 +73,8 @@ def extent(kind: str, members: int) -> PlanExtent:
         kind: The kind of collective, one of KINDS.
         members: The number of members of the group, n.
     """
+    # Besides the root, the members with children are the even numbers 2, 4, ... up to n - 2: below the lowest bit of an
+    # odd number there is no other bit to set
     inner = max(0, members - 2) // 2 if kind in {"reduce", "gather"} else 0
     return PlanExtent(2 * (members - 1), members + inner, members, 1 + (inner > 0))
 
@@ -95,6 +99,7 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
         """Return the time of a message to or from a `branch` at the members' rate: its parts, or the whole buffer."""
         return branch.size / members * unit_ps if in_parts else unit_ps
 
+    # The two directions differ for unequal messages: a parent sends its largest subtree first, but receives it last
     walk = _out_ps if kind in {"broadcast", "scatter"} else _in_ps
     return walk(members, latency_ps, message_ps)
 
@@ -162,6 +167,7 @@ def _lanes(kind: str, member: int, members: int) -> list[Lane]:
         for branch in below:
             lane.step(**send(branch.child, branch.child, branch.size))
         return [lane]
+    # Smallest subtree first: a leaf's data is there at once, that of the largest after log2(n) - 1 rounds
     for branch in reversed(below):
         lane.step(reduce=not in_parts, **receive(branch.child, branch.child, branch.size))
     if member == 0:

@@ -42,7 +42,10 @@ def extent(kind: str, members: int) -> PlanExtent:
     if kind != "all-to-all":
         return spreading_extent(members, near_first(members))
     rounds = (members - 1).bit_length()
+    # The numbers 0 .. n-1 with bit k are ceil((n - 2^k) / 2^(k+1)) runs of consecutive ones. A round copies each run
+    # twice, into the message and out of it, and sends one message.
     moved = sum(2 * -(-(members - (1 << k)) // (2 << k)) + 1 for k in range(rounds))
+    # Copies besides the rounds: n at the end, and one at the beginning, or two for each member but 0
     steps = members * (moved + 1 + members) + members - 1 if rounds else 0
     return PlanExtent(steps, rounds * members, members)
 
@@ -70,6 +73,8 @@ def _to_all(member: int, members: int) -> list[Lane]:
     lanes: list[Lane] = []
     for k in range((members - 1).bit_length()):
         distance = 1 << k
+        # For n = 7 and k = 1 the edges are 2, 4, 6, 7. Of the ranges between them, 2 .. 3, 4 .. 5 and 6, every second
+        # one has bit 1 set: 2, 3 and 6.
         edges = [*range(distance, members, distance), members]
         runs = [edge for i, edge in enumerate(pairwise(edges)) if i % 2 == 0]  # ranges of numbers with bit k
         count = sum(end - begin for begin, end in runs)

@@ -67,6 +67,7 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, 
         return PlanExtent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
     path = _path(file)
     files = [path] if is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
+    # A missing file is reported by `plan`, with a better message than a bound could give
     steps = sum(trace.stat().st_size for trace in files if trace.exists()) // _MIN_STEP_BYTES
     return PlanExtent(steps, 0, shape.members)
 
@@ -96,6 +97,7 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: s
         size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
         plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
     """
+    # MSCCL's chunks are fractions of the buffer, and so are messages with `size=`: one plan serves all sizes
     return 0 if plans or size or is_msccl(_path(file)) else size_bytes
 
 
@@ -106,6 +108,7 @@ def with_path(algorithm: str, replace_path: Callable[[str], str]) -> str:
         algorithm: The algorithm as users write it, such as `custom:file=PATH`, FILE.py or `ring:channels=4`.
         replace_path: A function that gets the path in the name and returns the path to put in its place.
     """
+    # A relative path in a run file counts from the file's folder: callers replace it before the algorithm reads it
     name, colon, rest = algorithm.partition(":")
     if name.strip() != NAME:
         return plug_ins.with_path("collective algorithm", algorithm, replace_path)

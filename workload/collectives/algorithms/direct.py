@@ -95,6 +95,8 @@ def _windowed(kind: str, members: int, window: int, first: int = 0, after: tuple
         return [*lanes, all_in, *_windowed("all-gather", members, window, members, (members - 1, members - 2))]
     lanes_by_distance = []
     for distance in range(1, members):
+        # Chunks are counted from the member, and region 1 begins at chunk n. So the output block of the member
+        # `distance` before is chunk n + (n - distance).
         send, receive = {
             "all-to-all": (distance, 2 * members - distance),
             "reduce-scatter": (distance, 0),

@@ -21,6 +21,8 @@ def plan(_kind: str, members: int) -> Plans:
     for k in range(_rounds(members)):
         distance = 1 << k
         after = (k - 1, 0) if k else (-1, -1)
+        # The message adds what its sender has heard to what the receiver has heard. It has no bytes, but the oracle
+        # sees from these sums that every member has heard from all others.
         step = Lane().step(send_to=distance, to_lane=k, receive_from=members - distance, reduce=True, after=after)
         lanes.append(step)
     return everyone_alike(members, 1, lanes)

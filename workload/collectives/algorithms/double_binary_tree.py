@@ -108,6 +108,7 @@ class _Tree(NamedTuple):
             # For an even number of nodes the mirror image swaps leaves and inner nodes; for an odd one, a shift by one
             # does
             place = place[::-1] if inner % 2 == 0 else place[1:] + place[:1]
+        # NCCL builds its second tree in the same way, over all ranks (src/graph/trees.cc, ncclGetDtree)
         member = dict(zip(place, range(1, members), strict=True)) | {0: 0}
         parent = (NONE, *(member[in_order_parent(node, members)] for node in place))
         children: list[list[int]] = [[] for _ in range(members)]
@@ -122,6 +123,7 @@ class _Tree(NamedTuple):
             latency_ps: The time of an empty message on an idle network in picoseconds.
             chunk_ps: The time that a chunk keeps its sender busy, in picoseconds.
         """
+        # `waiting` grows while the loop reads it: breadth first, so that a parent's time is known first
         has_ps = {0: 0.0}
         waiting = [0]
         for member in waiting:
@@ -142,6 +144,8 @@ def in_order_parent(node: int, nodes: int) -> int:
         return NONE
     # The lowest set bit is the height of a node; its parent has the next higher bit as its lowest one
     bit = node & -node
+    # Of nodes 0 .. 6: 1 and 3 are below 2, 5 is below 6, 2 and 6 are below 4, and 4 is below 0. Without node 6, node 5
+    # takes its place and is below 4.
     above = (node ^ bit) | (bit << 1)
     return above if above < nodes else node ^ bit
 
@@ -153,6 +157,9 @@ def _lanes(kind: str, tree: _Tree, member: int, tree_number: int, chunks: int) -
     lanes = [Lane(blocking=True) for _ in range(_LANES)]
     place = tree.children[parent].index(member) if parent != NONE else 0
     for chunk in range(chunks):
+        # gathered: the step after which this member has the sum of its subtree, which its parent waits for. turned: the
+        # step after which the chunk may go down. At the root of an all-reduce both are the last addition; elsewhere the
+        # chunk turns when the parent's copy has arrived.
         gathered = turned = (NONE, NONE)
         if kind != "broadcast":
             for i, child in enumerate(children):

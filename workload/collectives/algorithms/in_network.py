@@ -43,6 +43,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
         raise WorkloadError(f"algorithm in-network for {kind} of {n}: {count} chunks; expected fewer chunks or members")
     parts = n if kind in _IN_PARTS else 1
     order = (part * (count // parts) + k for k in range(count // parts) for part in range(parts))  # parts in rotation
+    # Parts take turns: with consecutive ones, an owner's link would carry its part first and then idle
     flows = {chunk: _flow(kind, n, chunk, count) for chunk in order}
     lanes = tree_lanes(branch, flows, result_lane=1)
     return each_its_own(count, lanes, aggregators=len(lanes) - n)
@@ -80,6 +81,8 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> f
     below = members_below(tree, n)
     way_ps = {e: tree.latency_ps[e] + chunk_bits / tree.rate_bps[e] for e in edges}
     to_root = [sum(way_ps[e] for e in tree.up(member)) for member in range(n)]
+    # Member 0 is the root of a broadcast and of a reduce. The last chunk of a reduce-scatter belongs to member n - 1,
+    # since parts are in rotation.
     up_ps = to_root[0] if kind == "broadcast" else max(to_root)
     down_ps = {"reduce": to_root[0], "reduce-scatter": to_root[n - 1]}.get(kind, max(to_root))
     busiest_ps = 0.0
@@ -89,6 +92,7 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> f
         # What a chunk in one direction costs the other direction: its acknowledgements
         answer_ps = chunk_bits / tree.both_ways_bps[e] - data_ps
         for out, back in ((up, down), (down, up)):
+            # The first chunk is part of up_ps and down_ps already, hence the subtraction of one
             busiest_ps = max(busiest_ps, out * data_ps + back * answer_ps - data_ps)
     return up_ps + down_ps + busiest_ps
 
@@ -104,6 +108,7 @@ def _loads(kind: str, members: int, count: int, below: frozenset[int]) -> tuple[
         "reduce": (count, to_root),
         "broadcast": (to_root, count if below != {0} else 0),
         "reduce-scatter": (count, share),
+        # An owner does not get its own part back. Over a link to several members it still comes down, for the others.
         "all-gather": (share, count - share if len(below) == 1 else count),
     }[kind]
 

@@ -135,4 +135,5 @@ def hosts_and_rails(shape: GroupShape) -> tuple[tuple[AggregatorBranch, ...], tu
     """
     branches = shape.branches()
     rails = len(branches[0].members)
+    # trees.trees_of lists the trees of hosts first, then one rail per place in a host
     return branches[:-rails], branches[-rails:]

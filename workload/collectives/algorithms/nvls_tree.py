@@ -122,6 +122,8 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> f
     size, tree = len(hosts[0].members), hosts[0].tree
     share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
     inside_ps = share_bits * (size + 1) / min(tree.both_ways_bps[:size])
+    # An inner host of one tree receives half a share from each of two children and half from its parent there, and, as
+    # a leaf of the other tree, half from its parent: two shares. Two hosts exchange one share only.
     outside_ps = share_bits * (2 if len(hosts) > 2 else 1) / shape.outside_bps
     first_ps = share_bits / count * (4 / min(tree.rate_bps[:size]) + 2 / shape.outside_bps)
     return max(inside_ps, outside_ps) + first_ps + 4 * max(tree.latency_ps[:size]) + 2 * shape.outside_ps

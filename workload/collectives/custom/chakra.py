@@ -142,6 +142,7 @@ def _messages(trace: TraceTable, member: int, members: int) -> list[ChakraMessag
                 raise WorkloadError(f"{label}: no comm_size, expected the bytes of the message")
             number[row] = len(messages)
             messages.append(message)
+            # What comes after waits for this message alone, which implies its dependencies; computation counts anew
             waits[row] = 1 << number[row], 0
         else:
             raise WorkloadError(
@@ -169,6 +170,7 @@ class _Lanes:
         for k, message in enumerate(messages):
             key = (message.bytes, message.delay_ps) if message.sends else (-1, -1)
             if message.sends:
+                # A lane does its steps in order, so it may only hold sends that depend on each other anyway
                 fits = (i for i, (own, end) in enumerate(last) if own == key and end >= 0 and message.before >> end & 1)
                 lane = next(fits, len(attributes))
             else:

@@ -69,6 +69,7 @@ def flow_of(plans: Plans, name_of: Name, turn: Turn | None = None) -> StepGraph:
     for k, (place, step) in enumerate(zip(places, steps, strict=True)):
         before[2 * k + 1].append(2 * k)
         if place.number:
+            # Steps of a lane are consecutive rows: 2k - 1 is the end of the step before
             before[2 * k].append(2 * k - 1)
         if step.dep_lane != NONE:
             needed = row.get(StepPlace(place.member, step.dep_lane, step.dep_step))
@@ -184,6 +185,7 @@ def _uses(flow: StepGraph, member: int) -> dict[int, list[tuple[int, bool]]]:
         if place.member != member:
             continue
         if step.send_chunk != NONE:
+            # A send reads its chunk when it is posted, a copy when it ends
             read_at = 2 * k + (step.send_peer == NONE)
             for chunk in range(step.send_chunk, step.send_chunk + step.send_count):
                 uses[chunk].append((read_at, False))

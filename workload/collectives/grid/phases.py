@@ -53,6 +53,7 @@ class Levels(NamedTuple):
         """
         part = np.zeros(self.members, np.int32)
         for d in dimensions:
+            # Horner's scheme: for extents 2 and 4, digits 1 and 3 are part 1 * 4 + 3 = 7
             part = part * np.int32(self.extent[d]) + self.digit[d]
         return part
 
@@ -105,6 +106,7 @@ def by_hosts(shape: GroupShape) -> Levels:
     extent = (int(sizes[0]), len(sizes))
     # The hosts are whole dimensions if the product of the first ones is the number of members of a host
     inner = [math.prod(shape.grid[: d + 1]) for d in range(len(shape.grid))]
+    # A grid of 4 x 2 x 8 with hosts of 8 members: inner is 4, 8, 64, so the first two dimensions are the hosts
     cut = inner.index(extent[0]) + 1 if extent[0] in inner[:-1] else 0
     rates = [min(part) for part in (shape.rate_bps[:cut] or shape.rate_bps, shape.rate_bps[cut:])]
     latencies = [sum(part) for part in (shape.latency_ps[:cut] or shape.latency_ps, shape.latency_ps[cut:])]

@@ -94,6 +94,8 @@ class _Maker:
         count = len(self.streams[0])
         for number in range(count):
             max_regions = max(self.inner[stream[number]].regions for stream in self.streams)
+            # Regions 0 and 1 of a phase are its input and output. The first phase reads the schedule's input (0), the
+            # last one writes its output (1), and one scratch region lies between each two phases.
             ends = [0]
             if self.kind == "all-to-all":
                 is_last = number == count - 1
@@ -151,6 +153,7 @@ class _Maker:
             parts = self.levels.parts(phase.earlier) * lane.parts
             if lane.view >= 0:
                 view = line_plans.views[lane.view]
+                # int[lines of the dimension, members of a line] in the order of the lane's own view
                 table = table[:, view.member].reshape(-1, view.size)
                 part, parts = part * view.parts + view.part[place], parts * view.parts
             self._view_of[key] = len(self.views)
@@ -233,6 +236,7 @@ class _Maker:
             for number, rows in enumerate(rows_of_phases):
                 phase, regions = self.streams[s][number], self.region_of[number]
                 mark = s * len(rows_of_phases) + number
+                # An all-to-all begins with a member's own block in the output already; scratch regions do not have it
                 if self.kind == "all-to-all" and regions[:2] != [0, 1]:
                     lanes.append(self._own_copy(s, phase, mark, member, regions, end))
                     end = (len(lanes) - 1, 0)

@@ -212,6 +212,7 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
         # each ring takes its speed from every member's links, once per direction
         fastest = _greatest(generation.inside_speeds, nvlink, nvlink, lambda speed: int(nvlink / speed + _ROUNDING))
         ring = _doubled(fastest, generation)
+        # A tree of n members has n-1 links, a ring has n: all trees together may use n / (n-1) of a member's links
         tree = _tree(ring.channels, nvlink * per_host / (per_host - 1), generation.inside_speeds, nvlink)
     else:
 
@@ -226,6 +227,7 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     nvls = None
     if sums_in_switches(shape) and generation.nvls_efficiency:
         nvls = _nvls(hosts, per_host, net, nvlink, generation)
+    # NCCL's communicator uses each channel of the search twice (ncclTopoPostset)
     used = 2 * ring.channels
     hopper = generation.compute_capability >= HOPPER
     if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
@@ -277,6 +279,7 @@ def _doubled(graph: ChannelGraph, generation: Generation) -> ChannelGraph:
     if generation.compute_capability > AMPERE and graph.inside < _MIN_OF_MANY and graph.channels > _MANY:
         return graph
     channels = min(2 * graph.channels, _MAX_CHANNELS)
+    # The limit on channels may allow less than twice as many; each then keeps a whole fraction of the speed
     parts = -(-channels // graph.channels)
     return ChannelGraph(channels, graph.inside / parts, graph.between / parts)
 
@@ -306,6 +309,7 @@ def _nvls(
     speeds = generation.inside_speeds if hosts == 1 else generation.between_speeds
     inside = alone if hosts == 1 else greatest(speeds, net_gb_per_s)
     between = inside
+    # `speeds` falls, so these are the ones faster than `inside`, the slowest of them first
     for speed in reversed(speeds[: speeds.index(inside)]):
         if between >= 2 * inside or (hosts > 1 and speed > net_gb_per_s + _ROUNDING):
             break

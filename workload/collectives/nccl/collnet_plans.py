@@ -55,6 +55,8 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
     through = [tree_extent(rail.tree, count) for rail in rails]
     idle = sum(len(host.tree.parent) - len(host.members) for host in hosts)
+    # Each member sends each chunk of a share to the g-1 others and gets it from them, before the rail and after it. Of
+    # its 2g + 2 lanes two belong to the rail, whose extent counts them.
     inside = PlanExtent(4 * shape.members * (size - 1) * count, 2 * shape.members * size + idle, 1, 2 * size + 2)
     return total([inside, *through], idle + sum(of_rail.plans for of_rail in through))
 
@@ -103,4 +105,6 @@ def _member(members: Sequence[int], place: int, count: int, rail_lanes: list[Lan
             adds[number].step(receive_from=members[peer], receive=place * count + k, reduce=True, after=after)
             spread.step(send_to=members[peer], to_lane=first_take + mine, send=place * count + k, after=(size + 1, k))
             takes[number].step(receive_from=members[peer], receive=peer * count + k)
+    # In hosts of g members: lane 0 deals, 1 .. g-1 add, g sends up the rail, g+1 receives totals, g+2 spreads them, and
+    # the lanes from g+3 on take those of the others
     return [deal, *adds, *rail_lanes, spread, *takes]

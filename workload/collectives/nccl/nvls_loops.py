@@ -116,6 +116,7 @@ def _loop_us(kind: str, host: TuningInput, kernel: KernelTimes, loop_bytes: int,
     that in which the members notify each other. No head is faster than NCCL plans.
     """
     heads = min(host.plan.per_host, MAX_HEADS)
+    # GB/s are bytes per nanosecond, hence / 1e3 for microseconds here and below
     data_us = loop_bytes / port_gb_per_s * (1 + 1 / heads if kind == "all-reduce" else 1) / 1e3
     planned_us = loop_bytes / host.plan.per_host / _planned_gb_per_s(kind, host, tuning.NVLS) / 1e3
     return max(kernel.nvls_loop_us + data_us, planned_us)
@@ -151,6 +152,8 @@ def _chunk_bytes(size_bytes: int, chunks_at_once: int, hosts: int, algorithm: st
     else:
         steps = [(4, 128 * KIB, 64 * KIB), (1, 64 * KIB, 32 * KIB)]
         chunk_bytes = 64 * KIB if hosts >= _MANY_HOSTS else 128 * KIB
+    # Each condition halves the chunk while a loop of all blocks and heads would be too large for the buffer; NCCL tests
+    # them in this order, each with the chunk that the one before has left
     for times, above, smaller in steps:
         if chunk_bytes >= above and size_bytes < times * chunks_at_once * chunk_bytes:
             chunk_bytes = smaller

@@ -44,6 +44,7 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecis
         size_bytes: The size of the whole buffer in bytes.
         choice: NCCL's decisions for this kind and size.
     """
+    # With one NPU per host every hop crosses the network, and each member sends n-1 of n parts
     rounds = (shape.members - 1).bit_length()
     sent_bytes = size_bytes * (shape.members - 1) / shape.members
     return (

@@ -317,6 +317,8 @@ def _receive_run(
     """Receive a run from a relay, in the output if its senders are numbered consecutively, else in scratch space."""
     # blocks: chunks of each pair; relayed, copies: lanes that receive and that copy; senders: of the run; member:
     # receiver.
+    # A relay sends the blocks of a run without gaps, and the output has blocks in the order of senders: a run of
+    # senders 4 to 7 fits into it as it comes, one of 4 and 6 does not.
     first, counts = senders[0], blocks.sent[list(senders), member].tolist()
     if not sum(counts):
         return

@@ -182,7 +182,10 @@ def round_plans(
         # piece by piece of each step of each loop
         piece = np.arange(first_loop * slices, (first_loop + loops) * slices).reshape(loops, 1, slices)
         # In step k a member sends the chunk of the member k places before it, and receives that of the one before
+        # Shapes: k int[steps, 1], piece int[loops, 1, slices]; their sum int[loops, steps, slices], flattened in this
+        # order, so that a loop goes round completely before the next one begins.
         send, receive = ((-distance % n * chunks_of_member + piece).reshape(-1) for distance in (k, k + 1))
+        # Steps 1 .. n-1 sum. The later steps of an all-reduce, from n on, distribute the sums.
         reduce = np.broadcast_to((k < n) & (kind != "all-gather"), (loops, len(steps), slices)).reshape(-1)
         lane.several(
             len(send), send_to=1, to_lane=channel, send=send, receive_from=n - 1, receive=receive, reduce=reduce

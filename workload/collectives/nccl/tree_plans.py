@@ -47,12 +47,15 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision
     """
     n = shape.members
     steps = lanes = widest = 0
+    # Trees of one half differ in which member heads a host, not in the numbers of children, leaves and lanes
     half = (decision.channels + 1) // 2
     for channel, channels in ((0, half), (half, decision.channels - half)):
         if channels:
             channel_tree = tree(shape, channel, decision.channels)
             leaves = sum(not children for children in channel_tree.children)
             widest += channels * max(_count(channel_tree, member) for member in range(n))
+            # Each of the n-1 links has a lane that adds, one that receives from the parent and one that sends down; a
+            # leaf has no child to add and needs a lane to send up
             of_tree = 3 * (n - 1) + leaves
             lanes += channels * of_tree
             # A lane that also sends sums up has one step more than chunks
@@ -77,6 +80,7 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDec
         for member, parent in enumerate(channel_tree.parent):
             if parent >= 0:
                 far = shape.host[member] != shape.host[parent]
+                # Each link carries data up and down, so it loads both ends in both directions once
                 load[member, far] += 1
                 load[parent, far] += 1
     link = {far: decision.link_ps(shape, chunk_bytes, between_hosts=far) for far in (False, True)}
@@ -142,6 +146,7 @@ def _member(
         to_lane = first[to] + channel_tree.children[to].index(member) if to >= 0 else 0
         lanes.append(sending_lane(to))
         _add_up(lanes[-1], child, to, to_lane, before, chunks)
+    # The lane that completes chunks at this member: at the root the last addition, elsewhere the receipt from above
     complete = first[member] + len(lanes) - 1
     if parent >= 0:
         complete += 1
@@ -150,6 +155,7 @@ def _member(
             lanes[-1].step(receive_from=parent, receive=chunk)
     for child in children:
         lanes.append(sending_lane(child))
+        # The child's receiving lane comes after its adding lanes, of which a leaf has one (see `_count`)
         to_lane = first[child] + max(1, len(channel_tree.children[child]))
         for step, chunk in enumerate(chunks):
             lanes[-1].step(send_to=child, to_lane=to_lane, send=chunk, after=(complete, step))

@@ -49,6 +49,8 @@ def doubling(member: int, members: int) -> list[FoldingRound]:
         members: The number of members, a power of two.
     """
     rounds = []
+    # node & -distance clears the bits below the distance: it is the first block of the node's aligned group. At
+    # distance 4 member 5 has blocks 4 .. 7 and gets 0 .. 3 from member 1.
     for distance in (1 << k for k in range(members.bit_length() - 1)):
         own, other = ((node & -distance, (node & -distance) + distance) for node in (member, member ^ distance))
         rounds.append(FoldingRound(member ^ distance, own, other, reduce=False))
@@ -143,6 +145,7 @@ def near_first(members: int) -> list[SpreadingRound]:
     Args:
         members: The number of members of the group, n.
     """
+    # The last round sends only the blocks that are still missing: of 6 members 1, 2 and then 2 blocks, not 4
     steps = [1 << k for k in range((members - 1).bit_length())]
     return [SpreadingRound(d, min(d, members - d), d, aside=False, most=members) for d in steps]
 
@@ -155,6 +158,9 @@ def far_first(members: int, max_blocks: int) -> list[SpreadingRound]:
         max_blocks: The maximum number of blocks of a message.
     """
     rounds, held = [], 1
+    # Before the round of distance d the list holds the blocks at the multiples of 2d, and those with place + d < n are
+    # sent. For n = 6 the list is [0], [0, 4], [0, 2, 4] and at last [0, 2, 4, 1, 3, 5]. At distance 2 the block at 4
+    # stays aside, since no block is 6 places before a member.
     for k in reversed(range((members - 1).bit_length())):
         distance = 1 << k
         blocks = -(-(members - distance) // (2 * distance))
@@ -245,9 +251,12 @@ def _gather(
         lane = Lane()
         after = _end(lanes, first_lane)
         if not lanes:
+            # Region 1, the list, begins at chunk number n
             lane.copy(member, to=members, after=after)
             after = (-1, -1)
         if a_round.aside:
+            # Received blocks go directly behind the sent ones, where the list now has the block that is not sent: that
+            # moves away first
             lane.copy(members + a_round.held - 1, to=members + a_round.held - 1 + a_round.blocks, after=after)
             after = (-1, -1)
         for first, count in a_round.pieces():
@@ -300,6 +309,7 @@ def _reduce(member: int, members: int, rounds: Sequence[SpreadingRound], places:
             lane.copy(members + a_round.held - 1 + a_round.blocks, to=members + a_round.held - 1)
         lanes.append(lane)
     if lanes:
+        # Entry 0 of the list is the member's own block, to which every round has added
         lanes[-1].copy(members, to=member)
     return lanes
 

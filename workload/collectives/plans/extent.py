@@ -75,6 +75,8 @@ def of_chains(members: int, channels: int, chunks: int) -> PlanExtent:
     """
     if members == 1:
         return PlanExtent(0, channels)
+    # A member at an end only sends or only receives, a step per chunk. One inside receives chunk k and sends chunk k -
+    # 1 in one step, so it has one step more than chunks.
     steps = _CHAIN_ENDS * chunks + (members - _CHAIN_ENDS) * (chunks + 1)
     return PlanExtent(channels * steps, channels * members, members)
 
@@ -120,6 +122,8 @@ def in_stripes(plans: Plans, kind: str, stripes: int) -> Plans:
     if stripes == 1 or not any(plans.plans):
         return plans
     cut = in_parts(plans, kind, stripes, stripes)
+    # Lanes come part by part: of six lanes in two stripes, lane * 2 // 6 is 0, 0, 0, 1, 1, 1. A connection number per
+    # stripe keeps messages of different stripes apart, so that each can take a NIC of its own.
     attributes = [
         tuple(
             a._replace(connection=a.connection * stripes + lane * stripes // len(own)) if a.shares == 1 else a
@@ -136,14 +140,19 @@ def _repeated(lanes_of_part: Plan, width: int, splits: int, chains: int) -> Plan
     lanes: list[tuple[Step, ...]] = []
     ends = [AT_ONCE] * chains  # (lane, step) that ends each part; part s begins after part s - chains
     for _ in range(splits):
+        # `ends` begins with as many entries as chains, so that ends[-chains] belongs to the part `chains` before this
+        # one, or is AT_ONCE for the first parts
         base, after = len(lanes), ends[-chains]
         own = [*(steps or (IDLE,) for steps in lanes_of_part), *[(IDLE,)] * (width - len(lanes_of_part))]
         for steps in own:
+            # Only the first step of a lane can be the first of its part: the others follow it in the lane, or wait for
+            # such a lane
             first, *others = (step.moved(base) for step in steps)
             lanes.append((first.waiting(after) if first.dep_lane == NONE else first, *others))
         last = [(base + i, len(steps) - 1) for i, steps in enumerate(own)]
         if width > 1:
             lanes.append(tuple(IDLE.waiting(end) for end in last))
+            # One lane of idle steps stands for "all lanes have ended", since a step waits for one other step only
             last = [(base + width, width - 1)]
         ends.append(last[0])
     return tuple(lanes)
@@ -186,6 +195,8 @@ def _arrangements(plans: Plans, kind: str, splits: int) -> tuple[list[Int32], di
         place, piece = np.divmod(arrangement, pieces_per_owner)
         split = np.arange(splits, dtype=np.int32)[:, None]
         # In the whole buffer, an owner's piece of part s comes after its pieces of parts 0 .. s-1
+        # For two owners and two splits: [0, 2, 1, 3]. Part 0 works on pieces 0 and 2, the first halves of both owners'
+        # data, and part 1 on pieces 1 and 3.
         arrangements.append(((place * splits + split) * pieces_per_owner + piece).astype(np.int32).reshape(-1))
         row_of[row] = len(arrangements) - 1
     return arrangements, row_of

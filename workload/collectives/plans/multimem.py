@@ -97,6 +97,7 @@ def member_lanes(
     if copies:
         for owner in range(size):
             others[owner].several(count, receive_from=aggregator, receive=chunk[owner])
+        # Without `complete`, a result may leave when the sum from the switch has arrived: step k of SUMS for chunk k
         after: tuple[ArrayLike, ArrayLike] = (SUMS, np.arange(count)) if reduces else AT_ONCE
         if complete:
             after = ([lane for lane, _ in complete[:count]], [step for _, step in complete[:count]])
@@ -113,6 +114,8 @@ def extent(groups: int, size: int, count: int, *, ways: int = 2) -> PlanExtent:
         count: The number of chunks of a member's share of the buffer.
         ways: 1 = members only get sums or only copies, 2 = both.
     """
+    # For each direction and each of size * count chunks: both ends of `size` messages (data of all members, or copies
+    # to all) and of one more (the sum, or the result)
     steps, of_member, of_switch = 2 * count * size * (size + 1) * ways, size + OTHERS, 2 * size + 1
     lanes = size * of_member + of_switch
     return PlanExtent(groups * steps, groups * lanes, groups * (size + 1), max(of_switch, of_member))
@@ -142,6 +145,8 @@ def aggregator_lanes(members: Sequence[int], count: int, *, reduces: bool = True
         for owner, owner_number in enumerate(members):  # each chunk comes from its owner and goes to all members
             come, go = np.full(1 + size, NONE), np.array([NONE, *members])
             come[0] = owner_number
+            # 1 + size steps per chunk: the first receives it from its owner, the others send it to one member each. For
+            # members 4 and 5 and owner 4, receive_from is 4, -1, -1 and send_to is -1, 4, 5.
             results[owner].several(
                 count * (1 + size),
                 receive_from=np.tile(come, count),

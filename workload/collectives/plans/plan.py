@@ -217,6 +217,7 @@ class Lane:
             lane: The number of the other lane in the member's plan.
             step: The index of the step in that lane.
         """
+        # dep_lane and dep_step are the first two fields of a step
         self.words[:2] = array("i", (lane, step))
 
     def step(
@@ -278,6 +279,7 @@ class Lane:
         table = np.full((steps, _WORDS), NONE, np.int32)
         table[:, 0], table[:, 1] = after
         sent, received = (_SEND_PEER, send_to, (to_lane, send, 1)), (_RECV_PEER, receive_from, (receive, 1))
+        # The fields behind a peer (its lane, chunk, count) stay -1 in steps without this peer
         for column, peer, values in (sent, received):
             if peer is not NONE:
                 table[:, column] = peer

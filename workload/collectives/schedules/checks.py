@@ -130,6 +130,7 @@ def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[At
         peer, chunk, count = (steps[f"{side}_{field}"] for field in ("peer", "chunk", "count"))
         if np.any(peer >= size) or (plans.relative and np.any(peer == 0)):
             raise WorkloadError(f"{label}: {side} peer {peer.max()}, expected another of the members")
+        # A range of chunks may not reach from one region into the next: the regions are separate buffers
         outside = (chunk < 0) | (count < 1) | (chunk % chunks + count > chunks) | (chunk >= plans.regions * chunks)
         wrong = ((peer >= 0) | copies) & outside
         if np.any(wrong):
@@ -140,6 +141,7 @@ def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[At
     connection = by_step(a.connection for a in attributes)
     if connection.any():  # a lane must receive a peer's messages over a single connection, to keep them in order
         plan = by_step(i for i in plan_numbers for _ in plans.plans[i])
+        # In each view the same peer number means another member; + 1 because lanes without a view have number -1
         sender = plan * (len(plans.views) + 1) + by_step(a.view for a in attributes) + 1
         sends = steps["send_peer"] >= 0
         peer, lane = steps["send_peer"][sends].astype(np.int64), steps["send_lane"][sends].astype(np.int64)
@@ -224,6 +226,8 @@ def _with_lists(steps: Int32, ptr: Int64) -> tuple[Int32, Int64, Int32]:
 
     steps: int32[steps, 10] with absolute peers; ptr: int64[members + 1], first step of each member.
     """
+    # For example, a member that sends to lane 2 of member 3 and receives from 7 and 9 gets the list [3, 7, 9, 2]. Its
+    # sends then have peer 0 and lane 3, its receives peers 1 and 2. All arrays here run over all members.
     member = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     sends, receives = (np.flatnonzero(steps[:, column] >= 0) for column in (_SEND_PEER, _RECV_PEER))
     owner = np.concatenate([member[sends], member[receives]])
@@ -240,6 +244,7 @@ def _with_lists(steps: Int32, ptr: Int64) -> tuple[Int32, Int64, Int32]:
     entries[np.arange(len(first)) + (begin - of_member[:-1])[owner[first]]] = peer[first]
     lane_owner = member[sends[first_lane]]
     entries[np.arange(len(first_lane)) + (begin + peers - lanes_of_member[:-1])[lane_owner]] = lane[first_lane]
+    # `given` may be a view of the plans' own array, which must keep absolute numbers if lists turn out not to pay
     steps = steps.copy()
     steps[sends, _SEND_PEER], steps[receives, _RECV_PEER] = index[: len(sends)], index[len(sends) :]
     steps[sends, _SEND_LANE] = lane_index + peers[member[sends]]
@@ -264,4 +269,6 @@ def _first_uses(owner: Int64, value: Int64, owners: int) -> tuple[Int64, Int64, 
     number[order] = np.arange(len(order))
     first = first[order]
     ptr = np.searchsorted(owner[first], np.arange(owners + 1))
+    # cumsum(is_new) - 1 is the run to which each value belongs, `which` the distinct key of the run, `number` its rank
+    # over all owners; ptr turns that into a number within the owner
     return number[which.reshape(-1)][np.cumsum(is_new) - 1] - ptr[owner], first, ptr

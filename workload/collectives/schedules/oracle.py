@@ -72,6 +72,7 @@ def play(game_of: Callable[..., "Game"], kind: str, schedules: Schedules, index:
     pieces |= {len(buffer.arrangement) for own in of_lanes for buffer in own if buffer.arrangement is not None}
     chunks, regions = int(schedules.chunks[index]), int(schedules.regions[index])
     n = int(schedules.members[index] - schedules.aggregators[index])
+    # Lanes in 4 chunks and lanes in 6 have 12 atoms in common; n parts must be whole numbers of atoms, too
     parts = n if game_of is Game and kind in _IN_PARTS and n > 1 else 1
     grid = _Grid(math.lcm(chunks, parts, *pieces), regions)
     for member, own in enumerate(lanes):
@@ -221,6 +222,8 @@ class Game:
         lane, itself = self.lanes[member][lane_number], (NONE, member, lane_number)
         if lane.finished():
             return []
+        # A step has two halves: it posts its send once its dependency is done, and ends once its receive is there.
+        # Between them other lanes may act, as on real NICs.
         step = lane.steps[lane.done]
         if not lane.posted:
             if step.dep_lane != NONE and self.lanes[member][step.dep_lane].done <= step.dep_step:

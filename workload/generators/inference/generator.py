@@ -127,6 +127,7 @@ def _ranks_differ(engine: Engine) -> bool:
 def _relative(transfers: Transfers, engine: Engine, replica: int, npu: int) -> tuple[tuple[int, int], ...]:
     """Return relative peers and bytes of an NPU's transfers, which distinguish it from other NPUs of its stage."""
     moved = (request for request in engine.requests[replica] if transfers(request))
+    # One request is enough: all have the same routes, and their bytes are in proportion to the prompts
     first = next(moved, None)
     return () if first is None else tuple((each.peer - npu, each.bytes) for each in transfers(first))
 
@@ -219,5 +220,6 @@ def _holders(model: Model, tp: int, head: int) -> range:
     if tp <= heads:
         rank = head // (heads // tp)
         return range(rank, rank + 1)
+    # With 2 heads on 8 ranks each has 4 copies: head 1 is on ranks 4 to 7
     copies = tp // heads
     return range(head * copies, (head + 1) * copies)

@@ -197,5 +197,5 @@ def _rows_with_requests(names: NameTable | ComposedNames) -> Int64:
         ))  # fmt: skip
         return np.flatnonzero(heads | tails)
     places = np.array([at.start() for at in _WORD.finditer(names.blob.data)], np.int64)
-    rows = np.unique(np.searchsorted(names.offsets, places, "right") - 1)
-    return rows[(rows >= 0) & (rows < len(names))]
+    rows = np.searchsorted(names.offsets, places, "right") - 1  # in order; a name may contain several of the words
+    return rows[(np.diff(rows, prepend=-1) > 0) & (rows < len(names))]

@@ -226,10 +226,12 @@ def flow_traces(matrix: ConnectionMatrix, *, waits_on_host: bool = False) -> Flo
         flow = matrix.flows[error.args[1][0]]
         raise WorkloadError(f"{flow.place}: the flow waits for itself by triggers; expected no ring") from None
     builder = _Traces(matrix, firing, waits_on_host=waits_on_host)
+    # In the order of starts, since a node's waits follow each other: starts at 5 and 8 µs are waits of 5 and then 3 µs
     for i in sorted(range(len(matrix.flows)), key=lambda i: matrix.flows[i].start_ps):
         builder.receive(i)
         if not matrix.flows[i].trigger:
             builder.send_at_start(i)
+    # A send waits for rows of flows that fire its trigger: those must have been added before
     for i in order:
         if matrix.flows[i].trigger:
             builder.send_by_trigger(i)
@@ -244,6 +246,7 @@ def _firing(matrix: ConnectionMatrix) -> dict[int, list[int]]:
             firing[trigger].append(i)
     for flow in matrix.flows:
         expected, found = matrix.counts.get(flow.trigger, 0), len(firing[flow.trigger])
+        # -1 differs also from 0: a trigger that has neither a line nor a flow that fires it is refused as well
         if flow.trigger and expected != (found or -1):
             told = f"{expected}, as its line says" if flow.trigger in matrix.counts else "a line of the trigger"
             raise WorkloadError(f"{flow.place}: {found} flows fire trigger {flow.trigger}; expected {told}")
@@ -313,6 +316,7 @@ class _Traces:
         for node, rows in ends:
             signal = _Signal(node, flow.src, flow.trigger)
             if signal not in self.signals:
+                # Tags below the number of flows are those of the flows
                 tag, name = len(self._matrix.flows) + len(self.signals), f"trigger{flow.trigger}"
                 self._blocks[node].send(f"{name}/to{flow.src}", 1, peer=flow.src, tag=tag, after=rows)
                 self.signals[signal] = self._blocks[flow.src].recv(f"{name}/from{node}", 1, peer=node, tag=tag)

@@ -126,6 +126,7 @@ class Sizes(NamedTuple):
     @property
     def mean_bytes(self) -> float:
         """Expected size of a message in bytes."""
+        # Between two points sizes are uniform, with the mean of both ends
         return float(np.diff(self.share) @ (self.bytes[:-1] + self.bytes[1:]) / 2)
 
     def at(self, shares: NDArray[np.float64]) -> Int64:

@@ -72,6 +72,7 @@ def flow_list(path: Path, rank_of: Mapping[int, int] | None = None) -> TraceSet:
         raise WorkloadError(f"{path}: found no flow; expected one or more")
     if len(flows) > MAX_MESSAGES:
         raise WorkloadError(f"{path}: found {len(flows):,} flows; expected at most {MAX_MESSAGES:,}")
+    # A stable sort: flows of equal starts keep the order of the file, which breaks ties at an NPU
     flows.sort(key=lambda flow: flow.start_us)
     src, dst, size, start_us = (np.array(column) for column in zip(*flows, strict=True))
     npus = int(max(src.max(), dst.max())) + 1
@@ -124,6 +125,7 @@ def _of_ns3(path: Path, lines: Sequence[str], rank_of: Mapping[int, int] | None)
         place, words = f"{path}: line {number}", line.split()
         if len(words) not in {5, 6}:
             raise WorkloadError(f"{place}: found {len(words)} words; expected {_NS3}")
+        # With PORT or without it, bytes and seconds are the last two words
         flow = _flow(place, [*words[:2], *words[-2:]], _US["start_s"])
         if rank_of is not None:
             other = next((end for end in (flow.src, flow.dst) if end not in rank_of), None)

@@ -126,6 +126,8 @@ def _gathered(shard: Shard, *, backward: bool) -> Items:
     if shard.plan.attention == "unfused":
         operators = pieces(shard, 2 * half, shard.sequence, shard.heads, shard.kv_heads, backward=backward)
     else:
+        # The first and the last piece of the sequence, as on GPU 0. Of 2 cp pieces, piece i attends to i + 1/2 pieces,
+        # so the two of any GPU have 2 cp together.
         operators = (
             *pieces(shard, half, half, shard.heads, shard.kv_heads, backward=backward),
             *pieces(shard, half, shard.sequence, shard.heads, shard.kv_heads, backward=backward),
@@ -140,6 +142,7 @@ def _gathered(shard: Shard, *, backward: bool) -> Items:
 def _exchanged(shard: Shard, *, backward: bool) -> Items:
     """Return attention of some heads on the whole sequence, between all-to-alls that exchange heads and sequence."""
     cp, width = shard.plan.cp, shard.value_bytes * shard.tokens
+    # Each GPU begins with all of its heads for its tokens, and ends with 1 / cp of the heads for all tokens
     queries, keys = shard.heads * shard.model.query_dim * width, shard.kv_heads * shard.model.query_dim * width
     values, outputs = shard.kv_heads * shard.model.value_dim * width, shard.heads * shard.model.value_dim * width
     inward = [_to_all(size) for size in (queries, keys, values)]

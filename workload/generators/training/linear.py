@@ -48,6 +48,7 @@ def all_gather(
     """
     if shard.plan.tp == 1:
         return []
+    # The size of an all-gather is one member's contribution, that of a reduction the whole buffer
     size = -(-value_count * (shard.operand_bytes if quantised else shard.value_bytes) // shard.plan.tp)
     name = f"{part}/tp:all-gather"
     return [GroupCollective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=for_weights)]
@@ -118,6 +119,8 @@ def enter_backward(
     )  # frozen matrices have no product for weights to hide behind
     gathered, reduced = (f"{name} input", f"{name} gradient") if is_hidden else ("", "")
     needs: tuple[str, ...] = ()
+    # The order hides communication: the gather begins first and is needed last, by the product for weights; beside it
+    # runs the product for the input gradient, whose reduction runs beside the product for weights
     items: Items = []
     if shard.plan.sequence_parallel:
         items += all_gather(shard, name, shard.tokens * width, key=gathered, for_weights=True, quantised=quantised)
@@ -152,6 +155,7 @@ def weights_product(
 def _casts(product: Operator, shard: Shard, *, is_quantised: bool) -> Operators:
     """Return the casts and transpositions of both operands of a product for a gradient of weights in 8 or 4 bits."""
     # is_quantised: the gradient of the result is in the product's data type already.
+    # Products in 16 bits take the operands in any layout.
     if DTYPE_BYTES[product.dtype] >= shard.value_bytes:
         return ()
     if product.kind == "grouped-gemm":
@@ -217,6 +221,7 @@ def matrices(shard: Shard, name: str, width: int) -> Items:
         width: The GPU's part of the MLP's inner width.
     """
     h, m = shard.model.hidden, shard.tokens
+    # The gate and the matrix upwards are one product of twice the width
     both = 2 * width if shard.model.is_gated else width
     operators = (shard.gemm(m, both, h), shard.activation(m, width), shard.gemm(m, h, width))
     return [*enter(shard, name, h), Compute(name, operators), *leave(shard, name, h)]

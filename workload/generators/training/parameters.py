@@ -177,6 +177,8 @@ def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -
             tensor that reaches it (Megatron-LM).
     """
     closed: list[ParameterBucket] = []
+    # Experts have other replicas, and so buffers of their own (Megatron-LM: `expert_parallel_buffers` in
+    # core/distributed/distributed_data_parallel.py)
     for is_expert in (False, True):
         tensors = [
             (number, tensor.size)
@@ -195,6 +197,7 @@ def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -
                 bucket = []
         if bucket:
             closed.append(_closed(bucket, is_expert=is_expert))
+    # The backward pass goes from the last unit to the first: a bucket is complete at its first unit
     closed.sort(key=lambda bucket: -bucket.units[0])
     return [bucket._replace(number=number) for number, bucket in enumerate(closed)]
 

@@ -45,6 +45,7 @@ def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") 
     )
     if plan.global_batch:
         return plan
+    # A published batch fits the cluster of its paper; on other numbers of GPUs it may break a rule
     published = plan.model_copy(update={"global_batch": model.global_batch})
     if model.global_batch and not any(_batch_rules(model, published, framework)):
         return published
@@ -126,6 +127,7 @@ def _tp_complaint(model: Model, tp: int) -> str:
     """Return the expected values if a model does not allow a tensor-parallel size; "" if it does."""
     if model.heads % tp:
         return f"a divisor of the {model.heads} heads"
+    # With more GPUs than heads of keys and values, tp / heads GPUs hold a copy of each
     if model.latent is None and model.key_value_heads % tp and tp % model.key_value_heads:
         return f"a divisor or a multiple of the {model.key_value_heads} heads of keys and values"
     experts = model.experts
@@ -151,6 +153,7 @@ def _expert_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Ite
         value = getattr(plan, key)
         if total % value:
             yield f"{key} is {value}, expected a divisor of the {total} {unit}; {_nearest(value, _divisors(total))}"
+    # Experts divide the GPUs of a stage anew: groups of ep * etp GPUs, whatever tp and cp are in the other layers
     replicas, own = plan.tp * plan.cp * plan.dp, plan.ep * plan.etp
     if replicas % own:
         valid = [ep for ep in valid_values(model, "ep") if replicas % (ep * plan.etp) == 0]
@@ -184,6 +187,7 @@ def _layer_rules(model: Model, plan: ParallelPlan) -> Iterator[str]:
     """Yield the broken rules for layers per slot: none is empty, except the first and the last with `uneven`."""
     count = slots(plan)
     actual = f"pp * vpp is {plan.pp} * {plan.vpp}" if plan.vpp > 1 else f"pp is {plan.pp}"
+    # The first slot may hold only the embedding, the last one only the output layer
     maximum = model.layers + 2 if plan.uneven and plan.vpp > 1 else model.layers
     if count > maximum:
         yield f"{actual}, expected {maximum} at most, as the model has {model.layers} layers"
@@ -209,6 +213,8 @@ def _sequence_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
                 f"tp * cp is {plan.tp} * {plan.cp} with context=a2a, expected a divisor of the {model.heads} heads; "
                 f"{_nearest(plan.cp, valid, 'cp')}"
             )
+    # Each GPU of a ring has two parts, one from the front and one from the end of the sequence, so that a causal mask
+    # leaves equal work to all (get_batch_on_this_cp_rank of Megatron-LM)
     parts = (1 if plan.context == "a2a" or plan.cp == 1 else 2) * plan.cp
     unit = parts * (plan.tp if plan.sequence_parallel else 1)
     if framework != "inference" and plan.sequence % unit:
@@ -230,6 +236,7 @@ def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Ite
         )
         return
     schedule, count = plan.pipeline_schedule, micro_batches(plan)
+    # Interleaving passes a group of pp micro-batches through a chunk before the next chunk
     if schedule == "interleaved" and count % plan.pp:
         yield (
             f"interleaving with {count} micro-batches, expected a multiple of the {plan.pp} stages; global batch: "
@@ -289,6 +296,7 @@ def _sharding_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"zero is {plan.zero}, expected 0, as nothing is trained"
     if framework == "fsdp" and plan.zero not in {2, 3}:
         yield f"zero is {plan.zero}, expected 3, or 2 (parameters stay after the forward pass), as FSDP is ZeRO"
+    # PipelineEngine refuses ZeRO-2 and ZeRO-3 (deepspeed/runtime/pipe/engine.py)
     if framework == "deepspeed" and plan.zero >= 2 and plan.pp > 1:
         yield f"zero is {plan.zero} with pp {plan.pp}, expected 0 or 1, or pp1 (DeepSpeed's rule)"
     if plan.gather == "list" and (framework != "deepspeed" or plan.zero != 3):
@@ -324,6 +332,7 @@ _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = 
 
 
 def _divisors(number: int) -> list[int]:
+    # Divisors come in pairs, one of which is at most the square root
     small = [value for value in range(1, math.isqrt(number) + 1) if number % value == 0]
     return sorted({*small, *(number // value for value in small)})
 

@@ -121,6 +121,7 @@ class Stage:
         for step in range(self._plan.steps):
             self._stamp(self._gathering, f"step{step}/forward/")
             for number, work in enumerate(works):
+                # A paired work alternates with the one behind it, so the first of a pair waits for the second
                 alternates = work.is_paired or (number > 0 and works[number - 1].is_paired)
                 blocks = self._block(work, alternates, is_first=number in firsts, is_last=number in lasts)
                 prefix = f"step{step}/{_PREFIX[work.kind]}/mb{work.micro_batch}/"
@@ -173,6 +174,7 @@ class Stage:
 
     def _tag_of(self, micro_batch: int) -> int:
         distinct = _PIPELINE_TAGS // self._tags_per_micro_batch
+        # Tags repeat only after more micro-batches than can be on their way
         return micro_batch % distinct * self._tags_per_micro_batch
 
     @cached_property
@@ -198,6 +200,7 @@ class Stage:
             items = only(heads[0].backward, weights=True)
             gathers = [item for item in items if isinstance(item, GroupCollective)]
             products = [item for item in items if isinstance(item, Compute)]
+            # One round behind: in round k the gather for product k runs beside product k - 1
             for number in range(count + 1):
                 if number < count:
                     builder.add("", [_numbered(item, number) for item in gathers])
@@ -223,6 +226,7 @@ class Stage:
         # is_alternating: whether its blocks alternate with those of another pass.
         kind = "backward-data" if stage_pass.is_split else stage_pass.kind
         defers = stage_pass.micro_batch < self._plan.defer_embedding_wgrad
+        # All that the rows of a pass depend on: other micro-batches stamp the same blocks again
         key = kind, stage_pass.chunk, is_alternating, is_first, is_last, defers
         if key not in self._blocks:
             builder = BlockBuilder(self._ring, cuts=is_alternating)

@@ -63,6 +63,8 @@ def check_messages(rank_traces: OwnTraces, exchange: Exchange = alone) -> None:
     """
     npus = len(rank_traces.trace_of_npu)
     of_traces = agree(exchange, lambda: rank_traces.each(lambda view, users: _sums(view, users, npus)))
+    # The factor is odd, which has an inverse mod 2^64: a difference of one pair never becomes 0. An even one could lose
+    # it, as 2^63 x 2 = 0. The hash of sizes includes the tag and the number, and so also shows a missing end.
     excess = sum(int(((mixed(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in of_traces)
     if sum(exchange(excess)) % 2**64 == 0:
         return
@@ -118,6 +120,7 @@ def _first_equal(view: TraceView, running_npus: Int64, numbers: Int32) -> int | 
     if view.example == AS_WRITTEN:
         matching = running_npus[np.isin(running_npus, numbers)]
     else:
+        # The trace's numbers shift with the NPU: if the example sends to itself, then so do all
         matching = running_npus[:1] if np.any(numbers == view.example) else running_npus[:0]
     return int(matching[0]) if len(matching) else None
 
@@ -126,6 +129,7 @@ def _first_unequal(view: TraceView, running_npus: Int64, numbers: Int32) -> int 
     """Return the smallest NPU that runs a trace and whose number differs from one of the trace's `numbers`, or None."""
     distinct = np.unique(numbers)
     if len(distinct) != 1:
+        # Without numbers no NPU differs; from two different numbers already the first NPU differs in one
         differing = running_npus[: len(distinct)]
     elif view.example == AS_WRITTEN:
         differing = running_npus[running_npus != distinct[0]]
@@ -247,6 +251,7 @@ def _slots(rank_traces: OwnTraces, group_table: GroupTable) -> _Slots:
     """Return the slots of this rank's NPUs (uses of groups), by group and then NPU."""
     npu = np.repeat(np.arange(len(rank_traces.trace_of_npu)), np.diff(group_table.slot_ptr))
     slot = np.arange(len(npu)) - group_table.slot_ptr[npu]
+    # Digests of all traces in one list: those of trace t begin at start[t], one for each of its slots
     start = np.cumsum([0, *(len(view.slot_names) for view in rank_traces.views)])
     issued = np.concatenate([np.zeros((0, 2), np.uint64), *(_digests(view) for view in rank_traces.views)])
     order = np.argsort(group_table.slot_group, kind="stable")
@@ -291,6 +296,7 @@ def _alike(digests: UInt64, are_equal: Mask, run_begins: Int64) -> Mask:
     """Return for each run of digests whether they and its entries of are_equal are all equal and true."""
     if len(run_begins) == 0:
         return np.zeros(0, np.bool_)
+    # Digests of 2 words are all equal if in each word the smallest is the largest
     smallest, largest = (np.asarray(pick.reduceat(digests, run_begins, axis=0)) for pick in (np.minimum, np.maximum))
     return np.all(smallest == largest, axis=1) & np.logical_and.reduceat(are_equal, run_begins)
 

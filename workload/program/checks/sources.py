@@ -78,6 +78,7 @@ def _of_set(folder: Path, groups: Mapping[str, tuple[int, ...]], groups_file: st
     if npus is not None and npus != len(data.trace_of_npu):
         raise WorkloadError(f"{folder / manifest.NAME}: npus is {len(data.trace_of_npu)}, expected {npus} as asked for")
     order = np.argsort(data.trace_of_npu, kind="stable")
+    # NPUs sorted by trace: those before ends[0] run none (-1), and trace t has those from ends[t] to ends[t + 1]
     ends = np.searchsorted(data.trace_of_npu[order], np.arange(len(data.files) + 1))
     users = [order[ends[trace] : ends[trace + 1]].astype(np.int64) for trace in range(len(data.files))]
     used = [trace for trace in range(len(data.files)) if len(users[trace])]

@@ -147,6 +147,7 @@ def _group_colours(program: Program, class_of_npu: Int64, group_likeness: Int64)
     hashed = []
     for seed in _SEEDS:
         total = np.zeros(len(group_likeness), np.uint64)
+        # a sum, as the order of members does not count here: their position is part of `group_likeness`
         np.add.at(total, program.slot_group, mixed(seed, class_of_npu[owner], slot))
         hashed.append(mixed(seed, total, group_likeness))
     return hashed

@@ -53,6 +53,7 @@ def _pop(times, keys, slots, num_entries):
             if t < smallest_ps or (t == smallest_ps and keys[other] < keys[smallest]):
                 smallest = other
                 smallest_ps = t
+        # equal times are ordered by key, as in the engine's heaps, so that the comparison costs the same
         if smallest_ps > when or (smallest_ps == when and keys[smallest] >= key):
             break
         times[i] = smallest_ps
@@ -79,6 +80,7 @@ def hold(times, keys, slots, rounds):
     for turn in range(rounds):
         when = times[0]
         slot = slots[0]
+        # a result that depends on every round: without it the compiler could leave the loop out
         total = (total + when) & ((1 << 62) - 1)
         _pop(times, keys, slots, size)
         h = mix(slot * 0x9E3779 + turn)
