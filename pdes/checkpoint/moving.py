@@ -94,7 +94,7 @@ def move_items(shared: Shared, array: DeclaredArray, at: Int64, to: Int64) -> No
     """
     old, new = array.of(shared.world), array.of(shared.lp.world)
     # arrays that a run does not use have one item
-    if not len(to) or len(new) <= int(to.max()) or len(old) <= int(at.max()):
+    if not len(to) or array.is_shared(shared.lp.world) or len(new) <= int(to.max()) or len(old) <= int(at.max()):
         return
     if not old.dtype.names:
         new[to] = old[at]

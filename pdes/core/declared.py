@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, get_type_hints
 
 from nadi.pdes.core import state as s
-from nadi.pdes.core.memory import rows_of, zeros
+from nadi.pdes.core.memory import never_used, rows_of, zeros
 from nadi.pdes.core.rows.row import ALONE, BUILT, EMPTY, OWN_WAY, REMADE, Each, Row, RowsOf, WordKind
 
 
@@ -47,6 +47,16 @@ class DeclaredArray(NamedTuple):
         """What the array is by in a checkpoint, as a phrase of the data dictionary."""
         special = [mark for mark in (EMPTY, ALONE, REMADE) if mark in self.marks]
         return special[0] if special or self.table is None else self.table.value
+
+    def is_shared(self, world: s.World) -> bool:
+        """Return whether all worlds share the array, which nobody may write: the run does not use its part.
+
+        Args:
+            world: State of an LP (`World`).
+        """
+        part: Any = getattr(world, self.name.partition(".")[0])
+        kind: Any = type(part)
+        return bool(part is never_used(kind))
 
     def items(self, length: int) -> Any:
         """Return a new array of items with initial words.

@@ -88,6 +88,8 @@ def go_forward(world: s.World, shift_ps: int, added_rows: Int64, slots: Int64) -
     by_slot[at] = np.repeat(added_rows, slots)
     further: dict[RowsOf | None, Int64] = {RowsOf.NPU: added_rows, RowsOf.SLOT: by_slot}
     for each in (each for table in _LASTING for each in rows_by(table)):
+        if each.is_shared(world):
+            continue
         array, added = each.of(world), further.get(each.table)
         if not issubclass(each.kind, Row):
             _go_forward(array, each.word, 0, shift_ps, added)

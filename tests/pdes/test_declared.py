@@ -13,8 +13,9 @@ from nadi.pdes.checkpoint.moving import move_rows
 from nadi.pdes.checkpoint.numbering import QueuePairs, shared_by
 from nadi.pdes.core import declared, jit
 from nadi.pdes.core import state as s
+from nadi.pdes.core.memory import never_used
 from nadi.pdes.core.rows.nic import QueuePair
-from nadi.pdes.core.rows.row import Row, RowsOf, word
+from nadi.pdes.core.rows.row import RowsOf, word
 from nadi.pdes.reuse import quiescence
 from tests.parallel.matrix import case, owner_of
 
@@ -42,7 +43,6 @@ def _longer_pairs(monkeypatch):
     yield
     for each in found:
         each.cache_clear()
-    del Row.by_dtype[LongPair.dtype]
 
 
 @pytest.fixture
@@ -122,4 +122,6 @@ def test_it_moves_forward(whole):
     quiescence.go_forward(whole.world, 100, np.full(npus, 4), slots)
     assert qp.spare_ps[:3].tolist() == [105, s.INF, -1]
     assert qp.spare_code[:2].tolist() == [5, 5]
+    assert whole.world.islands is never_used(s.Islands)
+    assert whole.world.islands.member.crossed_ps == 0, "all worlds share it"
     assert whole.world.npus.npu.lane[:2].tolist() == [[-1] * 4, [-1, 7, -1, 4]], "as do words that name trace rows"
