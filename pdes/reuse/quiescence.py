@@ -38,28 +38,36 @@ def words_at_rest(world: s.World, moment_ps: int, forgotten_ps: int) -> Int64 | 
         moment_ps: Time in ps to which times are relative.
         forgotten_ps: Age in ps from which times at ports no longer matter.
     """
-    qps, net = world.qps, world.net
-    pair: Rows = qps.qp[: int(net.ctl.queue_pairs)]
-    is_open = (pair.una != pair.end_seq) | (pair.next_seq != pair.end_seq) | (pair.head_message >= 0)
-    is_missing = (qps.rxqp.key != FREE) & (qps.rxqp.nak_sent & 1 != 0)
+    net = world.net
+    pairs, receivers, nodes = (
+        _plain(world.qps.qp)[: int(net.ctl.queue_pairs)],
+        _plain(world.qps.rxqp),
+        _plain(net.counts),
+    )
+    end_seq = pairs["end_seq"]
+    is_open = (pairs["una"] != end_seq) | (pairs["next_seq"] != end_seq) | (pairs["head_message"] >= 0)
+    is_missing = (receivers["nak_sent"] & 1 != 0) & (receivers["key"] != FREE)
     # a recent choice by load balancing still affects the next one
-    chooses = net.hooks.balancing != 0 and (moment_ps - net.counts.last_choice_ps <= forgotten_ps).any()
+    chooses = net.hooks.balancing != 0 and (moment_ps - nodes["last_choice_ps"] <= forgotten_ps).any()
     if is_open.any() or is_missing.any() or chooses:
         return None
     found: dict[Rest, list[Any]] = {rest: [] for rest in Rest}
     for each, words in _resting():
-        rows = each.of(world)
-        # plain columns are found faster than those of a recarray
-        rows = rows if isinstance(rows, np.record) else rows.view(np.ndarray)
+        rows = _plain(each.of(world))
         for name, word in words:
-            values = np.ravel(rows[name])
+            values = rows[name]
             found[word.rest].append(values != word.begins if word.rest is Rest.BEGINS else values)
     begins, same, future, recent = (found[rest] for rest in (Rest.BEGINS, Rest.SAME, Rest.FUTURE, Rest.RECENT))
     if np.concatenate(begins).any():
         return None
-    same += [world.islands.started, *(_ties(rows, moment_ps, forgotten_ps) for rows in (net.counts, net.port_ties))]
+    same += [world.islands.started, *(_ties(rows, moment_ps, forgotten_ps) for rows in (nodes, _plain(net.port_ties)))]
     times = _since(np.concatenate(future), moment_ps, -1), _since(np.concatenate(recent), moment_ps, -forgotten_ps)
     return np.concatenate([*same, *times])
+
+
+def _plain(rows: Any) -> Any:
+    """Return rows, or the array of one row, as an array whose columns are found faster than those of a recarray."""
+    return np.asarray(rows.base if isinstance(rows, np.record) else rows).view(np.ndarray)
 
 
 def _since(times_ps: Int64, moment_ps: int, oldest_ps: int) -> Int64:
@@ -69,8 +77,9 @@ def _since(times_ps: Int64, moment_ps: int, oldest_ps: int) -> Int64:
 
 def _ties(rows: Rows, moment_ps: int, forgotten_ps: int) -> Int64:
     """Return the ties that nodes or ports, rows of `NodeCounts` or `PortTies`, have had and not forgotten."""
-    age_ps = moment_ps - rows.last_tie_ps
-    return np.ravel(np.where(age_ps <= forgotten_ps, (rows.ties, age_ps), 0)) + LOOSE
+    age_ps = moment_ps - rows["last_tie_ps"]
+    lasts = age_ps <= forgotten_ps
+    return np.concatenate([rows["ties"] * lasts, age_ps * lasts]) + LOOSE
 
 
 def go_forward(world: s.World, shift_ps: int, added_rows: Int64, slots: Int64) -> None:
