@@ -67,7 +67,7 @@ def compile_kernels(layout: Layout | None = None, settings: Settings | None = No
             compile_for(take_packets, 0, words, words, words, words, words, words)
             compile_for(begin_cells, 0, 0, words, words, words, words, words, words)
             compile_for(quiet.find_windows, 0, words, words, words, words)
-            compile_for(quiet.write_state, 0, 0, 0, words, words, words, words)
+            compile_for(quiet.write_state, 0, 0, words, words, words, words)
             compile_for(recurring.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
             compile_for(recurring.go_forward, 0, 0, words, words, words, words, words)
             compile_for(recurring.count_messages_again, 0, words, words, words)
