@@ -31,6 +31,6 @@ from nadi.pdes.npu.trace import (
     leave_lane,
     next_for_lane,
     next_ready,
-    tell_of,
+    notify_children,
     wait_for_lane,
 )

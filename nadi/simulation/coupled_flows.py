@@ -8,7 +8,7 @@ from nadi.inputs.arrays import Int64
 from nadi.pdes import CoupledCollectives
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, ranges
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.wiring.affordable import Estimate, estimate
+from nadi.simulation.wiring.resource_checks import Estimate, estimate
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program
 from nadi.workload.node_kinds import COLLECTIVE

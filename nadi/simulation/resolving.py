@@ -25,15 +25,15 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.compilation import compile_plays
 from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
+from nadi.simulation.nvlink_proxies import with_nvlink_closed_forms
 from nadi.simulation.run_plan import Roofline, RunPlan
-from nadi.simulation.wiring import affordable, work_counts
-from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring import resource_checks, work_counts
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.wiring.flow_traffic import with_flows
 from nadi.simulation.wiring.freed_memory import return_freed_memory
 from nadi.simulation.wiring.partitioning import Division, Load, measured_load, place, traffic_load
 from nadi.simulation.wiring.reading import LoadedWorkload, WorkReader
+from nadi.simulation.wiring.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings
 from nadi.workload.generators.point_to_point import flow_lists
@@ -80,7 +80,7 @@ class _Inputs(NamedTuple):
         return {"sources": source_hash(), "keys": sections, "files": hashes}
 
     def expected(self, workers: Workers, progress: Progress, *, force: bool) -> tuple[Self, Estimate]:
-        """Return inputs with stand-ins or coupled flows, and the work of all ranks; refuse too much.
+        """Return inputs with proxies or coupled flows, and the work of all ranks; refuse too much.
 
         Args:
             workers: Ranks, processes and threads of the run.
@@ -96,10 +96,10 @@ class _Inputs(NamedTuple):
             kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
             settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
-        settings, own = affordable.with_rows_of_messages(config.output.flows, settings, own, expected.messages)
-        affordable.check_run(own, expected, settings, workers.total, force=force)
+        settings, own = resource_checks.with_rows_of_messages(config.output.flows, settings, own, expected.messages)
+        resource_checks.check_run(own, expected, settings, workers.total, force=force)
         # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
-        affordable.check_counters(graph, work.program, own)
+        resource_checks.check_counters(graph, work.program, own)
         return self._replace(config=config, work=work, settings=settings), expected
 
     def estimated(self) -> tuple[LoadedWorkload, Estimate, bool]:
@@ -123,7 +123,7 @@ class _Inputs(NamedTuple):
         folded = running.laid_out(
             graph, self.work.program, costs, slow_npus=settings.faults.npus, job_slowdowns=settings.job_slowdowns
         )
-        affordable.check_rows(int(folded.row_ptr[-1]), force=force)
+        resource_checks.check_rows(int(folded.row_ptr[-1]), force=force)
         return costs, folded
 
     def jobs_alone(self) -> Iterator[RunConfig]:
@@ -186,8 +186,8 @@ class Resolver:
         ranks_per_node: int,
         threads_per_rank: int,
         progress: Progress,
-        limits: affordable.NodeLimits,
-    ) -> affordable.JobCost:
+        limits: resource_checks.NodeLimits,
+    ) -> resource_checks.JobCost:
         """Check a run of a batch job on `nodes` nodes as `plan` would check it there, and estimate its cost.
 
         Args:
@@ -208,12 +208,12 @@ class Resolver:
         if not settings.fidelity.model.has_links:
             # closed forms run on one rank, so workers make no difference
             _, folded = inputs.laid_out(force=self.force)
-            return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
+            return resource_checks.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
         work, expected, _ = inputs.estimated()
         flows = self.config.output.flows
-        settings, expected = affordable.with_rows_of_messages(flows, settings, expected, expected.messages)
-        cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
-        affordable.check_counters(graph, work.program, expected)
+        settings, expected = resource_checks.with_rows_of_messages(flows, settings, expected, expected.messages)
+        cost = resource_checks.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
+        resource_checks.check_counters(graph, work.program, expected)
         return cost
 
     def idle_fabric(self, seed: int) -> TimedFabric:
@@ -274,10 +274,10 @@ class Resolver:
                 from nadi.workload.generators.inference import nodes_at_least
 
                 nodes = nodes_at_least(*served)
-                affordable.check_trace(nodes, fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
+                resource_checks.check_trace(nodes, fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
             if trained is not None:
                 nodes = nodes_at_most(*trained, single.workload.framework)
-                affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+                resource_checks.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
     def _inputs(self, workers: Workers, *, keeps_flows: bool) -> _Inputs:
         """Return fabric, this rank's work, owners of nodes, and settings; refuse unsupported combinations.

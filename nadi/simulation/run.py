@@ -20,10 +20,10 @@ from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.compilation import announce_compilation, compile_plays
 from nadi.simulation.job_times import job_finish_ps
 from nadi.simulation.run_plan import FinishedRun, RunPlan
-from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
-from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.engine_inputs import engine_inputs, results_of_traces
 from nadi.simulation.wiring.fault_schedule import rerouted
+from nadi.simulation.wiring.resource_checks import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring.resource_checks import work as work_of
 from nadi.topologies import Graph
 from nadi.workload import Program
 from nadi.workload.program import further_rows

@@ -15,8 +15,8 @@ from nadi.et import TraceTable
 from nadi.launching.workers import Workers
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.wiring.affordable import Estimate
 from nadi.simulation.wiring.reading import JobWork, OperatorSources
+from nadi.simulation.wiring.resource_checks import Estimate
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program
 

@@ -78,10 +78,13 @@ def _with_room_for_events(world: s.World) -> s.World:
 def _with_events(world: s.World, room: int) -> s.World:
     """At message level, return the world with room for `room` events."""
     old = world.messages
-    used, rushing = int(old.queue.fresh), int(old.queue.rushing)
-    event, rush = rows_of(Event, room), zeros(2 * room)
-    event[:used], rush[: 2 * rushing] = old.event[:used], old.rush[: 2 * rushing]  # untouched pages take no memory
-    return world._replace(messages=old._replace(event=event, rush=rush))
+    used, same_time_size = int(old.queue.fresh), int(old.queue.same_time_size)
+    event, same_time = rows_of(Event, room), zeros(2 * room)
+    event[:used], same_time[: 2 * same_time_size] = (
+        old.event[:used],
+        old.same_time[: 2 * same_time_size],
+    )  # untouched pages take no memory
+    return world._replace(messages=old._replace(event=event, same_time=same_time))
 
 
 def _with_receivers(world: s.World) -> s.World:

@@ -105,7 +105,7 @@ def _waited_for(schedules: Schedules) -> Int64:
     # once per pair of lanes, since steps of a lane mostly wait for the same one
     first[1:] &= (lane[1:] != lane[:-1]) | (needs[1:] != needs[:-1])
     lane, needs = lane[first], needs[first]
-    in_set = number[lane] < s.STIRRED_LANES
+    in_set = number[lane] < s.PENDING_LANES
     lane, needs = lane[in_set], needs[in_set]
     # several lanes may wait for one, so the plain operator would lose bits
     np.bitwise_or.at(waited_for, lane - number[lane] + needs, 1 << number[lane])

@@ -169,7 +169,7 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
         room = events_room(part.npus, int(scalars.free_messages), int(scalars.free_instances), stride)
     return unused(s.MessageModels)._replace(
         event=rows_of(Event, room),
-        rush=zeros(2 * room),
+        same_time=zeros(2 * room),
         receive_ptr=aligned(offsets(receives)[steps.lane_ptr]),
         reduces=aligned(steps.reduce[receives], np.int8),
         memory_psb=aligned((model.reduction_psb,), np.float64),

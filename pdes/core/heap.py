@@ -59,7 +59,7 @@ def heap_pop(heap, base, size):
 
 
 @inline
-def heap_hasten(heap, base, size, time_ps, slot):
+def heap_decrease_key(heap, base, size, time_ps, slot):
     """Move the entry of `slot` to an earlier time, in the heap of `size` entries that begins at pair `base`.
 
     Args:
@@ -77,7 +77,7 @@ def heap_hasten(heap, base, size, time_ps, slot):
 
 
 @inline
-def heap_postpone(heap, base, size, time_ps, slot):
+def heap_increase_key(heap, base, size, time_ps, slot):
     """Move the entry of `slot` to a later time, in the heap of `size` entries at pair `base`: remove, insert again.
 
     Args:

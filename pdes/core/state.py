@@ -75,7 +75,7 @@ REF_INSTANCE = 1 << 61
 
 SELECTIVE_PACKETS = 512  # packets that a bit set of selective repeat covers
 
-STIRRED_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time
+PENDING_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time
 
 LANES = 4
 COMPUTE_LANE = 1
@@ -313,7 +313,7 @@ class MessageModels(NamedTuple):
 
     event: Annotated[np.recarray, messages.Event, RowsOf.EVENT]  # rows, pdes/messages/events.py
     queue: Annotated[np.record, messages.EventQueue]  # what lists they are in
-    rush: Annotated[Int64, RowsOf.EVENT]  # heap of (order, event) of the moment in hand that are in none
+    same_time: Annotated[Int64, RowsOf.EVENT]  # heap of (order, event) of the moment in hand that are in none
     receive_ptr: Annotated[Int64, BUILT]  # [lanes of all plans + 1] receives of a lane in `reduces`
     reduces: Annotated[Int8, BUILT]  # 1: what is received is added to what is there
     memory_psb: Annotated[Float64, BUILT]  # [1] ps per byte of an NPU's memory

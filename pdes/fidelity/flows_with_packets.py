@@ -36,7 +36,7 @@ from nadi.pdes.messages.whole import ends_of, post_message
 from nadi.pdes.network.batch import blocks_short, order_ties, take_batch
 from nadi.pdes.network.link import inbox_of, nominal_psb
 from nadi.pdes.nic.counting import count_posted
-from nadi.pdes.nic.transport import line_up, queue_pair
+from nadi.pdes.nic.transport import enqueue_message, queue_pair
 from nadi.pdes.npu.collective import send_has_left
 from nadi.pdes.npu.delivery import message_done
 from nadi.pdes.npu.npu_window import follow_up, next_action, short_of
@@ -85,7 +85,7 @@ def post_by_kind(world_address, node, dst, connection, tag, size_bytes, waiter, 
         post_message(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)
     else:
         pair = queue_pair(net, npus, qps, node, dst, connection, tag)
-        line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
+        enqueue_message(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
         count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps)
         announce(world, pair, BEGINS, now_ps)
     return 0
@@ -230,7 +230,7 @@ def plan_turn(world, node, begin_ps, end_ps):
     state = flows.state
     next_ps = min(own_event_ps(world, node), next_packet_ps(world, node, begin_ps))
     # what follows from the last action happens at its time
-    if npu.ready_head >= 0 or npu.kick_head >= 0 or (world.net.hooks.selective_sender != 0 and npu.done_head >= 0):
+    if npu.ready_head >= 0 or npu.wake_head >= 0 or (world.net.hooks.selective_sender != 0 and npu.done_head >= 0):
         next_ps = np.int64(npu.now_ps)
     place = flows.turn_place[node] - 1
     if next_ps < end_ps:

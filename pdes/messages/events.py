@@ -105,17 +105,17 @@ def wait_for_turn(queue, events, event):
 
 
 @outline
-def rush_in(queue, events, rush_heap, event):
+def push_same_time(queue, events, same_time_heap, event):
     """Put an event of the current time into the heap of such events.
 
     Args:
         queue: Lists of the radix heap (a row `EventQueue`).
         events: Rows of `Event`.
-        rush_heap: The heap of (order, event) pairs (`MessageModels.rush`).
+        same_time_heap: The heap of (order, event) pairs (`MessageModels.same_time`).
         event: Number of the event.
     """
-    heap_push(rush_heap, 0, queue.rushing, events[event].order, event)
-    queue.rushing += 1
+    heap_push(same_time_heap, 0, queue.same_time_size, events[event].order, event)
+    queue.same_time_size += 1
 
 
 @inline
@@ -148,7 +148,7 @@ def add_event(ctl, messages, time_ps, kind, key, which):
     elif kind >= STEP and queue.kind < STEP:
         wait_for_turn(queue, events, event)
     else:
-        rush_in(queue, events, messages.rush, event)
+        push_same_time(queue, events, messages.same_time, event)
 
 
 @outline
@@ -279,7 +279,7 @@ def next_event_ps(ctl, messages):
     if ctl.events == 0:
         return np.int64(INF)
     # something is left at the current time, which comes before all lists
-    if queue.due >= 0 or queue.rushing > 0 or queue.waiting_last != WAITING:
+    if queue.due >= 0 or queue.same_time_size > 0 or queue.waiting_last != WAITING:
         return queue.now_ps
     digit = 0
     while queue.full[digit] == 0:
@@ -304,7 +304,7 @@ def take_event(ctl, messages):
     queue, events = messages.queue, messages.event
     ctl.events -= 1
     # events of kinds from STEP on wait until all others of their time have happened
-    if queue.due < 0 and queue.rushing == 0:
+    if queue.due < 0 and queue.same_time_size == 0:
         # nothing waits at this time either: time goes on
         if queue.waiting_last == WAITING:
             next_moment(messages)
@@ -312,10 +312,10 @@ def take_event(ctl, messages):
             queue.due = sorted_list(events, events[WAITING].next_event)
             queue.waiting_last = WAITING
     event = queue.due
-    if queue.rushing > 0 and (event < 0 or messages.rush[0] < events[event].order):
-        event = messages.rush[1]
-        heap_pop(messages.rush, 0, queue.rushing)
-        queue.rushing -= 1
+    if queue.same_time_size > 0 and (event < 0 or messages.same_time[0] < events[event].order):
+        event = messages.same_time[1]
+        heap_pop(messages.same_time, 0, queue.same_time_size)
+        queue.same_time_size -= 1
     else:
         queue.due = events[event].next_event
     order = events[event].order

@@ -29,7 +29,7 @@ def may_go(net, link):
 
 
 @inline
-def line_up(net, node, link, queue, now_ps, ingress, word1, word2, word3):
+def enqueue_message(net, node, link, queue, now_ps, ingress, word1, word2, word3):
     """Append a packet to a queue of a port.
 
     Args:
@@ -57,13 +57,13 @@ def line_up(net, node, link, queue, now_ps, ingress, word1, word2, word3):
     if gate.mask & (1 << queue) == 0:
         head = tail = take_block(net)
         gate.mask |= 1 << queue
-    # the ingress port is kept, as leaving the buffer frees its share (`let_out`)
+    # the ingress port is kept, as leaving the buffer frees its share (`release_buffer`)
     queues[queue] = ends(head, append(net, tail, (ingress << TIME_BITS) | (now_ps & TIME_MASK), word1, word2, word3))
     carry(net, SET_DOWN, tail)
 
 
 @inline
-def fall_out(net, node, link):
+def dequeue_port(net, node, link):
     """Remove the port of a link from a switch's list of ports with packets that wait.
 
     Args:

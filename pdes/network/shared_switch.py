@@ -47,8 +47,8 @@ from nadi.pdes.network.port_queues import (
     TIME_BITS,
     TIME_MASK,
     control_waits,
-    fall_out,
-    line_up,
+    dequeue_port,
+    enqueue_message,
     may_go,
     next_queue,
     on_pause,
@@ -150,7 +150,7 @@ def note_queue(net, link, now_ps, waiting_bytes):
 
 
 @inline
-def set_off(net, node, link, queued_ps, start_ps, left_bytes, all_left_bytes, word1, word2, word3):
+def start_transmission(net, node, link, queued_ps, start_ps, left_bytes, all_left_bytes, word1, word2, word3):
     """Send a data packet from a switch.
 
     net, node, link: outgoing link of a switch of the LP; queued_ps, start_ps: time in ps at which it came to the port,
@@ -169,7 +169,7 @@ def set_off(net, node, link, queued_ps, start_ps, left_bytes, all_left_bytes, wo
 
 
 @inline
-def send_or_line_up(net, node, link, queue, now_ps, word1, word2, word3):
+def send_or_enqueue(net, node, link, queue, now_ps, word1, word2, word3):
     """Send a control packet, a pause frame or a trimmed packet over a link, or append it to its queue at the port.
 
     net, node, link: outgoing link of a switch of the LP; queue: CONTROL, FRAMES or TRIMMED; now_ps: current time in ps;
@@ -180,7 +180,7 @@ def send_or_line_up(net, node, link, queue, now_ps, word1, word2, word3):
     if net.tx[link].busy_ps <= now_ps and not waits:
         link_send(net, link, now_ps, now_ps, word1, word2, word3)
     else:
-        line_up(net, node, link, queue, now_ps, 0, word1, word2, word3)
+        enqueue_message(net, node, link, queue, now_ps, 0, word1, word2, word3)
 
 
 @outline
@@ -198,11 +198,11 @@ def ask(net, node, link, klass, operation, now_ps):
         pool_row.asked -= 1
     size_bytes = net.const.pause_frame_bytes
     frame = header(PAUSE_FRAME, 0, size_bytes, FLAG_ACK)
-    send_or_line_up(net, node, link, FRAMES, now_ps, frame, pause_word(klass, operation), 0)
+    send_or_enqueue(net, node, link, FRAMES, now_ps, frame, pause_word(klass, operation), 0)
 
 
 @inline
-def let_out(net, node, ingress, klass, size_bytes, now_ps):
+def release_buffer(net, node, ingress, klass, size_bytes, now_ps):
     """Remove size_bytes of class `klass` from the buffer of `node` of `net` at now_ps; `ingress` may resume."""
     pool = net.pool[node]
     if net.const.pfc == 0:
@@ -233,7 +233,7 @@ def depart(net, node, link, start_ps):
     if gate.queues[queue] == NONE:
         gate.mask &= ~(1 << queue)
         if gate.mask == 0:
-            fall_out(net, node, link)
+            dequeue_port(net, node, link)
     # word 0 has the low bits of the time, and the ingress above them
     queued_ps = start_ps - ((start_ps - word0) & TIME_MASK)
     net.count.events += 1
@@ -243,8 +243,10 @@ def depart(net, node, link, start_ps):
         size_bytes = wire_bytes(word1)
         gate.queued_bytes[queue] -= size_bytes
         left = gate.queued_bytes[queue]
-        set_off(net, node, link, queued_ps, start_ps, left, left + gate.queued_bytes[1 - queue], word1, word2, word3)
-        let_out(net, node, word0 >> TIME_BITS, queue, size_bytes, start_ps)
+        start_transmission(
+            net, node, link, queued_ps, start_ps, left, left + gate.queued_bytes[1 - queue], word1, word2, word3
+        )
+        release_buffer(net, node, word0 >> TIME_BITS, queue, size_bytes, start_ps)
 
 
 @inline
@@ -319,7 +321,7 @@ def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2
         net.count.dropped_bytes += size_bytes - cut
         net.count.trimmed_packets += 1
         net.gate[link].trimmed_packets += 1
-        send_or_line_up(net, node, link, TRIMMED, now_ps, trimmed(word1, cut), word2, word3)
+        send_or_enqueue(net, node, link, TRIMMED, now_ps, trimmed(word1, cut), word2, word3)
     else:
         drop(net, link, word1)
     return False
@@ -344,7 +346,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     if idle and gate.mask == 0 and pool.asked == 0:
         used = pool.used_bytes + size_bytes
         if used <= threshold(net, node) and used <= pool.shared_bytes:
-            set_off(net, node, link, now_ps, now_ps, np.int64(0), np.int64(0), word1, word2, word3)
+            start_transmission(net, node, link, now_ps, now_ps, np.int64(0), np.int64(0), word1, word2, word3)
             return
     clear = pool.asked == 0 and admit(net, node, link, ingress, klass, size_bytes)
     if not clear and not near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2, word3):
@@ -354,10 +356,10 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
         # cut through the queue: nothing of its class waits, and the port is idle
         others = gate.queued_bytes[1 - klass]
-        set_off(net, node, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
-        let_out(net, node, ingress, klass, size_bytes, now_ps)
+        start_transmission(net, node, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
+        release_buffer(net, node, ingress, klass, size_bytes, now_ps)
         return
-    line_up(net, node, link, klass, now_ps, ingress, word1, word2, word3)
+    enqueue_message(net, node, link, klass, now_ps, ingress, word1, word2, word3)
     gate.queued_bytes[klass] += size_bytes
     both = gate.queued_bytes[0] + gate.queued_bytes[1]
     gate.longest_bytes = max(gate.longest_bytes, both)
@@ -407,7 +409,7 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
             bring_up_for(net, node, link, now_ps)
             carry(net, TAKE_UP, at)
             queue = CONTROL if flags(word1) & FLAG_ACK != 0 else TRIMMED
-            send_or_line_up(net, node, link, queue, now_ps, word1, word2, word3)
+            send_or_enqueue(net, node, link, queue, now_ps, word1, word2, word3)
         else:
             ingress = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
             take_data(net, node, link, ingress, now_ps, at, word1, word2, word3)

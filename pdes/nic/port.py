@@ -3,7 +3,7 @@
 import numpy as np
 
 from nadi.pdes.core.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
-from nadi.pdes.core.heap import heap_hasten, heap_push
+from nadi.pdes.core.heap import heap_decrease_key, heap_push
 from nadi.pdes.core.jit import call_hook, inline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
 from nadi.pdes.core.state import INF, LANES
@@ -12,7 +12,7 @@ from nadi.pdes.nic.control import echo_at
 from nadi.pdes.nic.pacing import hold_back
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 
-NOT_KICKED = -2  # word `kick_next` of a port that is not in the NPU's list of ports to try
+NOT_WOKEN = -2  # word `wake_next` of a port that is not in the NPU's list of ports to try
 TAKES_TURNS, HELD_BACK = 1, 2
 MAX_BACKOFF = 6  # maximum number of times that the timeout is doubled
 
@@ -27,14 +27,14 @@ def set_event(npus, node, time_ps, slot):
 
 
 @inline
-def kick(npus, node, link):
+def wake_port(npus, node, link):
     """Mark the port of `link` of `npus` to be tried once NPU `node` has done everything else at this time."""
     npu = npus.npu[node]
     port = npus.port[link]
     # an event is set for when the port falls idle, and tries it: a second attempt at this time could only find it busy
-    if port.scheduled == 0 and port.kick_next == NOT_KICKED:
-        port.kick_next = npu.kick_head
-        npu.kick_head = link
+    if port.scheduled == 0 and port.wake_next == NOT_WOKEN:
+        port.wake_next = npu.wake_head
+        npu.wake_head = link
 
 
 @inline
@@ -116,7 +116,7 @@ def activate(net, npus, qps, node, pair):
         hold_back(npus, qps, link, pair)
     else:
         take_turns(npus, qps, link, pair)
-    kick(npus, node, link)
+    wake_port(npus, node, link)
 
 
 @inline
@@ -145,7 +145,7 @@ def set_timer(npus, node, time_ps):
         if at == INF:
             set_event(npus, node, time_ps, slot)
         else:
-            heap_hasten(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
+            heap_decrease_key(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
 
 
 @inline
@@ -267,7 +267,7 @@ def set_pace(net, npus, node, link, time_ps):
         if before == INF:
             set_event(npus, node, time_ps, slot)
         else:
-            heap_hasten(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
+            heap_decrease_key(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
 
 
 @inline
@@ -356,6 +356,6 @@ def transmit(net, npus, qps, node, link, now_ps):
             and not someone_waits(net, npus, qps, node, link, busy)
         ):
             return
-    # the port is busy, or has more to send: an event when it falls idle, before which nobody else tries it (`kick`)
+    # busy, or more to send: an event when the port falls idle, before which nothing else tries it (`wake_port`)
     port.scheduled = 1
     set_event(npus, node, busy, link - net.out_ptr[node])

@@ -54,7 +54,7 @@ from nadi.pdes.network.link import class_row, link_send, share_psb
 from nadi.pdes.network.routing import npu_route, path_of
 from nadi.pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from nadi.pdes.nic.counting import count_posted, finish_flow, within_job
-from nadi.pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
+from nadi.pdes.nic.port import MAX_BACKOFF, activate, arm_timer, queue_control, set_timer, take_message, wake_port
 from nadi.pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 
@@ -148,12 +148,12 @@ def post(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
         call_hook(hooks.post, world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)
     else:
         pair = queue_pair(world.net, world.npus, world.qps, node, dst, connection, tag)
-        line_up(world.net, world.npus, world.qps, node, pair, tag, size_bytes, waiter, now_ps)
+        enqueue_message(world.net, world.npus, world.qps, node, pair, tag, size_bytes, waiter, now_ps)
         count_posted(world.net, world.npus, world.qps, node, pair, tag, size_bytes, now_ps)
 
 
 @inline
-def line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
+def enqueue_message(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
     """Append a message to those of queue pair `pair` and return its row of `msg`; other arguments as of `post`."""
     qp = qps.qp[pair]
     if qp.una == qp.end_seq:
@@ -209,7 +209,7 @@ def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expecte
         link_send(net, link, now_ps, now_ps, a1, a2, echo)
     else:
         queue_control(net, npus, link, now_ps, a1, a2, echo)
-        kick(npus, node, link)
+        wake_port(npus, node, link)
 
 
 @hook

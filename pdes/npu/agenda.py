@@ -6,9 +6,9 @@ the first. A place is a lane of an instance, or the whole instance, which follow
 
 import numpy as np
 
-from nadi.pdes.core.heap import heap_hasten
+from nadi.pdes.core.heap import heap_decrease_key
 from nadi.pdes.core.jit import call_hook, inline
-from nadi.pdes.core.state import LANES, LAUNCHING, STARTED, STIRRED_LANES
+from nadi.pdes.core.state import LANES, LAUNCHING, PENDING_LANES, STARTED
 from nadi.pdes.nic.port import set_event
 
 DUE = -1  # word `due` of a place whose postponed step may be posted
@@ -61,7 +61,7 @@ def wake_place(net, inst):
 
 
 @inline
-def stir(insts, instance, lane):
+def mark_pending(insts, instance, lane):
     """Mark a lane of an instance that may be able to continue.
 
     Args:
@@ -69,11 +69,11 @@ def stir(insts, instance, lane):
         instance: Row of the instance in `insts.inst`.
         lane: Number of the lane within its plan.
     """
-    if lane < STIRRED_LANES:
-        insts.inst[instance].stirred |= np.int64(1) << lane
+    if lane < PENDING_LANES:
+        insts.inst[instance].pending_lanes |= np.int64(1) << lane
     else:
         # -1 has all bits set: every lane is checked
-        insts.inst[instance].stirred = -1
+        insts.inst[instance].pending_lanes = -1
 
 
 @inline
@@ -97,7 +97,7 @@ def arm(net, npus, insts, node, lane_place, was_armed):
     slot = agenda_slot(npu.ports)
     # one event of the agenda is in the heap: make it earlier; message-level events cannot move
     if was_armed and net.hooks.act == 0:
-        heap_hasten(npus.heap, npu.heap, npu.heap_size, due >> 1, slot)
+        heap_decrease_key(npus.heap, npu.heap, npu.heap_size, due >> 1, slot)
     else:
         set_event(npus, node, due >> 1, slot)
 
@@ -174,11 +174,11 @@ def take_due(net, npus, insts, node, now_ps):
     collective = insts.inst[inst]
     insts.lane[at].due = DUE
     # for the instance's own place this marks a bit behind the lanes, which the next lines replace by all of them
-    stir(insts, inst, at - lane_place(net, inst, 0))
+    mark_pending(insts, inst, at - lane_place(net, inst, 0))
     # the place of the collective as a whole: its first step is due, so check all lanes
     if at == wake_place(net, inst):
         insts.lane[at].due = 0
-        collective.stirred = -1
+        collective.pending_lanes = -1
         if collective.started == LAUNCHING and net.const.slows_compute != 0:
             call_hook(net.hooks.running, net.const.address, node, np.int64(collective.row), 1, now_ps)
         collective.started = STARTED

@@ -9,10 +9,10 @@ import numpy as np
 from nadi.pdes.core.hashing import FREE, find, remove
 from nadi.pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
 from nadi.pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
-from nadi.pdes.core.state import LAUNCHING, REF_INSTANCE, REF_LANE, STARTED, STIRRED_LANES, world_at
+from nadi.pdes.core.state import LAUNCHING, PENDING_LANES, REF_INSTANCE, REF_LANE, STARTED, world_at
 from nadi.pdes.nic.rendezvous import answer_next, is_used, post_or_ask
 from nadi.pdes.nic.transport import post
-from nadi.pdes.npu.agenda import DUE, lane_place, put_off, stir, wake_place
+from nadi.pdes.npu.agenda import DUE, lane_place, mark_pending, put_off, wake_place
 from nadi.pdes.npu.tokens import lane_done, may_begin
 
 
@@ -101,7 +101,7 @@ def start_collective(world, node, row, now_ps):
     collective.priority = trace.priority[r]
     collective.started = STARTED
     # messages that came before the start have marked lanes of which nothing was known; so all are checked once
-    collective.stirred = -1
+    collective.pending_lanes = -1
     later = plans.launch_ps[schedule]
     if later > 0 or net.hooks.act == 0:  # at message level: pdes.messages.message_loop.begin_row
         later += begins_after(net, plans, collective.first_lane)
@@ -269,7 +269,7 @@ def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
 def arrives(net, insts, instance, lane):
     """Count a message that has arrived for lane number `lane` of `instance`, a row of `insts.inst`."""
     insts.lane[lane_place(net, instance, lane)].arrived += 1
-    stir(insts, instance, lane)
+    mark_pending(insts, instance, lane)
 
 
 @inline
@@ -284,7 +284,7 @@ def send_has_left(net, insts, waiter):
     lane = (waiter & (REF_INSTANCE - 1)) >> REF_LANE
     if lane > 0:
         insts.lane[lane_place(net, inst, lane - 1)].left += 1
-        stir(insts, inst, lane - 1)
+        mark_pending(insts, inst, lane - 1)
     return np.int64(-1), inst
 
 
@@ -377,12 +377,12 @@ def advance(world_address, node, inst, now_ps):
     collective = insts.inst[inst]
     first = collective.first_lane
     count = collective.lanes
-    stirred = collective.stirred
-    collective.stirred = 0
+    pending_lanes = collective.pending_lanes
+    collective.pending_lanes = 0
     # lane after lane as far as each goes, and again as long as one has moved: others may depend on its steps. All are
     # looked at where they may go on, or have to ask for something, though nothing is known to have happened to them
     unknown = net.const.handshakes == 1 or net.const.tokens > 0 or net.hooks.act != 0
-    if count > STIRRED_LANES or unknown:
+    if count > PENDING_LANES or unknown:
         progress = True
         while progress:
             progress = False
@@ -394,18 +394,18 @@ def advance(world_address, node, inst, now_ps):
         return
     # the same by bit sets: of those that wait for a lane which has gone on, lanes behind it have their turn in this
     # round, the others in the next
-    stirred &= (np.int64(1) << count) - 1
-    while stirred != 0:
+    pending_lanes &= (np.int64(1) << count) - 1
+    while pending_lanes != 0:
         following = np.int64(0)
-        while stirred != 0:
-            lane = trailing_zeros(stirred)
-            stirred &= stirred - 1
+        while pending_lanes != 0:
+            lane = trailing_zeros(pending_lanes)
+            pending_lanes &= pending_lanes - 1
             if advance_lane(world, node, inst, lane, now_ps):
                 waiting = plans.lane_row[first + lane].waited_for
                 behind = np.int64(-2) << lane
-                stirred |= waiting & behind
+                pending_lanes |= waiting & behind
                 following |= waiting & ~behind
-        stirred = following
+        pending_lanes = following
 
 
 @inline

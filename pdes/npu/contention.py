@@ -11,7 +11,7 @@ with the words slow_1000ths, running, work_ps, work_part, since_ps and due_ps.
 
 import numpy as np
 
-from nadi.pdes.core.heap import heap_hasten, heap_postpone
+from nadi.pdes.core.heap import heap_decrease_key, heap_increase_key
 from nadi.pdes.core.jit import inline, outline
 from nadi.pdes.core.state import COMPUTE_LANE, SLOWDOWN_UNIT, world_at
 from nadi.pdes.nic.port import set_event
@@ -113,6 +113,6 @@ def count_running(world_address, node, change, now_ps):
     if net.hooks.act != 0:  # at message level the row's event waits among those of all NPUs, where it is left to lapse
         set_event(npus, node, system.due_ps, slot)
     elif after > before:
-        heap_postpone(npus.heap, npu.heap, npu.heap_size, system.due_ps, slot)
+        heap_increase_key(npus.heap, npu.heap, npu.heap_size, system.due_ps, slot)
     else:
-        heap_hasten(npus.heap, npu.heap, npu.heap_size, system.due_ps, slot)
+        heap_decrease_key(npus.heap, npu.heap, npu.heap_size, system.due_ps, slot)

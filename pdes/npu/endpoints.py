@@ -14,7 +14,7 @@ A list of the NPU holds its future actions on messages by time; equal times in o
 
 import numpy as np
 
-from nadi.pdes.core.heap import heap_hasten
+from nadi.pdes.core.heap import heap_decrease_key
 from nadi.pdes.core.jit import call_hook, hook, inline
 from nadi.pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, header, source, tag_group, tag_lane
 from nadi.pdes.core.state import ROW_DONE, give_row_back, later_messages, take_row, world_at
@@ -23,7 +23,7 @@ from nadi.pdes.network.routing import forwarding_ps, next_link, npu_route
 from nadi.pdes.nic.counting import count_posted
 from nadi.pdes.nic.port import set_event
 from nadi.pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
-from nadi.pdes.nic.transport import line_up, payload_bytes, queue_pair
+from nadi.pdes.nic.transport import enqueue_message, payload_bytes, queue_pair
 from nadi.pdes.npu.agenda import agenda_slot
 from nadi.pdes.npu.collective import send_has_left, start_collective
 from nadi.pdes.npu.delivery import in_lane_at, message_done
@@ -111,7 +111,7 @@ def put_off(npus, qps, node, row, action, due_ps):
     if head < 0:
         set_event(npus, node, due_ps, later_slot(npus, node))
     else:
-        heap_hasten(npus.heap, npu.heap, npu.heap_size, due_ps, later_slot(npus, node))
+        heap_decrease_key(npus.heap, npu.heap, npu.heap_size, due_ps, later_slot(npus, node))
 
 
 @inline
@@ -166,9 +166,9 @@ def send(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
         now_ps: Current time in ps.
     """
     if net.hooks.is_acknowledged == 0:
-        line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
+        enqueue_message(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
     else:
-        message = line_up(net, npus, qps, node, pair, tag, size_bytes, np.int64(-1), now_ps)
+        message = enqueue_message(net, npus, qps, node, pair, tag, size_bytes, np.int64(-1), now_ps)
         qps.msg[message].told = waiter
 
 

@@ -17,7 +17,7 @@ from nadi.pdes.network.batch import blocks_short, give_back, order_ties, take_ba
 from nadi.pdes.network.link import drop, inbox_of
 from nadi.pdes.network.port_queues import on_pause
 from nadi.pdes.network.routing import npu_route
-from nadi.pdes.nic.port import NOT_KICKED, kick, queue_control, transmit
+from nadi.pdes.nic.port import NOT_WOKEN, queue_control, transmit, wake_port
 from nadi.pdes.nic.selective import take_complete
 from nadi.pdes.nic.transport import on_ack, on_data, on_timeout
 from nadi.pdes.npu.agenda import agenda_slot, begin_slot, take_due
@@ -91,7 +91,7 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
             port.transit_head = tail
         port.transit_tail = push(net, tail, now_ps, word1, word2, word3)
         carry(net, SET_DOWN, tail)
-    kick(npus, node, link)
+    wake_port(npus, node, link)
 
 
 @inline
@@ -161,7 +161,7 @@ def packet_event(net, npus, qps, node, record, now_ps):
     if destination(word1) == PAUSE_FRAME:
         # a resume lets the port send; a pause changes nothing that was sent
         link = on_pause(net, record, word2, now_ps)
-        kick(npus, node, link)
+        wake_port(npus, node, link)
     # fabrics without switches route through NPUs
     elif destination(word1) != npus.npu[node].number:
         pass_on(net, npus, node, now_ps, word1, word2, word3)
@@ -202,11 +202,11 @@ def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
             done, inst = start_row(world_address, node, row, now_ps)
     elif net.hooks.selective_sender != 0 and npu.done_head >= 0:
         word1, word2, tag = take_complete(net, npus, qps, node)
-    elif npu.kick_head >= 0:
-        link = npu.kick_head
+    elif npu.wake_head >= 0:
+        link = npu.wake_head
         port = npus.port[link]
-        npu.kick_head = np.int64(port.kick_next)
-        port.kick_next = NOT_KICKED
+        npu.wake_head = np.int64(port.wake_next)
+        port.wake_next = NOT_WOKEN
     else:
         # nothing more follows: time goes on to the earlier of the NPU's own next event and the next packet
         own = np.int64(INF)
@@ -256,10 +256,10 @@ def follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, 
         finish_row(world_address, node, done, now_ps)
     if net.const.one_at_a_time == 1 and npus.npu[node].ready_head < 0:
         begin_turns(npus.npu[node], npus.turns[node], world.rows)
-    if link >= 0 and npus.port[link].kick_next == NOT_KICKED:
+    if link >= 0 and npus.port[link].wake_next == NOT_WOKEN:
         # rows that became ready post before the port chooses
         if npus.npu[node].ready_head >= 0:
-            kick(npus, node, link)
+            wake_port(npus, node, link)
         else:
             transmit(net, npus, world.qps, node, link, now_ps)
 

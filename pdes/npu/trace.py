@@ -302,11 +302,11 @@ def finish_row(world_address, node, row, now_ps):
         end_turn(world.npus.turns[node], row)
     if net.hooks.leave_island != 0:
         call_hook(net.hooks.leave_island, world_address, node, row, now_ps)
-    tell_of(npu, rows, world.trace, row, net.const.serial_collectives)
+    notify_children(npu, rows, world.trace, row, net.const.serial_collectives)
 
 
 @inline
-def tell_of(npu, rows, trace, row, is_serial):
+def notify_children(npu, rows, trace, row, is_serial):
     """Notify the children of a done row of an NPU, and, if collectives are serial, the next collective of its group.
 
     Args:

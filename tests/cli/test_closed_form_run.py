@@ -10,7 +10,7 @@ from nadi import et
 from nadi.errors import ConfigError
 from nadi.reports.result_files.run_folder import TABLES
 from nadi.simulation.closed_forms import running
-from nadi.simulation.wiring import affordable
+from nadi.simulation.wiring import resource_checks
 from tests.parallel.waiting import add_a_knot
 
 CLOSED = '[network]\nfidelity = "closed-form"\n'
@@ -149,8 +149,8 @@ def test_nadi_collective_prints_it_alone(nadi):
 
 
 def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
-    monkeypatch.setattr(affordable, "available_bytes", lambda: 300)
-    monkeypatch.setattr(affordable, "check_fabric", lambda *_args, **_more: None)
+    monkeypatch.setattr(resource_checks, "available_bytes", lambda: 300)
+    monkeypatch.setattr(resource_checks, "check_fabric", lambda *_args, **_more: None)
     assert nadi("run", run, "--force").code == 0
     outcome = nadi("run", run)
     assert outcome.code == 2
@@ -158,8 +158,8 @@ def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
 
 
 def test_trace_nodes_beyond_memory_are_refused(monkeypatch):
-    monkeypatch.setattr(affordable, "available_bytes", lambda: 6 * affordable.ROW_BYTES - 1)
-    affordable.check_rows(5)
-    affordable.check_rows(6, force=True)
+    monkeypatch.setattr(resource_checks, "available_bytes", lambda: 6 * resource_checks.ROW_BYTES - 1)
+    resource_checks.check_rows(5)
+    resource_checks.check_rows(6, force=True)
     with pytest.raises(ConfigError, match="6 trace nodes of distinct NPUs would take"):
-        affordable.check_rows(6)
+        resource_checks.check_rows(6)

@@ -7,7 +7,7 @@ import pytest
 
 from nadi.insight.runs import Run
 from nadi.reports.pages.report.engine import section
-from nadi.simulation.wiring import affordable
+from nadi.simulation.wiring import resource_checks
 
 STEP = (
     *("run", "--model", "gpt3-350m", "--plan", "tp8,dp2,gb4,seq512", "--cluster", "dgx-b200-superpod"),
@@ -33,7 +33,7 @@ def test_a_step_is_the_same_with_exact(nadi, tmp_path):
 @pytest.mark.slow
 def test_large_runs_keep_no_rows_of_replayed_messages(nadi, tmp_path, monkeypatch):
     step = [word for word in STEP if word not in {"--set", 'output.flows="none"'}]
-    monkeypatch.setattr(affordable, "MAX_ROWS_OF_MESSAGES", 1000)
+    monkeypatch.setattr(resource_checks, "MAX_ROWS_OF_MESSAGES", 1000)
     rows = {}
     for flows in ("auto", "all"):
         nadi(*step, "--set", f"output.flows={flows}", "--out", tmp_path / flows)

@@ -14,7 +14,7 @@ from nadi.cli.main import main
 from nadi.errors import ConfigError
 from nadi.launching import python
 from nadi.launching import slurm as batch
-from nadi.simulation.wiring.affordable import JobCost
+from nadi.simulation.wiring.resource_checks import JobCost
 from tests.nonempty import nonempty
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from nadi.launching.progress import NoProgress
 from nadi.pdes.core.state import INF, LANES
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
 from nadi.simulation.closed_forms import running
+from nadi.simulation.closed_forms.advancing.equivalence import classes_of, pairs_of
 from nadi.simulation.closed_forms.advancing.folded_program import lay_out
-from nadi.simulation.closed_forms.advancing.likeness import classes_of, pairs_of
 from nadi.simulation.closed_forms.advancing.run import MessageTimes, digests_of, run_closed_form
 from nadi.simulation.closed_forms.collective import ClosedForm
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, RUN_EFFORT, CollectiveCosts, Curve, CurveSource

@@ -19,8 +19,8 @@ from nadi.pdes.fidelity import fidelity
 from nadi.pdes.workers import crew
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
-from nadi.simulation.wiring.affordable import estimate
 from nadi.simulation.wiring.flow_traffic import with_flows
+from nadi.simulation.wiring.resource_checks import estimate
 from nadi.topologies import build
 from tests.budgets import bounded
 from tests.pdes.cases import Traces, runs

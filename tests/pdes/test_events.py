@@ -28,7 +28,7 @@ class Queue:
         self.messages = s.MessageModels(
             event=rows_of(Event, ROOM),
             queue=row_of(EventQueue),
-            rush=np.zeros(2 * ROOM, np.int64),
+            same_time=np.zeros(2 * ROOM, np.int64),
             receive_ptr=np.zeros(1, np.int64),
             reduces=np.zeros(1, np.int8),
             memory_psb=np.zeros(1),

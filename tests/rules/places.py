@@ -97,7 +97,7 @@ OTHER_MEANINGS = {
     ("pdes/construction/growth.py", "flow"),  # a table of the engine
     ("nadi/cli/completion.py", "flow"),  # a benchmark
     ("nadi/configuration/sections.py", "closed-form"),  # a value of [network] nvlink
-    ("nadi/simulation/nvlink_stand_ins.py", "closed-form"),
+    ("nadi/simulation/nvlink_proxies.py", "closed-form"),
 }
 OWN_KEYS = re.compile(r"congestion_aware|(?:network|fidelity|own)\.(?:collectives|resolution)\b")
 """Keys of one model of the network; "collectives" is also a key of [system]."""

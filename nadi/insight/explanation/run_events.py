@@ -24,7 +24,7 @@ from nadi.inputs.arrow import numpy_column
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
 from nadi.pdes import Settings
-from nadi.simulation.closed_forms.advancing.likeness import slots_of
+from nadi.simulation.closed_forms.advancing.equivalence import slots_of
 from nadi.simulation.closed_forms.costs import WHAT_IF_EFFORT, CollectiveCosts
 from nadi.topologies import Graph
 from nadi.workload import Program
@@ -45,9 +45,9 @@ REPRESENTED_BY = "represented_by"
 class Representatives(NamedTuple):
     """Representatives of NPUs and groups in runs that keep the trace nodes of one NPU per class.
 
-    NPUs of a class have the same nodes at the same times (closed_forms/advancing/likeness.py). The nodes of one NPU per
-    class therefore describe a collective with members of several classes, although that NPU's own group may be another,
-    equivalent one; and its sends describe the messages of every NPU of its class.
+    NPUs of a class have the same nodes at the same times (closed_forms/advancing/equivalence.py). The nodes of one NPU
+    per class therefore describe a collective with members of several classes, although that NPU's own group may be
+    another, equivalent one; and its sends describe the messages of every NPU of its class.
     """
 
     like: Int64  # int64[npus], NPU whose nodes represent those of each NPU; its own number where all nodes are kept

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.inputs.arrays import Int64
-from nadi.simulation.closed_forms.advancing.likeness import mixed, numbered
+from nadi.simulation.closed_forms.advancing.equivalence import mixed, numbered
 from nadi.topologies import DimensionRouting, Graph, next_links
 
 _SEED = 0x51ED270B

@@ -11,8 +11,8 @@ from nadi import pdes, topologies
 from nadi.inputs.arrays import Int32, Int64
 from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes import COUNTERS, LINK_COLUMNS, FoldedRows
+from nadi.simulation.closed_forms.advancing.equivalence import TracePeers, classes_of, pairs_of
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out, ranges
-from nadi.simulation.closed_forms.advancing.likeness import TracePeers, classes_of, pairs_of
 from nadi.simulation.closed_forms.advancing.run import (
     ClassTimes,
     compile_closed_form,

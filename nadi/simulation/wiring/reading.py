@@ -18,7 +18,7 @@ from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring import affordable
+from nadi.simulation.wiring import resource_checks
 from nadi.simulation.wiring.placement import placements
 from nadi.simulation.wiring.traffic import traffic_traces
 from nadi.topologies import Graph, TopologyError
@@ -112,7 +112,7 @@ class WorkReader:
         if not isinstance(graph, Graph):
             source = config.topology.source()
             # before it is built, which could fill the memory
-            affordable.check_fabric(source, force=force)
+            resource_checks.check_fabric(source, force=force)
             graph = topologies.build(source)
         try:
             graph = with_host_memories(graph) if config.memory.remote == "node" else graph
@@ -256,7 +256,7 @@ class WorkReader:
             dataset_splits=system.dataset_splits,
             chains=system.phases_per_dimension or 1,
             dimension_order=system.dimension_order,
-            most_bytes=affordable.schedule_bytes(force=self.force),
+            most_bytes=resource_checks.schedule_bytes(force=self.force),
         )
 
     def compute_model(self, *, serves: bool) -> ComputeModel:

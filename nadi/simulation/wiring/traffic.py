@@ -6,7 +6,7 @@ from nadi.configuration.traffic import TrafficSection
 from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
-from nadi.simulation.wiring.affordable import check_trace
+from nadi.simulation.wiring.resource_checks import check_trace
 from nadi.topologies import NVSWITCH, Graph
 from nadi.topologies.endpoints import NO_NUMBER
 from nadi.workload import TraceSet

@@ -19,9 +19,9 @@ from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import run_program
-from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
-from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.partitioning import owner_by_traffic
+from nadi.simulation.wiring.resource_checks import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring.resource_checks import work as work_of
 from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.studies.collectives.pace import LONG_S, Pace, calibration_sizes, measured
 from nadi.topologies import NVSWITCH, Graph

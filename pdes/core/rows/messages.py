@@ -43,7 +43,7 @@ class EventQueue(Row, words=1440):
     waiting_last = word(
         "place", "last of the STEPs and SOLVEs that joined them, WAITING if there is none", begins=WAITING
     )
-    rushing = word("count", "number of entries of the heap `rush`")
+    same_time_size = word("count", "number of entries of the heap `same_time`")
     free = word("place", "list of free rows", begins=-1)
     fresh = word("count", "number of rows that were ever used", begins=FIRST_EVENT)
     # 11 digits of 6 bits are 66 bits, more than the 63 of a time; 11 x 64 lists x 2 ends = 1408 words

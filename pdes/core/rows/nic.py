@@ -23,7 +23,7 @@ class Port(Row, words=8):
         begins=-1,
         rest="begins",
     )
-    kick_next = word(
+    wake_next = word(
         "link", "next port in the NPU's list of ports to try, -2 not in the list", bits=32, begins=-2, rest="begins"
     )
     control_packets = word("count", "acknowledgements that wait; they are sent first", bits=32, rest="begins")
@@ -105,11 +105,11 @@ class Resends(Row):
 class Message(Row, words=8):
     """A posted message."""
 
-    # Life of a message: `post` appends it to the list head_message .. tail_message of its queue pair (`line_up`), with
-    # packets [begin_seq, end_seq). It is current_message while its packets are sent for the first time or again. When
-    # its last packet has left for the first time, the waiter `ref` goes on (the send buffer is free); when `una`
-    # reaches end_seq, the row is free again (`free_acknowledged`). The receiver knows the message by its last packet
-    # alone, which has the tag, so nothing is allocated there before.
+    # Life of a message: `post` appends it to the list head_message .. tail_message of its queue pair
+    # (`enqueue_message`), with packets [begin_seq, end_seq). It is current_message while its packets are sent for the
+    # first time or again. When its last packet has left for the first time, the waiter `ref` goes on (the send buffer
+    # is free); when `una` reaches end_seq, the row is free again (`free_acknowledged`). The receiver knows the message
+    # by its last packet alone, which has the tag, so nothing is allocated there before.
     payload_bytes = word("bytes", "payload of the message")
     tag = word("packed", "packet word 3")
     begin_seq = word("sequence", "its first packet")

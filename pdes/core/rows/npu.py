@@ -12,7 +12,7 @@ class Npu(
     # Lists of rows are linked through `RowStates.state`, which counts the parents that are left until a row is ready
     # and names the next row of its list afterwards: a row is never both.
     ready_head = word("row", "first of the rows that are ready to start, -1 none", begins=-1, rest="begins")
-    kick_head = word("link", "first of the ports to try, -1 none", begins=-1, rest="begins")
+    wake_head = word("link", "first of the ports to try, -1 none", begins=-1, rest="begins")
     now_ps = word("time", "time of the current event")
     heap_size = word("count", "number of its own events")
     heap = word("place", "first entry of its part of `heap`", is_built=True)
@@ -116,7 +116,7 @@ class Instance(
     left_ordinal = word("count", "ordinal of that message")
     first_lane = word("place", "row of its member's first lane")
     lanes = word("count", "lanes of its member's plan")
-    stirred = word("flags", "lanes to check because something happened to them; -1: check all")
+    pending_lanes = word("flags", "lanes to check because something happened to them; -1: check all")
 
 
 class LaneState(Row):
@@ -171,7 +171,7 @@ class PlanLane(Row, words=16):
         "shares << SHARES_SHIFT; also valid for plain lanes",
     )
     begins = word("flag", "endpoint_delay_ps passes before its first send")
-    waited_for = word("flags", "lanes of its plan that wait for it, up to STIRRED_LANES")
+    waited_for = word("flags", "lanes of its plan that wait for it, up to PENDING_LANES")
 
 
 class PlanStep(Row, bits=32):

@@ -4,7 +4,7 @@ NPUs are those of pdes/npu: rows become ready, start, take their lanes or their 
 (pdes/npu/trace.py). The events that an NPU waits for come from other sources: a collective ends for all members at
 once, its time after the last member is ready; a message leaves when its sender's port is free, and arrives after the
 time of its path. Every effect on another NPU takes at least a picosecond, so the order of NPUs at one moment does not
-matter, and one NPU of a class (`likeness`) can represent the class.
+matter, and one NPU of a class (`equivalence`) can represent the class.
 """
 
 import numpy as np
@@ -31,10 +31,10 @@ from nadi.pdes.traces import (
     leave_lane,
     next_for_lane,
     next_ready,
+    notify_children,
     rank_of,
     slowed,
     takes_turn,
-    tell_of,
     wait_for_lane,
 )
 from nadi.simulation.closed_forms.advancing.state import state_of
@@ -84,7 +84,7 @@ def finish(address, class_number, row):
     state.ctl.finish_ps = max(state.ctl.finish_ps, state.ctl.now_ps)
     if state.ctl.one_at_a_time == 1:
         end_turn(state.turns[class_number], row)
-    tell_of(npu_class, state.rows, state.trace, row, state.ctl.serial)
+    notify_children(npu_class, state.rows, state.trace, row, state.ctl.serial)
 
 
 @inline

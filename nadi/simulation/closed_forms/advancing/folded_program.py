@@ -8,7 +8,7 @@ from nadi.inputs.arrays import Float64, Int32, Int64
 from nadi.pdes.arrays import Array, Program, Rows
 from nadi.pdes.kernels import rows_of
 from nadi.pdes.traces import offsets
-from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers, slots_of
+from nadi.simulation.closed_forms.advancing.equivalence import Classes, TracePeers, slots_of
 from nadi.simulation.closed_forms.advancing.state import GroupClass
 from nadi.workload.node_kinds import SEND
 from nadi.workload.program import receive_key
@@ -61,8 +61,8 @@ def lay_out(
     program: Program,
     classes: Classes,
     pairs: TracePeers,
-    group_likeness: Int64,
-    pair_likeness: Int64,
+    group_equivalence: Int64,
+    pair_equivalence: Int64,
     port_of_pair: Int32,
 ) -> FoldedProgram:
     """Lay out the classes of a Program, and list the collectives and messages that need a time.
@@ -71,8 +71,8 @@ def lay_out(
         program: Work of all NPUs (`Program`).
         classes: Classes of NPUs that do the same at the same times.
         pairs: Peers of each NPU.
-        group_likeness: int64[G], equal numbers for groups with equal positions.
-        pair_likeness: int64[k], equal numbers for pairs with equal paths.
+        group_equivalence: int64[G], equal numbers for groups with equal positions.
+        pair_equivalence: int64[k], equal numbers for pairs with equal paths.
         port_of_pair: int32[k], the sender's port.
     """
     trace = program.trace_of_npu[classes.example]
@@ -83,8 +83,8 @@ def lay_out(
     # number of each send among those of its trace
     ordinal = sends_before[:-1] - np.repeat(sends_before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))
     group, member, member_slot = _groups(program, classes)
-    collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
-    send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port_of_pair)
+    collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_equivalence)
+    send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_equivalence, port_of_pair)
     return FoldedProgram(
         program=program,
         classes=classes,
@@ -133,11 +133,11 @@ def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
 
 
 def _collectives(
-    program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, group_likeness: Int64
+    program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, group_equivalence: Int64
 ) -> tuple[CollectiveKeys, Int64]:
     """Return the collectives that need a time, and the row of these for each one; set instance_base of the groups.
 
-    `group`, `member` and `member_slot` are those of `_groups`; `group_likeness` is that of `lay_out`.
+    `group`, `member` and `member_slot` are those of `_groups`; `group_equivalence` is that of `lay_out`.
     """
     # all members have the same collectives, so those of the first are listed
     first = group.member_base
@@ -150,7 +150,7 @@ def _collectives(
     row = program.coll_node[ranges(program.coll_ptr[entry], counts)].astype(np.int64)
     node = program.trace_ptr[trace[group_class]] + row
     schedule = program.node_schedule[node].astype(np.int64)
-    position = _numbers(group_likeness[classes.group_example])
+    position = _numbers(group_equivalence[classes.group_example])
     takes_time = np.flatnonzero(schedule >= 0)
     columns = [position[group_class], schedule, program.node_bytes[node]]
     keys, chosen, key_of_collective = _unlike(np.stack(columns, axis=1)[takes_time])
@@ -179,7 +179,7 @@ def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def _sends(
-    program: Program, classes: Classes, pairs: TracePeers, pair_likeness: Int64, port_of_pair: Int32
+    program: Program, classes: Classes, pairs: TracePeers, pair_equivalence: Int64, port_of_pair: Int32
 ) -> tuple[Int64, tuple[Int32, Int32, Int32, Int32], Int32, MessageKeys, Int64]:
     """Return pointers, columns and keys of the sends of all classes, and each class's ports, as lay_out needs them."""
     all_sends = np.flatnonzero(program.node_kind == SEND)
@@ -202,7 +202,7 @@ def _sends(
         parts[own] = program.node_parts[rows]
         to[own] = classes.class_of_npu[peer]
         to_row[own] = _receives(program, rows, program.trace_of_npu[peer])
-    unlike, at, index = _unlike(np.stack([pair_likeness[pair], size, channel, parts], axis=1))
+    unlike, at, index = _unlike(np.stack([pair_equivalence[pair], size, channel, parts], axis=1))
     shares = np.append(program.channels.shares, 1.0)  # the last row is that of -1
     messages = MessageKeys(pairs.npu[pair[at]], pairs.peer[pair[at]], unlike[:, 1], shares[unlike[:, 2]], unlike[:, 3])
     line = np.where(channel >= 0, _numbers(pair * (len(shares) + 1) + channel), -1)

@@ -13,8 +13,8 @@ from nadi.pdes.arrays import Program
 from nadi.pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
+from nadi.simulation.closed_forms.advancing.equivalence import Classes
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
-from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
 
 EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots

@@ -1,9 +1,9 @@
 """Mixed fidelity: collectives of one NVLink domain take their closed forms, everything else crosses the network.
 
-A stand-in replaces the schedule of such a collective: every member reports to member 0 with a message of a byte, and
-member 0 answers each when it has all reports and a delay has passed. The delay makes the stand-in take the closed form
+A proxy replaces the schedule of such a collective: every member reports to member 0 with a message of a byte, and
+member 0 answers each when it has all reports and a delay has passed. The delay makes the proxy take the closed form
 if all members begin at once; otherwise the members end that long after the last one begins. Collectives that share
-NVLinks do not slow each other down, and NVLinks carry only the messages of stand-ins.
+NVLinks do not slow each other down, and NVLinks carry only the messages of proxies.
 """
 
 from dataclasses import replace
@@ -17,8 +17,8 @@ from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int64
 from nadi.pdes import LONGEST_RUN_PS
 from nadi.pdes.wire import is_nvlink
+from nadi.simulation.closed_forms.advancing.equivalence import slots_of
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
-from nadi.simulation.closed_forms.advancing.likeness import slots_of
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.idle_fabric import idle_fabric
 from nadi.simulation.wiring.fault_schedule import with_slow_links
@@ -44,7 +44,7 @@ class _Slots(NamedTuple):
 def with_nvlink_closed_forms(
     graph: Graph, program: Program, settings: pdes.Settings, collectives: CollectiveSettings
 ) -> Program:
-    """Return the program with stand-ins for the collectives of groups in one NVLink domain.
+    """Return the program with proxies for the collectives of groups in one NVLink domain.
 
     ConfigError: NVLinks have faults that closed forms cannot have, or one trace has groups with different NVLinks.
 
@@ -76,27 +76,27 @@ def with_nvlink_closed_forms(
     wanted = CollectiveKeys(group, keys[:, 1], keys[:, 2], npu, row)
     time_ps = costs.of_collectives(program, collectives, wanted, keys[:, 3].astype(np.int8)).time_ps
     number: dict[tuple[int, int, int], int] = {}
-    stand_ins: list[Plans] = []
+    proxies: list[Plans] = []
     schedule_of_key = []
-    own_ps: dict[int, float] = {}  # time of a stand-in without launch and delay, by position
+    own_ps: dict[int, float] = {}  # time of a proxy without launch and delay, by position
     for position, schedule, members, duration_ps in zip(
         keys[:, 0].tolist(), keys[:, 1].tolist(), _members(program, group), time_ps.tolist(), strict=True
     ):
         if position not in own_ps:
             own_ps[position] = _own_ps(graph, settings, members)
-        # the stand-in takes some time itself, which its delay must not count again
+        # the proxy takes some time itself, which its delay must not count again
         left_ps = max(0, duration_ps - round(own_ps[position]))
         launch_ps = min(left_ps, int(program.schedules.launch_ps[schedule]))
         kind = len(members), launch_ps, left_ps - launch_ps
         if kind not in number:
-            number[kind] = len(program.schedules.members) + len(stand_ins)
-            stand_ins.append(_stand_in(*kind))
+            number[kind] = len(program.schedules.members) + len(proxies)
+            proxies.append(_proxy(*kind))
         schedule_of_key.append(number[kind])
     node_schedule = program.node_schedule.copy()
     node_schedule[node] = np.array(schedule_of_key, np.int32)[key_of_node.reshape(-1)]
     return program._replace(
         node_schedule=node_schedule,
-        schedules=appended(program.schedules, pack(stand_ins)),
+        schedules=appended(program.schedules, pack(proxies)),
         in_network=tuple(use for use in program.in_network if not _is_domain(graph, inside, use.members)),
     )
 
@@ -162,14 +162,14 @@ def _is_domain(graph: Graph, inside: NDArray[np.bool_], members: NDArray[np.inte
 
 
 def _own_ps(graph: Graph, settings: pdes.Settings, members: Int64) -> float:
-    """Return the time in ps of a stand-in without launch and delay for a group alone on the fabric."""
+    """Return the time in ps of a proxy without launch and delay for a group alone on the fabric."""
     pairs = [(0, member) for member in range(1, len(members))]
     fabric = idle_fabric(graph, settings, members.tolist(), pairs)
-    return fabric.time_ps(pack([_stand_in(len(members), 0, _TRIAL_DELAY_PS)]), 0, 1) - _TRIAL_DELAY_PS
+    return fabric.time_ps(pack([_proxy(len(members), 0, _TRIAL_DELAY_PS)]), 0, 1) - _TRIAL_DELAY_PS
 
 
-def _stand_in(num_members: int, launch_ps: int, delay_ps: int) -> Plans:
-    """Return the plans of a stand-in: reports to member 0, and its answers `delay_ps` after the last report."""
+def _proxy(num_members: int, launch_ps: int, delay_ps: int) -> Plans:
+    """Return the plans of a proxy: reports to member 0, and its answers `delay_ps` after the last report."""
     reports = Lane(wire=_ONE_BYTE, connection=_CONNECTION)
     for member in range(1, num_members):
         reports.step(receive_from=member)

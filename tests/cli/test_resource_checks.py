@@ -3,8 +3,8 @@
 import pytest
 
 from nadi import et
-from nadi.simulation.wiring import affordable
-from nadi.simulation.wiring.affordable import available_bytes
+from nadi.simulation.wiring import resource_checks
+from nadi.simulation.wiring.resource_checks import available_bytes
 from nadi.workload.collectives import AlgorithmChoice
 
 GB = 10**9
@@ -15,7 +15,7 @@ def free(monkeypatch):
     """Have the machine's memory be as much as is set."""
 
     def have(size_bytes):
-        monkeypatch.setattr(affordable, "available_bytes", lambda: size_bytes)
+        monkeypatch.setattr(resource_checks, "available_bytes", lambda: size_bytes)
 
     return have
 
@@ -87,7 +87,7 @@ def test_a_fabric_in_a_file_that_does_not_fit(nadi, tmp_path, free):
 
 def test_collectives_whose_plans_do_not_fit(nadi, write_run, free, step, monkeypatch):
     """Found before any is made, by a run and by `nadi collective`."""
-    monkeypatch.setattr(affordable, "check_fabric", lambda *_, **__: None)
+    monkeypatch.setattr(resource_checks, "check_fabric", lambda *_, **__: None)
     made = []
     plan = AlgorithmChoice.plan
     monkeypatch.setattr(AlgorithmChoice, "plan", lambda *arguments: made.append(1) or plan(*arguments))
@@ -123,7 +123,7 @@ def test_more_than_a_day(nadi, write_run, monkeypatch, fidelity):
     nodes = [[et.send_node(1, "s", 0, 1, size)], [et.recv_node(1, "r", 0, 1, size)]]
     run = write_run(nodes, f'[network]\nfidelity = "{fidelity}"\n')
     assert nadi("run", run, "-q").code == 0
-    monkeypatch.setattr(affordable, "MAX_WALL_S", 1e-7)
+    monkeypatch.setattr(resource_checks, "MAX_WALL_S", 1e-7)
     outcome = nadi("run", run, "-q")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert ("512 packet-hops (256 packets)" if fidelity == "packet" else "1 messages") in outcome.err

@@ -67,30 +67,34 @@ def pairs_of(program: Program) -> TracePeers:
 
 
 def classes_of(
-    program: Program, pairs: TracePeers, group_likeness: Int64, pair_likeness: Int64, npu_likeness: Int64 | None = None
+    program: Program,
+    pairs: TracePeers,
+    group_equivalence: Int64,
+    pair_equivalence: Int64,
+    npu_equivalence: Int64 | None = None,
 ) -> Classes:
     """Return the coarsest classes whose members do the same at the same times.
 
     Args:
         program: Work of all NPUs (`Program`).
         pairs: Peers of each NPU.
-        group_likeness: int64[G], equal numbers for groups with equal positions.
-        pair_likeness: int64[k], equal numbers for pairs with equal paths.
-        npu_likeness: int64[npus], equal numbers for NPUs with equal pace at all times; None = all NPUs are equal.
+        group_equivalence: int64[G], equal numbers for groups with equal positions.
+        pair_equivalence: int64[k], equal numbers for pairs with equal paths.
+        npu_equivalence: int64[npus], equal numbers for NPUs with equal pace at all times; None = all NPUs are equal.
     """
-    own = np.zeros(program.npus, np.int64) if npu_likeness is None else npu_likeness
+    own = np.zeros(program.npus, np.int64) if npu_equivalence is None else npu_equivalence
     colour = numbered([program.trace_of_npu.astype(np.uint64), own.astype(np.uint64)])
     # colour refinement: split classes by what their members meet until nothing splits any more
     while True:
-        of_groups = _group_colours(program, colour, group_likeness)
+        of_groups = _group_colours(program, colour, group_equivalence)
         # two seeds, as hashes of one may collide
-        sums = [_npu_sums(seed, program, pairs, colour, of_groups, pair_likeness) for seed in _SEEDS]
+        sums = [_npu_sums(seed, program, pairs, colour, of_groups, pair_equivalence) for seed in _SEEDS]
         refined = numbered([colour.astype(np.uint64), *sums])
         if refined.max(initial=0) == colour.max(initial=0):
             break
         colour = refined
     _, example, size = np.unique(refined, return_index=True, return_counts=True)
-    of_groups = _group_colours(program, refined, group_likeness)
+    of_groups = _group_colours(program, refined, group_equivalence)
     used = np.unique(program.slot_group)
     class_of_group = np.full(len(program.group_ptr) - 1, -1, np.int32)
     number = numbered([words[used] for words in of_groups]) if len(used) else np.zeros(0, np.int64)
@@ -142,24 +146,24 @@ def slots_of(program: Program) -> tuple[Int64, Int64]:
     return owner, np.arange(len(owner)) - program.slot_ptr[owner]
 
 
-def _group_colours(program: Program, class_of_npu: Int64, group_likeness: Int64) -> list[Words]:
+def _group_colours(program: Program, class_of_npu: Int64, group_equivalence: Int64) -> list[Words]:
     """Return uint64[G], twice: a hash of each group's position and of the classes and slots of its members."""
     owner, slot = slots_of(program)
     hashed = []
     for seed in _SEEDS:
-        total = np.zeros(len(group_likeness), np.uint64)
-        # a sum, as the order of members does not count here: their position is part of `group_likeness`
+        total = np.zeros(len(group_equivalence), np.uint64)
+        # a sum, as the order of members does not count here: their position is part of `group_equivalence`
         np.add.at(total, program.slot_group, mixed(seed, class_of_npu[owner], slot))
-        hashed.append(mixed(seed, total, group_likeness))
+        hashed.append(mixed(seed, total, group_equivalence))
     return hashed
 
 
 def _npu_sums(
-    seed: int, program: Program, pairs: TracePeers, class_of_npu: Int64, of_groups: list[Words], pair_likeness: Int64
+    seed: int, program: Program, pairs: TracePeers, class_of_npu: Int64, of_groups: list[Words], pair_equivalence: Int64
 ) -> Words:
     """Return uint64[npus], a hash of each NPU's groups, slot by slot, and of its peers, pair by pair."""
     owner, slot = slots_of(program)
     total = np.zeros(program.npus, np.uint64)
     np.add.at(total, owner, mixed(seed, slot, *(words[program.slot_group] for words in of_groups)))
-    np.add.at(total, pairs.npu, mixed(seed + 1, pairs.place, class_of_npu[pairs.peer], pair_likeness))
+    np.add.at(total, pairs.npu, mixed(seed + 1, pairs.place, class_of_npu[pairs.peer], pair_equivalence))
     return total
