@@ -177,6 +177,7 @@ def program_of(machine: TargetMachine, traces: TraceSet) -> Program:
         fabric=machine.graph,
         example_npu=traces.example_npu,
         families=traces.families,
+        kept=machine.costs.kept,
     )
 
 

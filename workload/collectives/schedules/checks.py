@@ -2,12 +2,14 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from nadi.inputs.arrays import Int32, Int64, pointers
+from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import (
     MAX_CONNECTIONS,
     MAX_SHARES,
@@ -20,6 +22,7 @@ from nadi.workload.collectives.plans.plan import (
     step_table,
 )
 from nadi.workload.errors import WorkloadError
+from nadi.workload.kept import MEMBER_BYTES
 
 # By connection: the divisor of the line rate that limits it, and the algorithm that set it
 SharesOf = dict[int, tuple[float, str]]
@@ -103,13 +106,25 @@ def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], label:
     """Check that each connection has one rate; earlier_shares: shares in schedules of equal groups, added to."""
     for lane, own in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
         if lane.sends() if isinstance(lane, LaneSteps) else any(step.send_peer >= 0 for step in lane):
-            known, other = earlier_shares.setdefault(own.connection, (own.shares, label))
-            if known != own.shares:
-                also = "" if other == label else f" in {other}"
-                raise WorkloadError(
-                    f"{label}: connection {own.connection} at 1/{own.shares:g} of the line rate, "
-                    f"and at 1/{known:g}{also}, expected one rate"
-                )
+            add_shares({own.connection: (own.shares, label)}, label, earlier_shares)
+
+
+def add_shares(new: SharesOf, label: str, earlier_shares: SharesOf) -> None:
+    """Add the shares of a schedule's connections to those of equal groups. Raises WorkloadError: they differ.
+
+    Args:
+        new: The shares of the schedule's connections.
+        label: The name of the schedule, with which errors begin.
+        earlier_shares: The shares in schedules of equal groups, which are added to.
+    """
+    for connection, (shares, _) in new.items():
+        known, other = earlier_shares.setdefault(connection, (shares, label))
+        if known != shares:
+            also = "" if other == label else f" in {other}"
+            raise WorkloadError(
+                f"{label}: connection {connection} at 1/{shares:g} of the line rate, "
+                f"and at 1/{known:g}{also}, expected one rate"
+            )
 
 
 def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[Attributes, ...]], label: str) -> None:
@@ -170,6 +185,26 @@ class SharedPlans(NamedTuple):
     plans: Plans
     list_first: Int32  # int32[plans], first entry of each member's list; -1 = steps name members and lanes
     peer_list: Int32  # int32[], the lists of all members
+
+
+@dataclass
+class BuiltSchedule:
+    """The checked plans of a schedule."""
+
+    shared: SharedPlans  # the plans of all members
+    shares: SharesOf  # the shares of the schedule's connections
+    content: bytes = b""  # digest of the plans, b"" = not computed yet
+
+    def bytes_of(self, extent: PlanExtent) -> int:
+        """Return an upper bound of the memory in bytes of the schedule and what it depends on.
+
+        Args:
+            extent: The number of steps and lanes of the plans, or an upper bound.
+        """
+        tables = [*self.shared.plans.arrangements, self.shared.list_first, self.shared.peer_list]
+        for view in self.shared.plans.views:
+            tables += view.member, view.at, view.part
+        return extent.memory_bytes + sum(table.nbytes for table in tables) + MEMBER_BYTES * self.shared.plans.members
 
 
 def shared(plans: Plans) -> SharedPlans:
