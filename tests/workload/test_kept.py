@@ -123,7 +123,9 @@ def test_an_algorithm_of_a_user_is_asked_each_time(tmp_path):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_schedules_take_no_more_memory_than_counted(name):
-    for choice, kind, shape, members, size in nonempty(asked(name, ("dgx-h100:npus=24", "torus:sizes=2x3x4"), (1 << 22,))):
+    for choice, kind, shape, members, size in nonempty(
+        asked(name, ("dgx-h100:npus=24", "torus:sizes=2x3x4"), (1 << 22,))
+    ):
         values = (f"{key}={str(value).lower() if key != 'algo' else value}" for key, value in choice.parameters)
         spec, kept = f"{name}:{','.join(values)}", KeptResults(1 << 40)
         try:
