@@ -1,8 +1,8 @@
 """Numba's compiler with this project's options.
 
-Importing it takes a quarter of a second, so it is imported only when something must be compiled (`jit`). All functions
-disable reference counting (`_nrt=False`): with it, an allocation inside a kernel would go unnoticed; without it, an
-allocation is a compile error. State is passed as records (`pdes.core.jit.reader`).
+Importing it takes a quarter of a second, so it is imported only when something must be compiled (`decorators`). All
+functions disable reference counting (`_nrt=False`): with it, an allocation inside a kernel would go unnoticed; without
+it, an allocation is a compile error. State is passed as records (`pdes.core.jit.reader`).
 """
 
 import contextlib

@@ -13,9 +13,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
     "compiling",
+    "et/kernels",
     "pdes",
     "simulation/closed_forms/advancing",
-    "simulation/trace_decoding",
     "studies/benchmarks/instruments",
 )
 """Folders of `nadi` that hold all kernels, and all files that those import (tests/rules/kernels.py)."""

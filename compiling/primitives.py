@@ -1,4 +1,4 @@
-"""Machine instructions for kernels; pdes/core/jit.py has their equivalents in plain Python."""
+"""Machine instructions for kernels; `decorators` has their equivalents in plain Python."""
 
 import time
 

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from nadi.et import attributes
 from nadi.et.columns import Columns
 from nadi.et.dependencies import Parents
+from nadi.et.kernels import nodes as kernel
 from nadi.et.names import NameTable
 from nadi.et.other_attributes import OtherAttributes
 from nadi.inputs.arrays import Int32, Int64, Mask, UInt64
@@ -33,9 +34,8 @@ _NO_END, _LAST_ASCII = 1 << 62, 0x7F
 class DecodedColumns(Columns):
     """Columns whose nodes arrive in large batches; the kernel may fill `ready_rows` rows."""
 
-    def __init__(self, path: Any, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a path, a module
+    def __init__(self, path: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a path
         super().__init__(path, keep_others=keep_others)
-        self._kernel = kernel
         # Decoded rows, rows of the arrays, and rows that the kernel may fill
         self._count = self._room = self.ready_rows = 0
         self._arrays = {name: np.empty(0, _dtype(name)) for name in (*_FIELDS, *SLOTS)}
@@ -173,8 +173,8 @@ class DecodedColumns(Columns):
         parent_ids, counts = named[0]
         dep_ptr, dep = np.empty(len(ids) + 1, np.int64), np.empty(len(parent_ids) + SLACK_BYTES, np.int32)
         # The kernel takes signed numbers
-        signed = (array.view(np.int64) for array in (ids, parent_ids))
-        if not self._kernel.link_in_order(*signed, counts, dep_ptr, dep.ctypes.data):
+        signed_ids, signed_parents = ids.view(np.int64), parent_ids.view(np.int64)
+        if not kernel.link_in_order(signed_ids, signed_parents, counts, dep_ptr, dep.ctypes.data):
             return super()._resolved(ids, parents, strict=strict)
         return dep_ptr, dep[: len(parent_ids)], 0
 

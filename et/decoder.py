@@ -1,23 +1,23 @@
-"""Reading of a trace into a table by compiled kernels, if a module with them has been provided.
+"""Reading of a trace into a table by a compiled kernel (et/kernels/nodes.py documents what it does, and its words).
 
-`et` has no compiler. A package that has one provides a module with the kernel; nadi/simulation/trace_decoding/nodes.py
-documents what it does and its words. The kernel decodes valid files. Where it is not sure, the reader that parses
-message by message reads the whole file, so both give the same tables, and one reader reports all errors.
+The kernel decodes valid files that are large enough to be worth a compiler. Where it is not sure, the reader that
+parses message by message reads the whole file, so both give the same tables, and one reader reports all errors. As
+plain Python the kernel would be slow, and the other reader reads all files.
 """
 
 import os
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from nadi.compiling.decorators import jit_enabled
 from nadi.et import attributes
 from nadi.et.columns import Columns
 from nadi.et.decoded_columns import SLACK_BYTES, SLOTS, DecodedColumns, maximum
 from nadi.et.errors import TraceError
 from nadi.et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, fills_of, read_length, refuse_others
 from nadi.et.groups import groups_of_metadata_node
+from nadi.et.kernels import nodes as kernel
 from nadi.et.schema import AttributeProto, RawNode
 
 Path = str | os.PathLike[str]
@@ -32,8 +32,7 @@ _MAX_ARENA_BYTES = 32 << 20
 _MARGIN = 1.02  # room beyond the estimated size of the columns, so that they seldom grow again
 _RANKS = "ranks"  # of METADATA nodes, the members of a group
 
-_providers: list[Callable[[], Any]] = []
-_small_files = {"bytes": 0}
+_small_files = {"bytes": 0}  # size of the small files that this process has read
 
 
 class _NotSureError(Exception):
@@ -72,26 +71,6 @@ class _Window:
         return self.data[self.end : self.end + self._more].data
 
 
-def provide(module: Callable[[], Any]) -> None:
-    """Set the source of the kernels.
-
-    Args:
-        module: A function that returns the module with the kernels, called when the first large trace is read.
-    """
-    _providers[:] = [module]
-
-
-def provided() -> Any:  # noqa: ANN401 - a module
-    """Return the module with the kernels, or None."""
-    return _providers[0]() if _providers else None
-
-
-def withdraw() -> None:
-    """Return to parsing traces message by message."""
-    _providers.clear()
-    _small_files["bytes"] = 0
-
-
 def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] | None:
     """Return the message of the metadata and the columns of the nodes; None if the other reader must read the file.
 
@@ -99,7 +78,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
         path: The path of the file.
         keep_others: Whether attributes that no column takes are kept, as bytes.
     """
-    if not _providers or not os.path.isfile(path):  # noqa: PTH113 - the other reader cannot read a pipe again
+    if not jit_enabled() or not os.path.isfile(path):  # noqa: PTH113 - the other reader cannot read a pipe again
         return None
     try:
         window = _Window(path, max(MIN_KERNEL_BYTES, _STEP_BYTES), _STEP_BYTES)
@@ -108,7 +87,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
             return None
         refuse_others(path, window.data[: min(window.end, HEAD_BYTES)].tobytes())
         metadata = _first_message(path, window)
-        columns = _Decoder(path, _providers[0](), keep_others=keep_others).take(window)
+        columns = _Decoder(path, keep_others=keep_others).take(window)
         # Builds the names now: wrong UTF-8 then leads to the other reader, which names the node
         _ = columns.decoded_names
     except (_NotSureError, TraceError, DecodeError, ValueError):
@@ -140,10 +119,9 @@ def _is_worth(size_bytes: int) -> bool:
 class _Decoder:
     """Driver of the kernel: passes it windows of the file, and answers its requests."""
 
-    def __init__(self, path: Path, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a module
-        self._kernel = kernel
+    def __init__(self, path: Path, *, keep_others: bool) -> None:
         self._file_bytes = os.path.getsize(path)  # noqa: PTH202 - any path that can be opened
-        self._columns = DecodedColumns(path, kernel, keep_others=keep_others)
+        self._columns = DecodedColumns(path, keep_others=keep_others)
         self._names = np.zeros(kernel.ENTRY * _NAME_ENTRIES, np.int64)
         self._follows = np.zeros(_NAME_ENTRIES + 1, np.int64)
         self._attributes = np.zeros(kernel.ENTRY * _ATTRIBUTE_ENTRIES, np.int64)
@@ -170,7 +148,7 @@ class _Decoder:
 
     def _decode_window(self) -> None:
         """Decode the messages that the window holds completely, and move its beginning behind them."""
-        window, kernel, state = self._window, self._kernel, self._state
+        window, state = self._window, self._state
         data, columns, places = window.data.ctypes.data, self._columns.columns, self._columns.places
         known = self._names, self._follows, self._attributes, self._arena.ctypes.data
         state[kernel.POSITION] = window.begin
@@ -195,7 +173,7 @@ class _Decoder:
 
     def _learn(self, *, is_name: bool) -> None:
         """Answer a request of the kernel: slot and maximum of an attribute name, or slot and value of an attribute."""
-        kernel, state = self._kernel, self._state
+        state = self._state
         begin = int(state[kernel.ASKED_AT]) - self._window.data.ctypes.data
         # The kernel has met a name or attribute that its tables lack; after the answer it repeats the step
         found = self._window.data[begin : begin + int(state[kernel.ASKED_BYTES])]

@@ -1,13 +1,13 @@
 """The dependency graph of a trace: children, order of execution, depth, cycles."""
 
 import heapq
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et import decoder
+from nadi.compiling.decorators import jit_enabled
 from nadi.et.errors import TraceError
+from nadi.et.kernels import nodes
 from nadi.et.table import TraceTable
 from nadi.inputs.arrays import Int32, Int64
 
@@ -66,22 +66,19 @@ def dependency_cycle(table: TraceTable) -> str:
     Args:
         table: The trace as a table of columns.
     """
-    kernel = decoder.provided() if len(table.dep) >= _MIN_KERNEL_DEPENDENCIES else None
-    if kernel is not None and _is_acyclic(table, kernel):
+    if jit_enabled() and len(table.dep) >= _MIN_KERNEL_DEPENDENCIES and _is_acyclic(table):
         return ""
     order, waits_for = order_of(table.dep_ptr, table.dep)
     return _cycle(table, waits_for) if len(order) < len(table) else ""
 
 
-def _is_acyclic(table: TraceTable, decoder_kernels: Any) -> bool:  # noqa: ANN401 - a module
-    """Return whether the dependencies have no cycle, as a kernel of the decoder finds."""
+def _is_acyclic(table: TraceTable) -> bool:
+    """Return whether the dependencies have no cycle, as a kernel finds."""
     if np.all(table.dep < parent_rows(table)):
         return True
     children_left = np.bincount(table.dep, minlength=len(table)).astype(np.int64)
     ready = np.zeros(len(table) + 1, np.int64)
-    return decoder_kernels.without_cycle(table.dep_ptr.copy(), table.dep.astype(np.int64), children_left, ready) == len(
-        table
-    )
+    return nodes.without_cycle(table.dep_ptr.copy(), table.dep.astype(np.int64), children_left, ready) == len(table)
 
 
 def order_of(dep_ptr: Int64, dep: Int32) -> tuple[Int32, list[int]]:

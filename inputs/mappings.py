@@ -7,7 +7,6 @@ import yaml
 
 from nadi.inputs.files import shown
 
-
 MAX_LEVELS = 100  # nested values; PyYAML recurses several times per level, and Python allows 1,000 levels
 
 

@@ -5,23 +5,22 @@ Code outside this folder imports only this module and four others, which offer p
 - `pdes.wire`: what the packet model says in closed form, such as sizes on the wire, round trips, buffers and limits.
 - `pdes.kernels`: how compiled kernels are written, and the memory that they work on.
 - `pdes.traces`: how an NPU works through its trace, for models that do it in another way.
-- `pdes.arrays`: names of array types in annotations.
+- `pdes.arrays`: names of inputs and rows in annotations.
 
 None of them imports Numba when it is imported.
 """
 
 from nadi.pdes import fidelity
-from nadi.pdes.build.islands import may_replay
-from nadi.pdes.build.layout import Layout, shares
-from nadi.pdes.build.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_sets
-from nadi.pdes.build.settings import CoupledCollectives, Settings, SharedBuffer
-from nadi.pdes.build.simulation import Simulation, Snapshot
-from nadi.pdes.build.worlds import build_world
 from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
+from nadi.pdes.construction.islands import may_replay
+from nadi.pdes.construction.layout import Layout, shares
+from nadi.pdes.construction.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_sets
+from nadi.pdes.construction.settings import CoupledCollectives, Settings, SharedBuffer
+from nadi.pdes.construction.simulation import Simulation, Snapshot
+from nadi.pdes.construction.worlds import build_world
 from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.jit import jit_enabled
 from nadi.pdes.core.memory import peak_rss_bytes
-from nadi.pdes.core.setting import UNITS, Setting, setting, settings_of
+from nadi.pdes.core.setting import Setting, setting, settings_of
 from nadi.pdes.core.state import LONGEST_RUN_PS
 from nadi.pdes.driver import run, run_divided
 from nadi.pdes.fidelity import Fidelity, NetworkModel

@@ -1,3 +1,3 @@
-"""Names of array types, and of the inputs of the engine, in annotations."""
+"""Names of the inputs and of the rows of the engine in annotations; `inputs.arrays` names other arrays."""
 
-from nadi.pdes.core.inputs import Array, Float64, Graph, Int32, Int64, Program, Rows
+from nadi.pdes.core.inputs import Array, Program, Rows

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from nadi.pdes.build.layout import Layout, Outboxes
-from nadi.pdes.build.settings import Settings
-from nadi.pdes.build.simulation import Progress, Simulation
-from nadi.pdes.build.worlds import build_lps
 from nadi.pdes.checkpoint.contract import Checkpoints
 from nadi.pdes.checkpoint.saver import Saver, reused
+from nadi.pdes.construction.layout import Layout, Outboxes
+from nadi.pdes.construction.settings import Settings
+from nadi.pdes.construction.simulation import Progress, Simulation
+from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.inputs import Program
 from nadi.pdes.harvest.gathering import Harvest, check, harvest, results

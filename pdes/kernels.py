@@ -1,6 +1,6 @@
 """How compiled kernels are written: decorators, rows of state, memory, hashes and the heap.
 
-`Float64`, `Int32` and `Int64` declare arrays among the fields of a kernel's state; `pdes.arrays` names the arrays of
+`Float64`, `Int32` and `Int64` declare arrays among the fields of a kernel's state; `inputs.arrays` names the arrays of
 plain Python.
 """
 

@@ -6,8 +6,8 @@ is posted takes a row of its sender's trace, which is done when the message has 
 
 import numpy as np
 
-from nadi.pdes.build.settings import Settings
-from nadi.pdes.build.worlds import build_world
+from nadi.pdes.construction.settings import Settings
+from nadi.pdes.construction.worlds import build_world
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.inputs import Graph, Program
 from nadi.pdes.core.jit import Directory

@@ -1,9 +1,9 @@
 """How an NPU works through its trace: rows and their states, lanes, ready rows, pace and slow-downs."""
 
-from nadi.pdes.build.jobs import digests, job_tables, slow_1000ths
-from nadi.pdes.build.layout import offsets
-from nadi.pdes.build.schedule import slow_changes
-from nadi.pdes.build.tables import begin_traces, padded, row_states, trace_tables
+from nadi.pdes.construction.jobs import digests, job_tables, slow_1000ths
+from nadi.pdes.construction.layout import offsets
+from nadi.pdes.construction.schedule import slow_changes
+from nadi.pdes.construction.tables import begin_traces, padded, row_states, trace_tables
 from nadi.pdes.core.packet import job_of, rank_of
 from nadi.pdes.core.rows.npu import Turns
 from nadi.pdes.core.state import (

@@ -4,9 +4,9 @@ import time
 
 import numpy as np
 
-from nadi.pdes.build.constants import all_hooks
 from nadi.pdes.checkpoint.packets import wait_on_links
 from nadi.pdes.checkpoint.queues import follow_queues
+from nadi.pdes.construction.constants import all_hooks
 from nadi.pdes.core.jit import compile_for, hook_address
 from nadi.pdes.messages import message_loop, posting
 from nadi.pdes.workers.crew import compile_kernels

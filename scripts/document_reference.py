@@ -22,7 +22,7 @@ from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import SETTINGS, given_default
 from nadi.configuration.workload import WorkloadSection
 from nadi.energy.table import documentation as energy_table
-from nadi.pdes.checkpoint.declared import ARRAYS
+from nadi.pdes.core.declared import saved_arrays
 from nadi.pdes.core.rows.row import Word, kinds_of_rows
 from nadi.pdes.kernels import Row, WordKind
 from nadi.simulation.fidelities import documentation as fidelities
@@ -125,11 +125,11 @@ def engine_rows() -> str:
     return documentation_of_rows(kinds_of_rows())
 
 
-def saved_arrays() -> str:
+def checkpoint_arrays() -> str:
     """Return the table of the arrays that a checkpoint holds."""
     by: dict[str, list[str]] = {}
-    for name, what in ARRAYS.items():
-        by.setdefault(what, []).append(f"`{name}`")
+    for each in saved_arrays():
+        by.setdefault(each.by, []).append(f"`{each.name}`")
     lines = ["| by | arrays |", "| --- | --- |", *(f"| {what} | {', '.join(names)} |" for what, names in by.items())]
     return "\n".join(lines)
 
@@ -204,7 +204,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "columns of results": result_columns,
     "energy table": energy_table,
     "fidelities": fidelities,
-    "arrays of checkpoints": saved_arrays,
+    "arrays of checkpoints": checkpoint_arrays,
     "rows of the engine": engine_rows,
     **{f"keys {section}": partial(keys_table, section) for section in (*RunConfig.model_fields, "traffic")},
 }

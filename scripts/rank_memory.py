@@ -20,8 +20,8 @@ import numpy as np
 
 from nadi import pdes, topologies
 from nadi.partition import DEFAULT_METHOD, uniform
-from nadi.pdes.build.layout import Layout, Outboxes, Part
-from nadi.pdes.build.worlds import build_lps
+from nadi.pdes.construction.layout import Layout, Outboxes, Part
+from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.network.boundary import WORD_BYTES
 from nadi.pdes.workers.mailbox import rounded
 from nadi.pdes.workers.parcels import MOST_RECORDS, parcel_words, record_words

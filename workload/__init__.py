@@ -4,13 +4,11 @@
 runs. `collective_program` and `pairs_program` are the smallest programs. Wrong user input raises WorkloadError.
 """
 
-from nadi.et.prefixes import npu_of
 from nadi.workload.collectives import algorithms_of, closed_form, default_algorithm
 from nadi.workload.collectives.algorithms.custom import with_path
-from nadi.workload.collectives.custom import custom_files
 from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
 from nadi.workload.collectives.schedules.packed import Schedules, ScheduleSet
-from nadi.workload.errors import WorkloadError
+from nadi.workload.errors import Exchange, WorkloadError, alone
 from nadi.workload.kinds import KINDS
 from nadi.workload.program.building import build_program
 from nadi.workload.program.choosing import CollectiveSettings
@@ -25,5 +23,5 @@ from nadi.workload.program.micro import (
 from nadi.workload.program.program import Program
 from nadi.workload.trace_sets.expansion import expand
 from nadi.workload.trace_sets.files import read_set, write_set
-from nadi.workload.trace_sets.load import TRACE_ENDINGS, files_of_traces, groups_of, load_set, load_traces
+from nadi.workload.trace_sets.load import groups_of, load_set, load_traces
 from nadi.workload.trace_sets.trace_set import TraceSet

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from nadi.et.other_attributes import waited_micros
 from nadi.et.statistics.mix import collective_mix, operator_mix
-from nadi.et.statistics.paths import MAX_NODES, critical_path
-from nadi.et.statistics.ranks import Rank, communications_of, some_of
+from nadi.et.statistics.paths import MAX_NODES, critical_path, earliest
+from nadi.et.statistics.percentiles import percentile, values_needed
+from nadi.et.statistics.ranks import CommunicationMember, Rank, communications_of, some_of
 from nadi.et.statistics.sizes import bytes_by_rank, sizes_by_collective
 from nadi.et.statistics.timing import arrivals, has_starts, overlap
 

@@ -120,7 +120,7 @@ def generate(
     Raises:
         WorkloadError: The model or the plan is unknown, or the framework does not support it.
     """
-    from nadi.workload.errors import WorkloadError
+    from nadi.workload import WorkloadError
     from nadi.workload.generators.models import Model, find
     from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
     from nadi.workload.generators.training.generator import generate as made

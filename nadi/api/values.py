@@ -76,7 +76,7 @@ def with_schedules(sections: Mapping[str, Any], schedules: "Mapping[str, Plans]"
     """
     from nadi.configuration.run_file import put_over
     from nadi.workload import Plans
-    from nadi.workload.collectives.custom.python_plans import keep
+    from nadi.workload.collectives.custom import keep
 
     for kind, plans in schedules.items():
         if not isinstance(plans, Plans):

@@ -50,9 +50,9 @@ def diagnose() -> Iterator[MachineFinding]:
 def compile_kernels() -> dict[str, Any]:
     """Compile or load the kernels that runs need; return the seconds that it took, and the cache folder."""
     from nadi.compiling.kernel_cache import cache_dir
+    from nadi.et.kernels import compile_decoder
     from nadi.pdes import compile_all
     from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-    from nadi.simulation.trace_decoding import compile_decoder
 
     took_s = compile_all() + compile_closed_form() + compile_decoder()
     return {"compile_s": took_s, "cache": str(cache_dir())}
@@ -78,7 +78,7 @@ def _packages() -> MachineFinding:
 
 def _jit() -> MachineFinding:
     """Check that the JIT is on and that its code is fast."""
-    from nadi.pdes import jit_enabled
+    from nadi.compiling.decorators import jit_enabled
     from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
 
     if not jit_enabled():

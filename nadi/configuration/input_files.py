@@ -13,7 +13,7 @@ from nadi.configuration.named_files import NamesFiles, naming_keys
 from nadi.configuration.run_config import RunConfig
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
-from nadi.workload.errors import Exchange, alone
+from nadi.workload import Exchange, alone
 
 MAX_HASHED_BYTES = 1 << 30
 """Maximum size in bytes of the files of one path whose contents are hashed: reading 1 GiB again takes about a

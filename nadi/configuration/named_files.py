@@ -13,7 +13,9 @@ from pydantic import BaseModel
 
 from nadi import topologies, workload
 from nadi.inputs import plug_ins
+from nadi.workload.collectives.custom import custom_files
 from nadi.workload.generators.training import ParallelPlan
+from nadi.workload.trace_sets import files_of_traces
 
 Change = Callable[[str], str]  # function that returns the replacement of a path
 
@@ -126,7 +128,7 @@ def _placement(value: str | Sequence[int], change: Change) -> str | Sequence[int
 FILE = NamesFiles(_path)
 SIZES = NamesFiles(_if_file)
 PLACEMENT = NamesFiles(_placement)
-TRACES = NamesFiles(_path, workload.files_of_traces)
+TRACES = NamesFiles(_path, files_of_traces)
 MODEL = NamesFiles(_if_file, installed=lambda name: _installed("model", name))
 SPEC = NamesFiles(_spec, installed=lambda spec: _installed("topology", spec))
 TOPOLOGY = _plug_in("topology")
@@ -136,7 +138,7 @@ SCHEDULE = "pipeline schedule"
 PLAN = NamesFiles(_plan, installed=lambda plan: _installed(SCHEDULE, plan and plan.schedule), is_plug_in=True)
 ALGORITHMS = NamesFiles(
     _algorithms,
-    workload.custom_files,
+    custom_files,
     lambda specs: [file for spec in specs.values() for file in _installed("collective algorithm", spec)],
 )
 GPU = _plug_in("GPU")

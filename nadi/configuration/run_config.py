@@ -218,7 +218,7 @@ class RunConfig(Section):
 
         model, plan = find(workload.model), workload.plan
         if workload.framework == "inference":
-            from nadi.workload.generators.inference.deployment import settle
+            from nadi.workload.generators.inference import settle
 
             plan = settle(model, plan)
         else:

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from nadi.configuration import bounds, named_files
 from nadi.configuration.conditions import RANDOM, needs, takes
 from nadi.configuration.values import FilePath, Moment, OptionalRate, Section
-from nadi.workload.generators.point_to_point.distributions import EXPECTED, arrivals
+from nadi.workload.generators.point_to_point import EXPECTED, arrivals
 
 
 def _known_process(text: str) -> str:

@@ -10,7 +10,7 @@ from nadi.configuration.run_config import RunConfig
 from nadi.errors import OutputError
 from nadi.importers.file_sections import Sections
 from nadi.workload import TraceSet
-from nadi.workload.trace_sets.files import write_set
+from nadi.workload.trace_sets import write_set
 
 
 def write_run_file(path: Path, config: RunConfig, sections: Sections, header: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nadi.compiling.defects import defect_text
 from nadi.errors import exit_code_of
 from nadi.inputs.errors import NadiError
-from nadi.workload.errors import Exchange, alone
+from nadi.workload import Exchange, alone
 
 # Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others None
 Gather = Callable[[Any], list[Any] | None]

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from nadi import pdes
+from nadi.compiling.decorators import jit_enabled
 from nadi.compiling.kernel_cache import cache_dir, is_warm, last_compilation_s, note_compilation
 from nadi.launching.progress import Progress
-from nadi.pdes import jit_enabled, work
+from nadi.pdes import work
 from nadi.simulation.closed_forms.idle_fabric import idle_settings
 from nadi.topologies import Graph
 from nadi.workload import Program

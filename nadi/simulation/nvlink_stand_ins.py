@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from nadi import pdes
 from nadi.errors import ConfigError
+from nadi.inputs.arrays import Int64
 from nadi.pdes import LONGEST_RUN_PS
-from nadi.pdes.arrays import Int64
 from nadi.pdes.wire import is_nvlink
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.advancing.likeness import slots_of
@@ -24,8 +24,8 @@ from nadi.simulation.closed_forms.idle_fabric import idle_fabric
 from nadi.simulation.wiring.fault_schedule import with_slow_links
 from nadi.topologies import Graph, route
 from nadi.workload import CollectiveSettings, Program
-from nadi.workload.collectives.plans.plan import MAX_CONNECTIONS, Lane, Plans, each_its_own
-from nadi.workload.collectives.schedules.packed import appended, pack
+from nadi.workload.collectives.plans import MAX_CONNECTIONS, Lane, Plans, each_its_own
+from nadi.workload.collectives.schedules import appended, pack
 from nadi.workload.node_kinds import MEMORY_LANE
 
 _ONE_BYTE = (1, (1 << 31) - 1)  # Attributes.wire of messages of one byte, for buffers of up to 2 GiB

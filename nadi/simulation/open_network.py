@@ -10,9 +10,9 @@ from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.topologies import Graph
 from nadi.workload import Program
-from nadi.workload.collectives.schedules.packed import pack
-from nadi.workload.program.assembling import assemble, empty_rows
-from nadi.workload.trace_sets.groups import GroupTable
+from nadi.workload.collectives.schedules import pack
+from nadi.workload.program import assemble, empty_rows
+from nadi.workload.trace_sets import GroupTable
 
 MAX_OPEN = 1024  # maximum number of messages of one NPU that have not arrived; each takes 20 bytes
 

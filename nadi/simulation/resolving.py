@@ -271,7 +271,7 @@ class Resolver:
         for single in self.config.single_jobs():
             served, trained = single.serving_and_requests(), single.model_and_plan()
             if served is not None:
-                from nadi.workload.generators.inference.generator import nodes_at_least
+                from nadi.workload.generators.inference import nodes_at_least
 
                 nodes = nodes_at_least(*served)
                 affordable.check_trace(nodes, fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import pdes
+from nadi.compiling.decorators import jit_enabled
 from nadi.compiling.kernel_cache import cache_complaint, note_compilation, what_was_not_kept
 from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import ALONE, RankGather
-from nadi.pdes import jit_enabled, work, work_messages
+from nadi.pdes import work, work_messages
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.compilation import announce_compilation, compile_plays
@@ -25,7 +26,7 @@ from nadi.simulation.wiring.engine_inputs import engine_inputs, results_of_trace
 from nadi.simulation.wiring.fault_schedule import rerouted
 from nadi.topologies import Graph
 from nadi.workload import Program
-from nadi.workload.program.dividing import further_rows
+from nadi.workload.program import further_rows
 
 SELDOM_REPEAT = "collectives of NVLink domains seldom repeat, so all of their packets are simulated from now on"
 WITH_TICKS = "; with [system] tick, such as 1us, more of them repeat (docs/explanation/reuse.md)"

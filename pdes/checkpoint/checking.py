@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.simulation import LogicalProcess
 from nadi.pdes.checkpoint.contract import SavedState
-from nadi.pdes.checkpoint.declared import ALONE, ARRAYS
-from nadi.pdes.checkpoint.worlds import arrays_of, flat
+from nadi.pdes.checkpoint.worlds import flat
+from nadi.pdes.construction.growth import POOLS
+from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import saved_arrays
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.hashing import FREE
 from nadi.pdes.core.inputs import Int64, Rows
@@ -33,25 +34,11 @@ from nadi.pdes.core.packet import (
 from nadi.pdes.core.rows.messages import FIRST_EVENT
 from nadi.pdes.core.rows.nic import Port
 from nadi.pdes.core.rows.npu import Npu
-from nadi.pdes.core.rows.row import Row, WordKind
+from nadi.pdes.core.rows.row import ALONE, WordKind
 from nadi.pdes.messages.events import ARRIVE, FINISH, KIND_SHIFT, LAUNCH, LEFT, OWN, SOLVE, STEP, TAKE
 from nadi.pdes.npu.trace import KIND_SEND
 
-# arrays that grow together, by their rows; the first sets the number
-_POOLS = (
-    "net.block_free net.block_next net.record net.telemetry net.ordered net.held_block",
-    "qps.msg_free qps.msg",
-    "qps.qp qps.qp_key qps.qp_val qps.cc qps.resends qps.sel_tx qps.arrived",
-    "qps.rxqp qps.sel_rx qps.begun",
-    (
-        "insts.inst_free insts.inst_key insts.inst_val insts.inst insts.lane insts.phase insts.called insts.asked "
-        "insts.taken"
-    ),
-    "qps.flow_out",
-    "qps.flow_in",
-    "net.sample_log",
-)
-_POOL_OF = {name: pool.split()[0] for pool in _POOLS for name in pool.split()}
+_ROWS_OF = {pool.table: pool.rows for pool in POOLS.values()}  # array with the rows of a table that grows
 MARKS = 4  # negative numbers that stand for no index; below them, lists mark their ends by number
 
 
@@ -106,17 +93,17 @@ def check_shapes(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
         world: State of the LP, which was just built (`World`).
         arrays: Saved arrays of the LP by name.
     """
-    own = {name: flat(array) for name, array in arrays_of(world, "")}
-    for name, array in own.items():
-        saved = arrays.get(name)
+    own = {each.name: flat(each.of(world)) for each in saved_arrays()}
+    for each in saved_arrays():
+        name, array, saved = each.name, own[each.name], arrays.get(each.name)
         if saved is None or saved.dtype != array.dtype:
             _refuse(name, "nothing" if saved is None else f"numbers of type {saved.dtype}", f"type {array.dtype}")
             continue
-        pool = _POOL_OF.get(name)
+        pool = _ROWS_OF.get(each.table) if each.table else None
         rows = len(own[pool]) if pool else 1
         grown = len(arrays[pool]) if pool else 1
         # arrays of models with one LP grow by themselves
-        if ARRAYS[name] == ALONE and pool is None:
+        if ALONE in each.marks and pool is None:
             fits = len(saved) >= len(array)
         else:
             fits = grown >= rows and (len(saved) == len(array) or len(saved) * rows == len(array) * grown)
@@ -167,13 +154,12 @@ def check_world(lp: LogicalProcess) -> None:
         WordKind.ROW: int(np.diff(lp.row_ptr).max(initial=0)),
     }
     by_message = net.hooks.act != 0
-    for name, array in arrays_of(world, ""):
-        kind = Row.by_dtype.get(array.dtype)
-        if kind is None or name in {"qps.msg", "messages.event"} or (by_message and name.startswith("flows.")):
+    for each in saved_arrays():
+        if each.name in {"qps.msg", "messages.event"} or (by_message and each.name.startswith("flows.")):
             continue
-        for word, declared in kind.declared.items():
-            if declared.kind in limits and kind is not Port:
-                _check(f"{name}.{word}", array[word], limits[declared.kind])
+        for word, declared in getattr(each.kind, "declared", {}).items():
+            if declared.kind in limits and each.kind is not Port:
+                _check(f"{each.name}.{word}", each.of(world)[word], limits[declared.kind])
     _check_plain(world)
     for name, keys in {"qps.qp_key": qps.qp_key, "qps.rxqp": qps.rxqp.key, "insts.inst_key": insts.inst_key}.items():
         if len(keys) > 1 and (keys != FREE).all():

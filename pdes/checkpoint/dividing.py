@@ -5,45 +5,32 @@ from typing import Any, cast
 
 import numpy as np
 
-from nadi.pdes.build.growth import grow
-from nadi.pdes.build.islands import all_domains
-from nadi.pdes.build.layout import Part
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
 from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
-from nadi.pdes.checkpoint.moving import (
-    move_collectives,
-    move_messages,
-    move_nodes_and_links,
-    move_npus,
-    move_port_queues,
-    move_queue_pairs,
-    move_receivers,
-    own_pairs,
-    own_receivers,
-    slots_of,
-)
+from nadi.pdes.checkpoint.moving import move, move_rows, own_pairs, own_receivers
 from nadi.pdes.checkpoint.numbering import QueuePairs, Shared, shared_by
 from nadi.pdes.checkpoint.packets import LINK, put_on_links
 from nadi.pdes.checkpoint.queues import queues_of, words_of_packets
 from nadi.pdes.checkpoint.replays import load_island
 from nadi.pdes.checkpoint.values import array_list
 from nadi.pdes.checkpoint.worlds import as_world, load_routes
+from nadi.pdes.construction.growth import grow
+from nadi.pdes.construction.islands import all_domains
+from nadi.pdes.construction.layout import Part
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import AgreedRunError
 from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.memory import words_of
 from nadi.pdes.core.packet import inbox_later_ps, inbox_link, number_of
-from nadi.pdes.core.rows.islands import Island, IslandMember
 from nadi.pdes.core.rows.network import SampleEntry
 from nadi.pdes.core.rows.nic import FlowIn, FlowOut
-from nadi.pdes.core.rows.row import Row
+from nadi.pdes.core.rows.row import Row, RowsOf
 from nadi.pdes.network.link import inbox_of
 from nadi.pdes.reuse.replay import Replay
 
 # lists of blocks of rows that an LP holds outside its world
 ROW_LISTS: dict[str, type[Row]] = {"flows_out": FlowOut, "flows_in": FlowIn, "samples": SampleEntry}
 SUMMED_JOB_WORDS = ("digest_a", "digest_b", "messages_a", "messages_b", "messages", "trace_rows")
-SLOT_ARRAYS = ("start_ps", "start_row", "start_order", "end_ps", "packet_row")  # of Islands, by slot
 
 
 class OtherDivisionError(AgreedRunError):
@@ -94,7 +81,7 @@ class Redivision:
         olds = []
         for number in numbers:
             part, state = self._old(number)
-            world = as_world(lp.world, dict(state.arrays))
+            world = as_world(lp.world, state.arrays)
             olds.append(shared_by(part, world, lp, slot_ptr, self._pairs))
         self._make_room(lp, olds)
         for shared in olds:
@@ -128,13 +115,7 @@ class Redivision:
 
     def _move(self, shared: Shared) -> None:
         """Move what an old LP and a new one have in common, and the old one's sums, if the new one is their home."""
-        move_collectives(shared)
-        move_messages(shared, self._pairs)
-        move_npus(shared)
-        move_queue_pairs(shared, self._pairs)
-        move_receivers(shared, self._pairs)
-        move_nodes_and_links(shared)
-        move_port_queues(shared, self._pairs)
+        move(shared)
         state = self._states[shared.part.number]
         self._move_islands(shared, state)
         samples: Rows = state.arrays["samples"].view(SampleEntry.dtype).view(np.recarray)
@@ -177,38 +158,25 @@ class Redivision:
 
     def _move_islands(self, shared: Shared, state: SavedState) -> None:
         """Move NVLink domains whose collectives are replayed."""
-        lp, old = shared.lp, shared.world.islands
-        if not lp.domains:
-            return
-        new = lp.world.islands
+        lp = shared.lp
         mine = {domain.switch: number for number, domain in enumerate(lp.domains)}
         domains = [domain for domain in self._domains if self._owner[domain.switch] == shared.part.number]
-        replay, arrays = cast("Replay", lp.replay), array_list(state)
+        arrays = array_list(state)
         for number, domain in enumerate(domains):
             if domain.switch not in mine:
                 continue
             to = mine[domain.switch]
-            for name, word in Island.declared.items():
-                if not word.is_built:
-                    new.island[name][to] = old.island[name][number]
-            island = replay.islands[to]
+            move_rows(shared, RowsOf.DOMAIN, np.array([number]), np.array([to]))
+            island = cast("Replay", lp.replay).islands[to]
             load_island(island, state.values["islands"][number], arrays)
             for running in (one for episode in island.episodes for one in episode.together):
-                npu = lp.world.npus.npu[running.group.nodes[0]]
                 begun = int(np.flatnonzero(running.rows >= 0)[0])
                 npu = lp.world.npus.npu[running.group.nodes[begun]]
                 schedule = int(lp.world.trace.schedule[int(npu.trace_base) + int(running.rows[begun])])
                 # programs of two processes may number their schedules differently
                 running.collective = running.collective._replace(schedule=schedule)
-            groups = [group.number for group in island.groups]
-            new.started[groups] = old.started[groups]
-        npus, to_npus = shared.npus
-        for name, word in IslandMember.declared.items():
-            if not word.is_built:
-                new.member[name][to_npus] = old.member[name][npus]
-        slots, to_slots = slots_of(shared)
-        for name in SLOT_ARRAYS:
-            getattr(new, name)[to_slots] = getattr(old, name)[slots]
+            groups = np.array([group.number for group in island.groups], np.int64)
+            move_rows(shared, RowsOf.GROUP, groups, groups)
 
     @staticmethod
     def _settle_cells(lp: LogicalProcess, olds: Sequence[Shared]) -> None:

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.checkpoint.numbering import QueuePairs, Shared, looked_up, walked
+from nadi.pdes.checkpoint.numbering import Shared, looked_up, walked
 from nadi.pdes.checkpoint.queues import put_in_queues, queues_of, words_of_packets
 from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import DeclaredArray, arrays_by, rows_by
 from nadi.pdes.core.hashing import FREE, rehash
 from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
-from nadi.pdes.core.rows.nic import KeptMessage, LaterMessage
-from nadi.pdes.core.rows.npu import Npu
-from nadi.pdes.core.rows.row import Row, WordKind
+from nadi.pdes.core.rows.nic import KeptMessage, LaterMessage, Message, PendingRequest, QueuedRequest
+from nadi.pdes.core.rows.row import Row, RowsOf, WordKind
 from nadi.pdes.network.port_queues import TIME_BITS
-from nadi.pdes.npu.endpoints import ENDS, SENDS
+from nadi.pdes.npu.endpoints import ENDS
 
 # kinds of words that `renumbered` translates, and the field of Shared with their new numbers
 NUMBERED = {
@@ -31,12 +31,6 @@ NUMBERED = {
 GATE_QUEUES = 5
 NODE_SHIFT = 40  # of the NPU in an instance's key
 LANE_MASK = (1 << s.REF_LANE) - 1
-
-
-def copied(into: Any, new: Int64, rows: Any, old: Int64) -> None:
-    """Copy `rows[old]`, of the old LP, to `into[new]`, if the run uses the array: unused ones have one item."""
-    if len(into) > 1 or len(rows) > 1:
-        into[new] = rows[old]
 
 
 def ranges(begins: Int64, lengths: Int64) -> Int64:
@@ -74,8 +68,7 @@ def waiter(shared: Shared, words: Any) -> Int64:
 def renumbered(shared: Shared, rows: Rows) -> Rows:
     """Return a copy of rows of an old LP whose words name things of the new one, as their declarations say.
 
-    Words of other kinds stay as they are: those of PLACE, RECORD, RECEIVER, INSTANCE, PACKED_LOCAL and PACKET_WORD
-    depend on more than the word itself, and the caller sets them.
+    Words of PLACE, RECORD and PACKED_LOCAL depend on more than the row, and the caller sets them.
 
     Args:
         shared: Common parts of the two LPs; `message` and `collective` must be known if the rows name such.
@@ -85,41 +78,54 @@ def renumbered(shared: Shared, rows: Rows) -> Rows:
     for name, word in Row.by_dtype[rows.dtype].declared.items():
         if word.kind in NUMBERED:
             moved[name] = looked_up(getattr(shared, NUMBERED[word.kind]), rows[name], plus=word.plus)
-        elif word.kind is WordKind.LANE:
-            moved[name] = lane_places(shared, rows[name])
-        elif word.kind is WordKind.PHASE:
-            moved[name] = phase_places(shared, rows[name])
-        elif word.kind is WordKind.WAITER:
-            moved[name] = waiter(shared, rows[name])
+        elif word.kind in _BY_KIND:
+            moved[name] = _BY_KIND[word.kind](shared, rows[name])
+        elif word.kind is WordKind.PACKET_WORD:
+            moved[name] = shared.pairs.renumbered(rows["w1"], rows[name])
+        elif word.kind in {WordKind.RECEIVER, WordKind.INSTANCE}:
+            moved[name] = -1  # it only saves a search
     return moved
+
+
+def move_items(shared: Shared, array: DeclaredArray, at: Int64, to: Int64) -> None:
+    """Move items `at` of an array to items `to` of the new LP's, unless the run does not use it.
+
+    What the building of a world has set stays, and words of PACKED_LOCAL, which functions set by name.
+    """
+    old, new = array.of(shared.world), array.of(shared.lp.world)
+    # arrays that a run does not use have one item
+    if not len(to) or array.is_shared(shared.lp.world) or len(new) <= int(to.max()) or len(old) <= int(at.max()):
+        return
+    if not old.dtype.names:
+        new[to] = old[at]
+        return
+    moved = renumbered(shared, old[at])
+    for name, word in array.kind.declared.items():
+        if word.is_built or word.kind is WordKind.PACKED_LOCAL:
+            moved[name] = new[name][to]
+    new[to] = moved
+
+
+def move_rows(shared: Shared, table: RowsOf, at: Int64, to: Int64) -> None:
+    """Move rows `at` of all arrays that have rows of a table to rows `to` of the new LP."""
+    const = shared.lp.world.net.const
+    for each in rows_by(table):
+        items = int(const[each.each]) if isinstance(each.each, str) else each.each
+        move_items(shared, each, *by_parts(at, to, items))
 
 
 def move_nodes_and_links(shared: Shared) -> None:
     """Move times, counts and buffers of the nodes of `shared`, and what its links have sent."""
     old, new = shared.world, shared.lp.world
     nodes, to_nodes = shared.nodes
+    move_rows(shared, RowsOf.NODE, nodes, to_nodes)
     # `next_time` has NPUs first, and switches only where these share buffers
-    are_timed = (nodes < len(old.net.next_time)) & (to_nodes < len(new.net.next_time))
-    if not new.net.hooks.shared_switches:
-        are_timed &= nodes < shared.part.npus
-    new.net.next_time[to_nodes[are_timed]] = old.net.next_time[nodes[are_timed]]
-    new.net.counts[to_nodes] = old.net.counts[nodes]
-    copied(new.net.pool, to_nodes, old.net.pool, nodes)
-    if len(new.routes.flowlet) > 1:
-        at, to = by_parts(nodes, to_nodes, 2 * s.FLOWLETS)
-        new.routes.flowlet[to] = old.routes.flowlet[at]
+    if new.net.hooks.shared_switches:
+        new.net.next_time[to_nodes] = old.net.next_time[nodes]
     links, to_links = shared.links
-    tx, into = old.net.tx, new.net.tx
-    for word in ("busy_ps", "sent_bytes", "sent_packets"):
-        into[word][to_links] = tx[word][links]
-    meta = into.meta[to_links]
-    into.meta[to_links] = link_meta(end_of(meta), number_of(meta), class_of(tx.meta[links]))
-    new.net.port_ties[to_links] = old.net.port_ties[links]
-    new.net.tx_dropped[to_links] = old.net.tx_dropped[links]
-    copied(new.net.sample, to_links, old.net.sample, links)
-    if new.net.const.jobs:
-        at, to = by_parts(links, to_links, int(new.net.const.jobs))
-        new.net.jobs.link_bytes[to] = old.net.jobs.link_bytes[at]
+    move_rows(shared, RowsOf.LINK, links, to_links)
+    meta = new.net.tx.meta[to_links]
+    new.net.tx.meta[to_links] = link_meta(end_of(meta), number_of(meta), class_of(old.net.tx.meta[links]))
     move_watched(shared, links, to_links)
 
 
@@ -154,33 +160,18 @@ def _widen(samples: Any, columns: int, factor: int, merge: np.ufunc) -> None:
 
 
 def move_npus(shared: Shared) -> None:
-    """Move the NPUs of `shared`, their ports, their own events and their trace rows."""
-    old, new = shared.world, shared.lp.world
+    """Move the NPUs of `shared`, their ports, their own events and their trace rows, without packets that wait."""
+    old, new = shared.world.npus, shared.lp.world.npus
     npus, to = shared.npus
-    saved = renumbered(shared, old.npus.npu[npus])
-    into = new.npus.npu
-    for name, word in Npu.declared.items():
-        if not word.is_built:
-            into[name][to] = saved[name]
-    into.last_receiver[to] = into.last_instance[to] = -1  # they save a search
-    into.last_connection[to] = -1
+    move_rows(shared, RowsOf.NPU, npus, to)
+    move_rows(shared, RowsOf.PORT, *ports_of(shared))
+    saved: Rows = old.npu[npus]
+    into: Rows = new.npu[to]
     pairs = 2 * saved.heap_size
-    new.npus.heap[ranges(2 * into.heap[to], pairs)] = old.npus.heap[ranges(2 * saved.heap, pairs)]
-    new.npus.system[to] = renumbered(shared, old.npus.system[npus])
-    if new.net.const.one_at_a_time == 1:
-        new.npus.turns[to] = old.npus.turns[npus]
-    at, to_tokens = by_parts(npus, to, int(new.net.const.gated_dimensions))
-    if len(at):
-        new.npus.token[to_tokens] = renumbered(shared, old.npus.token[at])
-    move_ports(shared)
+    new.heap[ranges(2 * into.heap, pairs)] = old.heap[ranges(2 * saved.heap, pairs)]
     lengths = np.diff(shared.lp.row_ptr)[to]
-    at, into_rows = ranges(saved.row_base, lengths), ranges(into.row_base[to], lengths)
-    for name in ("state", "flag", "start", "finish"):
-        rows, to_rows = getattr(old.rows, name), getattr(new.rows, name)
-        if len(to_rows) == len(new.rows.state):
-            to_rows[into_rows] = rows[at]
-    own_slots, to_slots = slots_of(shared)
-    new.rows.slot_next[to_slots] = old.rows.slot_next[own_slots]
+    move_rows(shared, RowsOf.ROW, ranges(saved.row_base, lengths), ranges(into.row_base, lengths))
+    move_rows(shared, RowsOf.SLOT, *slots_of(shared))
 
 
 def slots_of(shared: Shared) -> tuple[Int64, Int64]:
@@ -191,13 +182,6 @@ def slots_of(shared: Shared) -> tuple[Int64, Int64]:
     lengths = np.diff(shared.slot_ptr)[shared.lp.part.nodes[to]]
     old, new = shared.world.npus.npu.slot_base[npus], shared.lp.world.npus.npu.slot_base[to]
     return ranges(old, lengths), ranges(new, lengths)
-
-
-def move_ports(shared: Shared) -> None:
-    """Move the ports of the NPUs of `shared` without the packets that wait at them."""
-    old, new = shared.world.npus, shared.lp.world.npus
-    links, to = ports_of(shared)
-    new.port[to] = renumbered(shared, old.port[links])
 
 
 def ports_of(shared: Shared) -> tuple[Int64, Int64]:
@@ -229,7 +213,7 @@ def stride_of(world: s.World, name: str) -> int:
 
 
 def move_collectives(shared: Shared) -> None:
-    """Move active collectives of `shared`, their lanes and phases, but not the lists of messages at lanes."""
+    """Move active collectives of `shared`, without their lanes and phases."""
     lp, old = shared.lp, shared.world
     # rows that are not on the stack of free ones are in use
     used = np.ones(len(old.insts.inst_free), bool)
@@ -242,7 +226,7 @@ def move_collectives(shared: Shared) -> None:
     new, plans, trace = lp.world, lp.world.plans, lp.world.trace
     saved: Rows = old.insts.inst[rows]
     into = new.insts.inst
-    into[to] = saved
+    move_rows(shared, RowsOf.INSTANCE, rows, to)
     node = shared.node[instance_node(saved.key)]
     # the key holds the NPU's number in its LP, which is another now
     into.key[to] = (saved.key & ((1 << NODE_SHIFT) - 1)) | node << NODE_SHIFT
@@ -255,14 +239,14 @@ def move_collectives(shared: Shared) -> None:
     plan = plans.plan_of[plan_at].astype(np.int64)
     into.slot[begun], into.schedule[begun], into.list_first[begun] = slot, schedule, plans.list_first[plan_at]
     into.first_lane[begun] = plans.plan_ptr[plan]
-    _move_lanes(shared, rows, to)
     keys, values = into.key[to].copy(), to.copy()
     rehash(np.append(keys, FREE), np.append(values, 0), new.insts.inst_key, new.insts.inst_val)
 
 
-def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
-    """Move the lanes and phases of active collectives from rows of the old `inst` to rows of the new one."""
-    old, new, plans = shared.world.insts, shared.lp.world.insts, shared.lp.world.plans
+def move_lanes(shared: Shared) -> None:
+    """Move the lanes and phases of active collectives of `shared`, after its messages, which lanes list."""
+    rows = np.flatnonzero(shared.collective >= 0)
+    to, new, plans = shared.collective[rows], shared.lp.world.insts, shared.lp.world.plans
     stride, new_stride = stride_of(shared.world, "lane"), int(shared.lp.world.net.const.lane_stride)
     # programs differ in their maximum of lanes; the last row is the collective itself
     common = min(stride, new_stride) - 1
@@ -270,75 +254,61 @@ def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
     new_lanes = np.append(np.arange(common), new_stride - 1)
     at = (rows[:, None] * stride + lanes).reshape(-1)
     into = (to[:, None] * new_stride + new_lanes).reshape(-1)
-    new.lane[into] = renumbered(shared, old.lane[at])
+    phases = stride_of(shared.world, "phase") if shared.lp.world.net.const.phase_stride else 0
+    for each in arrays_by(RowsOf.INSTANCE):
+        if each.each == "lane_stride":
+            move_items(shared, each, at, into)
+        elif each.each == "phase_stride":
+            move_items(shared, each, *by_parts(rows, to, phases))
     own = np.repeat(to, common)
     lane = np.tile(np.arange(common), len(to))
     has_steps = (new.inst.started[own] != 0) & (lane < new.inst.lanes[own])
     place = own[has_steps] * new_stride + lane[has_steps]
     new.lane.first[place] = plans.lane_ptr[new.inst.first_lane[own[has_steps]] + lane[has_steps]]
-    for name in ("called", "asked", "taken"):
-        copied(getattr(new, name), into, getattr(old, name), at)
-    phases = stride_of(shared.world, "phase") if shared.lp.world.net.const.phase_stride else 0
-    at, into = by_parts(rows, to, phases)
-    if len(at):
-        new.phase[into] = renumbered(shared, old.phase[at])
 
 
-def move_messages(shared: Shared, pairs: QueuePairs) -> None:
-    """Move the messages of `shared`, each from the list that holds it; pairs: new numbers of all queue pairs."""
+def move_messages(shared: Shared) -> None:
+    """Move the messages of `shared`, each from the list that holds it."""
     lp, old = shared.lp, shared.world
     following = np.array(old.qps.msg.next_message)
     own: Rows = old.qps.qp[own_pairs(shared)[0]]
     npus = shared.npus[0]
-    # every row in use is in a list: find all from the heads of the lists
-    posted = walked(own.head_message, following)
-    pending = walked(own.pending.astype(np.int64) - 1, following)
-    later = walked(old.npus.system.later_head[npus] - 1, following)
-    kept = walked(old.npus.npu.done_head[npus], following)
+    kept = old.npus.npu.done_head[npus]
     if len(old.qps.sel_rx) == len(old.qps.rxqp):
-        kept = np.append(kept, walked(old.qps.sel_rx.head_message[own_receivers(shared)], following))
-    lines = [posted, pending, later, kept]
-    stride = stride_of(old, "lane")
+        kept = np.append(kept, old.qps.sel_rx.head_message[own_receivers(shared)])
+    asked = np.full(0, -1, np.int64)
     if lp.world.net.const.rendezvous_bytes < s.INF:
+        stride = stride_of(old, "lane")
         lanes = (np.flatnonzero(shared.collective >= 0)[:, None] * stride + np.arange(stride)).reshape(-1)
-        lines.append(walked(old.insts.asked.first[lanes] - 1, following))
-    rows = np.concatenate(lines)
+        asked = old.insts.asked.first[lanes] - 1
+    # every row in use is in a list, which says what the row holds: find all from the heads of the lists
+    lists = {
+        Message: walked(own.head_message, following),
+        PendingRequest: walked(own.pending.astype(np.int64) - 1, following),
+        LaterMessage: walked(old.npus.system.later_head[npus] - 1, following),
+        KeptMessage: walked(kept, following),
+        QueuedRequest: walked(asked, following),
+    }
+    rows = np.concatenate(list(lists.values()))
     to = take_rows(lp, "free_messages", s.NEED_MSGS, len(rows))
     shared.message = np.full(len(following), -1, np.int64)
     shared.message[rows] = to
-    msg = lp.world.qps.msg
-    msg[to] = old.qps.msg[rows]
-    msg.next_message[to] = looked_up(shared.message, following[rows])
-    at = shared.message
-    msg.ref[at[posted]] = waiter(shared, msg.ref[at[posted]])
-    msg.told[at[posted]] = waiter(shared, msg.told[at[posted]])
-    msg.ref[at[pending]] = waiter(shared, msg.ref[at[pending]])
-    # a row of a later action has other words at the same places
-    view = msg.view(np.ndarray).view(LaterMessage.dtype).view(np.recarray)
-    into = at[later]
-    view.ref[into] = waiter(shared, view.ref[into])
-    sends, ends = into[view.what[into] == SENDS], into[view.what[into] == ENDS]
-    view.connection[sends] = looked_up(shared.pair, view.connection[sends])
+    for kind, listed in lists.items():
+        into, saved = _seen_as(kind, lp.world.qps.msg), _seen_as(kind, old.qps.msg)[listed]
+        into[shared.message[listed]] = renumbered(shared, saved)
+    # the end of a replayed collective has a group slot in place of a queue pair
+    later = _seen_as(LaterMessage, old.qps.msg)[lists[LaterMessage]]
+    ends = np.flatnonzero(later.what == ENDS)
     slots, new_slots = slots_of(shared)
-    if len(ends):
-        place = np.zeros(int(slots.max(initial=0)) + 1, np.int64)
-        place[slots] = new_slots
-        view.connection[ends] = place[view.connection[ends]]
-    words = msg.view(np.ndarray).view(KeptMessage.dtype).view(np.recarray)
-    into = at[kept]
-    words.w2[into] = pairs.renumbered(words.w1[into], words.w2[into])
-    if lp.world.net.const.rendezvous_bytes < s.INF:
-        _move_requests(shared)
+    place = np.zeros(int(slots.max(initial=0)) + 1, np.int64)
+    place[slots] = new_slots
+    at = shared.message[lists[LaterMessage][ends]]
+    _seen_as(LaterMessage, lp.world.qps.msg).connection[at] = place[later.connection[ends]]
 
 
-def _move_requests(shared: Shared) -> None:
-    """Give lanes of active collectives the new rows of the messages in their lists."""
-    asked, stride = shared.lp.world.insts.asked, int(shared.lp.world.net.const.lane_stride)
-    own = shared.collective[shared.collective >= 0]
-    lanes = (own[:, None] * stride + np.arange(stride)).reshape(-1)
-    asked.first[lanes] = looked_up(shared.message, asked.first[lanes], plus=1)
-    has_some = lanes[asked.first[lanes] > 0]
-    asked.last[has_some] = looked_up(shared.message, asked.last[has_some])
+def _seen_as(kind: type[Row], rows: Rows) -> Rows:
+    """Return rows of `msg` as rows of another kind in the same memory."""
+    return rows.view(np.ndarray).view(kind.dtype).view(np.recarray)
 
 
 def own_pairs(shared: Shared) -> tuple[Int64, Int64]:
@@ -356,46 +326,33 @@ def own_receivers(shared: Shared) -> Int64:
     return used[(local >= 0) & (shared.part.local[key_owner(key[used])] >= 0)]
 
 
-def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
-    """Move the sending queue pairs of `shared`, after their messages; pairs: new numbers of all queue pairs."""
-    lp, old = shared.lp, shared.world
-    rows, to = own_pairs(shared)
-    new = lp.world.qps
-    saved: Rows = old.qps.qp[rows]
-    into = new.qp
-    into[to] = renumbered(shared, saved)
-    into.w2[to] = pairs.renumbered(saved.w1, saved.w2)
-    if len(old.qps.cc) == len(old.qps.qp):
-        new.cc[to] = renumbered(shared, old.qps.cc[rows])
-    copied(new.resends, to, old.qps.resends, rows)
-    copied(new.sel_tx, to, old.qps.sel_tx, rows)
-    key = old.qps.qp_key
+def move_queue_pairs(shared: Shared) -> None:
+    """Move the sending queue pairs of `shared`, after their messages."""
+    old, new = shared.world.qps, shared.lp.world.qps
+    move_rows(shared, RowsOf.PAIR, *own_pairs(shared))
+    key = old.qp_key
     at = np.flatnonzero(key != FREE)
     at = at[shared.node[shared.part.local[key_owner(key[at])]] >= 0]
     # the free entry at the end is skipped: compiled code needs arrays that are not empty
-    keys, values = np.append(key[at], FREE), np.append(shared.pair[old.qps.qp_val[at]], 0)
+    keys, values = np.append(key[at], FREE), np.append(shared.pair[old.qp_val[at]], 0)
     rehash(np.ascontiguousarray(keys), np.ascontiguousarray(values), new.qp_key, new.qp_val)
 
 
-def move_receivers(shared: Shared, pairs: QueuePairs) -> None:
-    """Move receiving queue pairs of `shared` after the messages that they keep; pairs: new numbers of queue pairs."""
+def move_receivers(shared: Shared) -> None:
+    """Move receiving queue pairs of `shared`, after the messages that they keep."""
     old, new = shared.world.qps, shared.lp.world.qps
     rows = own_receivers(shared)
-    keys = pairs.receiver_keys(np.array(old.rxqp.key[rows]))
+    keys = shared.pairs.receiver_keys(np.array(old.rxqp.key[rows]))
     table, came_from = np.array(new.rxqp.key), np.full(len(new.rxqp), -1, np.int64)
     # find the place of each key first: the rows move there at once
     rehash(np.append(keys, FREE), np.append(np.arange(len(rows)), 0), table, came_from)
     to = np.flatnonzero(came_from >= 0)
-    rows, keys = rows[came_from[to]], keys[came_from[to]]
-    new.rxqp[to] = renumbered(shared, old.rxqp[rows])
-    new.rxqp.key[to] = keys
-    copied(new.begun, to, old.begun, rows)
-    if len(old.sel_rx) == len(old.rxqp):
-        new.sel_rx[to] = renumbered(shared, old.sel_rx[rows])
+    move_rows(shared, RowsOf.RECEIVER, rows[came_from[to]], to)
+    new.rxqp.key[to] = keys[came_from[to]]
 
 
-def move_port_queues(shared: Shared, pairs: QueuePairs) -> None:
-    """Move packets that wait at ports of NPUs and shared-buffer switches of `shared`; pairs: numbers of queue pairs."""
+def move_port_queues(shared: Shared) -> None:
+    """Move packets that wait at ports of NPUs and at shared-buffer switches of `shared`."""
     old, lp = shared.world, shared.lp
     links, to = ports_of(shared)
     for name in ("control", "transit"):
@@ -403,27 +360,26 @@ def move_port_queues(shared: Shared, pairs: QueuePairs) -> None:
         heads = old.npus.port[f"{name}_head"][links[waits]]
         records, counts = queues_of(old.net, heads, np.full(len(waits), -1))
         packets, telemetry = words_of_packets(old.net, records)
-        packets[:, 2] = pairs.renumbered(packets[:, 1], packets[:, 2])
+        packets[:, 2] = shared.pairs.renumbered(packets[:, 1], packets[:, 2])
         heads, tails = put_in_queues(lp, counts, packets, telemetry)
         # INF marks the free record behind the last packet
         lp.world.net.record.ready_ps[tails] = s.INF
         lp.world.npus.port[f"{name}_head"][to[waits]] = heads
         lp.world.npus.port[f"{name}_tail"][to[waits]] = tails
     if len(lp.world.net.gate) > 1:
-        _move_gates(shared, pairs)
+        _move_gates(shared)
 
 
-def _move_gates(shared: Shared, pairs: QueuePairs) -> None:
-    """Move the ports of switches that share buffers, with the packets in their queues."""
+def _move_gates(shared: Shared) -> None:
+    """Move the packets in the queues of switches that share buffers."""
     old, lp = shared.world, shared.lp
     links, to = shared.links
-    lp.world.net.gate[to] = old.net.gate[links]
     gate: Rows = old.net.gate[links]
     port, queue = np.nonzero(gate.mask[:, None] >> np.arange(GATE_QUEUES) & 1)
     words = gate.queues[port, queue]
     records, counts = queues_of(old.net, words & ((1 << 32) - 1), words >> 32)
     packets, telemetry = words_of_packets(old.net, records)
-    packets[:, 2] = pairs.renumbered(packets[:, 1], packets[:, 2])
+    packets[:, 2] = shared.pairs.renumbered(packets[:, 1], packets[:, 2])
     # waiting packets name the port by which they came in
     ingress = looked_up(shared.link, packets[:, 0] >> TIME_BITS)
     packets[:, 0] = (packets[:, 0] & ((1 << TIME_BITS) - 1)) | ingress << TIME_BITS
@@ -437,3 +393,18 @@ def _move_gates(shared: Shared, pairs: QueuePairs) -> None:
     at, into = ranges(shared.part.out_ptr[nodes], ports), ranges(lp.part.out_ptr[to_nodes], ports)
     new.backlog[into] = shared.link[old.net.backlog[at]]
     new.gate.place[new.backlog[into]] = into
+
+
+def move(shared: Shared) -> None:
+    """Move what an old LP and a new one have in common; messages need collectives, and all else needs both."""
+    move_collectives(shared)
+    move_messages(shared)
+    move_lanes(shared)
+    move_npus(shared)
+    move_queue_pairs(shared)
+    move_receivers(shared)
+    move_nodes_and_links(shared)
+    move_port_queues(shared)
+
+
+_BY_KIND = {WordKind.LANE: lane_places, WordKind.PHASE: phase_places, WordKind.WAITER: waiter}

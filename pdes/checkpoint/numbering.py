@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.layout import Part, offsets
-from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.construction.layout import Part, offsets
+from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.packet import FLAG_ACK, PAUSE_FRAME, PSN_MASK, destination, flags, sender_pair, source
@@ -117,6 +117,7 @@ class Shared:
     slot_ptr: Int64  # int64[NPUs of the program + 1] group slots of each NPU
     node: Int64  # new number of each old node, -1: of another LP
     link: Int64  # new row of `tx` of each old outgoing link, -1: of another LP
+    pairs: QueuePairs  # new numbers of all queue pairs
     pair: Int64  # new number of each old queue pair, whose NPU may be of another LP
     message: Int64  # new row of `msg` of each old one that is in use, -1
     collective: Int64  # new row of `inst`, likewise
@@ -155,4 +156,4 @@ def shared_by(part: Part, world: s.World, lp: LogicalProcess, slot_ptr: Int64, p
     place[lp.part.links] = np.arange(len(lp.part.links))
     none = np.full(0, -1, np.int64)
     node, pair = lp.part.local[part.nodes], pairs.of_lp(part.number)
-    return Shared(part, world, lp, slot_ptr, node, place[part.links], pair, none, none)
+    return Shared(part, world, lp, slot_ptr, node, place[part.links], pairs, pair, none, none)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from nadi.pdes.build.layout import Part
-from nadi.pdes.build.simulation import LogicalProcess
 from nadi.pdes.checkpoint.queues import make_blocks
+from nadi.pdes.construction.layout import Part
+from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.jit import kernel, load_unaligned

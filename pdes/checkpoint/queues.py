@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from nadi.pdes.build.layout import offsets
-from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.construction.layout import offsets
+from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.jit import kernel
 from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF, NEED_BLOCKS, Net

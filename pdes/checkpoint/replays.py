@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from nadi.pdes.build.simulation import LogicalProcess
 from nadi.pdes.checkpoint.values import packed, unpacked
+from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.reuse.episodes import EpisodeRecord, Messages
 from nadi.pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running
 from nadi.pdes.reuse.own_world import Collective, Episode, Member

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
 from nadi.pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
 from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
 from nadi.pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
 from nadi.pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
 from nadi.pdes.checkpoint.replays import islands_packed, load_islands, load_records, records_packed
 from nadi.pdes.checkpoint.values import array_list, numbered_arrays
-from nadi.pdes.checkpoint.worlds import in_rows, load_routes, saved_arrays, with_arrays
+from nadi.pdes.checkpoint.worlds import in_rows, load_routes, saved_words, with_saved
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core.inputs import Int64, Program, Rows
 from nadi.pdes.core.state import SIDES
 from nadi.pdes.harvest.gathering import harvest_so_far, results
@@ -199,7 +199,7 @@ class Saver(Cuts):
         state = self._checkpoints.read(f"lp-{lp.part.number}")
         check_shapes(lp.world, state.arrays)
         check_built(lp.world, state.arrays)
-        lp.world = with_arrays(lp.world, dict(state.arrays))
+        lp.world = with_saved(lp.world, state.arrays)
         load_routes(lp.world)
         for name, kind in ROW_LISTS.items():
             rows: Rows = state.arrays[name].view(kind.dtype).view(np.recarray)
@@ -237,7 +237,7 @@ def _of_lp(lp: LogicalProcess) -> SavedState:
     lp.take_samples()
     numbered: list[np.ndarray] = []
     values = {"islands": islands_packed(lp, numbered)}
-    arrays = saved_arrays(lp.world) | numbered_arrays(numbered)
+    arrays = saved_words(lp.world) | numbered_arrays(numbered)
     for name, kind in ROW_LISTS.items():
         rows = np.concatenate([*getattr(lp, name), np.zeros(0, kind.dtype)])
         arrays[name] = in_rows(rows.view(np.ndarray).view(np.int64), kind.dtype)

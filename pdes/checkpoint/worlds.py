@@ -1,31 +1,16 @@
 """The arrays of a world in a checkpoint: all that a run changes, as they are."""
 
-from collections.abc import Iterator
-from typing import Any, get_type_hints
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.schedule import TABLES
+from nadi.pdes.construction.schedule import TABLES
 from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import saved_arrays, with_arrays
 from nadi.pdes.core.inputs import Rows
 from nadi.pdes.core.memory import zeros
 from nadi.pdes.network.boundary import WORD_BYTES
-
-
-def saved_fields(record: Any) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a NamedTuple of a world that a checkpoint holds, and whether each is a NamedTuple itself.
-
-    Args:
-        record: Class of the NamedTuple.
-    """
-    hints = get_type_hints(record, include_extras=True)
-    fields = []
-    for name in hints:
-        marks = getattr(hints[name], "__metadata__", None)
-        # a field without marks is a NamedTuple itself
-        if hints[name] not in s.NOT_SAVED and (marks is None or s.BUILT not in marks[1:]):
-            fields.append((name, marks is None))
-    return tuple(fields)
 
 
 def flat(array: Any) -> Any:
@@ -36,27 +21,13 @@ def flat(array: Any) -> Any:
     )
 
 
-def arrays_of(record: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the array or row of each saved field of a NamedTuple of a world.
-
-    Args:
-        record: The NamedTuple: a world or a part of it.
-        prefix: Beginning of each name: names of the NamedTuples around this one, each with a dot.
-    """
-    for name, is_nested in saved_fields(type(record)):
-        value = getattr(record, name)
-        if is_nested:
-            yield from arrays_of(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
-def saved_arrays(world: s.World) -> dict[str, np.ndarray]:
+def saved_words(world: s.World) -> dict[str, np.ndarray]:
     """Return the arrays of a world that a checkpoint holds by their names, "net.inbox", as plain numbers.
 
     Those of rows have two dimensions, int64[rows, words].
     """
-    return {name: in_rows(flat(array), array.dtype) for name, array in arrays_of(world, "")}
+    arrays = {each.name: each.of(world) for each in saved_arrays()}
+    return {name: in_rows(flat(array), array.dtype) for name, array in arrays.items()}
 
 
 def in_rows(numbers: np.ndarray, kind: np.dtype) -> np.ndarray:
@@ -66,51 +37,44 @@ def in_rows(numbers: np.ndarray, kind: np.dtype) -> np.ndarray:
     )
 
 
-def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
-    """Return a world that was just built with the arrays of `saved_arrays`; rows are set in place.
+def with_saved(world: s.World, arrays: Mapping[str, np.ndarray]) -> s.World:
+    """Return a world that was just built with the arrays of `saved_words`; rows are set in place.
 
     Args:
-        world: The world, or a part of it.
+        world: The world.
         arrays: Saved arrays by name.
-        prefix: Beginning of each name: names of the NamedTuples around this one, each with a dot.
     """
     replaced = {}
-    for name, is_nested in saved_fields(type(world)):
-        value = getattr(world, name)
-        if is_nested:
-            replaced[name] = with_arrays(value, arrays, f"{prefix}{name}.")
-            continue
-        saved, numbers = arrays[prefix + name], flat(value)
+    for each in saved_arrays():
+        value = each.of(world)
+        saved, numbers = arrays[each.name], flat(value)
         if not isinstance(value, np.record) and len(saved) != len(numbers):
             # a pool that has grown: saved arrays are flat words, others rows
-            items = len(saved) * saved.itemsize // value.itemsize
-            value = zeros(items, np.asarray(value).view(np.ndarray).dtype)
-            numbers, replaced[name] = flat(value), value
+            value = zeros(len(saved) * saved.itemsize // value.itemsize, np.asarray(value).view(np.ndarray).dtype)
+            numbers, replaced[each.name] = flat(value), value
         numbers[:] = saved
-    return world._replace(**replaced)
+    grown: s.World = with_arrays(world, replaced)
+    return grown
 
 
-def as_world(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
-    """Return a NamedTuple as `template` with the arrays of `saved_arrays`, of another world, in memory of their own.
+def as_world(template: s.World, arrays: Mapping[str, np.ndarray]) -> s.World:
+    """Return a world as `template` with the arrays of `saved_words`, of another world, in memory of their own.
 
     Args:
-        template: NamedTuple that has the types of the arrays: a world, or a part of it.
+        template: World that has the types of the arrays.
         arrays: Saved arrays by name.
-        prefix: Beginning of each name: names of the NamedTuples around this one, each with a dot.
     """
-    replaced: dict[str, Any] = {}
-    for name, is_nested in saved_fields(type(template)):
-        value = getattr(template, name)
-        if is_nested:
-            replaced[name] = as_world(value, arrays, f"{prefix}{name}.")
-            continue
+    replaced = {}
+    for each in saved_arrays():
+        value = each.of(template)
         is_row = isinstance(value, np.record)
         kind = np.asarray(value.base if is_row else value).view(np.ndarray).dtype
-        array = arrays[prefix + name].view(kind)
+        array = arrays[each.name].view(kind)
         rows = array.view(np.recarray) if kind.names else array
         # a single row is saved as an array of one
-        replaced[name] = rows[0] if is_row else rows
-    return template._replace(**replaced)
+        replaced[each.name] = rows[0] if is_row else rows
+    world: s.World = with_arrays(template, replaced)
+    return world
 
 
 def load_routes(world: s.World) -> None:

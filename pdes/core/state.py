@@ -23,7 +23,7 @@ import numpy as np
 
 from nadi.pdes.core.jit import inline, reader, seen_as
 from nadi.pdes.core.rows import flows, islands, jobs, messages, network, nic, npu
-from nadi.pdes.core.rows.row import INF
+from nadi.pdes.core.rows.row import ALONE, BUILT, EMPTY, INF, OWN_WAY, REMADE, Each, RowsOf, WordKind
 from nadi.pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
 Int64 = Annotated[np.ndarray, np.int64]
@@ -32,7 +32,7 @@ Int8 = Annotated[np.ndarray, np.int8]
 Float64 = Annotated[np.ndarray, np.float64]
 Bool = Annotated[np.ndarray, np.bool_]
 
-BUILT = "built"  # marks an array that the building of a world sets, so that a saved run does not hold it
+LANES_EACH = Each("lane_stride")
 
 LONGEST_RUN_PS = INF >> 1  # 26 days: a longer run, or any one step of that length, might reach INF, which means never
 PS_PER_S = 1e12  # the engine imports nothing but `compiling`, so it has its own; all else takes inputs.units
@@ -112,11 +112,11 @@ class Routes(NamedTuple):
     hops: Annotated[Int8, BUILT]  # table mode, several homes: switches to the home, [rows x homes]
     hop_row: Annotated[Int64, BUILT]  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
     hop_column: Annotated[Int32, BUILT]  # likewise: home column of a switch, -1 none
-    flowlet: Int64  # [nodes x FLOWLETS x 2] two words of a rule of load balancing by hash of flow or by destination
+    # two words of a rule of load balancing by hash of flow or by destination
+    flowlet: Annotated[Int64, RowsOf.NODE, Each(2 * FLOWLETS)]
     host: Annotated[Int32, BUILT]  # [npus of the fabric] its host
-    via: Annotated[
-        Int32, BUILT
-    ]  # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
+    # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
+    via: Annotated[Int32, BUILT]
     share: Annotated[Int32, BUILT]  # [ports] likewise: the port's share of its NPU's connections, `Graph.port_shares`
     here: Annotated[Int32, BUILT]  # [nodes * D] own coordinates
     digit: Annotated[Int32, BUILT]  # [npus of the fabric * D]
@@ -181,51 +181,52 @@ class JobTables(NamedTuple):
     who: Annotated[Int64, BUILT]  # [npus of the fabric] rank within its job | job << 20 (pdes.core.packet)
     npu: Annotated[Int32, BUILT]  # [npus of the fabric] NPUs of the ranks of all jobs, job by job
     group: Annotated[Int32, BUILT]  # [groups] number of the group within its job
-    total: Annotated[np.recarray, jobs.JobTotal]  # rows
-    link_bytes: Int64  # [rows of tx x rows of total] bytes of each job on the link; [1] of one job
+    total: Annotated[np.recarray, jobs.JobTotal, RowsOf.LP, OWN_WAY]  # rows
+    # [rows of tx x rows of total] bytes of each job on the link; [1] of one job
+    link_bytes: Annotated[Int64, RowsOf.LINK, Each("jobs")]
 
 
 class Net(NamedTuple):
     """Nodes, sending sides of links and packets, with the scalars that all use."""
 
-    ctl: Annotated[np.record, Scalars]
-    count: Annotated[np.record, Counters]  # type: ignore[assignment] # a column, not the method of tuples
+    ctl: Annotated[np.record, Scalars, RowsOf.LP, OWN_WAY]
+    count: Annotated[np.record, Counters, RowsOf.LP, OWN_WAY]  # type: ignore[assignment] # a column, not the method of tuples
     const: Annotated[np.record, Constants, BUILT]
     hooks: Annotated[np.record, Hooks, BUILT]
-    next_time: Int64  # [NPUs] ps: earliest event of its own
-    inbox: Int32  # [nodes x SIDES x 2] first record and next free one of each inbox, -1 empty
-    waiting: Int64  # [links / 32] bit set: packets wait on the link for a later cell
-    wait_head: Int32  # [links] record, -1 none waits; outgoing links, then those that come from other LPs
-    wait_tail: Int32
+    next_time: Annotated[Int64, RowsOf.NPU, WordKind.TIME]  # ps: earliest event of its own
+    inbox: Annotated[Int32, RowsOf.NODE, OWN_WAY]  # [x SIDES x 2] first record and next free one of each, -1 empty
+    waiting: Annotated[Int64, RowsOf.LINK, REMADE]  # [links / 32] bit set: packets wait on the link for a later cell
+    wait_head: Annotated[Int32, RowsOf.LINK, OWN_WAY]  # record, -1 none waits; then those from other LPs
+    wait_tail: Annotated[Int32, RowsOf.LINK, OWN_WAY]
     out_ptr: Annotated[Int64, BUILT]  # [nodes + 1] outgoing links of a node
-    tx: Annotated[
-        np.recarray, network.OutgoingLink
-    ]  # outgoing links, then those that come from other LPs (`meta` only)
-    link_class: Annotated[np.recarray, network.LinkClass]
-    tx_dropped: Int64  # [outgoing links] packets
-    record: Annotated[np.recarray, network.PacketRecord]
-    block_next: Int32  # [blocks]
-    block_free: Int32  # [blocks] stack
+    tx: Annotated[np.recarray, network.OutgoingLink, RowsOf.LINK]  # then those that come from other LPs (`meta` only)
+    link_class: Annotated[np.recarray, network.LinkClass, ALONE]
+    tx_dropped: Annotated[Int64, RowsOf.LINK]  # packets
+    record: Annotated[np.recarray, network.PacketRecord, RowsOf.BLOCK, OWN_WAY]
+    block_next: Annotated[Int32, RowsOf.BLOCK, REMADE]
+    block_free: Annotated[Int32, RowsOf.BLOCK, REMADE]  # stack
     far: Annotated[Int64, BUILT]  # [outgoing links] names of links to other LPs (`Part.far`)
     ghost: Annotated[Int64, BUILT]  # [lists] `tx` row of the first link that comes from the neighbours of the list
     outbox: Annotated[Int64, BUILT]  # what goes to other LPs (pdes/network/boundary.py)
     out_at: Annotated[Int64, BUILT]  # [lists x 2] where the halves of a list begin in the outbox
     in_at: Annotated[Int64, BUILT]  # [lists x 2] addresses of the halves for this LP
-    gate: Annotated[np.recarray, network.Gate]
-    pool: Annotated[np.recarray, network.SwitchBuffer]
-    backlog: Int32  # [outgoing links] for each node, its ports where something waits
+    gate: Annotated[np.recarray, network.Gate, RowsOf.LINK]
+    pool: Annotated[np.recarray, network.SwitchBuffer, RowsOf.NODE]
+    backlog: Annotated[Int32, RowsOf.LINK, OWN_WAY]  # for each node, its ports where something waits
     facing: Annotated[Int32, BUILT]  # [links of the fabric] own outgoing link whose reverse it is
-    depth: Int32  # [outgoing links x columns] most bytes that waited at the port in a stretch of time
-    marks: Int32  # likewise, packets that the port marked, where there is ECN
-    sample: Annotated[np.recarray, network.LinkSample]  # [outgoing links], where links are sampled
-    sample_log: Annotated[np.recarray, network.SampleEntry]  # entries, filled from the end
-    pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
-    telemetry: Annotated[np.recarray, network.Telemetry]  # rows as the records, where packets carry telemetry
-    carried: Annotated[np.record, network.Telemetry]  # one row: of the packet in hand
-    ordered: Int32  # [records] records that arrive in the cell, NPU by NPU in order, where there are flows too
-    held_block: Int32  # [blocks] blocks of these records
-    counts: Annotated[np.recarray, network.NodeCounts]  # [nodes]
-    port_ties: Annotated[np.recarray, network.PortTies]  # [outgoing links]
+    depth: Annotated[Int32, RowsOf.LINK, OWN_WAY]  # [x columns] most bytes that waited in a stretch of time
+    marks: Annotated[Int32, RowsOf.LINK, OWN_WAY]  # likewise, packets that the port marked, where there is ECN
+    sample: Annotated[np.recarray, network.LinkSample, RowsOf.LINK]  # where links are sampled
+    sample_log: Annotated[np.recarray, network.SampleEntry, EMPTY]  # entries, filled from the end
+    # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
+    pause_log: Annotated[Int64, RowsOf.LP, OWN_WAY]
+    telemetry: Annotated[np.recarray, network.Telemetry, RowsOf.BLOCK, OWN_WAY]  # where packets carry it
+    carried: Annotated[np.record, network.Telemetry, EMPTY]  # one row: of the packet in hand
+    # records that arrive in the cell, NPU by NPU in order, where there are flows too
+    ordered: Annotated[Int32, RowsOf.BLOCK, EMPTY]
+    held_block: Annotated[Int32, RowsOf.BLOCK, EMPTY]  # blocks of these records
+    counts: Annotated[np.recarray, network.NodeCounts, RowsOf.NODE]
+    port_ties: Annotated[np.recarray, network.PortTies, RowsOf.LINK]
     jobs: JobTables
 
 
@@ -249,14 +250,14 @@ class Inbox(NamedTuple):
 class Npus(NamedTuple):
     """NPUs, their ports and their own events."""
 
-    npu: Annotated[np.recarray, npu.Npu]
-    port: Annotated[np.recarray, nic.Port]
-    heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
-    token: Annotated[np.recarray, npu.Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
-    system: Annotated[np.recarray, npu.System]  # [NPUs]
-    turns: Annotated[np.recarray, npu.Turns]  # [NPUs] where they run one row of each kind at a time
-    memory: Annotated[np.recarray, npu.SharedMemory]  # [NPUs] where NPUs share remote memories
-    busy: Int32  # [NPUs] those to which something happens in the cell in hand
+    npu: Annotated[np.recarray, npu.Npu, RowsOf.NPU]
+    port: Annotated[np.recarray, nic.Port, RowsOf.PORT]
+    heap: Annotated[Int64, RowsOf.NPU, OWN_WAY]  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
+    token: Annotated[np.recarray, npu.Tokens, RowsOf.NPU, Each("gated_dimensions")]
+    system: Annotated[np.recarray, npu.System, RowsOf.NPU]
+    turns: Annotated[np.recarray, npu.Turns, RowsOf.NPU]  # where they run one row of each kind at a time
+    memory: Annotated[np.recarray, npu.SharedMemory, RowsOf.NPU, ALONE]  # where NPUs share remote memories
+    busy: Annotated[Int32, RowsOf.NPU, EMPTY]  # those to which something happens in the cell in hand
 
 
 class Qps(NamedTuple):
@@ -264,53 +265,55 @@ class Qps(NamedTuple):
 
     # Maps (pdes/core/hashing.py): keys int64 (-1 free), values int64, a power of two long.
 
-    qp: Annotated[np.recarray, nic.QueuePair]
-    msg: Annotated[np.recarray, nic.Message]
-    msg_free: Int64  # [messages] stack
-    rxqp: Annotated[np.recarray, nic.Receiver]  # a map itself, by dst << 44 | src << 24 | qp
-    flow_out: Annotated[np.recarray, nic.FlowOut]
-    flow_in: Annotated[np.recarray, nic.FlowIn]
-    qp_key: Int64  # src << 44 | dst << 25 | connection -> qp
-    qp_val: Int64
-    cc: Annotated[np.recarray, nic.CongestionState]
+    qp: Annotated[np.recarray, nic.QueuePair, RowsOf.PAIR]
+    msg: Annotated[np.recarray, nic.Message, RowsOf.MESSAGE, OWN_WAY]
+    msg_free: Annotated[Int64, RowsOf.MESSAGE, REMADE]  # stack
+    rxqp: Annotated[np.recarray, nic.Receiver, RowsOf.RECEIVER]  # a map itself, by dst << 44 | src << 24 | qp
+    flow_out: Annotated[np.recarray, nic.FlowOut, EMPTY]
+    flow_in: Annotated[np.recarray, nic.FlowIn, EMPTY]
+    qp_key: Annotated[Int64, RowsOf.PAIR, OWN_WAY]  # src << 44 | dst << 25 | connection -> qp
+    qp_val: Annotated[Int64, RowsOf.PAIR, OWN_WAY]
+    cc: Annotated[np.recarray, nic.CongestionState, RowsOf.PAIR]
     par: Annotated[np.recarray, ControlParameters, BUILT]  # one row
-    resends: Annotated[np.recarray, nic.Resends]  # [rows of qp] where switches trim packets
-    sel_tx: Annotated[np.recarray, nic.Selective]
-    sel_rx: Annotated[np.recarray, nic.Selective]
-    arrived: Int64  # [rows of qp] ps: when the latest message is in, or has left if driven at a share, at message level
-    begun: Int64  # [rows of rxqp] sequence number with which the message in hand begins, where reductions take time
+    resends: Annotated[np.recarray, nic.Resends, RowsOf.PAIR]  # where switches trim packets
+    sel_tx: Annotated[np.recarray, nic.Selective, RowsOf.PAIR]
+    sel_rx: Annotated[np.recarray, nic.Selective, RowsOf.RECEIVER]
+    # ps: when the latest message is in, or has left if driven at a share, at message level
+    arrived: Annotated[Int64, RowsOf.PAIR, ALONE]
+    begun: Annotated[Int64, RowsOf.RECEIVER]  # where the message in hand begins, where reductions take time
 
 
 class RowStates(NamedTuple):
     """Trace rows of every NPU, and the progress of its groups."""
 
-    state: Int32  # [NPU rows] parents left; once ready, the next row of its list
-    flag: Int8  # [NPU rows] ROW_*
-    start: Int64  # [NPU rows] ps
-    finish: Int64
-    slot_next: Int32  # [slots] how many collectives of the group are done
+    state: Annotated[Int32, RowsOf.ROW]  # parents left; once ready, the next row of its list
+    flag: Annotated[Int8, RowsOf.ROW]  # ROW_*
+    start: Annotated[Int64, RowsOf.ROW, WordKind.TIME]  # ps
+    finish: Annotated[Int64, RowsOf.ROW, WordKind.TIME]
+    slot_next: Annotated[Int32, RowsOf.SLOT]  # how many collectives of the group are done
 
 
 class Insts(NamedTuple):
     """Active collectives."""
 
-    inst: Annotated[np.recarray, npu.Instance]
-    inst_free: Int64  # [instances] stack
-    lane: Annotated[np.recarray, npu.LaneState]  # [instances * lane stride]
-    phase: Annotated[np.recarray, npu.CollectivePhase]  # [instances * phase stride] pdes/npu/tokens.py
-    called: Int32  # [instances * lane stride] 1 + the peer that a lane has called, where collectives wait for places
-    asked: Annotated[np.recarray, npu.LaneRequest]  # [instances * lane stride] where messages are asked for
-    taken: Annotated[np.recarray, npu.LaneReductions]  # [instances * lane stride] where a reduction takes time
-    inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
-    inst_val: Int64
+    inst: Annotated[np.recarray, npu.Instance, RowsOf.INSTANCE]
+    inst_free: Annotated[Int64, RowsOf.INSTANCE, REMADE]  # stack
+    lane: Annotated[np.recarray, npu.LaneState, RowsOf.INSTANCE, LANES_EACH, OWN_WAY]
+    phase: Annotated[np.recarray, npu.CollectivePhase, RowsOf.INSTANCE, Each("phase_stride"), OWN_WAY]
+    # 1 + the peer that a lane has called, where collectives wait for places
+    called: Annotated[Int32, RowsOf.INSTANCE, LANES_EACH, OWN_WAY]
+    asked: Annotated[np.recarray, npu.LaneRequest, RowsOf.INSTANCE, LANES_EACH, OWN_WAY]  # where messages are
+    taken: Annotated[np.recarray, npu.LaneReductions, RowsOf.INSTANCE, LANES_EACH, OWN_WAY]  # where these take time
+    inst_key: Annotated[Int64, RowsOf.INSTANCE, OWN_WAY]  # npu << 40 | group << 20 | seq -> inst
+    inst_val: Annotated[Int64, RowsOf.INSTANCE, OWN_WAY]
 
 
 class MessageModels(NamedTuple):
     """The message-level models (pdes/messages), and reductions (pdes/npu/delivery.py)."""
 
-    event: Annotated[np.recarray, messages.Event]  # rows, pdes/messages/events.py
+    event: Annotated[np.recarray, messages.Event, RowsOf.EVENT]  # rows, pdes/messages/events.py
     queue: Annotated[np.record, messages.EventQueue]  # what lists they are in
-    rush: Int64  # [2 x events] heap of (order, event) pairs of the moment in hand that are in none
+    rush: Annotated[Int64, RowsOf.EVENT]  # heap of (order, event) of the moment in hand that are in none
     receive_ptr: Annotated[Int64, BUILT]  # [lanes of all plans + 1] receives of a lane in `reduces`
     reduces: Annotated[Int8, BUILT]  # 1: what is received is added to what is there
     memory_psb: Annotated[Float64, BUILT]  # [1] ps per byte of an NPU's memory
@@ -320,35 +323,36 @@ class Flows(NamedTuple):
     """The flow model (pdes/messages/flows)."""
 
     state: Annotated[np.record, flows.FlowState]
-    flow: Annotated[np.recarray, flows.Flow]  # [rows of qp]
-    hop: Annotated[np.recarray, flows.FlowHop]  # rows, consecutive for each connection
-    hop_use: Annotated[np.recarray, flows.HopUse]  # [rows of hop]
-    hop_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of hop] of coupled flows
+    flow: Annotated[np.recarray, flows.Flow, RowsOf.PAIR]
+    hop: Annotated[np.recarray, flows.FlowHop, RowsOf.HOP]  # rows, consecutive for each connection
+    hop_use: Annotated[np.recarray, flows.HopUse, RowsOf.HOP]
+    hop_total: Annotated[np.recarray, flows.LinkTotal, RowsOf.HOP]  # of coupled flows
     link: Annotated[np.recarray, flows.FlowLink]  # [rows of tx]
-    link_flow: Annotated[np.recarray, flows.LinkFlow]  # [LINK_FLOWS_PER_HOP * rows of hop] consecutive for each link
-    link_flow_hop: Int32  # [rows of link_flow] the flow's row of `hop`
-    finish_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of qp] connections by the end of their message, ps
-    finish_place: Int64  # [rows of qp] places in finish_heap + 1, 0 = no message is under way
+    # [LINK_FLOWS_PER_HOP * rows of hop] consecutive for each link
+    link_flow: Annotated[np.recarray, flows.LinkFlow, RowsOf.HOP]
+    link_flow_hop: Annotated[Int32, RowsOf.HOP]  # [rows of link_flow] the flow's row of `hop`
+    finish_heap: Annotated[np.recarray, flows.KeyedEntry, RowsOf.PAIR]  # connections by the end of their message, ps
+    finish_place: Annotated[Int64, RowsOf.PAIR]  # places in finish_heap + 1, 0 = no message is under way
     dirty: Int64  # [rows of tx] links whose flows or capacity changed since the latest solution
-    fresh: Int64  # [rows of qp] connections whose rate the next solution sets in any case
-    reached_flow: Int64  # [rows of qp] connections of a solution
+    fresh: Annotated[Int64, RowsOf.PAIR]  # connections whose rate the next solution sets in any case
+    reached_flow: Annotated[Int64, RowsOf.PAIR]  # connections of a solution
     fill_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of tx] links by the rate of their next visit
     fill_place: Int64  # [rows of tx] places in fill_heap + 1, 0 = none
     front: Int64  # [nodes] nodes that packets reach, where they spread over equal links
     node_share: Int64  # [nodes] what part of the packets reaches them
     coupled: Annotated[np.recarray, flows.CoupledKind]  # collectives that are coupled flows, those of a group together
-    stage: Annotated[np.recarray, flows.CoupledStage]  # [rows of qp]
+    stage: Annotated[np.recarray, flows.CoupledStage, RowsOf.PAIR]
     lane: Annotated[np.recarray, flows.CoupledLane]  # rows, by lane of a member; members that do the same share them
     lane_first: Annotated[Int64, BUILT]  # [rows of plan_of] first row of `lane` of each member
     is_coupled: Int8  # [schedules] whether their collectives are coupled flows
     coupled_ptr: Int64  # [groups + 1] first row of `coupled` of a group
     link_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of tx] of the coupled flow whose path is sought
     touched: Int64  # [rows of tx] its links
-    by_flow: Int8  # [groups + 1] whether messages of the group are flows, at the end point-to-point messages; [1] no
+    # [groups + 1] whether messages of the group are flows, at the end point-to-point messages; [1] no
+    by_flow: Int8
     turn: Annotated[np.recarray, flows.NpuTurn]  # [NPUs]
-    turn_heap: Annotated[
-        np.recarray, flows.KeyedEntry
-    ]  # [NPUs] those that act in the cell, by their next action's time
+    # [NPUs] those that act in the cell, by their next action's time
+    turn_heap: Annotated[np.recarray, flows.KeyedEntry]
     turn_place: Int64  # [NPUs] places in turn_heap + 1, 0 = none
 
 
@@ -366,22 +370,25 @@ class FaultSchedule(NamedTuple):
 
 
 class Islands(NamedTuple):
-    """NVLink domains whose collectives are replayed (pdes/npu/islands.py); roles and starts by slot of a group."""
+    """NVLink domains whose collectives are replayed (pdes/reuse_kernels/islands.py); roles and starts by group slot."""
 
-    island: Annotated[np.recarray, islands.Island]
-    member: Annotated[np.recarray, islands.IslandMember]  # [NPUs of the LP], where it has islands
+    island: Annotated[np.recarray, islands.Island, RowsOf.DOMAIN]
+    member: Annotated[np.recarray, islands.IslandMember, RowsOf.NPU]  # where it has islands
     island_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] the LP's island, -1 none
     node_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] node of the LP, where it is in an island
     role: Annotated[Int8, BUILT]  # [slots] of a group: OUTSIDE, CROSSING or INSIDE
     replays: Annotated[Int8, BUILT]  # [schedules] 1: may be replayed
     link: Annotated[Int32, BUILT]  # rows of `tx` of the islands' links
-    start_ps: Int64  # [slots] when the NPU has started its collective that waits to be replayed, -1 none
-    start_row: Int32  # [slots] its trace row
-    start_order: Int64  # [slots] number of starts before it; of an aggregator, its collectives that go by packets
-    end_ps: Int64  # [slots] when the replayed collective ends, -1 none
-    packet_row: Int32  # [slots] 1 + row of a collective that sends packets over the island's links, 0 none
-    started: Int32  # [groups] members that have started the collective that waits to be replayed
-    due: Int32  # [slots + groups + NPUs] groups for which there is something to replay; -1 - island: it is disturbed
+    start_ps: Annotated[Int64, RowsOf.SLOT, WordKind.TIME]  # when the NPU has started what waits for replay, -1 none
+    start_row: Annotated[Int32, RowsOf.SLOT, WordKind.ROW]  # its trace row
+    # number of starts before it; of an aggregator, its collectives that go by packets
+    start_order: Annotated[Int64, RowsOf.SLOT]
+    end_ps: Annotated[Int64, RowsOf.SLOT, WordKind.TIME]  # when the replayed collective ends, -1 none
+    # 1 + row of a collective that sends packets over the island's links, 0 none
+    packet_row: Annotated[Int32, RowsOf.SLOT]
+    started: Annotated[Int32, RowsOf.GROUP]  # members that have started the collective that waits to be replayed
+    # [slots + groups + NPUs] groups for which there is something to replay; -1 - island: it is disturbed
+    due: Annotated[Int32, EMPTY]
     row_of: Annotated[Int32, BUILT]  # [links of the fabric] row of `tx`, -1 another LP's
 
 
@@ -404,6 +411,7 @@ class World(NamedTuple):
 
 
 NOT_SAVED = frozenset({Inbox, Trace, PlanTables, FaultSchedule})  # BUILT as a whole, or empty between two cells
+NOT_MOVED = frozenset({MessageModels, Flows})  # ALONE as a whole
 
 world_at = reader(World)
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
-from nadi.pdes.build.jobs import digests
-from nadi.pdes.build.settings import Settings
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.jobs import digests
+from nadi.pdes.construction.settings import Settings
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import RunError

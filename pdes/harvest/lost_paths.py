@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nadi.pdes.build.schedule import Faults
+from nadi.pdes.construction.schedule import Faults
 from nadi.pdes.core.inputs import Bools, Graph, Int64
 from nadi.pdes.network.framing import AGGREGATOR_KIND
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nadi.pdes.build.simulation import LogicalProcess
+from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.core import packet
 from nadi.pdes.core.inputs import Array, Int64
 from nadi.pdes.network.sampling import QUEUED, SENT

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int32, Int64, Rows
 from nadi.pdes.core.packet import destination, end_of, instance_key

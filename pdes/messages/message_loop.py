@@ -192,7 +192,7 @@ def has_lapsed(world, node, now_ps):
 
 @inline
 def are_events_short(world):
-    """Return whether obsolete events have used up the room of others (pdes.build.growth.events_room).
+    """Return whether obsolete events have used up the room of others (pdes.construction.growth.events_room).
 
     Args:
         world: State of the LP (`World`).

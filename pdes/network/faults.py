@@ -44,7 +44,7 @@ def put_table(table, all_tables, at, epoch, epochs):
 
 @inline
 def change_routes(routes, schedule, epoch, epochs):
-    """Load the routing tables of a set, in the order of pdes.build.schedule.TABLES.
+    """Load the routing tables of a set, in the order of pdes.construction.schedule.TABLES.
 
     Args:
         routes: Routing state of the LP (`Routes`).

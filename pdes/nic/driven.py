@@ -155,7 +155,7 @@ def has_shares(program: Program, settings: Any) -> bool:
 
     Args:
         program: Work of all NPUs (`Program`).
-        settings: Settings of the run (pdes.build.settings.Settings, which belongs to a higher layer).
+        settings: Settings of the run (pdes.construction.settings.Settings, which belongs to a higher layer).
     """
     shares = max(program.schedules.lane_shares.max(initial=1), program.channels.shares.max(initial=1))
     return bool(settings.p2p_share < 1 or shares > 1)

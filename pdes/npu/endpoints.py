@@ -32,7 +32,7 @@ from nadi.pdes.npu.trace import KIND_COLLECTIVE, finish_row, post_send
 SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, LAPSED, ENDS, NOTICED = range(9)
 """Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a
 trace row posts its message; a collective starts to send packets, as that of an aggregator; a replayed collective begins
-to run; it was to run, but sends packets; it ends (pdes/npu/islands.py); the end of a trace row is noticed
+to run; it was to run, but sends packets; it ends (pdes/reuse_kernels/islands.py); the end of a trace row is noticed
 (pdes/npu/ticks.py).
 """
 

@@ -290,7 +290,7 @@ def finish_row(world_address, node, row, now_ps):
     """
     world = world_at(world_address)
     net, rows = world.net, world.rows
-    if now_ps < net.ctl.catch_up_ps:  # it has ended before (pdes/npu/islands.py)
+    if now_ps < net.ctl.catch_up_ps:  # it has ended before (pdes/reuse_kernels/islands.py)
         return
     npu = world.npus.npu[node]
     if net.const.record_nodes == 1:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.pdes.build.schedule import NO_FAULTS
-from nadi.pdes.build.settings import Settings
-from nadi.pdes.build.worlds import build_world
+from nadi.pdes.construction.schedule import NO_FAULTS
+from nadi.pdes.construction.settings import Settings
+from nadi.pdes.construction.worlds import build_world
 from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows
 from nadi.pdes.core.memory import words_of
 from nadi.pdes.core.message_digest import sum_messages

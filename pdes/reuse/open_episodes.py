@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nadi.pdes.build.islands import Domain
+from nadi.pdes.construction.islands import Domain
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.reuse.episodes import EpisodeRecord

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.pdes.build.islands import AGGREGATOR_KIND, Star
+from nadi.pdes.construction.islands import AGGREGATOR_KIND, Star
 from nadi.pdes.core.inputs import Graph, Int64, Program
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE
 

@@ -1,9 +1,9 @@
 """Exact recurrence: a machine in the same state again does the same again, which is then counted and not simulated.
 
 A pipeline in its steady state repeats itself with each micro-batch, and training with each iteration. At quiet moments,
-when no packet is under way, the state of a run is small (pdes/npu/quiet.py). If it was the same at an earlier moment,
-but for the time and for the number of rows that are done in each trace, the stretch between is a period. If the traces
-repeat it (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and then moves
+when no packet is under way, the state of a run is small (pdes/reuse_kernels/quiet.py). If it was the same at an earlier
+moment, but for the time and for the number of rows that are done in each trace, the stretch between is a period. If the
+traces repeat it (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and then moves
 forward by all periods that follow: times, trace rows, counters and digest are what a simulation would find.
 """
 
@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.memory import words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
-from nadi.pdes.npu import quiet, recurring
 from nadi.pdes.npu.trace import KIND_SEND
+from nadi.pdes.reuse import quiescence
 from nadi.pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse.replay import Replay
+from nadi.pdes.reuse_kernels import quiet, recurring
 from nadi.pdes.workers.team import NO_MARK, Team
 
 FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one
@@ -40,7 +41,7 @@ _IN_EACH[: len(Counters.declared)] = [name not in {"flows", "trace_rows", "windo
 
 
 def may_recur(sim: Simulation) -> bool:
-    """Return whether the state of a run, `sim`, is all in `quiet.write_state`, and all LPs are in this process."""
+    """Return whether `quiescence` finds all of the state of a run, `sim`, and all LPs are in this process."""
     settings, program = sim.settings, sim.program
     const = sim.lps[0].world.net.const if sim.lps else None
     return (
@@ -255,10 +256,11 @@ class Recurrence:
             last = np.zeros(lp.part.npus, np.int64)
             quiet.find_windows(lp.address, self._parents, lp.row_ptr, low, last)
             words = np.zeros(_room(lp.world, slots, low, last), np.int64)
-            count = quiet.write_state(lp.address, moment_ps, self._forgotten_ps, slots, low, last, words)
-            if count < 0 or lp.world.net.ctl.is_disturbed:
+            count = quiet.write_state(lp.address, moment_ps, slots, low, last, words)
+            resting = quiescence.words_at_rest(lp.world, moment_ps, self._forgotten_ps) if count >= 0 else None
+            if resting is None or lp.world.net.ctl.is_disturbed:
                 return None
-            words = words[:count]
+            words = np.append(words[:count], resting)
             key.append(_hash(words))
             # approximate words are time differences + LOOSE (2^60): only they lie between 2^59 and 2^61
             is_loose = (words > quiet.LOOSE // 2) & (words < 2 * quiet.LOOSE)
@@ -393,6 +395,7 @@ class Recurrence:
             if isinstance(lp.replay, Replay):
                 lp.replay.repeat(periods, noted.length_ps, following.of_group)
                 lp.replay.go_forward(shift_ps, periods * steps, periods * following.of_group)
+            quiescence.go_forward(lp.world, shift_ps, periods * steps, self._slots[i])
             recurring.go_forward(
                 lp.address, shift_ps, moment.low[i], moment.high[i], self._slots[i], periods * steps,
                 periods * following.of_slot,
@@ -421,22 +424,14 @@ def _hash(words: Int64) -> bytes:
 
 def _room(world: s.World, slots: Int64, low: Int64, high: Int64) -> int:
     """Return the number of words that `quiet.write_state` writes at most."""
-    net, npus = world.net, len(low)
-    laters = len(world.qps.msg_free) - int(net.ctl.free_messages)
+    npus = len(low)
+    laters = len(world.qps.msg_free) - int(world.net.ctl.free_messages)
     return int(
-        quiet.WORDS_OF_LP
-        + quiet.WORDS_OF_NPU * npus
+        quiet.WORDS_OF_NPU * npus
         + quiet.WORDS_OF_ROW * (high - low).sum()
         + quiet.WORDS_OF_EVENT * world.npus.npu.heap_size.sum()
-        + quiet.WORDS_OF_PORT * net.out_ptr[npus]
         + quiet.WORDS_OF_LATER * laters
         + quiet.WORDS_OF_SLOT * slots.sum()
-        + quiet.WORDS_OF_ISLAND * len(world.islands.island)
-        + quiet.WORDS_OF_MEMBER * npus
-        + 2 * np.count_nonzero(world.islands.started)
-        + 3 * len(net.tx_dropped)
-        + 2 * int(net.const.nodes)
-        + 2 * int(net.ctl.queue_pairs)
     )
 
 

@@ -5,15 +5,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.pdes.build.islands import Domain, Star, star_of
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.islands import Domain, Star, star_of
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int64
 from nadi.pdes.core.memory import rows_of, words_of
 from nadi.pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
 from nadi.pdes.core.rows.nic import FlowIn, FlowOut
 from nadi.pdes.nic.driven import DRIVEN
-from nadi.pdes.npu.islands import (
+from nadi.pdes.reuse.episodes import EpisodeRecord, Messages, simulate
+from nadi.pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running, Start, first_sent
+from nadi.pdes.reuse.own_world import Collective, Episode, Member, star_graph
+from nadi.pdes.reuse.records import Records
+from nadi.pdes.reuse_kernels.islands import (
     INSIDE,
     begin_cells,
     count_links,
@@ -22,10 +26,6 @@ from nadi.pdes.npu.islands import (
     send_packets,
     take_packets,
 )
-from nadi.pdes.reuse.episodes import EpisodeRecord, Messages, simulate
-from nadi.pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running, Start, first_sent
-from nadi.pdes.reuse.own_world import Collective, Episode, Member, star_graph
-from nadi.pdes.reuse.records import Records
 from nadi.pdes.window import may_lengthen
 
 MAX_COLLECTIVES = 8  # of an episode: each one more that starts before the others end repeats the simulation of all

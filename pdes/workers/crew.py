@@ -6,11 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
-from nadi.pdes.build.constants import hooks_of
-from nadi.pdes.build.growth import grow
-from nadi.pdes.build.layout import Layout
-from nadi.pdes.build.settings import Settings
-from nadi.pdes.build.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
+from nadi.pdes.construction.constants import hooks_of
+from nadi.pdes.construction.growth import grow
+from nadi.pdes.construction.layout import Layout
+from nadi.pdes.construction.settings import Settings
+from nadi.pdes.construction.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.hashing import rehash
@@ -22,8 +22,15 @@ from nadi.pdes.harvest.gathering import WorkerTimes
 from nadi.pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from nadi.pdes.messages import message_loop
 from nadi.pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
-from nadi.pdes.npu import quiet, recurring
-from nadi.pdes.npu.islands import begin_cells, count_links, count_messages, end_members, send_packets, take_packets
+from nadi.pdes.reuse_kernels import quiet, recurring
+from nadi.pdes.reuse_kernels.islands import (
+    begin_cells,
+    count_links,
+    count_messages,
+    end_members,
+    send_packets,
+    take_packets,
+)
 from nadi.pdes.workers import team as tm
 from nadi.pdes.workers.cuts import Cuts
 from nadi.pdes.workers.mailbox import ProcessPlace
@@ -60,7 +67,7 @@ def compile_kernels(layout: Layout | None = None, settings: Settings | None = No
             compile_for(take_packets, 0, words, words, words, words, words, words)
             compile_for(begin_cells, 0, 0, words, words, words, words, words, words)
             compile_for(quiet.find_windows, 0, words, words, words, words)
-            compile_for(quiet.write_state, 0, 0, 0, words, words, words, words)
+            compile_for(quiet.write_state, 0, 0, words, words, words, words)
             compile_for(recurring.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
             compile_for(recurring.go_forward, 0, 0, words, words, words, words, words)
             compile_for(recurring.count_messages_again, 0, words, words, words)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.pdes.build.layout import Layout, Outboxes, Part
+from nadi.pdes.construction.layout import Layout, Outboxes, Part
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.guards import between_guards
 from nadi.pdes.core.inputs import Int64

@@ -22,7 +22,7 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 
-from nadi.pdes.build.layout import Layout, Part, numbers_in_teams
+from nadi.pdes.construction.layout import Layout, Part, numbers_in_teams
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.inputs import Record, Rows
 from nadi.pdes.core.jit import fetch_add, inline, outline

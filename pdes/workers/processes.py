@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from nadi.compiling.defects import defect_text
-from nadi.pdes.build.layout import Layout, Outboxes
+from nadi.pdes.construction.layout import Layout, Outboxes
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.harvest.gathering import Harvest, merge

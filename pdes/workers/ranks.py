@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nadi.compiling.defects import defect_text
-from nadi.pdes.build.layout import Layout, Outboxes, Part
+from nadi.pdes.construction.layout import Layout, Outboxes, Part
 from nadi.pdes.core.errors import AgreedRunError, RunError
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.jit import hook_address, jit_enabled

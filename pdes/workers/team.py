@@ -26,7 +26,7 @@ from nadi.pdes.core.jit import (
 from nadi.pdes.core.memory import aligned, full, zeros
 from nadi.pdes.core.rows.workers import LpTurn, TeamState, Worker
 from nadi.pdes.core.state import DONE, INF, SENT, Int64, world_at
-from nadi.pdes.npu.quiet import has_no_packets
+from nadi.pdes.reuse_kernels.quiet import has_no_packets
 from nadi.pdes.window import window
 from nadi.pdes.workers.parcels import Parcels, has_others
 

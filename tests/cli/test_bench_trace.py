@@ -12,8 +12,6 @@ from nadi.studies.benchmarks import trace_decoding
 @pytest.fixture(autouse=True)
 def of_any_size(monkeypatch):
     monkeypatch.setattr(decoder, "MIN_KERNEL_BYTES", 0)
-    yield
-    decoder.withdraw()
 
 
 @pytest.mark.parametrize("kind", ["megatron", "pytorch"])

@@ -13,7 +13,7 @@ from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.inputs import limits as quantities
 from nadi.inputs.limits import MAX_EQUAL_MESSAGES
-from nadi.pdes.build.fabric import MAX_RTO_PS
+from nadi.pdes.construction.fabric import MAX_RTO_PS
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as engine
 from nadi.pdes.core.packet import BYTES_BITS

@@ -11,8 +11,8 @@ from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import parse_flops
-from nadi.pdes.build.fabric import rto_ps
-from nadi.pdes.build.settings import SharedBuffer
+from nadi.pdes.construction.fabric import rto_ps
+from nadi.pdes.construction.settings import SharedBuffer
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.fidelities.fabric_settings import fitted
 from nadi.topologies import build

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et import decoded_columns, decoder
+from nadi.et import decoded_columns, decoder, order
 from nadi.et.decoded_columns import SLACK_BYTES
 from nadi.et.errors import TraceError
 from nadi.et.framing import frame
+from nadi.et.kernels.nodes import PADDING_BYTES
 from nadi.et.other_attributes import OtherAttributes
 from nadi.et.table_writer import frames_of
 from nadi.pdes.core.jit import jit_enabled
-from nadi.simulation.trace_decoding import use_compiled_decoder
-from nadi.simulation.trace_decoding.nodes import PADDING_BYTES
 from tests.et.alike import check_alike
 from tests.plain_python import plain_python
 from tests.samples import sampled, some
@@ -30,19 +29,16 @@ def compiled(monkeypatch):
     if not jit_enabled():
         pytest.skip("kernels are plain Python")
     monkeypatch.setattr(decoder, "MIN_KERNEL_BYTES", 0)
-    use_compiled_decoder()
-    yield
-    decoder.withdraw()
 
 
 def both(path, **how):
     """What both readers give: a table or the text of an error; and whether the kernel was sure."""
     found = outcome(path, **how)
     was_sure = decoder.decoded(path, keep_others=how.get("keep_others", False)) is not None
-    providers = list(decoder._providers)
-    decoder.withdraw()
-    wanted = outcome(path, **how)
-    decoder._providers[:] = providers
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (decoder, order):
+            patch.setattr(module, "jit_enabled", lambda: False)
+        wanted = outcome(path, **how)
     return found, wanted, was_sure
 
 
@@ -221,13 +217,8 @@ def test_many_small_files_are_for_the_kernel(small_trace, tmp_path, monkeypatch)
     monkeypatch.setattr(decoder, "MAX_SMALL_FILES_BYTES", int(3.5 * path.stat().st_size))
     if not jit_enabled():
         pytest.skip("kernels are plain Python")
-    decoder.withdraw()
-    use_compiled_decoder()
-    try:
-        assert [decoder.decoded(path) is not None for _ in range(5)] == [False] * 3 + [True] * 2
-        check_alike(et.read_trace(path, keep_others=True), et.table_of(metadata, nodes, keep_others=True))
-    finally:
-        decoder.withdraw()
+    assert [decoder.decoded(path) is not None for _ in range(5)] == [False] * 3 + [True] * 2
+    check_alike(et.read_trace(path, keep_others=True), et.table_of(metadata, nodes, keep_others=True))
 
 
 def mutated(content, chance):
@@ -273,14 +264,14 @@ def test_the_kernel_as_plain_python(small_trace, tmp_path):
     text = f"""
 from nadi import et
 from nadi.et import decoder
-from nadi.simulation.trace_decoding import nodes
 decoder.MIN_KERNEL_BYTES = 0
 wanted = et.read_trace({str(path)!r})
-decoder.provide(lambda: nodes)
+assert decoder.decoded({str(path)!r}) is None
+decoder.jit_enabled = lambda: True
 found = et.read_trace({str(path)!r})
 assert decoder.decoded({str(path)!r}) is not None
 kept = et.read_trace({str(path)!r}, keep_others=True)
-decoder.withdraw()
+decoder.jit_enabled = lambda: False
 old = et.read_trace({str(path)!r}, keep_others=True)
 assert [kept.other_attributes[i] for i in kept.other] == [old.other_attributes[i] for i in old.other]
 print(list(found.names) == list(wanted.names), (found.comm_size == wanted.comm_size).all(), len(found))

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 
 from nadi import et
+from nadi.et import order
 from nadi.et.schema import Node
 from tests.nonempty import nonempty
 
@@ -46,7 +47,7 @@ def acyclic(draw):
 def test_order_and_depth_agree_with_a_naive_search(parents):
     made = table(*parents)
     assert et.topological_order(made).tolist() == naive_order(parents)
-    assert et.depth(made) == max(naive_depth(parents, row) for row in range(len(parents)))
+    assert order.depth(made) == max(naive_depth(parents, row) for row in range(len(parents)))
 
 
 def test_the_least_row_that_can_goes_first():
@@ -57,7 +58,7 @@ def test_the_least_row_that_can_goes_first():
 
 @given(acyclic())
 def test_children_are_parents_the_other_way(parents):
-    child_ptr, child = et.children(table(*parents))
+    child_ptr, child = order.children(table(*parents))
     for row in nonempty(range(len(parents))):
         expected = [other for other in range(len(parents)) if row in parents[other]]
         assert child[child_ptr[row] : child_ptr[row + 1]].tolist() == expected

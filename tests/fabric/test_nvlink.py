@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nadi.pdes import LinkFault, Settings, build_world, run
-from nadi.pdes.build.settings import SharedBuffer
+from nadi.pdes.construction.settings import SharedBuffer
 from nadi.pdes.network.framing import domain_switches, is_in_domain
 from nadi.pdes.nic import congestion
 from nadi.topologies import build

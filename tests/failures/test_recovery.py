@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.pdes import LinkFault, Settings, build_world, run
-from nadi.pdes.build.settings import SharedBuffer
+from nadi.pdes.construction.settings import SharedBuffer
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
 from nadi.topologies import build

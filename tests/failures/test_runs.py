@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nadi.pdes import LinkFault, NpuFault, RunError
-from nadi.pdes.build.settings import SharedBuffer
+from nadi.pdes.construction.settings import SharedBuffer
 from nadi.topologies import build
 from nadi.workload import collective_program, pairs_program
 from tests.failures.common import cable, faults_of, of_switch, simulate

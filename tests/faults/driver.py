@@ -87,7 +87,7 @@ FAULTS = {
     # before the first window, while the others are in theirs
     "starting": (boom_later, "nadi.pdes.workers.crew.Crew._work"),
     "reading": (boom, "nadi.simulation.wiring.reading.WorkReader.work"),
-    "building": (boom, "nadi.pdes.build.worlds.build_lps", "nadi.pdes.driver.build_lps"),
+    "building": (boom, "nadi.pdes.construction.worlds.build_lps", "nadi.pdes.driver.build_lps"),
     "harvesting": (boom, "nadi.pdes.driver.harvest"),
     "writing": (boom, "nadi.reports.result_files.run_tables._nodes"),
     # from the first table on, no file can become longer than some bytes

@@ -13,7 +13,7 @@ from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType
 from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
-from nadi.pdes.build import growth
+from nadi.pdes.construction import growth
 from nadi.pdes.core import state as s
 from nadi.pdes.fidelity import fidelity
 from nadi.pdes.workers import crew

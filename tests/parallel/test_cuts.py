@@ -4,17 +4,15 @@ import itertools
 import os
 import re
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
 from nadi.pdes import Layout, Processes, StoppedError, build_world, run, run_divided
-from nadi.pdes.checkpoint import declared, dividing, moving, worlds
+from nadi.pdes.checkpoint import dividing, moving, queues
 from nadi.pdes.checkpoint.dividing import ROW_LISTS
+from nadi.pdes.core.declared import rows_by, saved_arrays
 from nadi.pdes.core.rows import nic
-from nadi.pdes.core.rows.row import Row, WordKind
-from nadi.pdes.core.rows.run import Scalars
-from nadi.pdes.core.state import World
+from nadi.pdes.core.rows.row import ALONE, EMPTY, OWN_WAY, Row, RowsOf, WordKind
 from tests.features.restarting import Stopping, often
 from tests.nonempty import nonempty
 from tests.parallel.fingerprint import differing, fingerprint
@@ -88,38 +86,23 @@ def test_everything_that_an_lp_holds_is_saved_or_built():
     assert vars(lp).keys() - built == {"_world", "replay", *ROW_LISTS}
 
 
-def saved_fields(record, prefix=""):
-    """Yield the name and the row class or type of each saved array of a NamedTuple of a world."""
-    hints = get_type_hints(record, include_extras=True)
-    for name, is_nested in worlds.saved_fields(record):
-        if is_nested:
-            yield from saved_fields(hints[name], f"{prefix}{name}.")
-        else:
-            yield prefix + name, hints[name].__metadata__[0]
+def test_every_saved_array_says_how_it_is_moved():
+    """To rows of a table, or in its own way, unless it is of models with one LP, empty or made again."""
+    for each in nonempty(saved_arrays()):
+        assert each.table or each.marks & {ALONE, EMPTY}, each.name
+    in_its_own_way = {each.name.split(".")[-1] for each in saved_arrays() if OWN_WAY in each.marks and each.each == 1}
+    named = set(re.findall(r"\w+", "".join(Path(each.__file__).read_text() for each in (moving, dividing, queues))))
+    assert in_its_own_way - named == {"wait_tail"}, "packets are put on links one by one, the last sets the tail"
 
 
-def test_every_saved_array_says_what_it_is_by():
-    assert {name for name, _ in saved_fields(World)} == declared.ARRAYS.keys()
-
-
-def test_every_word_with_a_number_of_an_lp_is_moved():
-    """By its kind, or by its name where the kind alone does not say how; rows of `msg` move as they are listed."""
-    by_kind = {*moving.NUMBERED, WordKind.LANE, WordKind.PHASE, WordKind.WAITER}
-    by_name = {
-        getattr(WordKind, name) for name in ["PLACE", "RECORD", "RECEIVER", "INSTANCE", "PACKED_LOCAL", "PACKET_WORD"]
-    }
+def test_every_word_whose_kind_does_not_say_how_it_is_moved_is_moved_by_name():
     sources = "".join(Path(module.__file__).read_text() for module in (moving, dividing))
     named = set(re.findall(r"\w+", sources)) | {
         f"{at}_{end}" for at in ("control", "transit") for end in ("head", "tail")
     }
-    kinds = {
-        kind
-        for name, kind in saved_fields(World)
-        if issubclass(kind, Row) and declared.ARRAYS[name] not in {declared.ALONE, declared.EMPTY}
-    }
-    views = {nic.PendingRequest, nic.LaterMessage, nic.KeptMessage, nic.QueuedRequest}
-    for kind in nonempty((kinds | views) - {Scalars}):
+    kinds = {each.kind for table in RowsOf for each in rows_by(table) if issubclass(each.kind, Row)}
+    views = {nic.Message, nic.PendingRequest, nic.LaterMessage, nic.KeptMessage, nic.QueuedRequest}
+    for kind in nonempty(kinds | views):
+        by_name = {WordKind.PLACE, WordKind.RECORD, WordKind.PACKED_LOCAL}
         local = {name for name, word in kind.declared.items() if word.kind in by_name and not word.is_built}
-        if kind in views or kind is nic.Message:
-            local |= {name for name, word in kind.declared.items() if word.kind in by_kind}
-        assert local - {"_unused"} <= named | {"later"}, kind
+        assert local <= named, kind

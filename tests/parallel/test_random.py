@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from nadi.pdes import Layout, Processes, RunError, build_world, run, run_divided
-from nadi.pdes.build import growth
+from nadi.pdes.construction import growth
 from nadi.pdes.core import state as s
 from nadi.pdes.workers import crew
 from tests.budgets import bounded

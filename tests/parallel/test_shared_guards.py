@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nadi.pdes import Processes, RunError, Settings, run_divided
-from nadi.pdes.build.layout import Layout
+from nadi.pdes.construction.layout import Layout
 from nadi.pdes.workers import crew
 from nadi.topologies import build
 from nadi.workload import collective_program

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nadi import partition
 from nadi.pdes import Layout, RunError, Settings, build_world, run, shares
-from nadi.pdes.build.layout import Outboxes, share
+from nadi.pdes.construction.layout import Outboxes, share
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import Directory
 from nadi.pdes.core.rows.network import PacketRecord

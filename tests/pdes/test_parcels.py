@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.pdes import Layout, RunError, SharedBuffer, congestion
-from nadi.pdes.build.layout import Outboxes
-from nadi.pdes.build.worlds import build_lps
+from nadi.pdes.construction.layout import Outboxes
+from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.core.jit import Directory
 from nadi.pdes.core.memory import row_of
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, number_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nadi import pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import Layout, LinkFault, Processes, RunError, build_world, run, run_divided
-from nadi.pdes.build.islands import ALL_GATHER, MEETINGS
+from nadi.pdes.construction.islands import ALL_GATHER, MEETINGS
 from nadi.pdes.reuse.records import Records
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.engine_inputs import engine_inputs

@@ -6,7 +6,7 @@ import tomllib
 from tests.rules.sources import ROOT, Finding, engine
 
 KERNELS = {"kernel", "inline", "outline", "hook", "primitive"}
-"""Decorators of what Numba compiles, or has instructions for (pdes/core/jit.py)."""
+"""Decorators of what Numba compiles, or has instructions for (compiling/decorators.py)."""
 TEACHES_NUMBA = {f"nadi.compiling.{name}" for name in ("compiler", "primitives", "records")}
 """Of Numba's own objects, which have no types."""
 OPEN_FOLDERS = {

@@ -1,45 +1,156 @@
-"""Doors of rooms: what a room offers to other rooms, in its `__init__` and a few public modules."""
+"""Doors of rooms: what a folder offers to other folders, in its `__init__`, in those of its rooms, or in a module."""
 
 import ast
 
-from tests.rules.sources import Finding, product, read
+from tests.rules.sources import ROOT, Finding, product, read
 
 MAX_NAMES = 30
-"""Names that a room's `__init__` may offer."""
-PUBLIC_MODULES = {"topologies": ("clusters", "endpoints", "builders.htsim")}
-"""Public modules of the rooms that have a door; other rooms import no other module of them."""
+"""Names that a door may offer."""
+WIDER = {"pdes": 47, "pdes.traces": 38}
+"""Names of doors that offer more: the engine as users know it, and what another way through traces needs of it."""
+DOORS = {
+    "compiling": ("decorators", "defects", "kernel_cache", "kernel_sources"),
+    "et": (
+        "checking",
+        "checks",
+        "formats",
+        "formats.astra_sim",
+        "formats.chakra",
+        "formats.goal",
+        "formats.simai",
+        "framing",
+        "kernels",
+        "layers",
+        "obfuscation",
+        "prefixes",
+        "pytorch.injected.nadi_collecting",
+        "reshape",
+        "selection",
+        "statistics",
+        "synthesis",
+        "views",
+    ),
+    "inputs": (
+        "array_files",
+        "arrays",
+        "arrow",
+        "documents",
+        "errors",
+        "files",
+        "limits",
+        "mappings",
+        "plug_ins",
+        "toml",
+        "units",
+    ),
+    "partition": (),
+    "pdes": ("arrays", "fidelity", "fidelity.contract", "kernels", "traces", "wire"),
+    "topologies": ("builders.htsim", "clusters", "endpoints"),
+    "workload": (
+        "collectives",
+        "collectives.custom",
+        "collectives.nccl.generations",
+        "collectives.plans",
+        "collectives.schedules",
+        "compute",
+        "compute.nvidia",
+        "generators.inference",
+        "generators.memory",
+        "generators.models",
+        "generators.point_to_point",
+        "generators.point_to_point.flow_lists",
+        "generators.training",
+        "generators.training.generator",
+        "generators.training.rules",
+        "generators.training.stage",
+        "kinds",
+        "node_kinds",
+        "program",
+        "program.traffic",
+        "shape",
+        "trace_sets",
+    ),
+}
+"""Doors of each folder beside its own `__init__`: rooms and modules. Other folders import nothing else of it."""
+
+
+def source_of(door):
+    """Return the source of a door, `et.checking` or `et.framing`."""
+    path = door.replace(".", "/")
+    return read(f"{path}/__init__.py" if (ROOT / path).is_dir() else f"{path}.py")
 
 
 def names_of(door):
-    """Return the public names that the `__init__` of a room offers."""
-    tops = [node for node in door.tree.body if isinstance(node, ast.ImportFrom | ast.FunctionDef | ast.ClassDef)]
-    names = [a.asname or a.name for node in tops if isinstance(node, ast.ImportFrom) for a in node.names]
-    return {*names, *(node.name for node in tops if not isinstance(node, ast.ImportFrom))}
+    """Return the public names that a door defines, those that it imports, and those of these that it does not use."""
+    folder = door.path.split("/")[0]
+    defined, imported, read_here = set(), set(), {node.id for node in door.nodes if isinstance(node, ast.Name)}
+    for node in door.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"nadi.{folder}."):
+            imported |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and door.path.endswith("__init__.py"):
+            defined |= {alias.asname or alias.name for alias in node.names} - read_here
+    return {name for name in defined if not name.startswith("_")}, imported, imported - read_here
 
 
-def passed_by(sources, room, public, names):
-    """Find imports from inside a room by other rooms."""
+def uses(source, folder):
+    """Yield (line, door or module, name) of all that a source takes of a folder; the name is "" for a module itself."""
+    is_imported = False
+    for node in source.nodes:
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names if f"{alias.name}.".startswith(f"nadi.{folder}.")]
+            yield from ((node.lineno, module.removeprefix("nadi."), "") for module in modules)
+        elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"nadi.{folder}."):
+            yield from ((node.lineno, node.module.removeprefix("nadi."), alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "nadi":
+            is_imported |= folder in {alias.name for alias in node.names if alias.asname is None}
+    for node in source.nodes if is_imported else []:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == folder:
+            yield node.lineno, folder, node.attr
+
+
+def passed_by(sources, folder, offered):
+    """Find what other folders take of a folder past its doors.
+
+    Args:
+        sources: The sources that may take something.
+        folder: The folder.
+        offered: The names that each door offers, by door: `et`, `et.checking`.
+    """
     for source in sources:
-        if source.path.startswith(f"{room}/"):
-            continue
-        for node in source.nodes:
-            if isinstance(node, ast.Import):
-                used = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                used = [f"{node.module}.{alias.name}" for alias in node.names]
-            else:
-                continue
-            for name in used:
-                inside = name.removeprefix(f"nadi.{room}.")
-                is_offered = inside in {*names, *public} or inside.startswith(tuple(f"{each}." for each in public))
-                if inside != name and not is_offered:
-                    yield source.found(node.lineno, f"imports {name}, which {room}/__init__.py does not offer")
+        if not source.path.startswith(f"{folder}/"):
+            for line, module, name in uses(source, folder):
+                whole = f"{module}.{name}" if name else module
+                if name not in offered.get(module, ()) and whole not in offered:
+                    yield source.found(line, f"takes {whole}, which no door of {folder} offers")
+
+
+def too_wide(sources, folder, doors):
+    """Find doors that offer too many names: theirs, those imported only to be offered, and others that are taken.
+
+    Args:
+        sources: The sources that may take something.
+        folder: The folder.
+        doors: The result of `names_of` for each door.
+    """
+    taken = {}
+    for source in sources:
+        if not source.path.startswith(f"{folder}/"):
+            for _, module, name in uses(source, folder):
+                taken.setdefault(module, set()).add(name)
+    for door, (defined, imported, only_offered) in doors.items():
+        count = len(defined | only_offered | (imported & taken.get(door, set())))
+        most = WIDER.get(door, MAX_NAMES)
+        if count > most:
+            yield Finding(source_of(door).path, 1, f"offers {count} names; expected at most {most}")
 
 
 def findings():
-    for room, public in PUBLIC_MODULES.items():
-        door = read(f"{room}/__init__.py")
-        names = names_of(door)
-        if len(names) > MAX_NAMES:
-            yield Finding(door.path, 1, f"offers {len(names)} names; expected at most {MAX_NAMES}")
-        yield from passed_by(product(), room, public, names)
+    for folder, inside in DOORS.items():
+        doors = {door: names_of(source_of(door)) for door in (folder, *(f"{folder}.{each}" for each in inside))}
+        yield from too_wide(product(), folder, doors)
+        yield from passed_by(product(), folder, {door: own | imported for door, (own, imported, _) in doors.items()})

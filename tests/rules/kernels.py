@@ -135,16 +135,12 @@ NOT_WORDS_OF_ROWS = {
     ("pdes/messages/events.py", "events", "*ING"): "rows that stand before the first event of a list",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/messages/message_loop.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
-    ("pdes/npu/quiet.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
+    ("pdes/reuse_kernels/quiet.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/npu/remote_memory.py", "lane", "REMOTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/harvest/stall.py", "running", "COMMUNICATION"): "kinds of an NPU's rows are numbered",
     ("nadi/simulation/closed_forms/advancing/advance.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",
-    (
-        "nadi/simulation/trace_decoding/nodes.py",
-        "state",
-        "*",
-    ): "words that are asked for by readers of files, who know no rows",
+    ("et/kernels/nodes.py", "state", "*"): "words that are asked for by readers of files, who know no rows",
     ("pdes/network/telemetry.py", "outbox", "CROSSING_WORDS"): "words of a packet in an outbox, behind which more lie",
 }
 """File, array and names by which it may be indexed, and why: all other words have names of their own (Row)."""
@@ -236,5 +232,5 @@ def findings():
     yield from numbered_words(engine(), NOT_WORDS_OF_ROWS)
     yield from unpacked(source for source in engine() if source.path not in PACKED)
     yield from wrong_hook_calls(
-        source for source in engine() if source.path not in {"pdes/core/jit.py", "compiling/compiler.py"}
+        source for source in engine() if source.path not in {"compiling/decorators.py", "compiling/compiler.py"}
     )

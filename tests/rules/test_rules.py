@@ -140,12 +140,22 @@ def test_imports_of_kernels_are_followed():
 def test_imports_past_a_door_are_found():
     text = (
         "from nadi.topologies import Graph, registry\nfrom nadi.topologies.graph import Graph\n"
-        "from nadi.topologies.clusters import find\nimport nadi.topologies.routing\nfrom nadi import topologies"
+        "from nadi.topologies.clusters import find\nimport nadi.topologies.routing\nfrom nadi import topologies\n"
+        "from nadi.topologies.clusters import own\ntopologies.Graph(topologies.hidden)"
     )
     sources = [Source("workload/a.py", text), Source("topologies/b.py", text)]
-    found = [*doors.passed_by(sources, "topologies", ("clusters",), {"Graph"})]
-    assert [(finding.path, finding.line) for finding in found] == [("workload/a.py", line) for line in (1, 2, 4)]
-    assert doors.names_of(Source("topologies/__init__.py", "from a import b as c, d\ndef e(): ...")) == {"c", "d", "e"}
+    found = [*doors.passed_by(sources, "topologies", {"topologies": {"Graph"}, "topologies.clusters": {"find"}})]
+    assert [(each.path, each.line) for each in found] == [("workload/a.py", line) for line in (1, 2, 4, 6, 7)]
+
+
+def test_doors_offer_what_they_define_and_what_they_import_of_their_folder():
+    text = "import a\nfrom nadi.et.b import c as d, e\nfrom nadi.inputs import g\nF: int = 1\n_H = F\ndef i(): return e"
+    assert doors.names_of(Source("et/j/__init__.py", text)) == ({"g", "F", "i"}, {"d", "e"}, {"d"})
+    names = tuple(f"n{i}" for i in range(doors.MAX_NAMES))
+    taking = Source("workload/a.py", "from nadi.et import more, less")
+    for offered, wide in ((names[1:], 0), (names, 1)):
+        door = (set(offered), {"more"}, set())
+        assert [each.path for each in doors.too_wide([taking], "et", {"et": door})] == ["et/__init__.py"] * wide
 
 
 def test_words_without_names_are_found():

@@ -69,6 +69,7 @@ from nadi.inputs import plug_ins
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload.collectives.plans.extent import PlanExtent, in_parts, in_stripes, of_any
 from nadi.workload.collectives.plans.plan import Plans
+from nadi.workload.collectives.trees import AggregatorTree, trees_of
 from nadi.workload.collectives.uneven import ALGORITHMS as PLAIN_UNEVEN
 from nadi.workload.collectives.uneven import NAME as UNEVEN
 from nadi.workload.collectives.uneven import Units

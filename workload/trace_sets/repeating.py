@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.et import NodeType, TraceTable
-from nadi.et.names import ComposedNames, NameTable
+from nadi.et import ComposedNames, NameTable, NodeType, TraceTable
 from nadi.inputs.arrays import Int64, pointers
 from nadi.workload.errors import WorkloadError
 from nadi.workload.trace_sets.trace_set import TraceSet

@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from nadi.et import NodeType, TraceTable, topological_order
-from nadi.et.order import occurrence
+from nadi.et import NodeType, TraceTable, occurrence, topological_order
 from nadi.inputs.arrays import Int32, Int64
 from nadi.workload.errors import NOBODY, WorkloadError, first_of
 from nadi.workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS

@@ -10,12 +10,11 @@ from typing import Any
 
 from nadi import inputs
 from nadi.errors import ConfigError
-from nadi.et import TraceTable, read_trace
+from nadi.et import TraceTable, read_groups, read_trace
 from nadi.et.formats import astra_sim
-from nadi.et.groups import read_groups
 from nadi.importers.file_sections import FileSections
-from nadi.workload import TRACE_ENDINGS, TraceSet, files_of_traces
-from nadi.workload.trace_sets.load import users_of_contents
+from nadi.workload import TraceSet
+from nadi.workload.trace_sets import TRACE_ENDINGS, files_of_traces, users_of_contents
 
 NO_GROUPS = "empty"
 

@@ -15,13 +15,13 @@ from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US, format_rate, f
 from nadi.topologies import SWITCH, Graph
 from nadi.topologies.builders.htsim import HtsimTree, read_tree
 from nadi.workload import TraceSet
-from nadi.workload.generators.point_to_point.connection_matrix import (
+from nadi.workload.generators.point_to_point import (
+    OPS_PER_S,
     ConnectionMatrix,
     FailedLink,
     flow_traces,
     read_connections,
 )
-from nadi.workload.generators.point_to_point.traces import OPS_PER_S
 
 HEADER_BYTES = 64  # UecSrc::_hdr_size, and the size of acknowledgements and trimmed packets
 _ECN_REFERENCE_BPS = 25 * 10**9  # rate for which [network] ecn_kmin and ecn_kmax hold

@@ -7,8 +7,7 @@ import numpy as np
 
 from nadi.errors import ConfigError
 from nadi.et.formats.simai import DIALECT
-from nadi.et.layers.convert import RankNumbering, stage_tables
-from nadi.et.layers.file import LayerFile, read_layers
+from nadi.et.layers import LayerFile, RankNumbering, read_layers, stage_tables
 from nadi.importers.simai.busbw import BusBandwidths
 from nadi.inputs.limits import MAX_NPUS
 from nadi.workload import TraceSet

@@ -22,9 +22,8 @@ from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.simulation.job_times import job_finish_ps
 from nadi.simulation.run_plan import FinishedRun
-from nadi.workload import KINDS
-from nadi.workload.collectives.uneven import NAME as UNEVEN
-from nadi.workload.errors import Exchange, alone
+from nadi.workload import KINDS, Exchange, alone
+from nadi.workload.collectives import UNEVEN
 
 CollectiveKey = tuple[int, int, int]  # a key of `_keys`
 _ANY_SIZE = -1

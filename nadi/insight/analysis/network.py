@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
-from nadi.et.statistics.percentiles import percentile
+from nadi.et.statistics import percentile
 from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run

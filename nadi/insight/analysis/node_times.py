@@ -19,7 +19,7 @@ from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.pdes import LinkFault
 from nadi.topologies import Graph
 from nadi.workload import KINDS, Program
-from nadi.workload.collectives.uneven import NAME as UNEVEN
+from nadi.workload.collectives import UNEVEN
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, MEMORY, SEND
 
 _MAX_ROWS = 4_000_000  # number of trace nodes that one block of NPUs may have, to bound memory

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.et import TraceTable
-from nadi.et.statistics.percentiles import values_needed
+from nadi.et.statistics import values_needed
 from nadi.inputs.arrays import Int32
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.node_times import row_blocks
 from nadi.pdes import Results
 from nadi.workload import Program
-from nadi.workload.generators.inference.requests import requests_in
+from nadi.workload.generators.inference import requests_in
 
 PERCENTILES = (50, 90, 95, 99)  # percentiles of TTFT and TPOT that tables show
 QUANTILES = 101  # points of a cumulative distribution: each percent

@@ -26,10 +26,9 @@ from nadi.insight.analysis.node_times import NodeRows, row_blocks
 from nadi.pdes import FoldedRows, Results
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
-from nadi.workload import Program
-from nadi.workload.errors import Exchange, alone
+from nadi.workload import Exchange, Program, alone
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND
-from nadi.workload.program.assembling import receive_key
+from nadi.workload.program import receive_key
 
 _UNNAMED, _BUBBLE, _OTHER = (CATEGORIES.index(name) for name in ("unnamed", "bubble", "other"))
 _COMPUTE, _IDLE = CATEGORIES.index("compute"), CATEGORIES.index("idle")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.statistics.percentiles import percentile
+from nadi.et.statistics import percentile
 from nadi.inputs.arrays import Int64
 from nadi.inputs.units import PS_PER_S, PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor

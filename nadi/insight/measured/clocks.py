@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.measured.timed_nodes import TimedNodes
-from nadi.workload.collectives.uneven import NAME as UNEVEN
+from nadi.workload.collectives import UNEVEN
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")
 _ROUNDS = 12  # number of reweighted solutions

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.et import topological_order
-from nadi.et.other_attributes import waited_micros
+from nadi.et.statistics import waited_micros
 from nadi.inputs.arrays import Int64, positions
 from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.runs import Run
 from nadi.simulation import schemas
-from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.workload import TraceSet, load_set
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
         raise ConfigError(f"{run}: a run of a model, which carries no measured times; expected TRACES beside it")
     source = traces if traces is not None else Path(configured)
     npus = int(nodes["npu"].max()) + 1
-    use_compiled_decoder()
     loaded = load_set(source, npus, strict=False, keep_others=True)
     return _paired(run, source, nodes, collectives, loaded)
 

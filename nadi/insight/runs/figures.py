@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nadi.et.statistics.percentiles import percentile
+from nadi.et.statistics import percentile
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs.energy import energy_of
 from nadi.insight.runs.repetitions import confidence_interval

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et.statistics.percentiles import percentile
+from nadi.et.statistics import percentile
 from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, parse_time
 from nadi.insight.analysis.network import NetRun, find_pauses, most, read_run, tiers

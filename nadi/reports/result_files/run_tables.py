@@ -21,7 +21,7 @@ from nadi.simulation import schemas
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.simulation.run_plan import FinishedRun
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
-from nadi.workload.program.dividing import divided
+from nadi.workload.program import divided
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
 LANES = ("cpu", "compute", "memory", "remote")

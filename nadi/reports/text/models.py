@@ -6,9 +6,15 @@ from typing import Any, get_args
 from nadi.errors import ConfigError
 from nadi.inputs.units import GIB
 from nadi.terminal.tables import FittedTable, facts, name_column, text_column
-from nadi.workload.generators.memory.estimate import PARTS, StageMemory
-from nadi.workload.generators.models import Model, active_parameters, parameters, training_flops
-from nadi.workload.generators.models.architecture import by_part, mtp_parameters
+from nadi.workload.generators.memory import PARTS, StageMemory
+from nadi.workload.generators.models import (
+    Model,
+    active_parameters,
+    by_part,
+    mtp_parameters,
+    parameters,
+    training_flops,
+)
 from nadi.workload.generators.training.rules import Framework
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nadi.et.statistics.percentiles import values_needed
+from nadi.et.statistics import values_needed
 from nadi.insight.analysis.network import COLUMNS, MAX_LINKS
 from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, name_column

@@ -26,9 +26,8 @@ from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, console, name_column, text_column
 from nadi.topologies import NVSWITCH, Graph
-from nadi.workload.collectives import ON_NVSWITCHES
+from nadi.workload.collectives import ON_NVSWITCHES, UNEVEN
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
-from nadi.workload.collectives.uneven import NAME as UNEVEN
 from nadi.workload.compute import SOURCES
 
 if TYPE_CHECKING:

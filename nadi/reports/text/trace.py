@@ -7,9 +7,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nadi import inputs
-from nadi.et.checking.finding import SEVERITIES, CheckReport, Example
-from nadi.et.checking.fixing import TraceFix
-from nadi.et.errors import NOT_STRICT
+from nadi.et import NOT_STRICT
+from nadi.et.checking import SEVERITIES, CheckReport, Example, TraceFix
 from nadi.et.reshape import ReduceResult, SliceResult
 from nadi.inputs.units import PS_PER_US
 from nadi.terminal.readable import in_unit, time_text, time_unit

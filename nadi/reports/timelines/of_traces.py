@@ -7,10 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.et import TraceTable, collective_name
-from nadi.et.reshape.partners import LANES, NO_LANE, Key, lanes_of
-from nadi.et.statistics.paths import MAX_NODES, earliest
-from nadi.et.statistics.ranks import CommunicationMember, Rank, communications_of, some_of
-from nadi.et.statistics.timing import has_starts
+from nadi.et.reshape import LANES, NO_LANE, Key, lanes_of
+from nadi.et.statistics import MAX_NODES, CommunicationMember, Rank, communications_of, earliest, has_starts, some_of
 from nadi.inputs.arrays import Int64
 from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace

@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi import topologies, workload
+from nadi.inputs.arrays import Int64
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.pdes import Settings
-from nadi.pdes.arrays import Int64
 from nadi.pdes.wire import acknowledgement_bytes, wire_bytes
 from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
 from nadi.simulation.closed_forms.played import Paths, PlayedCollectives
 from nadi.topologies import Graph, next_links
 from nadi.workload import Program, Schedules, collectives
-from nadi.workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
-from nadi.workload.collectives.trees import AggregatorTree
+from nadi.workload.collectives import AggregatorTree
+from nadi.workload.collectives.schedules import most_bytes, offsets, peer, peers_of_members, usual_message
 from nadi.workload.shape import GroupShape, parallel_links, shape_of
 
 _MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples

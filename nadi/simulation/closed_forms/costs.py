@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.inputs.arrays import Int64
 from nadi.pdes import Settings
-from nadi.pdes.arrays import Int64
 from nadi.pdes.wire import window_packets
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
@@ -21,9 +21,14 @@ from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions, used_links
 from nadi.topologies import Graph
 from nadi.workload import KINDS, CollectiveSettings, Program, collective_program, collectives
-from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
-from nadi.workload.collectives.schedules.sends import message_count, packet_count
-from nadi.workload.kept import KeptResults
+from nadi.workload.collectives.schedules import (
+    DONE_AT_ONCE,
+    KeptResults,
+    Schedules,
+    ScheduleSet,
+    message_count,
+    packet_count,
+)
 from nadi.workload.node_kinds import MEMORY_LANE
 from nadi.workload.shape import shape_of, stripes_of
 

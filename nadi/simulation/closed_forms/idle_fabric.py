@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi import pdes, topologies
-from nadi.pdes.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.pdes.wire import MAX_SET, window_packets
 from nadi.topologies import DimensionRouting, Graph, build_table_routing
 from nadi.workload import Program, Schedules
 from nadi.workload.node_kinds import COLLECTIVE
-from nadi.workload.program.assembling import NOT_HERE, assemble, empty_rows
-from nadi.workload.trace_sets.groups import GroupTable
+from nadi.workload.program import NOT_HERE, assemble, empty_rows
+from nadi.workload.trace_sets import GroupTable
 
 Pair = tuple[int, int]  # sender and receiver, as members of the group
 

@@ -26,16 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import topologies
+from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes import Fidelity, Settings
-from nadi.pdes.arrays import Float64, Int64
 from nadi.pdes.wire import SHARE_UNITS, acknowledgement_bytes, is_framed, is_nvlink, wire_bytes
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.topologies import Graph
 from nadi.workload import Program
 from nadi.workload.node_kinds import SEND
-from nadi.workload.program.assembling import receive_key
+from nadi.workload.program import receive_key
 
 ACKNOWLEDGEMENT = -1  # value in place of a packet's payload size that denotes an acknowledgement
 MAX_PAIRS = 20_000  # maximum number of distinct pairs of NPUs whose routes `ideal_ps` computes

@@ -10,9 +10,8 @@ from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.topologies import Graph
 from nadi.topologies.endpoints import with_aggregators
 from nadi.workload import Program, Schedules
-from nadi.workload.collectives import AlgorithmChoice
-from nadi.workload.collectives.schedules.sends import message_count, packet_count, pairs
-from nadi.workload.collectives.trees import trees_of
+from nadi.workload.collectives import AlgorithmChoice, trees_of
+from nadi.workload.collectives.schedules import message_count, packet_count, pairs
 
 # Maximum number of messages to play: the first if the formula is an estimate and messages are packets, the second
 # otherwise. Laying out two million messages takes half a gigabyte.

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.pdes.arrays import Int64
+from nadi.inputs.arrays import Int64
 from nadi.simulation.closed_forms.advancing.likeness import mixed, numbered
 from nadi.topologies import DimensionRouting, Graph, next_links
 

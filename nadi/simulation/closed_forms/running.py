@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import pdes, topologies
+from nadi.inputs.arrays import Int32, Int64
 from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes import COUNTERS, LINK_COLUMNS, FoldedRows
-from nadi.pdes.arrays import Int32, Int64
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out, ranges
 from nadi.simulation.closed_forms.advancing.likeness import TracePeers, classes_of, pairs_of
 from nadi.simulation.closed_forms.advancing.run import (
@@ -22,7 +22,7 @@ from nadi.simulation.closed_forms.advancing.run import (
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program
-from nadi.workload.collectives.schedules.packed import Schedules
+from nadi.workload.collectives.schedules import Schedules
 from nadi.workload.node_kinds import SEND
 
 # maximum number of trace nodes of all NPUs for which results hold every node; others hold those of one NPU per class

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from nadi import partition
 from nadi.energy.bill import PortUse, port_uses
+from nadi.inputs.arrays import Int64
 from nadi.pdes import Settings
-from nadi.pdes.arrays import Int64
 from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
 from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.topologies import Graph, TableRouting

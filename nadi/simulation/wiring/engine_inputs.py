@@ -14,8 +14,7 @@ from nadi.partition import TrafficWeights
 from nadi.topologies import Graph
 from nadi.topologies.endpoints import folded, with_aggregators, with_aggregators_of
 from nadi.workload import Program
-from nadi.workload.program.dividing import divided, joined
-from nadi.workload.program.jobs import extended, switches_of
+from nadi.workload.program import divided, extended, joined, switches_of
 
 
 def engine_inputs(

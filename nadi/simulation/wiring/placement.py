@@ -9,15 +9,14 @@ import numpy as np
 from nadi import inputs
 from nadi.configuration.jobs import JobSection
 from nadi.errors import ConfigError
+from nadi.et.prefixes import MANIFEST_NAME as NAME
 from nadi.inputs.arrays import Int32, Mask
 from nadi.inputs.units import short
 from nadi.simulation.wiring.traffic import rank_of_numbers
 from nadi.topologies import Graph
 from nadi.workload import WorkloadError
-from nadi.workload.generators.point_to_point.flow_lists import flow_list
-from nadi.workload.trace_sets.files import is_set
-from nadi.workload.trace_sets.load import files_of
-from nadi.workload.trace_sets.manifest import NAME, read_manifest
+from nadi.workload.generators.point_to_point import flow_list
+from nadi.workload.trace_sets import files_of, is_set, read_manifest
 
 _EXPECTED = "numbers of NPUs and ranges, one for each rank, as 0-7 16 17"
 

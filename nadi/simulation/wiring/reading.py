@@ -13,17 +13,17 @@ from nadi import pdes, topologies, workload
 from nadi.configuration.run_config import RunConfig, Training
 from nadi.errors import ConfigError
 from nadi.et import TraceError, TraceTable, read_groups
+from nadi.et.prefixes import npu_of
 from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
-from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.placement import placements
 from nadi.simulation.wiring.traffic import traffic_traces
 from nadi.topologies import Graph, TopologyError
 from nadi.topologies.endpoints import with_host_memories
-from nadi.workload import CollectiveSettings, ComputeModel, Program, TraceSet, WorkloadError
+from nadi.workload import CollectiveSettings, ComputeModel, Exchange, Program, TraceSet, WorkloadError, alone
 from nadi.workload.collectives import defaults_on
 from nadi.workload.compute import (
     ALONE,
@@ -35,14 +35,10 @@ from nadi.workload.compute import (
     find_gpu,
     read_tables,
 )
-from nadi.workload.errors import Exchange, alone
-from nadi.workload.generators.inference.requests import names_requests
-from nadi.workload.generators.point_to_point.traces import OPS_PER_S
-from nadi.workload.program.building import SharedParts, WorkOfRanks
-from nadi.workload.program.jobs import FabricJob, build_jobs
-from nadi.workload.program.memory_pool import RemoteMemory, with_memory_nodes
-from nadi.workload.trace_sets.repeating import repeated
-from nadi.workload.trace_sets.trace_set import ELSEWHERE, IDLE
+from nadi.workload.generators.inference import names_requests
+from nadi.workload.generators.point_to_point import OPS_PER_S
+from nadi.workload.program import FabricJob, RemoteMemory, SharedParts, WorkOfRanks, build_jobs, with_memory_nodes
+from nadi.workload.trace_sets import ELSEWHERE, IDLE, TRACE_ENDINGS, repeated
 
 if TYPE_CHECKING:
     from nadi.workload.generators.training.rules import Framework
@@ -86,9 +82,9 @@ class LoadedWorkload(NamedTuple):
 
     def opens(self, file: Path) -> bool:
         """Return whether this rank may open a file, which is False for traces that only other ranks have."""
-        if not file.name.endswith(workload.TRACE_ENDINGS) or not np.any(self.trace_of_npu == ELSEWHERE):
+        if not file.name.endswith(TRACE_ENDINGS) or not np.any(self.trace_of_npu == ELSEWHERE):
             return True
-        npu = workload.npu_of(file)
+        npu = npu_of(file)
         if npu is None or npu >= len(self.trace_of_npu):
             return str(file) in {table.path for table in self.traces}
         return bool(self.trace_of_npu[npu] != ELSEWHERE)
@@ -130,7 +126,6 @@ class WorkReader:
         `own_npus`: bool[npus], True = the NPU belongs to this rank; None = all do. TraceError, WorkloadError and
         ConfigError refuse wrong traces.
         """
-        use_compiled_decoder()
         if self.config.jobs:
             return self._work_of_jobs(own_npus)
         graph, memories = self.graph, self._memories()
@@ -331,7 +326,7 @@ class WorkReader:
         compute = self.config.compute
         if not framework or compute.gpu is None:
             return 1.0
-        from nadi.workload.generators.training.interference import channels_on, compute_slowdown
+        from nadi.workload.generators.training import channels_on, compute_slowdown
 
         in_a_row = compute.pace in {None, "step"}  # the default pace of training steps
         gpu, channels = find_gpu(compute.gpu), channels_on(self.graph, memories)

@@ -10,9 +10,14 @@ from nadi.simulation.wiring.affordable import check_trace
 from nadi.topologies import NVSWITCH, Graph
 from nadi.topologies.endpoints import NO_NUMBER
 from nadi.workload import TraceSet
-from nadi.workload.generators.point_to_point.distributions import arrivals, message_sizes
-from nadi.workload.generators.point_to_point.flow_lists import flow_list
-from nadi.workload.generators.point_to_point.traces import NODE_BYTES, random_messages, trace_set
+from nadi.workload.generators.point_to_point import (
+    NODE_BYTES,
+    arrivals,
+    flow_list,
+    message_sizes,
+    random_messages,
+    trace_set,
+)
 
 _NODES = 3  # nodes of the traces per message: a wait, a send and a receive
 

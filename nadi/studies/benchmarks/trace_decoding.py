@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from nadi import et, pdes
+from nadi.et import Node
 from nadi.et.framing import frame, iter_messages
-from nadi.et.schema import Node
 from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.python import code_command
-from nadi.simulation.trace_decoding import use_compiled_decoder
 
 NAME = "trace"
 NODES = 1_000_000
@@ -60,7 +59,6 @@ def measure(path: str, runs: int) -> dict[str, Any]:
         path: The trace file to read.
         runs: The number of measurements, whose minimum counts.
     """
-    use_compiled_decoder()
     before = pdes.peak_rss_bytes()
     table = et.read_trace(path)
     peak, nodes = pdes.peak_rss_bytes(), len(table)

@@ -26,11 +26,10 @@ from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.studies.collectives.pace import LONG_S, Pace, calibration_sizes, measured
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload import KINDS, CollectiveSettings, Program, WorkloadError
+from nadi.workload.collectives import UNEVEN, defaults_on, uneven_algorithms
 from nadi.workload.collectives import choose as choose_algorithm
-from nadi.workload.collectives import defaults_on, uneven_algorithms
 from nadi.workload.collectives.nccl.generations import generations
-from nadi.workload.collectives.uneven import NAME as UNEVEN
-from nadi.workload.program.jobs import switches_of
+from nadi.workload.program import switches_of
 from nadi.workload.shape import shape_of
 
 ALL = "all"

@@ -15,7 +15,7 @@ from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int64
 from nadi.studies.collectives.microbench import CollectiveCase
 from nadi.workload import CollectiveSettings
-from nadi.workload.collectives.uneven import NAME as UNEVEN
+from nadi.workload.collectives import UNEVEN
 
 _MAX_TOKENS = 1 << 16  # number of equal tokens into which a member's buffer is divided, unless it has fewer bytes
 _MAX_EXPONENT = 16.0  # maximum Zipf exponent: at 16 one member gets nearly all bytes

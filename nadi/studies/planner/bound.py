@@ -18,16 +18,13 @@ from numpy.typing import NDArray
 from nadi.inputs.arrays import Int64
 from nadi.studies.planner.step import TargetMachine, deferring_rounds, with_micro_batches
 from nadi.workload.generators.models import Model
-from nadi.workload.generators.training import ParallelPlan
-from nadi.workload.generators.training.interference import copied_groups
-from nadi.workload.generators.training.ranks import stage_size
+from nadi.workload.generators.training import Chunk, ParallelPlan, chunks, copied_groups, micro_batches, stage_size
 from nadi.workload.generators.training.rules import Framework
 from nadi.workload.generators.training.stage import Stage
-from nadi.workload.generators.training.stages import Chunk, chunks, micro_batches
 from nadi.workload.kinds import KIND_OF_COMM_TYPE, KINDS
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, RECV, SEND
-from nadi.workload.program.durations import durations_ps
-from nadi.workload.trace_sets.trace_set import TraceView
+from nadi.workload.program import durations_ps
+from nadi.workload.trace_sets import TraceView
 
 _BEFORE_FIRST = -1  # time of a row that does not wait for the first row of a pass
 

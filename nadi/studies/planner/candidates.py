@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from nadi.workload.errors import WorkloadError
+from nadi.workload import WorkloadError
 from nadi.workload.generators.memory import peak_bytes
 from nadi.workload.generators.models import Model
 from nadi.workload.generators.training import ParallelPlan, rules

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.configuration.sections import NetworkSection
-from nadi.et import CollectiveCommType, NodeType, TraceTable
-from nadi.et.blocks import Block, TraceColumns
+from nadi.et import Block, CollectiveCommType, NodeType, TraceColumns, TraceTable
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
@@ -26,7 +25,7 @@ from nadi.topologies.clusters import Cluster
 from nadi.workload.generators.models import Model
 from nadi.workload.generators.training import ParallelPlan, rules
 from nadi.workload.generators.training.generator import generate
-from nadi.workload.trace_sets.trace_set import Families, TraceSet
+from nadi.workload.trace_sets import Families, TraceSet
 
 MAX_PACKET_HOPS = 8e6  # maximum packet-hops of one simulated communication: one or two seconds of wall time
 MIN_SHARE = 0.002  # minimum exposed share of the step, 0 to 1, from which an axis is simulated

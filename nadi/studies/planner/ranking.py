@@ -11,8 +11,7 @@ from nadi.inputs.units import PS_PER_S
 from nadi.studies.planner.bound import bound_ps
 from nadi.studies.planner.candidates import Candidate
 from nadi.studies.planner.step import StepTime, TargetMachine, step_time
-from nadi.workload.generators.models import Model
-from nadi.workload.generators.models.architecture import training_flops
+from nadi.workload.generators.models import Model, training_flops
 from nadi.workload.generators.training import rules
 
 

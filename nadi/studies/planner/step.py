@@ -30,9 +30,8 @@ from nadi.workload import CollectiveSettings, ComputeModel, Program, TraceSet
 from nadi.workload.collectives import defaults_on
 from nadi.workload.compute import ComputeTimes
 from nadi.workload.generators.models import Model
-from nadi.workload.generators.training import ParallelPlan, rules
+from nadi.workload.generators.training import ParallelPlan, channels_on, compute_slowdown, rules
 from nadi.workload.generators.training.generator import generate
-from nadi.workload.generators.training.interference import channels_on, compute_slowdown
 
 _SHORT, _LONGER = 2, 3  # rounds of the pipeline in the two short steps: micro-batches per stage
 

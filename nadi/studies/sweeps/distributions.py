@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nadi.et.statistics.percentiles import percentile
+from nadi.et.statistics import percentile
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import Figure, order

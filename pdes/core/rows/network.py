@@ -11,7 +11,7 @@ class OutgoingLink(
     # pdes/core/packet.py packs and unpacks the words with several fields.
 
     # Four words, so that two links share a cache line: a packet-hop reads all four and writes three of them.
-    busy_ps = word("time", "end of the port's current transmission")
+    busy_ps = word("time", "end of the port's current transmission", rest="recent")
     meta = word(
         "packed_local",
         "receiving node | the link's number in the whole fabric << 22 | its class << 46; a node from the "

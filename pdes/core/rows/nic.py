@@ -6,20 +6,34 @@ from nadi.pdes.core.rows.row import INF, Row, word
 class Port(Row, words=8):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
-    sent_ref = word("waiter", "waiter for the last byte of the packet on the wire, -1 nobody", begins=-1)
-    pace_at_ps = word("time", "the port's pacing event in the heap, INF none", begins=INF)
+    sent_ref = word("waiter", "waiter for the last byte of the packet on the wire, -1 nobody", begins=-1, rest="begins")
+    pace_at_ps = word("time", "the port's pacing event in the heap, INF none", begins=INF, rest="future")
     transit_bytes = word("bytes", "bytes of transit packets that wait")
-    ring = word("queue_pair", "last of the circular list of queue pairs that may send, -1 none", bits=32, begins=-1)
-    paced = word("queue_pair", "the queue pair held back by pacing that may send first, -1 none", bits=32, begins=-1)
-    kick_next = word("link", "next port in the NPU's list of ports to try, -2 not in the list", bits=32, begins=-2)
-    control_packets = word("count", "acknowledgements that wait; they are sent first", bits=32)
+    ring = word(
+        "queue_pair",
+        "last of the circular list of queue pairs that may send, -1 none",
+        bits=32,
+        begins=-1,
+        rest="begins",
+    )
+    paced = word(
+        "queue_pair",
+        "the queue pair held back by pacing that may send first, -1 none",
+        bits=32,
+        begins=-1,
+        rest="begins",
+    )
+    kick_next = word(
+        "link", "next port in the NPU's list of ports to try, -2 not in the list", bits=32, begins=-2, rest="begins"
+    )
+    control_packets = word("count", "acknowledgements that wait; they are sent first", bits=32, rest="begins")
     control_head = word("record", "first acknowledgement", bits=32)
     control_tail = word("record", "last acknowledgement", bits=32)
-    transit_packets = word("count", "transit packets that wait", bits=32)
+    transit_packets = word("count", "transit packets that wait", bits=32, rest="begins")
     transit_head = word("record", "first transit packet", bits=32)
     transit_tail = word("record", "last transit packet", bits=32)
-    scheduled = word("flag", "an event in the heap marks when the port falls idle", bits=8)
-    turn = word("flag", "transit has the next turn against the queue pairs", bits=8)
+    scheduled = word("flag", "an event in the heap marks when the port falls idle", bits=8, rest="same")
+    turn = word("flag", "transit has the next turn against the queue pairs", bits=8, rest="same")
 
 
 class QueuePair(Row, words=16):
@@ -40,10 +54,14 @@ class QueuePair(Row, words=16):
     ring_next = word("queue_pair", "next of the port's circular list", bits=32)
     port = word("link", "port that sends", bits=32)
     pending = word(
-        "message", "1 + first message that waits for an answer (pdes/nic/rendezvous.py), 0 none", bits=32, plus=1
+        "message",
+        "1 + first message that waits for an answer (pdes/nic/rendezvous.py), 0 none",
+        bits=32,
+        plus=1,
+        rest="begins",
     )
-    retries = word("count", "consecutive timeouts", bits=16)
-    active = word("code", "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=8)
+    retries = word("count", "consecutive timeouts", bits=16, rest="same")
+    active = word("code", "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=8, rest="begins")
     controlled = word("flag", "congestion control handles it: its port is not NVLink within a domain", bits=8)
     current_end = word("sequence", "first packet after the message of next_seq")
     w1 = word("packed", "packet word 1 without the size")
@@ -70,7 +88,7 @@ class CongestionState(
     window_packets = word("count", "packets that may be unacknowledged")
     pace_ps_per_byte = word("float", "ps per wire byte between the begins of packets; 0 = not paced")
     line_ps_per_byte = word("float", "ps per byte of its port's rate, or of its share of that")
-    next_send_ps = word("time", "time at which pacing lets the next packet go")
+    next_send_ps = word("time", "time at which pacing lets the next packet go", rest="future")
     last_seq = word("sequence", "newest packet that ends a message, -1 none")
     last_sent_ps = word("time", "time at which that packet was sent")
     child = word("queue_pair", "first child in the heap of those that pacing holds back (pdes/nic/pacing.py)")

@@ -11,17 +11,19 @@ class Npu(
 
     # Lists of rows are linked through `RowStates.state`, which counts the parents that are left until a row is ready
     # and names the next row of its list afterwards: a row is never both.
-    ready_head = word("row", "first of the rows that are ready to start, -1 none", begins=-1)
-    kick_head = word("link", "first of the ports to try, -1 none", begins=-1)
+    ready_head = word("row", "first of the rows that are ready to start, -1 none", begins=-1, rest="begins")
+    kick_head = word("link", "first of the ports to try, -1 none", begins=-1, rest="begins")
     now_ps = word("time", "time of the current event")
     heap_size = word("count", "number of its own events")
     heap = word("place", "first entry of its part of `heap`", is_built=True)
     ports = word("count", "number of its ports", is_built=True)
     number = word("npu", "number in the whole fabric", is_built=True)
     last_receiver = word("receiver", "receiving queue pair of its last data packet", begins=-1)
-    rto_at_ps = word("time", "its retransmission event in the heap, INF none", begins=INF)
+    rto_at_ps = word("time", "its retransmission event in the heap, INF none", begins=INF, rest="future")
     last_instance = word("instance", "instance that got its last message of a collective, -1 none", begins=-1)
-    agenda_head = word("lane", "first of its instances' future actions, -1 none (pdes/npu/agenda.py)", begins=-1)
+    agenda_head = word(
+        "lane", "first of its instances' future actions, -1 none (pdes/npu/agenda.py)", begins=-1, rest="begins"
+    )
     agenda_tail = word("lane", "last of its instances' future actions")
     ready_tail = word("row", "last of the rows that are ready", begins=-1)
     trace_base = word("place", "first row of its trace in the tables", is_built=True)
@@ -33,15 +35,21 @@ class Npu(
     rows_left = word("count", "trace rows not finished")
     first_queue_pair = word("queue_pair", "first of its queue pairs", begins=-1)
     trace_number = word("code", "number of the distinct trace that it runs", is_built=True)
-    done_head = word("message", "selective repeat: first of the complete messages to report, -1 none", begins=-1)
+    done_head = word(
+        "message", "selective repeat: first of the complete messages to report, -1 none", begins=-1, rest="begins"
+    )
     done_tail = word("message", "last of the complete messages to report")
     posted = word("count", "messages posted, at message level")
     done_bytes = word("bytes", "selective repeat: payload of the complete message that was reported last")
-    slow_1024ths = word("ratio", "factor on compute time in 1024ths, 0 = no slowdown")
+    slow_1024ths = word("ratio", "factor on compute time in 1024ths, 0 = no slowdown", rest="same")
     last_connection = word("queue_pair", "at message level: connection of its last posted message, -1 none", begins=-1)
-    driven_ps = word("time", "where messages to other hosts have a share: end of the time in which packets have moved")
+    driven_ps = word(
+        "time", "where messages to other hosts have a share: end of the time in which packets have moved", rest="future"
+    )
     place = word("place", "its place among the ranks of all jobs (`Jobs.npu`)", is_built=True)
-    job_row = word("row", "first of the rows that are ready when its job starts, -1 none or started", begins=-1)
+    job_row = word(
+        "row", "first of the rows that are ready when its job starts, -1 none or started", begins=-1, rest="begins"
+    )
     job_begin_ps = word("time", "time at which its job starts", is_built=True)
 
 
@@ -49,13 +57,13 @@ class System(Row, words=16):
     """An NPU's state in the system layer: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
     # an NPU slowed 1.5 times by collectives (slow_1000ths = 1500) does 2 ps of work in 3 ps; `work_part` has the rest
-    running = word("count", "collectives between first step and end, where they slow compute down")
+    running = word("count", "collectives between first step and end, where they slow compute down", rest="same")
     work_ps = word("duration", "work left of the compute lane's row at since_ps, in whole ps without collectives")
     work_part = word("ratio", "remainder of work_ps in units of 1 / slow_1000ths ps")
     since_ps = word("time", "time to which work_ps refers")
     due_ps = word("time", "completion time of the compute lane's row at its present pace")
-    in_flight = word("count", "collectives in flight, where their number is limited")
-    line = word("row", "1 + the newest row that waits for a place, 0 none")
+    in_flight = word("count", "collectives in flight, where their number is limited", rest="begins")
+    line = word("row", "1 + the newest row that waits for a place, 0 none", plus=1, rest="begins")
     later_head = word("message", "1 + the first row of its list of messages (pdes/npu/endpoints.py), 0 none", plus=1)
     later_tail = word("message", "1 + the last row of that list", plus=1)
     slow_1000ths = word("ratio", "factor on compute time during a collective in 1000ths, where any NPU is slowed")

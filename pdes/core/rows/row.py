@@ -65,6 +65,52 @@ class WordKind(Enum):
     PLAN = "plan, schedule or lane of the whole run"
 
 
+class RowsOf(Enum):
+    """What an array of a world has rows of; the fields of `pdes.core.state` say it."""
+
+    LP = "sums and times of the LP"
+    NODE = "node"
+    LINK = "outgoing link"
+    BLOCK = "block of packet records"
+    NPU = "NPU"
+    PORT = "port of an NPU"
+    ROW = "trace row of an NPU"
+    SLOT = "group slot of an NPU"
+    PAIR = "sending queue pair"
+    RECEIVER = "receiving queue pair"
+    MESSAGE = "message"
+    INSTANCE = "active collective"
+    DOMAIN = "NVLink domain"
+    GROUP = "group of the run"
+    EVENT = "event of a message-level model"
+    HOP = "hop of a flow"
+
+
+# Marks of arrays of a world besides the RowsOf whose rows they have, the WordKind of plain numbers, and Each.
+BUILT = "built"  # the building of a world sets the array, so that a saved run does not hold it
+OWN_WAY = "moved in its own way"  # lists, maps, queues and sums, which are not moved row by row to another LP
+REMADE = "pool, which is made again"
+EMPTY = "empty at a cut"
+ALONE = "of models with one LP"
+
+
+class Rest(Enum):
+    """How a word counts in the state of a run at a moment without packets and messages (pdes/reuse/quiescence.py)."""
+
+    IGNORED = "it does not affect what follows"
+    BEGINS = "it has its first value; otherwise something is under way"
+    SAME = "equal states have equal values"
+    FUTURE = "a time that matters while it has not passed"
+    RECENT = "a time that matters for as long as ties are remembered"
+
+
+@dataclass(frozen=True)
+class Each:
+    """Mark of an array with several items per row of its table: their number, or the word of `Constants` with it."""
+
+    items: int | str
+
+
 BITS_OF_BYTE = 8
 INF = 1 << 62  # a time in ps later than any other
 
@@ -80,10 +126,19 @@ class Word:
     begins: int = 0
     plus: int = 0
     is_built: bool = False
+    rest: Rest = Rest.IGNORED
 
 
 def word(
-    kind: str, meaning: str, many: int = 1, bits: int = 0, begins: int = 0, plus: int = 0, *, is_built: bool = False
+    kind: str,
+    meaning: str,
+    many: int = 1,
+    bits: int = 0,
+    begins: int = 0,
+    plus: int = 0,
+    *,
+    is_built: bool = False,
+    rest: str = "ignored",
 ) -> Any:
     """Declare a word of a row.
 
@@ -95,6 +150,7 @@ def word(
         begins: Value when a run begins.
         plus: Number that the word holds beyond the number of the thing that it names; below it, the word names nothing.
         is_built: The building of a world sets the word, from fabric and program alone, and no run changes it.
+        rest: Name of a Rest in lower case: how the word counts in the state of a run without packets.
 
     Raises:
         ValueError: WordKind has no member of the name `kind`.
@@ -102,7 +158,7 @@ def word(
     if kind.upper() not in WordKind.__members__:
         known = ", ".join(WordKind.__members__).lower()
         raise ValueError(f"kind {kind!r} of the word {meaning!r}; expected one of {known}")
-    return Word(WordKind[kind.upper()], meaning, many, bits, begins, plus, is_built)
+    return Word(WordKind[kind.upper()], meaning, many, bits, begins, plus, is_built, Rest[rest.upper()])
 
 
 class Row:

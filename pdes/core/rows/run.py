@@ -18,8 +18,8 @@ class Scalars(
     free_blocks = word("count", "free blocks of records")
     free_messages = word("count", "free rows of `msg`")
     free_instances = word("count", "free rows of `inst`")
-    queue_pairs = word("count", "sending queue pairs in use")
-    receivers = word("count", "receiving queue pairs in use")
+    queue_pairs = word("count", "sending queue pairs in use", rest="same")
+    receivers = word("count", "receiving queue pairs in use", rest="same")
     flows_out = word("count", "rows of `flow_out` in use")
     flows_in = word("count", "rows of `flow_in` in use")
     resume_node = word("node", "node whose batch was interrupted, -1 none", begins=-1)
@@ -55,13 +55,17 @@ class Scalars(
     depth_ps = word("duration", "width of the columns of `depth`", begins=1_000_000)
     pauses = word("count", "pauses and resumes that took effect, logged or not")
     free_samples = word("count", "free entries of `sample_log`")
-    # exact reuse of NVLink domains (pdes/npu/islands.py)
-    due_replays = word("count", "groups in `due`, for which there is something to replay")
+    # exact reuse of NVLink domains (pdes/reuse_kernels/islands.py)
+    due_replays = word("count", "groups in `due`, for which there is something to replay", rest="begins")
     replay_starts = word("count", "collectives that have waited for their replay")
-    cell_ps = word("duration", "length of the cell: const.cell_ps, or longer while no packet crosses an island's links")
-    packet_rows = word("count", "trace rows under way whose packets cross links of islands")
-    changes_cell = word("flag", "the next cell has the other length")
-    retry_ps = word("time", "time from which cells may be long again, INF never", begins=INF)
+    cell_ps = word(
+        "duration",
+        "length of the cell: const.cell_ps, or longer while no packet crosses an island's links",
+        rest="same",
+    )
+    packet_rows = word("count", "trace rows under way whose packets cross links of islands", rest="begins")
+    changes_cell = word("flag", "the next cell has the other length", rest="begins")
+    retry_ps = word("time", "time from which cells may be long again, INF never", begins=INF, rest="future")
     catch_up_ps = word("time", "time before which only packets are simulated of collectives that were to be replayed")
     is_disturbed = word("flag", "packets met a replayed collective: the run begins again, and replays nothing")
 
@@ -213,7 +217,7 @@ class Hooks(Row, words=32):
     join = word(
         "hook",
         "(node, row, now): starts a member of a coupled flow (pdes/messages/flows/coupled.py), or lets one wait for "
-        "its replay (pdes/npu/islands.py), and returns 1; 0: the row sends messages",
+        "its replay (pdes/reuse_kernels/islands.py), and returns 1; 0: the row sends messages",
     )
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
     expect = word("hook", "(node, inst, number, lane, step, now): acts for a lane that waits for a message")

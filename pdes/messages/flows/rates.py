@@ -31,7 +31,7 @@ OVERLOADED = INF - 1  # level of a link whose flows together have more than its 
 MAX_TURNS = 16  # flows of a port up to which packets take turns; their ends are that many solutions in place of one
 FULL_SHIFT = 6  # a port is full with all but 1 / 64 of its capacity: acknowledgements may be limited elsewhere
 LINK_FLOWS_PER_HOP = 4  # a link with n flows has had at most 1 + 2 + 4 + ... + 2n < 4n rows of `link_flow`
-ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.build.schedule)
+ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.construction.schedule)
 
 
 def capacities(net: Net) -> Int64:

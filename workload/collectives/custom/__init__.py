@@ -14,6 +14,7 @@ from nadi.workload.collectives.custom.chakra import chakra_files, chakra_plans
 from nadi.workload.collectives.custom.export import check_races, check_result, flow_of, to_msccl
 from nadi.workload.collectives.custom.msccl import read_msccl
 from nadi.workload.collectives.custom.mscclpp import read_mscclpp
+from nadi.workload.collectives.custom.python_plans import keep
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import kind_index

@@ -4,6 +4,13 @@
 `experts` its operators and communication; `npu_trace` and `generator` generate the traces.
 """
 
-from nadi.workload.generators.inference.deployment import Serving
-from nadi.workload.generators.inference.generator import generate
-from nadi.workload.generators.inference.requests import Lengths, Request, RequestStream, requests_of
+from nadi.workload.generators.inference.deployment import Link, Network, Serving, engines, settle
+from nadi.workload.generators.inference.generator import generate, nodes_at_least, nodes_at_most, traces_of
+from nadi.workload.generators.inference.requests import (
+    Lengths,
+    Request,
+    RequestStream,
+    names_requests,
+    requests_in,
+    requests_of,
+)

@@ -5,6 +5,8 @@ from nadi.workload.generators.models.architecture import (
     LatentAttention,
     Model,
     active_parameters,
+    by_part,
+    mtp_parameters,
     parameters,
     training_flops,
 )

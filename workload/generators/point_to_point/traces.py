@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.et import Block, TraceColumns, TraceTable, write_table
-from nadi.et.names import NameTable
+from nadi.et import Block, NameTable, TraceColumns, TraceTable, write_table
 from nadi.inputs.arrays import Int64, Mask, pointers
 from nadi.inputs.limits import MAX_NPUS
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from nadi.et.checking.checked_trace import mixed
+from nadi.et.checking import mixed
 from nadi.inputs.arrays import Int32, Int64, Mask, UInt64, sums
 from nadi.workload.errors import Exchange, WorkloadError, agree, alone, first_of
 from nadi.workload.kinds import BARRIER

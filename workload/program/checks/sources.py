@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from nadi import inputs
 from nadi.et import read_groups
-from nadi.et.checking.check import open_trace
-from nadi.et.checking.fixing import TraceFix, changed_messages, safe_changes
-from nadi.et.checking.sources import AS_WRITTEN, Sources
+from nadi.et.checking import AS_WRITTEN, Sources, TraceFix, changed_messages, open_trace, safe_changes
 from nadi.et.framing import frame, write_frames
 from nadi.et.prefixes import GROUPS_NAME, npu_of
 from nadi.inputs.arrays import Int32, Int64, Mask

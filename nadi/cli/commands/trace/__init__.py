@@ -13,13 +13,6 @@ def register(app: typer.Typer) -> None:
     Args:
         app: The application of typer.
     """
-    group = typer.Typer(help="Inspect, generate and transform Chakra execution traces and trace sets.", callback=_group)
+    group = typer.Typer(help="Inspect, generate and transform Chakra execution traces and trace sets.")
     add_commands(group, sys.modules[__name__])
     app.add_typer(group, name="trace")
-
-
-def _group() -> None:
-    """Enable the compiled trace reader before any of the commands."""
-    from nadi.simulation.trace_decoding import use_compiled_decoder
-
-    use_compiled_decoder()

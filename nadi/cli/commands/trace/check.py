@@ -28,10 +28,10 @@ def check(
     out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
 ) -> None:
     """Check traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
-    from nadi.et.checking.finding import WARNING
+    from nadi.et.checking import WARNING
     from nadi.et.checks import check_traces
     from nadi.reports.text.trace import render_check
-    from nadi.workload.program.checks.sources import sources_of, write_mended
+    from nadi.workload.program import sources_of, write_mended
 
     if fix != (out is not None):
         raise ConfigError(f"{'--fix' if fix else '-o'}: found alone; expected --fix and -o DIR together")

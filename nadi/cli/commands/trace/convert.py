@@ -23,12 +23,11 @@ def convert(
     as_json: bool = typer.Option(False, "--json", help="Print inputs, results and losses as JSON."),
 ) -> None:
     """Convert traces of PyTorch, ASTRA-sim, SimAI or GOAL to Chakra traces, and Chakra traces to JSON or GOAL."""
-    from nadi.et.errors import advising
+    from nadi.et import advising
     from nadi.et.formats import chakra, chosen, format_of
     from nadi.reports.text.trace import render_converted
     from nadi.workload import read_set
-    from nadi.workload.trace_sets.expansion import expanded_tables
-    from nadi.workload.trace_sets.files import check_prefix, is_set, staged_traces
+    from nadi.workload.trace_sets import check_prefix, expanded_tables, is_set, staged_traces
 
     check_prefix(prefix)
     target, writer, to_options = chosen(target, "write", "--to")

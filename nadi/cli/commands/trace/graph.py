@@ -30,9 +30,8 @@ def graph(
 ) -> None:
     """Draw nodes and dependencies, only the first ones of a large trace, and print what is left out."""
     from nadi.et.framing import write_frames
-    from nadi.et.views import NodeFilter, picture
-    from nadi.et.views.drawings import drawn
-    from nadi.workload.trace_sets.files import read_ranks
+    from nadi.et.views import NodeFilter, drawn, picture
+    from nadi.workload.trace_sets import read_ranks
 
     ending = out.suffix.lower()
     if ending not in _MAX_NODES:

@@ -18,9 +18,8 @@ def merge(
     as_json: AsJson = False,
 ) -> None:
     """Merge the traces of all NPUs into one file, which `nadi trace split` divides into the same files again."""
-    from nadi.et.reshape import find_files
+    from nadi.et.reshape import companions, find_files
     from nadi.et.reshape import merge as merged
-    from nadi.et.reshape.files import companions
 
     files = [file for place in paths for file in find_files(place)]
     companion_files = [file for place in paths if len(paths) == 1 for file in companions(place)]

@@ -41,8 +41,8 @@ def obfuscate(
 ) -> None:
     """Hide names, shapes, ids, groups and optionally sizes and times with a secret key; the structure stays."""
     from nadi.et.obfuscation import level_of, read_secret
-    from nadi.workload.program.durations import with_times_on
-    from nadi.workload.trace_sets.files import is_set
+    from nadi.workload.program import with_times_on
+    from nadi.workload.trace_sets import is_set
 
     level, secret = level_of(fidelity), read_secret(key_file)
     source = _trace_set(traces, groups) if is_set(traces) else _plain_traces(traces, groups)
@@ -123,7 +123,7 @@ def _plain_traces(prefix_or_folder: Path, group_file_option: Path | None) -> _So
     """Return a source that holds one trace at a time in memory."""
     from nadi.et import read_groups, read_trace, write_table
     from nadi.et.prefixes import GROUPS_NAME, plain_traces
-    from nadi.workload.trace_sets.files import staged_traces
+    from nadi.workload.trace_sets import staged_traces
 
     found = plain_traces(prefix_or_folder)
     beside = found.prefix.parent / GROUPS_NAME

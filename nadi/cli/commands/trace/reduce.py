@@ -18,10 +18,9 @@ def reduce_(
     """Drop nodes without duration, fuse chains of host operators, drop implied dependencies; simulated time stays."""
     import shutil
 
-    from nadi.et.reshape import find_files, reduce_trace
-    from nadi.et.reshape.files import companions
+    from nadi.et.reshape import companions, find_files, reduce_trace
     from nadi.reports.text.trace import render_reduced
-    from nadi.workload.trace_sets.files import staged_traces, with_node_counts
+    from nadi.workload.trace_sets import staged_traces, with_node_counts
 
     files, beside = find_files(path), companions(path)
     names = [file.path.name for file in files] + sorted((file.name for file in beside), key="traces.json".__eq__)

@@ -90,7 +90,7 @@ def _items(paths: list[Path], *, by_folder: bool) -> list[_Item]:
 def _traces_below(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
     """Yield folder, file and number of NPUs of each trace, each once."""
     from nadi.et import TraceError
-    from nadi.workload.trace_sets.files import describe_set, is_set
+    from nadi.workload.trace_sets import describe_set, is_set
 
     seen: set[Path] = set()
     for path in paths:

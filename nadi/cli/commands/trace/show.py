@@ -15,7 +15,7 @@ def show(
     """Show counts by type, bytes by collective, dependencies and first nodes of a trace, or the traces of a set."""
     from nadi import et
     from nadi.reports.text.trace import render, render_set
-    from nadi.workload.trace_sets.files import describe_set, is_set
+    from nadi.workload.trace_sets import describe_set, is_set
 
     if is_set(file):
         print_document(describe_set(file), render_set, as_json=as_json)

@@ -29,10 +29,9 @@ def slice_(
     """Write the nodes that match all options; dependencies on removed nodes become dependencies on their ancestors."""
     import shutil
 
-    from nadi.et.reshape import Selection, find_files, slice_traces
-    from nadi.et.reshape.files import companions
+    from nadi.et.reshape import Selection, companions, find_files, slice_traces
     from nadi.reports.text.trace import render_sliced
-    from nadi.workload.trace_sets.files import is_set, staged_traces
+    from nadi.workload.trace_sets import is_set, staged_traces
 
     if is_set(path):
         raise ConfigError(f"{path}: is a trace set, whose NPUs share traces; expected those of `nadi trace expand`")

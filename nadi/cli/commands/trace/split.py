@@ -19,7 +19,7 @@ def split(
     """Divide a master trace into its original files, with their names, byte for byte."""
     from nadi.et.reshape import read_index
     from nadi.et.reshape import split as parted
-    from nadi.workload.trace_sets.files import staged_traces
+    from nadi.workload.trace_sets import staged_traces
 
     index = read_index(file)
     names = [member.name for member in index.members] + [name for name, _ in index.companions]

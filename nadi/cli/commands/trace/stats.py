@@ -24,7 +24,7 @@ def stats(
     from nadi.reports.pages.imbalance import page
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.text.trace_statistics import render
-    from nadi.workload.trace_sets.files import read_ranks
+    from nadi.workload.trace_sets import read_ranks
 
     if out is not None:
         check_page(out)

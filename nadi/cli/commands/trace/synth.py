@@ -79,7 +79,7 @@ def _with_times(folder: Path, gpu_name: str | None) -> "TraceSet":
     """Return a trace set whose compute nodes have durations: recorded ones, or on a GPU."""
     from nadi.et import NodeType, TraceError
     from nadi.workload import read_set
-    from nadi.workload.program.durations import with_times_on
+    from nadi.workload.program import with_times_on
 
     traces = read_set(folder)
     traces = dataclasses.replace(traces, traces=list(map(with_times_on(gpu_name), traces.traces)))
@@ -94,7 +94,7 @@ def _adjusted(
     request: "SynthesisRequest", nodes: int | None, ranks: int | None, bytes_factor: float, compute_factor: float
 ) -> "SynthesisRequest":
     """Return a request with the options' numbers of nodes and NPUs, bytes and compute time."""
-    from nadi.et.synthesis.request import MICROS
+    from nadi.et.synthesis import MICROS
 
     layout = request.layout if ranks is None else request.layout.scaled(ranks)
     times = 1.0 if nodes is None else nodes * layout.roles / request.events

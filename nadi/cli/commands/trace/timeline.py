@@ -8,7 +8,7 @@ from nadi.launching.ending import unwound
 def timeline(path: Traces, out: Timeline, most_slices: MaxSlices = 200_000, as_json: AsJson = False) -> None:
     """Write a timeline: lanes by NPU and kind, arrows from sends to receives; times recorded or by dependencies."""
     from nadi.reports.timelines.of_traces import write_timeline
-    from nadi.workload.trace_sets.files import read_ranks
+    from nadi.workload.trace_sets import read_ranks
 
     with unwound():
         shown = write_timeline(out, read_ranks(path), most_slices)

@@ -101,8 +101,7 @@ def transformer(
     from nadi.inputs.limits import MAX_BYTES
     from nadi.inputs.units import parse_bytes_within
     from nadi.simulation.wiring.affordable import check_trace
-    from nadi.workload import expand
-    from nadi.workload.errors import WorkloadError
+    from nadi.workload import WorkloadError, expand
     from nadi.workload.generators.models import Model, parameters, training_flops
     from nadi.workload.generators.training import generator
 

@@ -61,9 +61,16 @@ def inference(
     from nadi.simulation.wiring.affordable import check_trace
     from nadi.topologies.clusters import find as find_cluster
     from nadi.workload.compute import find_gpu
-    from nadi.workload.generators.inference import Lengths, RequestStream, Serving, requests_of
-    from nadi.workload.generators.inference.deployment import engines
-    from nadi.workload.generators.inference.generator import nodes_at_least, nodes_at_most, traces_of
+    from nadi.workload.generators.inference import (
+        Lengths,
+        RequestStream,
+        Serving,
+        engines,
+        nodes_at_least,
+        nodes_at_most,
+        requests_of,
+        traces_of,
+    )
     from nadi.workload.generators.models import find
     from nadi.workload.generators.training import parallel_plan
     from nadi.workload.generators.training.generator import NODE_BYTES

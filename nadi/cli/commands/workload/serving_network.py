@@ -14,11 +14,10 @@ from nadi.simulation.fidelities import network_settings
 from nadi.topologies.clusters import find
 from nadi.workload import KINDS, CollectiveSettings
 from nadi.workload.collectives import defaults_on
-from nadi.workload.generators.inference.deployment import Link, Network
-from nadi.workload.generators.training import ParallelPlan, ranks
-from nadi.workload.generators.training.item_lists import GroupCollective
+from nadi.workload.generators.inference import Link, Network
+from nadi.workload.generators.training import GroupCollective, ParallelPlan, families, stage_size
 from nadi.workload.kinds import ALL_GATHER
-from nadi.workload.program.sends import SendColumns
+from nadi.workload.program import SendColumns
 
 
 def network(cluster_name: str, num_gpus: int) -> Network:
@@ -42,8 +41,8 @@ def network(cluster_name: str, num_gpus: int) -> Network:
         return costs.curve(program, kind, how.algorithm_of(kind), np.array(members, np.int64))
 
     def of_engine(plan: ParallelPlan, first: int) -> Link:
-        groups = {family: tuple(npu + first for npu in own[0]) for family, own in ranks.families(plan).items()}
-        beside = first + ranks.stage_size(plan)
+        groups = {family: tuple(npu + first for npu in own[0]) for family, own in families(plan).items()}
+        beside = first + stage_size(plan)
 
         def collective_ps(item: GroupCollective) -> float:
             members = groups[item.family]

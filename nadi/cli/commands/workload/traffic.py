@@ -14,8 +14,7 @@ from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
-    from nadi.workload.generators.point_to_point.distributions import Sizes
-    from nadi.workload.generators.point_to_point.traces import MessageSequence
+    from nadi.workload.generators.point_to_point import MessageSequence, Sizes
 
     Traffic = tuple[MessageSequence, str]  # messages, and a text for the result line
 
@@ -60,31 +59,32 @@ def incast(
     seed: Seed = 1,
 ) -> "Traffic":
     """Generate incast: many NPUs send to one."""
-    from nadi.workload.generators.point_to_point import traces
+    from nadi.workload.generators import point_to_point
 
-    return traces.incast(npus, npus - 1 if fan_in is None else fan_in, messages, _sizes(size), seed, receiver), ""
+    senders = npus - 1 if fan_in is None else fan_in
+    return point_to_point.incast(npus, senders, messages, _sizes(size), seed, receiver), ""
 
 
 def permutation(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate a permutation: each NPU sends to one random NPU and receives from one."""
     # Returns the traces, and a note for the user, "" = none.
-    from nadi.workload.generators.point_to_point import traces
+    from nadi.workload.generators import point_to_point
 
-    return traces.permutation(npus, messages, _sizes(size), seed), ""
+    return point_to_point.permutation(npus, messages, _sizes(size), seed), ""
 
 
 def pairs(npus: Npus = 8, stride: Stride = None, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate pairs: NPUs i and i + stride send to each other."""
-    from nadi.workload.generators.point_to_point import traces
+    from nadi.workload.generators import point_to_point
 
-    return traces.pairs(npus, npus // 2 if stride is None else stride, messages, _sizes(size), seed), ""
+    return point_to_point.pairs(npus, npus // 2 if stride is None else stride, messages, _sizes(size), seed), ""
 
 
 def all_to_all(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate an all-to-all: each NPU sends to all others sequentially, the next NPU first."""
-    from nadi.workload.generators.point_to_point import traces
+    from nadi.workload.generators import point_to_point
 
-    return traces.all_to_all(npus, messages, _sizes(size), seed), ""
+    return point_to_point.all_to_all(npus, messages, _sizes(size), seed), ""
 
 
 def poisson(
@@ -116,18 +116,18 @@ def _random(process: str, npus: int, load: float, rate: str, duration: str, size
     """Return messages to random NPUs at the times of an arrival process, and the load that they offer."""
     from nadi.inputs.limits import LONGEST_PS, MEMORY_RATE_BPS
     from nadi.inputs.units import parse_rate_within, parse_time_within
-    from nadi.workload.generators.point_to_point import distributions, traces
+    from nadi.workload.generators import point_to_point
 
     rate_bps, duration_ps = parse_rate_within(rate, MEMORY_RATE_BPS), parse_time_within(duration, LONGEST_PS)
-    times = distributions.arrivals(process)
-    made = traces.random_messages(npus, load, rate_bps, duration_ps, _sizes(size), seed, times)
+    times = point_to_point.arrivals(process)
+    made = point_to_point.random_messages(npus, load, rate_bps, duration_ps, _sizes(size), seed, times)
     offered = made.bytes.sum() * PS_PER_BYTE_AT_1_BPS / (npus * rate_bps * duration_ps)
     return made, f", {offered:.3g} of {npus} x {rate} in {duration}"
 
 
 def _sizes(text: str) -> "Sizes":
     """Parse the distribution of message sizes that an option gives."""
-    from nadi.workload.generators.point_to_point.distributions import message_sizes
+    from nadi.workload.generators.point_to_point import message_sizes
 
     return message_sizes(text)
 
@@ -141,7 +141,7 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
         made, more = pattern(**own)
         from nadi.simulation.wiring.affordable import check_trace
         from nadi.terminal.readable import amount_text
-        from nadi.workload.generators.point_to_point.traces import NODE_BYTES, write
+        from nadi.workload.generators.point_to_point import NODE_BYTES, write
 
         check_trace(made.nodes, fewer="NPUs or messages", node_bytes=NODE_BYTES, force=force)
         files = write(made, out, prefix, first_npu)

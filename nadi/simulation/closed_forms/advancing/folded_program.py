@@ -4,13 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.pdes.arrays import Array, Float64, Int32, Int64, Program, Rows
+from nadi.inputs.arrays import Float64, Int32, Int64
+from nadi.pdes.arrays import Array, Program, Rows
 from nadi.pdes.kernels import rows_of
 from nadi.pdes.traces import offsets
 from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers, slots_of
 from nadi.simulation.closed_forms.advancing.state import GroupClass
 from nadi.workload.node_kinds import SEND
-from nadi.workload.program.assembling import receive_key
+from nadi.workload.program import receive_key
 
 
 class CollectiveKeys(NamedTuple):

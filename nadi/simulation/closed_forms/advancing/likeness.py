@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.pdes.arrays import Int32, Int64, Program
+from nadi.inputs.arrays import Int32, Int64
+from nadi.pdes.arrays import Program
 from nadi.workload.node_kinds import RECV, SEND
 
 Words = NDArray[np.uint64]

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nadi.inputs.arrays import Int64
 from nadi.pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
-from nadi.pdes.arrays import Int64, Program
+from nadi.pdes.arrays import Program
 from nadi.pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance

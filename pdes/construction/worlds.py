@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nadi.pdes.build.buffers import samples, shared_buffers
-from nadi.pdes.build.constants import constants_of, hooks_of
-from nadi.pdes.build.fabric import window_packets
-from nadi.pdes.build.growth import empty_map, events_room, power_of_two
-from nadi.pdes.build.islands import AGGREGATOR_KIND, island_tables
-from nadi.pdes.build.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
-from nadi.pdes.build.layout import Layout, Outboxes, Part, offsets
-from nadi.pdes.build.schedule import NO_FAULTS, scheduled, with_pit
-from nadi.pdes.build.settings import Settings
-from nadi.pdes.build.simulation import LogicalProcess, Simulation
-from nadi.pdes.build.tables import idle_npus, npu_rows, plan_tables, row_states, trace_tables
+from nadi.pdes.construction.buffers import samples, shared_buffers
+from nadi.pdes.construction.constants import constants_of, hooks_of
+from nadi.pdes.construction.fabric import window_packets
+from nadi.pdes.construction.growth import empty_map, events_room, power_of_two
+from nadi.pdes.construction.islands import AGGREGATOR_KIND, island_tables
+from nadi.pdes.construction.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
+from nadi.pdes.construction.layout import Layout, Outboxes, Part, offsets
+from nadi.pdes.construction.schedule import NO_FAULTS, scheduled, with_pit
+from nadi.pdes.construction.settings import Settings
+from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.tables import idle_npus, npu_rows, plan_tables, row_states, trace_tables
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import ImpossibleRunError
@@ -115,7 +115,7 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
     sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
     scalars.free_messages = msgs
-    # pools begin small and grow (pdes/build/growth.py)
+    # pools begin small and grow (pdes/construction/growth.py)
     qp_key, qp_val = empty_map(2 * (2 * part.npus + sends))
     pairs, receivers = len(qp_key) // 2, power_of_two(4 * part.npus)
     values = settings.congestion_control.values

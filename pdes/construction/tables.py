@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from nadi.pdes.build.jobs import begins_ps, places
-from nadi.pdes.build.layout import Layout, Part, offsets
-from nadi.pdes.build.settings import Settings
+from nadi.pdes.construction.jobs import begins_ps, places
+from nadi.pdes.construction.layout import Layout, Part, offsets
+from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Array, Int32, Int64, Program, Record, Rows, Schedules

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nadi.pdes.build.fabric import Fabric
-from nadi.pdes.build.islands import all_domains, long_cell_ps, may_replay
-from nadi.pdes.build.schedule import with_lasting
-from nadi.pdes.build.settings import Settings
+from nadi.pdes.construction.fabric import Fabric
+from nadi.pdes.construction.islands import all_domains, long_cell_ps, may_replay
+from nadi.pdes.construction.schedule import with_lasting
+from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core.inputs import Graph, Int64, Rows
 from nadi.pdes.core.memory import rows_of, zeros
 from nadi.pdes.core.packet import link_meta

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.fabric import Fabric
-from nadi.pdes.build.layout import Part
-from nadi.pdes.build.settings import PAUSE_FRAME_BYTES, Settings
+from nadi.pdes.construction.fabric import Fabric
+from nadi.pdes.construction.layout import Part
+from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
 from nadi.pdes.core.errors import ImpossibleRunError
 from nadi.pdes.core.inputs import Graph, Int64, Record
 from nadi.pdes.core.memory import rows_of, zeros

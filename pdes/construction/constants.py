@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
-from nadi.pdes.build.layout import Layout, Part, offsets
-from nadi.pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
+from nadi.pdes.construction.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
+from nadi.pdes.construction.layout import Layout, Part, offsets
+from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int32, Program, Record, Schedules
 from nadi.pdes.core.memory import row_of
@@ -38,8 +38,8 @@ from nadi.pdes.npu.collective import expect
 from nadi.pdes.npu.delivery import message_by_kind
 from nadi.pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
 from nadi.pdes.npu.in_flight import may_start, running
-from nadi.pdes.npu.islands import enter_island, leave_island
 from nadi.pdes.npu.ticks import wait_for_tick
+from nadi.pdes.reuse_kernels.islands import enter_island, leave_island
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries max_resends cnp_interval_ps p2p_class "

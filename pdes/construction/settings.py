@@ -7,7 +7,7 @@ from it, and docs/reference/run-file.md shows it.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nadi.pdes.build.schedule import NO_FAULTS, Faults
+from nadi.pdes.construction.schedule import NO_FAULTS, Faults
 from nadi.pdes.core.inputs import Bools, Int64
 from nadi.pdes.core.setting import setting
 from nadi.pdes.fidelity import Fidelity, flow

@@ -5,7 +5,7 @@ once. It looks up attribute names, and attributes that are not plain numbers, in
 kernel returns the bytes to the caller, which adds the entry and calls again. Bytes that protobuf would not write for a
 valid node are DOUBTFUL: the caller then uses another reader, which reports what is wrong.
 
-An entry of the tables (nadi/simulation/trace_decoding/wire.py) holds a slot, and the largest value of a name or the
+An entry of the tables (et/kernels/wire.py) holds a slot, and the largest value of a name or the
 value of an attribute. A slot is a column of numbers, IGNORED, or WHOLE; with WHOLE, the kernel looks up the attribute
 together with its value. RANKS means IGNORED, but defines a group if the node is METADATA.
 
@@ -14,8 +14,8 @@ without the attribute. `places` holds the addresses of lists that grow by a vary
 capacities. The kernel can keep attributes that no column holds: it copies their fields unchanged, node by node.
 """
 
-from nadi.pdes.kernels import inline, kernel, load_unaligned, store_unaligned
-from nadi.simulation.trace_decoding.wire import (
+from nadi.compiling.decorators import inline, kernel, load_unaligned, store_unaligned
+from nadi.et.kernels.wire import (
     ENTRY,
     are_equal,
     copy_bytes,

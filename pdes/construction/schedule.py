@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from nadi.pdes.build.routes import routing_tables
+from nadi.pdes.construction.routes import routing_tables
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import ImpossibleRunError
 from nadi.pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
@@ -18,9 +18,9 @@ from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes.network.routing import UNREACHABLE
 
 if TYPE_CHECKING:
-    from nadi.pdes.build.fabric import Fabric
-    from nadi.pdes.build.layout import Part
-    from nadi.pdes.build.settings import Settings
+    from nadi.pdes.construction.fabric import Fabric
+    from nadi.pdes.construction.layout import Part
+    from nadi.pdes.construction.settings import Settings
 
 ALWAYS_LOST = 1 << 32  # loss probability 1 in units of 2**-32
 TABLES = {

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from nadi.pdes.build.growth import grow
-from nadi.pdes.build.islands import Domain
-from nadi.pdes.build.layout import Layout, Part
-from nadi.pdes.build.settings import Settings
+from nadi.pdes.construction.growth import grow
+from nadi.pdes.construction.islands import Domain
+from nadi.pdes.construction.layout import Layout, Part
+from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int64, Program, Rows
 from nadi.pdes.core.jit import Directory, hook_address

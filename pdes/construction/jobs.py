@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.settings import Settings
+from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Array, Int64, Program

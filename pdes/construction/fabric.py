@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.build.schedule import fastest_psb, link_changes, slowest
-from nadi.pdes.build.settings import PAUSE_FRAME_BYTES, Settings
+from nadi.pdes.construction.schedule import fastest_psb, link_changes, slowest
+from nadi.pdes.construction.settings import PAUSE_FRAME_BYTES, Settings
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import ImpossibleRunError

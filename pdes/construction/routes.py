@@ -13,9 +13,9 @@ from nadi.pdes.network.framing import NVSWITCH_KIND
 from nadi.pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
 
 if TYPE_CHECKING:
-    from nadi.pdes.build.fabric import Fabric
-    from nadi.pdes.build.layout import Part
-    from nadi.pdes.build.settings import Settings
+    from nadi.pdes.construction.fabric import Fabric
+    from nadi.pdes.construction.layout import Part
+    from nadi.pdes.construction.settings import Settings
 
 NO_CELL = np.int32(0)  # cell of the switch itself or of an unreachable home
 

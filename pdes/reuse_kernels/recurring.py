@@ -1,6 +1,7 @@
 """Periods that repeat themselves: a logical process does what each adds, and is later by all of them, unsimulated.
 
-At a quiet moment (pdes/npu/quiet.py), where the rows of all traces repeat themselves (pdes/reuse/recurrence.py).
+At a quiet moment (pdes/reuse_kernels/quiet.py), where the rows of all traces repeat themselves
+(pdes/reuse/recurrence.py).
 """
 
 import numpy as np
@@ -66,104 +67,39 @@ def move_rows(world, node, low, high, by):
     for row in range(low, low + by):
         rows.state[base + row] = 0
         rows.flag[base + row] = ROW_STARTED | ROW_DONE
+    # rows that wait for a lane name the next, and heads of these lists are already those of later rows
     for lane in range(LANES):
-        if npu.lane[lane] >= 0:
-            npu.lane[lane] += by
-        if npu.wait_head[lane] < 0:
-            continue
-        npu.wait_head[lane] += by
-        npu.wait_tail[lane] += by
         row = npu.wait_head[lane]
-        while row != npu.wait_tail[lane]:
+        while row >= 0 and row != npu.wait_tail[lane]:
             rows.state[base + row] += by
             row = np.int64(rows.state[base + row])
 
 
 @inline
-def move_events(world, node, by, shift_ps):
+def move_events(npus, msg, node, by, shift_ps):
     """Let all future actions of an NPU be later, and those of trace rows name later rows.
 
     Args:
-        world: State of the LP (`World`).
+        npus: NPUs of the LP with their own events (`Npus`).
+        msg: Rows of `LaterMessage` (`qps.msg`).
         node: Number of the NPU in the LP.
         by: Number of trace rows.
         shift_ps: Time in ps by which everything is later.
     """
-    net, npus = world.net, world.npus
-    npu, system = npus.npu[node], npus.system[node]
+    npu = npus.npu[node]
     for i in range(npu.heap_size):
         npus.heap[2 * (npu.heap + i)] += shift_ps
-    # INF means never, and stays
-    if net.next_time[node] < INF:
-        net.next_time[node] += shift_ps
-    if npu.rto_at_ps < INF:
-        npu.rto_at_ps += shift_ps
-    npu.now_ps += shift_ps
-    npu.driven_ps += shift_ps
-    system.since_ps += shift_ps
-    system.due_ps += shift_ps
-    later = later_messages(world.qps.msg)
-    row = system.later_head - 1
+    row = npus.system[node].later_head - 1
     while row >= 0:
-        later[row].due += shift_ps << 1
+        msg[row].due += shift_ps << 1
         # at a quiet moment, all later actions name trace rows
-        later[row].ref += by
-        row = later[row].later
-    for link in range(net.out_ptr[node], net.out_ptr[node + 1]):
-        if npus.port[link].pace_at_ps < INF:
-            npus.port[link].pace_at_ps += shift_ps
-
-
-@inline
-def move_starts(world, node, slots, by, shift_ps):
-    """Let the collectives of an NPU that wait for their replay be those of later rows, at later times.
-
-    Args:
-        world: State of the LP (`World`).
-        node: Number of the NPU in the LP.
-        slots: Number of group slots of the NPU.
-        by: Number of trace rows.
-        shift_ps: Time in ps by which everything is later.
-    """
-    islands, npu = world.islands, world.npus.npu[node]
-    for slot in range(npu.slot_base, npu.slot_base + slots):
-        if islands.start_row[slot] >= 0:
-            islands.start_row[slot] += by
-            islands.start_ps[slot] += shift_ps
-        if islands.end_ps[slot] >= 0:
-            islands.end_ps[slot] += shift_ps
-
-
-@inline
-def move_network(world, shift_ps):
-    """Let what nodes, links, queue pairs and islands remember be later.
-
-    Args:
-        world: State of the LP (`World`).
-        shift_ps: Time in ps by which everything is later.
-    """
-    net, qps = world.net, world.qps
-    for link in range(net.tx_dropped.shape[0]):
-        net.tx[link].busy_ps += shift_ps
-        net.port_ties[link].last_tie_ps += shift_ps
-    for node in range(net.const.nodes):
-        net.counts[node].last_tie_ps += shift_ps
-        net.counts[node].last_choice_ps += shift_ps
-    if net.hooks.congestion_control != 0:
-        for pair in range(net.ctl.queue_pairs):
-            qps.cc[pair].next_send_ps += shift_ps
-    if net.hooks.leave_island != 0:
-        for node in range(net.const.npus):
-            member = world.islands.member[node]
-            member.crossed_ps += shift_ps
-            # negative: nothing has been replayed
-            if member.busy_until_ps >= 0:
-                member.busy_until_ps += shift_ps
+        msg[row].ref += by
+        row = msg[row].later
 
 
 @kernel
 def go_forward(world_address, shift_ps, low, high, slots, rows_by, collectives_by):
-    """Let an LP be later, at a quiet moment, where every trace repeats itself.
+    """Let an LP be later, at a quiet moment, where every trace repeats itself, after `quiescence.go_forward`.
 
     Args:
         world_address: Address of the directory of the LP's `World`.
@@ -175,20 +111,16 @@ def go_forward(world_address, shift_ps, low, high, slots, rows_by, collectives_b
         collectives_by: int64[slots], added collectives of each slot.
     """
     world = world_at(world_address)
-    net, npus = world.net, world.npus
-    ctl = net.ctl
-    for node in range(net.const.npus):
+    npus, ctl = world.npus, world.net.ctl
+    for node in range(world.net.const.npus):
         by = rows_by[node]
         npu = npus.npu[node]
         move_rows(world, node, low[node], high[node], by)
-        move_events(world, node, by, shift_ps)
-        if net.hooks.leave_island != 0:
-            move_starts(world, node, slots[node], by, shift_ps)
+        move_events(npus, later_messages(world.qps.msg), node, by, shift_ps)
         for slot in range(npu.slot_base, npu.slot_base + slots[node]):
             world.rows.slot_next[slot] += collectives_by[slot]
         npu.rows_left -= by
         ctl.rows_left -= by
-    move_network(world, shift_ps)
     ctl.now_ps += shift_ps
     ctl.begin_ps += shift_ps
     if ctl.retry_ps < INF:

@@ -4,7 +4,7 @@ The tables use open addressing with ENTRY words per entry: address of the bytes 
 (0 = free), and two words for the caller. Kernels read and write whole words, so padding must follow all bytes.
 """
 
-from nadi.pdes.kernels import inline, load_unaligned, store_unaligned
+from nadi.compiling.decorators import inline, load_unaligned, store_unaligned
 
 ENTRY = 4  # words per entry of a table
 HIGH_BITS = -0x7F7F7F7F7F7F7F80  # highest bit of each byte of a word

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nadi.pdes.build.fabric import MAX_CELL_PS, Fabric
-from nadi.pdes.build.jobs import peers as peers_of
-from nadi.pdes.build.settings import Settings
+from nadi.pdes.construction.fabric import MAX_CELL_PS, Fabric
+from nadi.pdes.construction.jobs import peers as peers_of
+from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Bools, Graph, Int64, Program
 from nadi.pdes.core.memory import aligned, full, never_used, rows_of, zeros
 from nadi.pdes.core.rows.islands import Island, IslandMember
 from nadi.pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND
-from nadi.pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
+from nadi.pdes.reuse_kernels.islands import CROSSING, INSIDE, OUTSIDE
 
 if TYPE_CHECKING:
-    from nadi.pdes.build.layout import Layout, Part
+    from nadi.pdes.construction.layout import Layout, Part
 
 MEETINGS = (0, 6, 7, 8)
 """Collectives, by `Program.node_collective`, of which no member ends before all have started: all-reduces, all-to-alls,
