@@ -1,7 +1,7 @@
 """Results of functions that several programs on one fabric need, as schedules and shapes of groups."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 _MAX_BYTES = 64 << 20  # a search of plans for 512 GPUs keeps a tenth of it
@@ -24,14 +24,14 @@ class KeptResults:
             make: A function that returns the result.
             bytes_of: A function that returns an upper bound of the memory in bytes of the result and its key.
         """
-        if key in self._kept:
-            self._kept[key] = self._kept.pop(key)  # the last to leave
-            return self._kept[key][0]
-        result = make()
-        size_bytes = bytes_of(result)
-        if size_bytes <= self._max_bytes:
-            self._kept[key] = result, size_bytes
-            self.bytes += size_bytes
-            while self.bytes > self._max_bytes:
-                self.bytes -= self._kept.pop(next(iter(self._kept)))[1]
-        return result
+        known = self._kept.pop(key, None)
+        if known is None:
+            result = make()
+            known = result, bytes_of(result)
+            if known[1] > self._max_bytes:
+                return result
+            self.bytes += known[1]
+        self._kept[key] = known  # behind all others: the last to leave
+        while self.bytes > self._max_bytes:
+            self.bytes -= self._kept.pop(next(iter(self._kept)))[1]
+        return cast("T", known[0])
