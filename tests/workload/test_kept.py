@@ -121,7 +121,9 @@ def test_an_algorithm_of_a_user_is_asked_each_time(tmp_path):
     assert kept.bytes == 0
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "nccl" else ()) for name in ALGORITHMS]
+)
 def test_schedules_take_no_more_memory_than_counted(name):
     for choice, kind, shape, members, size in nonempty(
         asked(name, ("dgx-h100:npus=24", "torus:sizes=2x3x4"), (1 << 22,))

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.inputs.arrays import Int32, Int64, pointers
-from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import (
     MAX_CONNECTIONS,
     MAX_SHARES,
@@ -187,6 +186,10 @@ class SharedPlans(NamedTuple):
     peer_list: Int32  # int32[], the lists of all members
 
 
+# Upper bounds of the memory of a schedule, of a step (a tuple of numbers), and of a lane with its attributes
+_BASE_BYTES, _STEP_BYTES, _LANE_BYTES = 12_000, 400, 400
+
+
 @dataclass
 class BuiltSchedule:
     """The checked plans of a schedule."""
@@ -195,16 +198,17 @@ class BuiltSchedule:
     shares: SharesOf  # the shares of the schedule's connections
     content: bytes = b""  # digest of the plans, b"" = not computed yet
 
-    def bytes_of(self, extent: PlanExtent) -> int:
-        """Return an upper bound of the memory in bytes of the schedule and what it depends on.
-
-        Args:
-            extent: The number of steps and lanes of the plans, or an upper bound.
-        """
-        tables = [*self.shared.plans.arrangements, self.shared.list_first, self.shared.peer_list]
-        for view in self.shared.plans.views:
+    def bytes_of(self) -> int:
+        """Return an upper bound of the memory in bytes of the schedule and what it depends on."""
+        plans = self.shared.plans
+        distinct = [*{id(plan): plan for plan in plans.plans}.values()]
+        attributes = {id(own): len(own) for own in plans.attributes}.values()
+        tables = [*plans.arrangements, self.shared.list_first, self.shared.peer_list]
+        for view in plans.views:
             tables += view.member, view.at, view.part
-        return extent.memory_bytes + sum(table.nbytes for table in tables) + MEMBER_BYTES * self.shared.plans.members
+        counted = _STEP_BYTES * sum(len(lane) for plan in distinct for lane in plan)
+        counted += _LANE_BYTES * (sum(map(len, distinct)) + sum(attributes)) + sum(table.nbytes for table in tables)
+        return _BASE_BYTES + counted + MEMBER_BYTES * plans.members
 
 
 def shared(plans: Plans) -> SharedPlans:

@@ -190,11 +190,9 @@ class ScheduleSet:
                     plans = checked(chosen.plan(kind, members, shape, size_bytes), label, kind, shares)
                     return BuiltSchedule(shared(plans if launch_ps is None else plans._replace(launch_ps=0)), shares)
 
-                def bytes_of(new: BuiltSchedule) -> int:
-                    """Return an upper bound of the memory of the schedule in bytes."""
-                    return new.bytes_of(chosen.extent(kind, members, shape, size_bytes))
-
-                built = self._kept.get(key, build, bytes_of) if self._kept and chosen.is_fixed else build()
+                built = (
+                    self._kept.get(key, build, BuiltSchedule.bytes_of) if self._kept and chosen.is_fixed else build()
+                )
                 add_shares(built.shares, label, self._shares.setdefault(shape if chosen.needs_shape else members, {}))
                 entry = self._entry((kind, chosen, members, key[3:]), built)
             elif not chosen.needs_shape:
