@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from nadi.topologies import clusters
 from nadi.workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from nadi.workload.generators.models import find
 from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.stage import Stage
+from nadi.workload.kept import KeptResults
 from tests.budgets import bounded
 from tests.cli.tiny_model import EXPERTS, write_model
 from tests.nonempty import nonempty
@@ -100,6 +103,45 @@ def test_the_bound_holds_with_other_frameworks(model, text, framework):
     text += ",context=a2a" if "cp2" in text else ""
     minimum_ps, step_ps, whole_ps = _times(find(str(model)), text, framework)
     assert 0.5 * whole_ps < minimum_ps <= min(step_ps, whole_ps)
+
+
+def _same(one, other):
+    return (one.step_ps, *one.share_ps, *one.use.npu_ps) == (other.step_ps, *other.share_ps, *other.use.npu_ps)
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_steps_and_bounds_are_those_that_a_machine_finds_that_keeps_nothing(model, turn):
+    """On two hosts of NVSwitches, with plans whose groups have equal schedules; each machine is asked for all."""
+    tiny, times = find(str(model)), ComputeTimes(find_gpu("h100"), pace=IN_STEPS)
+    texts = ("dp16,gb64", "tp8,dp2,gb64,sp", "tp2,pp2,dp4,gb64,vpp3", "pp2,dp8,gb64,defer_embedding_wgrad=4")
+    plans = [rules.settle(tiny, parallel_plan(text), "megatron") for text in texts]
+    machine, forgetful = (target_machine(clusters.find("dgx-h100-superpod"), 16, times) for _ in range(2))
+    forgetful.costs.kept = KeptResults(0)
+    for plan in nonempty(plans[::turn]):
+        assert _same(step_time(machine, tiny, plan, "megatron"), step_time(forgetful, tiny, plan, "megatron"))
+        assert bound_ps(machine, tiny, plan, "megatron") == bound_ps(forgetful, tiny, plan, "megatron")
+    assert machine.costs.kept.bytes > 0 == forgetful.costs.kept.bytes
+
+
+def _listed(column):
+    return column if column is None or isinstance(column, int | str | dict) else list(column)
+
+
+@pytest.mark.parametrize("text", _PLANS)
+def test_a_stage_with_other_batches_is_that_of_a_plan_with_these(model, text):
+    """The blocks of a stage serve steps of fewer and of more micro-batches, in any order."""
+    tiny = find(str(model))
+    plan = rules.settle(tiny, parallel_plan(text), "megatron")
+    unit, last = plan.dp * plan.micro_batch * plan.pp, plan.gpus - 1
+    stage = Stage(tiny, plan, "megatron", last)
+    few = unit if plan.defer_embedding_wgrad else 2 * unit  # fewer micro-batches than the plan defers gradients of
+    for batch in (few, 4 * unit, few, None):
+        changed = plan if batch is None else plan.model_copy(update={"global_batch": batch})
+        found, wanted = (vars(table) for table in (stage.table(batch), Stage(tiny, changed, "megatron", last).table()))
+        for name, column in nonempty(found.items()):
+            is_array = isinstance(column, np.ndarray)
+            same = np.array_equal(column, wanted[name]) if is_array else _listed(column) == _listed(wanted[name])
+            assert same, name
 
 
 def test_the_bound_has_the_bubble_of_the_pipeline(model):

@@ -49,6 +49,8 @@ and defines
 Every algorithm has two further parameters, PARTS, which cut the buffer into parts that are collectives of their own
 (plans.extent).
 
+`READS_FILES = True` marks an algorithm whose plans depend on files of users, which may change between two calls.
+
 Buffers: all-reduce, reduce, broadcast and barrier work on the whole buffer S at each member. In the other kinds, member
 m owns the m-th of n equal parts: all-gather and gather begin with the member's own part and end with all parts;
 reduce-scatter and scatter begin with all parts and end with the own part (the sum, or the root's data); all-to-all
@@ -133,6 +135,12 @@ class AlgorithmChoice(NamedTuple):
     def needs_shape(self) -> bool:
         """Whether the algorithm depends on the members' location on the fabric, or on the buffer size."""
         return bool(getattr(self.module, "NEEDS_SHAPE", False))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether equal arguments always have equal plans: an algorithm of Nadi's own that reads no files of users."""
+        own = known_algorithms().get(self.name)
+        return self.module is own and not getattr(own, "READS_FILES", False)
 
     @property
     def trees(self) -> str:

@@ -15,6 +15,7 @@ from nadi.topologies import Graph
 from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
 from nadi.workload.collectives.uneven import matrices
 from nadi.workload.errors import Exchange, WorkloadError, agree, alone
+from nadi.workload.kept import KeptResults
 from nadi.workload.kinds import KINDS
 from nadi.workload.node_kinds import MEMORY_LANE
 from nadi.workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
@@ -44,6 +45,7 @@ def build_program(
     example_npu: ArrayLike | None = None,
     families: Families | None = None,
     memory_nodes: Sequence[int] = (),
+    kept: KeptResults | None = None,
 ) -> Program:
     """Check traces against each other and build the program for the engine.
 
@@ -62,12 +64,13 @@ def build_program(
             AS_WRITTEN for all traces. See workload.trace_sets.trace_set.
         families: Families of groups by name; an NPU is in at most one group of a family.
         memory_nodes: NPUs that are memory nodes and not in the group of all NPUs.
+        kept: Schedules and shapes that several programs have in common; None = this program computes its own.
 
     Raises WorkloadError: a trace is invalid; see workload.program.checks, workload.trace_sets.groups,
     workload.collectives.uneven and workload.program.durations.
     """
     settings = settings or CollectiveSettings()
-    parts = SharedParts(settings)
+    parts = SharedParts(settings, kept)
     work = WorkOfRanks(traces, trace_of_npu, npus, groups or {}, compute, settings, example_npu, families)
     built = parts.build(work, fabric, exchange, memory_nodes=memory_nodes)
     return parts.program(built.trace_of_rank, built.groups, built.chooser, exchange)
@@ -97,14 +100,16 @@ class RankWork(NamedTuple):
 class SharedParts:
     """The distinct traces, schedules and channels of a Program, which all its jobs share."""
 
-    def __init__(self, settings: CollectiveSettings) -> None:
+    def __init__(self, settings: CollectiveSettings, kept: KeptResults | None = None) -> None:
         """Begin without traces, schedules and channels.
 
         Args:
             settings: The settings of the first job's collectives, which limit the memory of schedules.
+            kept: Schedules and shapes that several programs have in common; None = none.
         """
+        self.kept = kept
         self.distinct = _Distinct()
-        self.schedules = ScheduleSet(settings.most_bytes)
+        self.schedules = ScheduleSet(settings.most_bytes, kept)
         self.trees_of: dict[int, str] = {}
         self.ways = Ways()
 
@@ -181,7 +186,7 @@ def _build(
     check_collectives(own, table, exchange)
     check_messages(own, exchange)
     chooser = ScheduleChooser(
-        settings, table, fabric, matrices(own, table, exchange), parts.schedules, parts.trees_of, placement
+        settings, table, fabric, matrices(own, table, exchange), parts.schedules, parts.trees_of, placement, parts.kept
     )
     members = np.setdiff1d(np.arange(npus), np.array(memory_nodes, np.int64))
     sends = SendColumns(settings, fabric, members, groups, families or {}, placement, parts.ways)

@@ -15,6 +15,7 @@ from nadi.workload.collectives.trees import IF_ANY, trees_of
 from nadi.workload.collectives.uneven import NAME as UNEVEN
 from nadi.workload.collectives.uneven import Matrices, units
 from nadi.workload.errors import WorkloadError
+from nadi.workload.kept import MEMBER_BYTES, KeptResults
 from nadi.workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS
 from nadi.workload.program.program import InNetworkGroup
 from nadi.workload.shape import GroupShape, shape_of, stripes_of
@@ -132,6 +133,7 @@ class ScheduleChooser:
         schedules: ScheduleSet,
         trees_of: dict[int, str],
         placement: Int32 | None = None,
+        kept: KeptResults | None = None,
     ) -> None:
         """Prepare the choice of schedules.
 
@@ -143,7 +145,9 @@ class ScheduleChooser:
             schedules: The schedules so far, to which new ones are added.
             trees_of: The kind of collective of each schedule that switches reduce, by its number; new ones are added.
             placement: The NPU of each rank, int32[ranks], if members of groups are ranks; None = they are NPUs.
+            kept: Shapes that several programs have in common; None = none.
         """
+        self._kept = kept or KeptResults(0)
         self.settings, self._placement = settings, placement
         self.schedules = schedules  # Schedules that have been chosen so far
         self.trees = _trees(settings)  # Trees of the kinds that switches reduce, "" = no kind
@@ -256,7 +260,12 @@ class ScheduleChooser:
     def _shape(self, group: int) -> GroupShape | None:
         """Return the shape of a group, by number; None without a fabric."""
         if group not in self._shapes and self._fabric is not None:
-            self._shapes[group] = shape_of(self._fabric, self._npus(group), trees=self.trees)
+            fabric, npus = self._fabric, self._npus(group)
+            self._shapes[group] = self._kept.get(
+                (fabric, npus.tobytes(), self.trees),
+                lambda: shape_of(fabric, npus, trees=self.trees),
+                lambda shape: MEMBER_BYTES * shape.members,
+            )
         return self._shapes.get(group)
 
     def _stripes_of(self, group: int) -> int:

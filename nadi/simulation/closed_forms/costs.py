@@ -21,7 +21,14 @@ from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions, used_links
 from nadi.topologies import Graph
 from nadi.workload import KINDS, CollectiveSettings, Program, collective_program, collectives
-from nadi.workload.collectives.schedules import DONE_AT_ONCE, Schedules, ScheduleSet, message_count, packet_count
+from nadi.workload.collectives.schedules import (
+    DONE_AT_ONCE,
+    KeptResults,
+    Schedules,
+    ScheduleSet,
+    message_count,
+    packet_count,
+)
 from nadi.workload.node_kinds import MEMORY_LANE
 from nadi.workload.shape import shape_of, stripes_of
 
@@ -200,6 +207,7 @@ class CollectiveCosts:
         self._effort, self._before = effort, before
         self._planned_on = planned_on or graph
         self.standing = GroupPositions(graph)
+        self.kept = KeptResults()  # schedules of curves, and schedules and shapes of programs on the fabric
         window_bytes = window_packets(self._planned_on, settings) * settings.mtu_bytes
         self._graph, self._settings = graph, replace(settings, window_bytes=window_bytes)
         self._is_slow = (graph.link_rate_bps != self._planned_on.link_rate_bps) | (
@@ -297,7 +305,7 @@ class CollectiveCosts:
             if size_class not in plans:
                 if len(plans) >= _MAX_KEPT_PLANS:
                     del plans[next(iter(plans))]  # the oldest
-                schedules = ScheduleSet()
+                schedules = ScheduleSet(kept=self.kept)
                 number = schedules.add(kind, algorithm, len(members), shape, size_bytes, stripes)
                 by_formula = PlayedCollectives(_NOTHING_PLAYED)
                 plans[size_class] = _Plan(schedules.pack(), number, PlayedCollectives(), by_formula)

@@ -53,23 +53,33 @@ def bound_ps(machine: TargetMachine, model: Model, plan: ParallelPlan, framework
     rounds = 1 + deferring_rounds(plan) + plan.is_mirrored
     short, longer = rounds * plan.pp, (rounds + 1) * plan.pp
     count = micro_batches(plan)
+    stages: dict[tuple[object, ...], Stage] = {}
     if count <= longer:
-        return float(_bounds_ps(machine, model, plan, framework).max())
+        return float(_bounds_ps(machine, model, plan, framework, stages).max())
     first_ps, second_ps = (
-        _bounds_ps(machine, model, with_micro_batches(plan, number), framework) for number in (short, longer)
+        _bounds_ps(machine, model, with_micro_batches(plan, number), framework, stages) for number in (short, longer)
     )
     return float((second_ps + (count - longer) / (longer - short) * (second_ps - first_ps)).max())
 
 
-def _bounds_ps(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: Framework) -> NDArray[np.int64]:
+def _bounds_ps(
+    machine: TargetMachine,
+    model: Model,
+    plan: ParallelPlan,
+    framework: Framework,
+    generators: dict[tuple[object, ...], Stage],
+) -> NDArray[np.int64]:
     """Return int64[2, stages]: the time that each stage requires, to its own end and to that of the first stage."""
+    # generators: those of plans that differ in the global batch only, by kind of stage; new ones are added.
     times: dict[tuple[object, ...], StageTimes] = {}
     of_stage = []
     for stage, of_chunks in enumerate(chunks(model, plan)):
         key = _kind_of_stage(model, plan, stage, of_chunks)
         if key not in times:
             npu = stage * stage_size(plan)
-            view = TraceView(Stage(model, plan, framework, npu).table())
+            if key not in generators:
+                generators[key] = Stage(model, plan, framework, npu)
+            view = TraceView(generators[key].table(plan.global_batch))
             durations = durations_ps(view, machine.compute)
             busy_ps = np.where((view.kind == COMPUTE) & (view.lane == COMPUTE_LANE), durations, 0)
             times[key] = _stage_times(view, busy_ps, _collectives_ps(view, machine, plan, framework, npu))

@@ -176,6 +176,7 @@ def program_of(machine: TargetMachine, traces: TraceSet) -> Program:
         fabric=machine.graph,
         example_npu=traces.example_npu,
         families=traces.families,
+        kept=machine.costs.kept,
     )
 
 

@@ -27,6 +27,7 @@ PARAMETERS = {"file": "", "size": "", "plans": ""}
 NEEDS_SHAPE = True
 OWN_CONNECTIONS = True
 NAMED_ONLY = True
+READS_FILES = True
 _MIN_STEP_BYTES = 24
 
 

@@ -11,3 +11,4 @@ from nadi.workload.collectives.schedules.sends import (
     peers_of_members,
     usual_message,
 )
+from nadi.workload.kept import KeptResults

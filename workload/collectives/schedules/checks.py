@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from nadi.workload.collectives.plans.plan import (
     step_table,
 )
 from nadi.workload.errors import WorkloadError
+from nadi.workload.kept import MEMBER_BYTES
 
 # By connection: the divisor of the line rate that limits it, and the algorithm that set it
 SharesOf = dict[int, tuple[float, str]]
@@ -103,13 +105,25 @@ def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], label:
     """Check that each connection has one rate; earlier_shares: shares in schedules of equal groups, added to."""
     for lane, own in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
         if lane.sends() if isinstance(lane, LaneSteps) else any(step.send_peer >= 0 for step in lane):
-            known, other = earlier_shares.setdefault(own.connection, (own.shares, label))
-            if known != own.shares:
-                also = "" if other == label else f" in {other}"
-                raise WorkloadError(
-                    f"{label}: connection {own.connection} at 1/{own.shares:g} of the line rate, "
-                    f"and at 1/{known:g}{also}, expected one rate"
-                )
+            add_shares({own.connection: (own.shares, label)}, label, earlier_shares)
+
+
+def add_shares(new: SharesOf, label: str, earlier_shares: SharesOf) -> None:
+    """Add the shares of a schedule's connections to those of equal groups. Raises WorkloadError: they differ.
+
+    Args:
+        new: The shares of the schedule's connections.
+        label: The name of the schedule, with which errors begin.
+        earlier_shares: The shares in schedules of equal groups, which are added to.
+    """
+    for connection, (shares, _) in new.items():
+        known, other = earlier_shares.setdefault(connection, (shares, label))
+        if known != shares:
+            also = "" if other == label else f" in {other}"
+            raise WorkloadError(
+                f"{label}: connection {connection} at 1/{shares:g} of the line rate, "
+                f"and at 1/{known:g}{also}, expected one rate"
+            )
 
 
 def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[Attributes, ...]], label: str) -> None:
@@ -170,6 +184,31 @@ class SharedPlans(NamedTuple):
     plans: Plans
     list_first: Int32  # int32[plans], first entry of each member's list; -1 = steps name members and lanes
     peer_list: Int32  # int32[], the lists of all members
+
+
+# Upper bounds of the memory of a schedule, of a step (a tuple of numbers), and of a lane with its attributes
+_BASE_BYTES, _STEP_BYTES, _LANE_BYTES = 12_000, 400, 400
+
+
+@dataclass
+class BuiltSchedule:
+    """The checked plans of a schedule."""
+
+    shared: SharedPlans  # the plans of all members
+    shares: SharesOf  # the shares of the schedule's connections
+    content: bytes = b""  # digest of the plans, b"" = not computed yet
+
+    def bytes_of(self) -> int:
+        """Return an upper bound of the memory in bytes of the schedule and what it depends on."""
+        plans = self.shared.plans
+        distinct = [*{id(plan): plan for plan in plans.plans}.values()]
+        attributes = {id(own): len(own) for own in plans.attributes}.values()
+        tables = [*plans.arrangements, self.shared.list_first, self.shared.peer_list]
+        for view in plans.views:
+            tables += view.member, view.at, view.part
+        counted = _STEP_BYTES * sum(len(lane) for plan in distinct for lane in plan)
+        counted += _LANE_BYTES * (sum(map(len, distinct)) + sum(attributes)) + sum(table.nbytes for table in tables)
+        return _BASE_BYTES + counted + MEMBER_BYTES * plans.members
 
 
 def shared(plans: Plans) -> SharedPlans:

@@ -20,10 +20,18 @@ from nadi.workload.collectives.plans.plan import (
     Step,
     step_table,
 )
-from nadi.workload.collectives.schedules.checks import SharedPlans, SharesOf, checked, shared
+from nadi.workload.collectives.schedules.checks import (
+    BuiltSchedule,
+    SharedPlans,
+    SharesOf,
+    add_shares,
+    checked,
+    shared,
+)
 from nadi.workload.collectives.uneven import NAME as UNEVEN
 from nadi.workload.collectives.uneven import all_to_all_v, units
 from nadi.workload.errors import WorkloadError
+from nadi.workload.kept import KeptResults
 from nadi.workload.shape import GroupShape
 
 DONE_AT_ONCE = -1
@@ -119,11 +127,17 @@ class ScheduleSet:
     members.
     """
 
-    def __init__(self, max_bytes: int | None = None) -> None:
-        """Make an empty set; max_bytes: memory in bytes that its schedules may take, None = no limit."""
+    def __init__(self, max_bytes: int | None = None, kept: KeptResults | None = None) -> None:
+        """Make an empty set.
+
+        Args:
+            max_bytes: The memory in bytes that its schedules may take; None = no limit.
+            kept: The schedules that several sets have in common; None = this set builds its own.
+        """
+        self._kept = kept
         self._most_bytes, self._bytes = max_bytes, 0
         # Plans that differ in more than the time before their first step; entries by what they depend on, -1 = no steps
-        self._distinct: list[SharedPlans] = []
+        self._distinct: list[BuiltSchedule] = []
         self._entries: dict[object, int] = {}
         self._number: dict[tuple[int, int], int] = {}  # of a schedule, by entry of `_distinct` and that time
         self._uneven: dict[object, int] = {}
@@ -167,18 +181,26 @@ class ScheduleSet:
             entry = DONE_AT_ONCE
             if members > 1 or not chosen.needs_shape:
                 self._afford(chosen, kind, members, shape, size_bytes)
-                plans = chosen.plan(kind, members, shape, size_bytes)  # also for one member: the arguments are checked
             if members > 1:
                 label = f"algorithm {algorithm} for {kind} of {members}"
-                shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
-                plans = checked(plans, label, kind, shares)
-                if launch_ps is not None:
-                    plans = plans._replace(launch_ps=0)
-                entry = self._entry((kind, chosen, members, key[3:]), shared(plans))
+
+                def build() -> BuiltSchedule:
+                    """Return the schedule, which begins at once if sizes of a class differ in when they begin."""
+                    shares: SharesOf = {}
+                    plans = checked(chosen.plan(kind, members, shape, size_bytes), label, kind, shares)
+                    return BuiltSchedule(shared(plans if launch_ps is None else plans._replace(launch_ps=0)), shares)
+
+                built = (
+                    self._kept.get(key, build, BuiltSchedule.bytes_of) if self._kept and chosen.is_fixed else build()
+                )
+                add_shares(built.shares, label, self._shares.setdefault(shape if chosen.needs_shape else members, {}))
+                entry = self._entry((kind, chosen, members, key[3:]), built)
+            elif not chosen.needs_shape:
+                chosen.plan(kind, members)  # which checks the arguments
             self._entries[key] = entry
         return self._schedule(self._entries[key], launch_ps)
 
-    def _entry(self, family: object, new: SharedPlans) -> int:
+    def _entry(self, family: object, new: BuiltSchedule) -> int:
         """Return the entry of plans, after adding them unless an entry of another shape has the same plans."""
         # Members on the first GPUs of their hosts do the same as members on the second ones: NPUs then share traces.
         # family: kind, algorithm, number of members and class of sizes. One shape alone is compared with nothing.
@@ -198,7 +220,7 @@ class ScheduleSet:
         """Return the number of the schedule of an entry with this time before its first step; None = as planned."""
         if entry == DONE_AT_ONCE:
             return DONE_AT_ONCE
-        steps = self._distinct[entry]
+        steps = self._distinct[entry].shared
         launch_ps = steps.plans.launch_ps if launch_ps is None else launch_ps
         if (entry, launch_ps) not in self._number:
             new = steps._replace(plans=steps.plans._replace(launch_ps=launch_ps))
@@ -353,13 +375,15 @@ def _packed(parts: Sequence[SharedPlans]) -> Schedules:
     )
 
 
-def _content(plans: SharedPlans) -> bytes:
-    """Return a digest of plans."""
-    digest = hashlib.blake2b(digest_size=16)
-    for column in _packed([plans]):
-        digest.update(len(column).to_bytes(8, "little"))
-        digest.update(np.ascontiguousarray(column).data)
-    return digest.digest()
+def _content(built: BuiltSchedule) -> bytes:
+    """Return the digest of the plans of a schedule."""
+    if not built.content:
+        digest = hashlib.blake2b(digest_size=16)
+        for column in _packed([built.shared]):
+            digest.update(len(column).to_bytes(8, "little"))
+            digest.update(np.ascontiguousarray(column).data)
+        built.content = digest.digest()
+    return built.content
 
 
 def appended(schedules: Schedules, more: Schedules) -> Schedules:

@@ -64,6 +64,7 @@ class Replicas:
         self._is_other = is_other  # Whether its groups are the "-other" families (second half of DualPipe's slices)
         # Whether parameters are sharded and each layer is gathered before its use
         self.shares_parameters = plan.zero == 3 or framework == "fsdp"
+        self._copies_per_pipeline = 2 if plan.is_mirrored else 1
         self._in_lists = plan.gather == "list"  # Whether each tensor has its own collectives, on lists
         # Bytes per gradient in a reduction; DeepSpeed uses the model's data type unless the plan sets grad_dtype
         is_default = "grad_dtype" not in plan.model_fields_set
@@ -93,9 +94,8 @@ class Replicas:
             is_expert: Whether the parameters are those of experts; else they are dense.
         """
         plan = self.plan
-        copies_per_pipeline = 2 if plan.is_mirrored else 1
         in_stage = plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp) if is_expert else plan.dp * plan.cp
-        return in_stage * copies_per_pipeline
+        return in_stage * self._copies_per_pipeline
 
     @cached_property
     def buckets(self) -> list[ParameterBucket]:

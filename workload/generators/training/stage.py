@@ -111,12 +111,17 @@ class Stage:
         # Bytes of activations that a GPU sends to the next stage: b s h / cp values, or a 1 / tp share of them
         size, is_shared = self._shard.tokens * model.hidden * self._shard.value_bytes, plan.sequence_parallel
         self._message_bytes = -(-size // plan.tp) if plan.scatter_gather or is_shared else size
-        self._columns = TraceColumns(npu, f"stage {rank.stage}")
-        self._state = _State()
+        self._columns, self._state = TraceColumns(npu, ""), _State()  # those of `table`
 
-    def table(self) -> TraceTable:
-        """Return the whole trace."""
-        works = self._pipeline.order(self._stage)
+    def table(self, global_batch: int | None = None) -> TraceTable:
+        """Return the whole trace.
+
+        Args:
+            global_batch: The sequences of a step; None = the plan's. Passes are equal whatever their number.
+        """
+        self._columns, self._state = TraceColumns(self._npu, f"stage {self._stage}"), _State()
+        plan = self._plan if global_batch is None else self._plan.model_copy(update={"global_batch": global_batch})
+        works = pipeline_of(plan).order(self._stage)
         firsts, lasts = self._ends(works)
         for step in range(self._plan.steps):
             self._stamp(self._gathering, f"step{step}/forward/")
@@ -132,7 +137,7 @@ class Stage:
                     self._stamp_alternately(previous, current)
                 else:
                     self._stamp(*current)
-            self._stamp(self._deferred, f"step{step}/backward-weights/")
+            self._stamp(self._deferred(micro_batches(plan)), f"step{step}/backward-weights/")
             self._stamp(self._ending, f"step{step}/optimizer/")
         return self._columns.table()
 
@@ -186,13 +191,12 @@ class Stage:
                 builder.add("", replicas.gathers(is_overlapped=True))
         return builder.finish()
 
-    @cached_property
-    def _deferred(self) -> list[FinishedBlock]:
-        """Blocks of the deferred gradients of the output layer's weights."""
+    def _deferred(self, num_micro_batches: int) -> list[FinishedBlock]:
+        """Return the blocks of the deferred gradients of the output layer's weights."""
         # Each product overlaps the gather of the next product's input (drain_embedding_wgrad_compute of
         # megatron/core/utils.py).
         builder = BlockBuilder()
-        count = min(self._plan.defer_embedding_wgrad, micro_batches(self._plan))
+        count = min(self._plan.defer_embedding_wgrad, num_micro_batches)
         for replicas in self._replicas:
             heads = [unit for unit in replicas.units if unit.name == HEAD]
             if not heads or not count:
