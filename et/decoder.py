@@ -6,6 +6,7 @@ plain Python the kernel would be slow, and the other reader reads all files.
 """
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -47,7 +48,7 @@ class _Window:
         self.data = np.empty(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)  # room and SLACK_BYTES
         self.begin = self.end = 0  # offsets in `data` of the first byte that is still needed, and after the last one
         self.taken = 0  # number of bytes of the file that have been read so far
-        self._fills = fills_of(path, self._room)
+        self._fills: Iterator[int] = fills_of(path, self._room)
         self._more, self._step_bytes = first_bytes, step_bytes
 
     def read_on(self) -> bool:
@@ -59,6 +60,10 @@ class _Window:
         # The kernel reads whole words, so bytes of an earlier filling may not follow the end
         self.data[self.end : self.end + SLACK_BYTES] = 0
         return read > 0
+
+    def close(self) -> None:
+        """Close the file, and end the cycle of window and filling, which would keep the buffer for some time."""
+        self._fills = iter(())
 
     def _room(self) -> memoryview:
         """Return the buffer for the next bytes, after those that are still needed."""
@@ -80,8 +85,8 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
     """
     if not jit_enabled() or not os.path.isfile(path):  # noqa: PTH113 - the other reader cannot read a pipe again
         return None
+    window = _Window(path, max(MIN_KERNEL_BYTES, _STEP_BYTES), _STEP_BYTES)
     try:
-        window = _Window(path, max(MIN_KERNEL_BYTES, _STEP_BYTES), _STEP_BYTES)
         window.read_on()
         if not _is_worth(window.end):
             return None
@@ -92,6 +97,8 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
         _ = columns.decoded_names
     except (_NotSureError, TraceError, DecodeError, ValueError):
         return None
+    finally:
+        window.close()
     return metadata, columns
 
 

@@ -71,8 +71,8 @@ def linger():
     time.sleep(LONG_S)
 
 
-def linger_at_the_fifth():
-    if next(CALLS) == 5:
+def linger_at_the_fourth():
+    if next(CALLS) == 4:
         linger()
 
 
@@ -97,7 +97,7 @@ FAULTS = {
     # asks itself to end while it writes the first checkpoint
     "ended_while_saving": (end_at_the_first, "nadi.launching.checkpoints.CheckpointFolder.commit"),
     # stays for a minute while it writes the fifth checkpoint
-    "slow_saving": (linger_at_the_fifth, "nadi.launching.checkpoints.CheckpointFolder.commit"),
+    "slow_saving": (linger_at_the_fourth, "nadi.launching.checkpoints.CheckpointFolder.commit"),
 }
 """What is done, and before which functions: under each name by which they are called."""
 

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 
-import numpy as np
 import pytest
 from hypothesis import given
 
 from nadi.pdes import Layout, Processes, RunError, build_world, run, run_divided
 from nadi.pdes.construction import growth
 from nadi.pdes.core import state as s
+from nadi.pdes.core.rows.row import RowsOf
 from nadi.pdes.workers import crew
 from tests.budgets import bounded
 from tests.parallel.fingerprint import differing, fingerprint
@@ -92,17 +93,11 @@ def place(ctl, const):
     return PLACES[2] if ctl.cell_open else PLACES[1]
 
 
-def grow_by_a_block(world):
-    """Room for no more than is asked for, so that the next block is short again."""
-    missing = max(1, int(world.net.const.reserve_blocks - world.net.ctl.free_blocks))
-    old, free = len(world.net.block_next), int(world.net.ctl.free_blocks)
-    longer = {
-        name: growth._longer(getattr(world.net, name), (old + missing) * items)
-        for name, items in (("record", s.BLOCK_RECORDS), ("block_next", 1), ("block_free", 1))
-    }
-    longer["block_free"][free : free + missing] = np.arange(old + missing - 1, old - 1, -1)
-    world.net.ctl.free_blocks = free + missing
-    return world._replace(net=world.net._replace(**longer))
+def rows_wanted(usual, world, pool, rows):
+    """Room for no more blocks than are asked for, so that the next block is short again; other pools as usual."""
+    if pool.table is not RowsOf.BLOCK:
+        return usual(world, pool, rows)
+    return rows + max(1, int(world.net.const.reserve_blocks - world.net.ctl.free_blocks))
 
 
 @contextmanager
@@ -113,9 +108,10 @@ def stingy(seen):
     def grow(world):
         ctl = world.net.ctl
         seen[int(ctl.need), place(ctl, world.net.const)] += 1
-        return grow_by_a_block(world) if ctl.need == s.NEED_BLOCKS else usual(world)
+        return usual(world)
 
     patch = pytest.MonkeyPatch()
+    patch.setattr(growth, "_rows_wanted", partial(rows_wanted, growth._rows_wanted))
     patch.setattr(crew, "grow", grow)
     patch.setattr(crew, "WINDOWS_OF_A_PAUSE", 0)
     try:
