@@ -25,7 +25,7 @@ SMALL_RUNS := (matrix or flows) and not (driven or nvls or sprayed or symbolic o
 unexport PYTHONDONTWRITEBYTECODE
 BOUNDS_CACHE ?= $(HOME)/.cache/nadi/configuration/bounds-check
 
-.PHONY: help setup demo test test-more test-all coverage fuzz fuzz-bounds fuzz-files fuzz-results fuzz-checkpoints kernels lint bench docs clean
+.PHONY: help setup demo test test-more test-all coverage fuzz fuzz-bounds fuzz-files fuzz-results fuzz-checkpoints kernels hooks entries lint types style imports rules bench docs clean
 
 help:
 	@echo "make setup   install what users need"
@@ -61,9 +61,9 @@ demo: $(STAMP)
 	$(BIN)/nadi workload transformer --npus 16 --layers 4 --hidden 1024 --heads 16 -o $(DEMO)/traces
 	$(BIN)/nadi run scripts/demo.toml --out $(DEMO)
 
-# Kernels are compiled beside the linters; then all tests but those of `test-all`.
+# Kernels are compiled beside the linters, two of these at a time; then all tests but those of `test-all`.
 test: $(TOOLS)
-	$(MAKE) --no-print-directory --jobs=2 lint kernels
+	$(MAKE) --no-print-directory --jobs=2 --output-sync kernels lint
 	$(BIN)/python -m pytest $(PARALLEL) -m "not full" $(PYTEST)
 
 # Tests of SLURM, whose daemons and times need the machine to themselves, come last, one after another.
@@ -105,13 +105,26 @@ fuzz-results: $(TOOLS)
 fuzz-checkpoints: $(TOOLS)
 	$(BIN)/python -m tests.faults.fuzz_checkpoints --files $(CHECKPOINTS)
 
-kernels: $(TOOLS)
-	$(BIN)/python -m tests.kernels
+kernels: hooks entries
 
-lint: $(TOOLS)
-	$(BIN)/ruff check .
+hooks: $(TOOLS)
+	$(BIN)/python -m tests.kernels hooks
+
+entries: $(TOOLS)
+	$(BIN)/python -m tests.kernels entries
+
+lint: types style imports rules
+
+types: $(TOOLS)
 	$(BIN)/mypy
+
+style: $(TOOLS)
+	$(BIN)/ruff check .
+
+imports: $(TOOLS)
 	$(BIN)/lint-imports
+
+rules: $(TOOLS)
 	$(BIN)/python -m tests.rules
 
 bench: $(STAMP)

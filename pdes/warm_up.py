@@ -16,12 +16,22 @@ from nadi.pdes.workers.other_teams import OTHER_TEAMS
 def compile_all() -> float:
     """Compile or load all kernels of any run, and return the seconds."""
     begun = time.perf_counter()
+    compile_entries()
+    compile_hooks()
+    return time.perf_counter() - begun
+
+
+def compile_entries() -> None:
+    """Compile or load the kernels that Python calls."""
     compile_kernels()
     compile_for(message_loop.work_messages, 0, 0, 0)
     compile_for(posting.post_from_outside, 0, 0, 0, 0, 0, 0)
     compile_for(posting.next_message_event_ps, 0)
     compile_for(wait_on_links, 0, 0, 0)
     compile_for(follow_queues, *[np.zeros(1, np.int64)] * 6)
+
+
+def compile_hooks() -> None:
+    """Compile or load the kernels that other kernels call by their addresses, of which a run uses some."""
     for function in [*all_hooks(), *OTHER_TEAMS.values()]:
         hook_address(function)
-    return time.perf_counter() - begun
