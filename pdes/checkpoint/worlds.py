@@ -41,7 +41,7 @@ def with_saved(world: s.World, arrays: Mapping[str, np.ndarray]) -> s.World:
     """Return a world that was just built with the arrays of `saved_words`; rows are set in place.
 
     Args:
-        world: The world.
+        world: World that was just built (`World`).
         arrays: Saved arrays by name.
     """
     replaced = {}

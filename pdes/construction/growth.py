@@ -80,10 +80,9 @@ def _with_events(world: s.World, room: int) -> s.World:
     old = world.messages
     used, same_time_size = int(old.queue.fresh), int(old.queue.same_time_size)
     event, same_time = rows_of(Event, room), zeros(2 * room)
-    event[:used], same_time[: 2 * same_time_size] = (
-        old.event[:used],
-        old.same_time[: 2 * same_time_size],
-    )  # untouched pages take no memory
+    # untouched pages take no memory
+    event[:used] = old.event[:used]
+    same_time[: 2 * same_time_size] = old.same_time[: 2 * same_time_size]
     return world._replace(messages=old._replace(event=event, same_time=same_time))
 
 

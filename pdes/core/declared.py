@@ -94,7 +94,7 @@ def arrays_by(table: RowsOf) -> tuple[DeclaredArray, ...]:
     """Return the arrays that have rows of a table, with all that grow with it.
 
     Args:
-        table: The table.
+        table: Table whose rows the arrays have, such as RowsOf.LINK.
     """
     return tuple(each for each in saved_arrays() if each.table is table)
 
@@ -104,7 +104,7 @@ def rows_by(table: RowsOf) -> tuple[DeclaredArray, ...]:
     """Return the arrays whose rows mean the same in any LP, but for the numbers that they name.
 
     Args:
-        table: The table.
+        table: Table whose rows the arrays have, such as RowsOf.LINK.
     """
     return tuple(each for each in arrays_by(table) if not each.marks & {OWN_WAY, REMADE, EMPTY, ALONE})
 
@@ -113,7 +113,7 @@ def with_arrays(record: Any, arrays: Mapping[str, Any]) -> Any:
     """Return a world, or a part of it, with other arrays.
 
     Args:
-        record: The NamedTuple.
+        record: World (`World`) or NamedTuple within it.
         arrays: The arrays that it is to have in place of its own, by names such as "net.tx".
     """
     parts: dict[str, dict[str, Any]] = {}

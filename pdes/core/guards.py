@@ -63,8 +63,8 @@ def _new_memory(owner: NDArray[np.uint8]) -> tuple["ref[NDArray[np.uint8]]", lis
             if _memory_of.get(address) is gone:
                 del _memory_of[address]
 
-    entry = _arrays_in[number] = (ref(owner, forget), [])
-    return entry
+    # two threads may take arrays from new memory at the same time: both get the entry of the first
+    return _arrays_in.setdefault(number, (ref(owner, forget), []))
 
 
 @lru_cache(maxsize=1024)  # few sizes make up most arrays
@@ -81,8 +81,7 @@ def _guard(length_bytes: int) -> bytes:
 
 def damage(address: int) -> str:
     """Return a description of overwritten guards of the array at an address; "" without damage or without guards."""
-    found = _memory_of.get(address)
-    memory = None if found is None else found()
+    memory = _memory_at(address)
     if memory is None:
         return ""
     header = address - _LENGTHS.size
@@ -108,9 +107,14 @@ def has_guards(array: NDArray[Any], address: int) -> bool:
     """Return whether an array that begins at an address has guards."""
     # The operating system may give an array without guards the address of one whose shared memory has been unmapped, so
     # an entry only counts for arrays of the same memory.
-    found = _memory_of.get(address)
-    memory = None if found is None else found()
+    memory = _memory_at(address)
     return memory is not None and _root(memory) is _root(array)
+
+
+def _memory_at(address: int) -> NDArray[np.uint8] | None:
+    """Return the memory that contains the guarded array at an address; None if there is no such array."""
+    found = _memory_of.get(address)
+    return None if found is None else found()
 
 
 def _root(array: NDArray[Any]) -> NDArray[Any]:

@@ -220,3 +220,11 @@ def test_nobody_writes_to_what_all_worlds_share():
     for record in (pdes.core.state.Flows, pdes.core.state.Islands):
         for shared, new in zip(fields_of(never_used(record)), fields_of(unused(record)), strict=True):
             assert shared[1].tobytes() == new[1].tobytes(), shared[0]
+
+
+def test_threads_that_take_from_new_memory_at_the_same_time_share_its_entry():
+    memory = np.zeros(256, np.uint8)
+    number, entry = id(memory), guards._new_memory(memory)
+    assert guards._new_memory(memory) is entry
+    del memory
+    assert number not in guards._arrays_in
