@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nadi.api import collective, compare, explain, generate, net, open_network, plan, simulate, slowdown, sweep
     from nadi.insight.runs import Run
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 __all__ = [
     "ConfigError",
