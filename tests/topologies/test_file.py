@@ -5,6 +5,7 @@ import pytest
 
 from nadi import topologies
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.topologies.naive import SMALL
 
 HEAD = "npus = 2\n[[switches]]\n"
@@ -49,9 +50,8 @@ def test_writing_replaces_the_file_only_when_it_is_complete(tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("nadi.topologies.builders.file._toml", fail)
-    with pytest.raises(topologies.TopologyError) as error:
-        topologies.write_toml(graph, path)
-    assert str(error.value) == f"cannot write {path}: No space left on device; expected the name of a file"
+    line = refused(topologies.TopologyError, topologies.write_toml, graph, path)
+    assert line == f"cannot write {path}: No space left on device; expected the name of a file"
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -61,9 +61,8 @@ def test_writing_replaces_the_file_only_when_it_is_complete(tmp_path, monkeypatc
 )
 def test_an_output_that_cannot_be_written(name, reason, tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(topologies.TopologyError) as error:
-        topologies.write_toml(topologies.build("ring:npus=4"), tmp_path / name)
-    assert str(error.value) == f"cannot write {tmp_path / name}: {reason}; expected the name of a file"
+    line = refused(topologies.TopologyError, topologies.write_toml, topologies.build("ring:npus=4"), tmp_path / name)
+    assert line == f"cannot write {tmp_path / name}: {reason}; expected the name of a file"
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 
@@ -145,10 +144,7 @@ def test_a_stack_may_have_parallel_links_and_other_rates(tmp_path):
             HEAD + LINKS + "cables = [[0, 3]]",
             "links.0: unknown node 3; expected the name of a switch, 'npu N' or a node's number",
         ),
-        (
-            HEAD + LINKS.replace("1G", "0G") + "cables = []",
-            "links.0.rate: rate '0Gbps' is zero; expected more than 0",
-        ),
+        (HEAD + LINKS.replace("1G", "0G") + "cables = []", "links.0.rate: rate '0Gbps' is zero; expected more than 0"),
         (
             HEAD + LINKS.replace("1us", "-1us") + "cables = []",
             "links.0.delay: '-1us' is not a time; expected a number >= 0 and a unit, as 500ns or 1us",
@@ -189,10 +185,8 @@ def test_a_stack_may_have_parallel_links_and_other_rates(tmp_path):
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(text, complaint, tmp_path):
-    path = tmp_path / "net.toml"
-    with pytest.raises(topologies.TopologyError) as error:
-        build(tmp_path, text)
-    assert str(error.value) == f"{path}: {complaint.format(path=path)}"
+    line = refused(topologies.TopologyError, build, tmp_path, text)
+    assert line == f"{tmp_path / 'net.toml'}: {complaint}"
 
 
 def test_a_path_of_more_switches_than_the_table_can_count(tmp_path):
@@ -205,27 +199,31 @@ def test_a_path_of_more_switches_than_the_table_can_count(tmp_path):
         build(tmp_path, chain(127))
 
 
-def test_the_builder_refuses_impossible_cables():
-    for cable, text in (
-        ((0, 1, 0, 0), f"x: link npu 0 - npu 1 has a rate of 0 bps; expected {10**6} to {10**15}"),
-        ((0, 1, 10**16, 0), f"x: link npu 0 - npu 1 has a rate of {10**16} bps; expected {10**6} to {10**15}"),
-        ((0, 1, 10**9, -1), f"x: link npu 0 - npu 1 has a delay of -1 ps; expected 0 to {10**12}"),
-        ((0, 1, 10**9, 10**13), f"x: link npu 0 - npu 1 has a delay of {10**13} ps; expected 0 to {10**12}"),
-        ((0, 5, 10**9, 0), "x: link npu 0 - node 5; expected nodes 0 to 1"),
-        ((-1, 0, 10**9, 0), "x: link node -1 - npu 0; expected nodes 0 to 1"),
-    ):
-        builder = topologies.GraphBuilder("x", 2)
-        builder.add_cables(*cable)
-        with pytest.raises(topologies.TopologyError) as error:
-            builder.graph()
-        assert str(error.value) == text
-    with pytest.raises(topologies.TopologyError, match="x: 0 NPUs; expected 1 to 524287"):
-        topologies.GraphBuilder("x", 0)
-
-
-def test_too_many_nodes_and_cables_are_refused_before_they_are_made():
+@pytest.mark.parametrize(
+    ("cable", "text"),
+    [
+        ((0, 1, 0, 0), f"link npu 0 - npu 1 has a rate of 0 bps; expected {10**6} to {10**15}"),
+        ((0, 1, 10**16, 0), f"link npu 0 - npu 1 has a rate of {10**16} bps; expected {10**6} to {10**15}"),
+        ((0, 1, 10**9, -1), f"link npu 0 - npu 1 has a delay of -1 ps; expected 0 to {10**12}"),
+        ((0, 1, 10**9, 10**13), f"link npu 0 - npu 1 has a delay of {10**13} ps; expected 0 to {10**12}"),
+        ((0, 5, 10**9, 0), "link npu 0 - node 5; expected nodes 0 to 1"),
+        ((-1, 0, 10**9, 0), "link node -1 - npu 0; expected nodes 0 to 1"),
+    ],
+)
+def test_the_builder_refuses_impossible_cables(cable, text):
     builder = topologies.GraphBuilder("x", 2)
-    with pytest.raises(topologies.TopologyError, match="x: 10000002 nodes; expected at most 4194303"):
-        builder.add_switches("leaf", 10**7)
-    with pytest.raises(topologies.TopologyError, match="x: 1000000000000 cables; expected at most 2097151"):
-        builder.add_cables(0, 1, 10**9, 0, 10**12)
+    builder.add_cables(*cable)
+    assert refused(topologies.TopologyError, builder.graph) == f"x: {text}"
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "text"),
+    [
+        ("add_switches", ("leaf", 10**7), "x: 10000002 nodes; expected at most 4194303"),
+        ("add_cables", (0, 1, 10**9, 0, 10**12), "x: 1000000000000 cables; expected at most 2097151"),
+        ("__init__", ("x", 0), "x: 0 NPUs; expected 1 to 524287"),
+    ],
+)
+def test_too_many_nodes_and_cables_are_refused_before_they_are_made(method, arguments, text):
+    builder = topologies.GraphBuilder("x", 2)
+    assert refused(topologies.TopologyError, getattr(builder, method), *arguments) == text

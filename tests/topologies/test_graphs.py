@@ -1,12 +1,18 @@
-import json
+"""Networks as InfraGraph's devices, and as graphs of networkx."""
 
+import json
+import re
+
+import networkx as nx
 import numpy as np
 import pytest
 
 from nadi import topologies
-from nadi.topologies.graph import TopologyError
+from nadi.topologies import NVSWITCH, SWITCH, build, from_networkx
+from nadi.topologies.graph import NPU, TopologyError
 from nadi.topologies.routing import next_links, route
 from nadi.workload.shape import stripes_between
+from tests.refusals import refused
 
 GBPS = 10**9
 # The dialect of the package: two servers of two GPUs with a NIC each, on a switch.
@@ -140,10 +146,7 @@ def test_devices_that_are_no_network_say_why(shared_data, file, message):
 )
 def test_damage_is_named_in_one_line(tmp_path, old, new, message):
     assert old in NEW
-    with pytest.raises(TopologyError) as caught:
-        built(tmp_path, NEW.replace(old, new, 1), "rate=400Gbps")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in refused(TopologyError, built, tmp_path, NEW.replace(old, new, 1), "rate=400Gbps")
 
 
 @pytest.mark.parametrize("words", ["a.0.eth", "a.0.b.0.eth.a.1", "a.0.b.x.eth.a.1.b.0", "a.0.b.0.eth.c.0.b.0", ""])
@@ -213,3 +216,82 @@ def test_nics_of_a_gpu_share_what_it_sends_by_the_rates_behind_their_chips(
     graph = built(tmp_path, two_servers(gbps, nvlink=nvlink, behind_switch=behind_switch))
     assert sorted(graph.port_shares[next_links(graph, 0, 1)].tolist(), reverse=True) == shares
     assert stripes_between(graph, np.array([0]), np.array([1])).tolist() == [sum(shares)]
+
+
+def as_networkx(graph):
+    """A Graph of ours as networkx would draw it."""
+    drawn = nx.MultiGraph(name=graph.name)
+    kinds = {NPU: "npu", SWITCH: "switch", NVSWITCH: "nvswitch"}
+    for node in range(graph.nodes):
+        more = {"host": int(graph.host[node])} if node < graph.npus else {}
+        more["latency"] = int(graph.node_latency_ps[node])
+        drawn.add_node(graph.node_name(node), kind=kinds[int(graph.node_kind[node])], pod=int(graph.pod[node]), **more)
+    for link in range(0, graph.links, 2):
+        ends = (graph.node_name(int(node)) for node in (graph.link_src[link], graph.link_dst[link]))
+        drawn.add_edge(*ends, rate=int(graph.link_rate_bps[link]), delay=int(graph.link_delay_ps[link]))
+    return drawn
+
+
+def cables(graph):
+    """Sorted rows of the links: both ends, rate and delay."""
+    columns = (graph.link_src, graph.link_dst, graph.link_rate_bps, graph.link_delay_ps)
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("spec", ["fat-tree:k=4,rate=100Gbps,delay=1us", "dgx-h100:npus=16", "leaf-spine:npus=8"])
+def test_what_is_drawn_is_what_is_built(spec):
+    wanted = build(spec)
+    found = from_networkx(as_networkx(wanted), dims=wanted.dims, accelerator=wanted.accelerator)
+    assert cables(found) == cables(wanted)
+    for name in ("node_kind", "node_latency_ps", "host", "pod"):
+        assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
+    assert (found.dims, found.switch_names, found.name) == (wanted.dims, wanted.switch_names, wanted.name)
+
+
+def star(**edge):
+    drawn = nx.Graph()
+    drawn.add_node("s", kind="switch")
+    for npu in range(3):
+        drawn.add_node(npu, kind="npu")
+        drawn.add_edge(npu, "s", **edge)
+    return drawn
+
+
+def test_what_edges_do_not_say_is_one_for_all():
+    found = from_networkx(star(delay="2us", count=2), rate="10Gbps")
+    assert found.links == 12
+    assert set(found.link_rate_bps.tolist()) == {10**10}
+    assert set(found.link_delay_ps.tolist()) == {2 * 10**6}
+
+
+def with_node(**data):
+    drawn = star(rate="1Gbps", delay=0)
+    drawn.add_node("more", **data)
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("drawn", "said"),
+    [
+        (star(delay=1), "no rate; expected one on the edge"),
+        (star(rate="1Gbps"), "no delay"),
+        (star(rate="fast", delay=1), "edge 's' - 0.*'fast'"),
+        (star(rate=1, delay=1), "has a rate of 1 bps"),
+        (star(rate="1Gbps", delay=1, count=0), "count 0; expected a whole number from 1"),
+        (with_node(), "node 'more': kind None; expected npu, switch or nvswitch"),
+        (with_node(kind="router"), "node 'more': kind 'router'"),
+        (with_node(kind="npu"), "npu 3 has no link"),
+        (with_node(kind="switch", pod="x"), "pod 'x'; expected a whole number"),
+        (with_node(kind="switch", latency="2 parsecs"), "node 'more': '2 parsecs'"),
+        (star(rate="1Gbps", delay=0).to_directed(), "a directed graph"),
+    ],
+)
+def test_what_is_wrong_is_one_line(drawn, said):
+    assert re.search(said, refused(TopologyError, from_networkx, drawn))
+
+
+def test_hosts_are_for_all_npus_or_for_none():
+    drawn = star(rate="1Gbps", delay=0)
+    drawn.nodes[1]["host"] = 0
+    with pytest.raises(TopologyError, match="node 0: no host; expected one for each NPU, or for none"):
+        from_networkx(drawn)
