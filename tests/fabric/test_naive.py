@@ -254,12 +254,7 @@ def sink(weights):
 
 @pytest.mark.parametrize(
     ("weights", "expected"),
-    [
-        ((), "1000000111111"),
-        ((1, 1), "1010101010101"),
-        ((2, 1), "1001001001111"),
-        ((1, 3), "1011101110000"),
-    ],
+    [((), "1000000111111"), ((1, 1), "1010101010101"), ((2, 1), "1001001001111"), ((1, 3), "1011101110000")],
 )
 def test_classes_share_the_port_by_their_weights_or_strictly(weights, expected):
     # seven of class 1 from NPU 1, just before six of class 0 from NPU 0
@@ -355,11 +350,7 @@ def test_two_paced_queue_pairs_and_one_that_is_not_share_a_port():
         traces.message(0, dst, MTU * 6)
     made = iter([controls(pace=pace)[0]() for pace in (320.0, 320.0, 0.0)])
     sim = run_naive(
-        star(4).graph(),
-        traces.program(),
-        settings_of({}, mtu_bytes=MTU),
-        control=made.__next__,
-        simulator=Recorder,
+        star(4).graph(), traces.program(), settings_of({}, mtu_bytes=MTU), control=made.__next__, simulator=Recorder
     )
     assert "".join(str(packet.dst) for _, link, packet in sim.sent if link == 0) == "123331323312121212"
 

@@ -54,10 +54,7 @@ def spread_shares(src, dst, spines):
     return sc.water_fill(weight, capacity, weight >= 1)
 
 
-LEVELS = (
-    [*range(8), 8, 9, 16, 17, 18, 19, *range(24, 31)],
-    [*range(8, 16), 16, 17, 24, 24, 25, 26, *range(7)],
-)
+LEVELS = ([*range(8), 8, 9, 16, 17, 18, 19, *range(24, 31)], [*range(8, 16), 16, 17, 24, 24, 25, 26, *range(7)])
 """Source and destination: eight and seven flows for the uplinks of leaves 0 and 3, two into 24, the rest alone."""
 
 

@@ -14,13 +14,7 @@ SWITCH = "rate=400Gbps,delay=500ns,switch_latency=300ns"
 SWITCH_PS = 2 * DELAY_PS + 300_000
 
 
-@sampled(
-    {
-        "kind": KINDS,
-        "message": [1, 4096, 10**6, 10**10],
-        "npus": [2, 3, 8, 33],
-    }
-)
+@sampled({"kind": KINDS, "message": [1, 4096, 10**6, 10**10], "npus": [2, 3, 8, 33]})
 def test_ring_all_reduce(npus, message, kind):
     """2 (n-1) (a + S/nB)."""
     program = collective_program("all-reduce", npus, npus * message, "ring")

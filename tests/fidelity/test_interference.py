@@ -36,13 +36,7 @@ STEPS = {
 }
 
 
-@sampled(
-    {
-        "kind": KINDS,
-        "factor": ["1.5", "1.001", "7.013"],
-        "name": CASES,
-    }
-)
+@sampled({"kind": KINDS, "factor": ["1.5", "1.001", "7.013"], "name": CASES})
 def test_whole_messages_slow_computation_as_packets_do(name, factor, kind):
     case = CASES[name]
     program, rows = built(case)

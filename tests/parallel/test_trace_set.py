@@ -38,10 +38,7 @@ def stage_table(stage):
 def runs(nadi, tmp_path_factory):
     """Run files of a set and of its expansion, and the results of the expansion alone."""
     folder = tmp_path_factory.mktemp("sets")
-    families = {
-        "tp": tuple((2 * k, 2 * k + 1) for k in range(NPUS // 2)),
-        "stage": ((3, 1, 2, 0), (4, 5, 6, 7)),
-    }
+    families = {"tp": tuple((2 * k, 2 * k + 1) for k in range(NPUS // 2)), "stage": ((3, 1, 2, 0), (4, 5, 6, 7))}
     owner, examples = np.repeat(np.arange(STAGES), WIDTH).astype(np.int32), np.array([1, WIDTH + 1], np.int32)
     write_set(folder / "set", TraceSet([stage_table(s) for s in range(STAGES)], owner, examples, families))
     done = nadi(None, "trace", "expand", folder / "set", "-o", folder / "plain")
@@ -54,10 +51,7 @@ def runs(nadi, tmp_path_factory):
     return folder
 
 
-WAYS = {
-    "alone": (),
-    "two threads of two LPs": ("--workers", 2, "--set", "engine.lps_per_worker=2"),
-}
+WAYS = {"alone": (), "two threads of two LPs": ("--workers", 2, "--set", "engine.lps_per_worker=2")}
 
 
 def check_same(out, wanted):

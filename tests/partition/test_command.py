@@ -109,21 +109,26 @@ def test_results_of_another_fabric_are_refused(nadi, write_run, step, tmp_path):
     assert "ring:npus=5: packets of 8 links; expected 10, one for each link" in outcome.err
 
 
-@pytest.mark.parametrize("name", ["links.parquet", "summary.json"])
-def test_broken_results_are_refused(nadi, run_file, tmp_path, name):  # noqa: F811
-    assert nadi("run", run_file, "--out", tmp_path / "out", "-q").code == 0
-    (tmp_path / "out" / name).write_text("{}")
-    outcome = nadi("partition", run_file, "--parts", 2, "--weights", tmp_path / "out")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "expected the results of an earlier run" in outcome.err
-
-
-def test_results_of_whole_messages_are_refused(nadi, run_file, tmp_path):  # noqa: F811
+@pytest.mark.parametrize(
+    ("more", "broken", "said"),
+    [
+        ([], "links.parquet", "expected the results of an earlier run"),
+        ([], "summary.json", "expected the results of an earlier run"),
+        (
+            ["--set", "network.fidelity=analytical"],
+            "",
+            "summary.json has no lookahead_ps, as that of a run of packets has;",
+        ),
+    ],
+)
+def test_broken_results_and_those_of_whole_messages_are_refused(nadi, run_file, tmp_path, more, broken, said):  # noqa: F811
     out = tmp_path / "out"
-    assert nadi("run", run_file, "--out", out, "-q", "--set", "network.fidelity=analytical").code == 0
+    assert nadi("run", run_file, "--out", out, "-q", *more).code == 0
+    if broken:
+        (out / broken).write_text("{}")
     outcome = nadi("partition", run_file, "--parts", 2, "--weights", out)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "summary.json has no lookahead_ps, as that of a run of packets has; expected the results of" in outcome.err
+    assert said in outcome.err
 
 
 def test_the_plot_stands_alone(nadi, run_file, tmp_path):  # noqa: F811

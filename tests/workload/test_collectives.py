@@ -19,12 +19,7 @@ def test_does_what_the_kind_promises(kind, name):
             check(kind, schedules, index, seed)
 
 
-@sampled(
-    {
-        "kind, name": CASES,
-        "members": [2, 3, 4, 7, 8, 16],
-    }
-)
+@sampled({"kind, name": CASES, "members": [2, 3, 4, 7, 8, 16]})
 def test_closed_form_is_what_an_idle_network_takes(kind, name, members):
     schedules = pack([collectives.plan(kind, name, members)])
     size = 0 if kind == "barrier" else 1 << 20
@@ -47,10 +42,7 @@ def test_every_kind_has_a_default():
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(WorkloadError, match=r"^collective 'allreduce': expected one of all-reduce, reduce, all-gather"):
         ScheduleSet().add("allreduce", "ring", 4)
-    with pytest.raises(
-        WorkloadError,
-        match=r"^algorithm 'tree' for all-reduce: expected one of direct, .*, ring$",
-    ):
+    with pytest.raises(WorkloadError, match=r"^algorithm 'tree' for all-reduce: expected one of direct, .*, ring$"):
         ScheduleSet().add("all-reduce", "tree", 4)
     with pytest.raises(
         WorkloadError, match=r"^algorithm 'ring' for barrier: expected one of dissemination, in-network"

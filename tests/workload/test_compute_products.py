@@ -94,8 +94,7 @@ def naive_product_ps(batch, m, n, k, gpu, efficiencies, bytes_of_value, *, group
 
 @pytest.mark.parametrize("gpu", [A100, H100, B200], ids=["a100", "h100", "b200"])
 @pytest.mark.parametrize(
-    "shape",
-    [(1, 2048, 4608, 12288), (1, 1000, 700, 300), (1, 1, 4096, 4096), (7, 130, 257, 65), (1, 128, 128, 65536)],
+    "shape", [(1, 2048, 4608, 12288), (1, 1000, 700, 300), (1, 1, 4096, 4096), (7, 130, 257, 65), (1, 128, 128, 65536)]
 )
 def test_products_are_as_a_naive_model_of_tiles_says(gpu, shape):
     found = product_ps(Operator("batched-gemm", shape), gpu, Efficiencies())

@@ -10,6 +10,7 @@ from nadi.workload.node_kinds import MEMORY_LANE, REMOTE_LANE
 from nadi.workload.program.durations import durations_ps
 from nadi.workload.program.memory_pool import RemoteMemory, lanes
 from nadi.workload.trace_sets.trace_set import TraceView
+from tests.refusals import refused
 
 NO_RATE = "is given but no rate to divide it by, expected"
 RATES = {"peak_flops": 1e12, "memory_bandwidth_Bps": 1e9, "memory_latency_ps": 500}
@@ -91,11 +92,7 @@ def test_a_roofline_is_rounded_to_the_nearest():
             comp_node(3, "", duration_micros=2**43),
             "duration_micros is beyond 1000000000000, expected less",
         ),
-        (
-            ComputeModel(peak_flops=1e-6),
-            comp_node(3, "", num_ops=10),
-            "takes longer than 11 days, expected less",
-        ),
+        (ComputeModel(peak_flops=1e-6), comp_node(3, "", num_ops=10), "takes longer than 11 days, expected less"),
     ],
 )
 def test_what_cannot_be_known_is_an_error(model, node, text):
@@ -149,9 +146,10 @@ def test_without_a_gpu_operators_are_what_num_ops_says():
     ],
 )
 def test_operators_that_cannot_be_timed_are_told_with_their_node(text, said):
-    with pytest.raises(WorkloadError) as error:
-        picoseconds(ComputeModel(times=ON_A100), doing(1, NORM), doing(3, text))
-    assert str(error.value) == f"t.et: node 3: {said}"
+    assert (
+        refused(WorkloadError, picoseconds, ComputeModel(times=ON_A100), doing(1, NORM), doing(3, text))
+        == f"t.et: node 3: {said}"
+    )
 
 
 REMOTE = RemoteMemory(latency_ps=700, bandwidth_Bps=5e8)

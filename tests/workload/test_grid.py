@@ -14,6 +14,7 @@ from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
 from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.shape import GroupShape
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.samples import sampled
 from tests.workload.alpha_beta import Network
 
@@ -166,14 +167,7 @@ def of_network(grid, latencies):
     return shape(grid, rates, latencies), [(a, 8e12 / rate) for a, rate in zip(latencies, rates, strict=True)]
 
 
-@sampled(
-    {
-        "algorithms": ["default", "direct"],
-        "splits": [1, 2, 5],
-        "kind": KINDS,
-        "grid, latencies": ALPHA_BETA,
-    }
-)
+@sampled({"algorithms": ["default", "direct"], "splits": [1, 2, 5], "kind": KINDS, "grid, latencies": ALPHA_BETA})
 def test_closed_form_is_what_an_idle_network_takes(grid, latencies, kind, splits, algorithms):
     size = 5 * math.prod(grid) * 1024
     fabric, dimensions = of_network(grid, latencies)
@@ -286,6 +280,4 @@ def test_settings_of_the_run_fill_what_algorithms_leave_open():
     ],
 )
 def test_what_cannot_be_is_refused(spec, of_shape, text):
-    with pytest.raises(WorkloadError) as error:
-        made("all-reduce", spec, of_shape)
-    assert str(error.value).startswith(text)
+    assert refused(WorkloadError, made, "all-reduce", spec, of_shape).startswith(text)

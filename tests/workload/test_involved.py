@@ -13,6 +13,7 @@ from nadi.workload import CollectiveSettings, WorkloadError, build_program
 from nadi.workload.trace_sets.trace_set import ELSEWHERE
 from tests.budgets import bounded
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.scenarios.running import simulate
 from tests.workload.ranks import on_ranks
 
@@ -113,9 +114,17 @@ def test_a_group_by_name_says_who_takes_part():
 
 
 def test_none_of_the_dimensions_is_refused():
-    with pytest.raises(WorkloadError) as error:
-        build_program([trace([False, False, False, True])], [0] * 24, 24, fabric=topologies.build(TORUS))
-    assert str(error.value) == "t.et: node 0: involved_dim names none of the fabric's 3 dimensions"
+    assert (
+        refused(
+            WorkloadError,
+            build_program,
+            [trace([False, False, False, True])],
+            [0] * 24,
+            24,
+            fabric=topologies.build(TORUS),
+        )
+        == "t.et: node 0: involved_dim names none of the fabric's 3 dimensions"
+    )
 
 
 def test_priorities_reach_the_program():

@@ -16,6 +16,7 @@ from nadi.workload.trace_sets.manifest import read_manifest, written
 from nadi.workload.trace_sets.repeating import numbers_of, shortened
 from nadi.workload.trace_sets.trace_set import ELSEWHERE, IDLE
 from tests.budgets import bounded
+from tests.refusals import refused
 
 AR = CollectiveCommType.ALL_REDUCE
 MOST = 10_000
@@ -153,10 +154,7 @@ WRONG = {
     ),
     "negative NPU": ({"traces": with_trace(npus=[0, 1, -1])}, "x.npu0.et: npus: found NPU -1, expected 0 to 3"),
     "families": ({"families": []}, "families: found []; expected a valid dictionary"),
-    "name of all": (
-        {"families": {"0": [[1]]}},
-        'family "0": that name always means all NPUs, expected another one',
-    ),
+    "name of all": ({"families": {"0": [[1]]}}, 'family "0": that name always means all NPUs, expected another one'),
     "no group": ({"families": {"a": []}}, 'family "a": no group, expected groups of NPUs'),
     "no member": ({"families": {"a": [[1], []]}}, 'family "a": a group without members, expected groups of NPUs'),
     "in two groups": (
@@ -293,9 +291,10 @@ def test_ends_that_are_not_the_users():
         id(other): "runs it, but its own end is another NPU's (comm_src 2, comm_dst 3",
     }
     for table in (itself, other):
-        with pytest.raises(WorkloadError) as error:
-            build_program([table], [0, 0, -1, -1, -1], 5, example_npu=[1])
-        assert str(error.value) == f"x.et: node 4: NPU 0 {said[id(table)]}, as NPU 1 has it)"
+        assert (
+            refused(WorkloadError, build_program, [table], [0, 0, -1, -1, -1], 5, example_npu=[1])
+            == f"x.et: node 4: NPU 0 {said[id(table)]}, as NPU 1 has it)"
+        )
 
 
 def test_a_message_without_its_counterpart_names_the_pair(tmp_path):

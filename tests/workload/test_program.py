@@ -10,6 +10,7 @@ from nadi.et import CollectiveCommType, coll_node, comp_node, group_node, metada
 from nadi.workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
 from tests.budgets import bounded
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.workload import naive
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
@@ -143,10 +144,7 @@ def test_algorithms_are_chosen_by_kind():
 
 
 def test_settings_that_cannot_be_are_refused():
-    with pytest.raises(
-        WorkloadError,
-        match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$",
-    ):
+    with pytest.raises(WorkloadError, match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$"):
         CollectiveSettings({"all-reduce": "x"})
     with pytest.raises(WorkloadError, match=r"^all_gather_size 'half': expected contribution or total$"):
         CollectiveSettings(all_gather_size="half")
@@ -187,9 +185,16 @@ def test_buffers_that_the_engine_cannot_count_are_refused():
         build_program([one(coll_node(4, "", ALL_REDUCE, 2**61))], [0] * 3, 3)
     assert str(error.value) == f"t.et: node 4: comm_size is {2**61}, expected at most {2**46 - 1} bytes"
     size, npus = 2**45, 2**18  # of each, gathered from all
-    with pytest.raises(WorkloadError) as error:
-        build_program([one(coll_node(4, "", CollectiveCommType.ALL_GATHER, size))], np.zeros(npus, np.int32), npus)
-    assert str(error.value) == f"t.et: node 4: all-gather of {size} B: expected at most 2^62 bytes times chunks"
+    assert (
+        refused(
+            WorkloadError,
+            build_program,
+            [one(coll_node(4, "", CollectiveCommType.ALL_GATHER, size))],
+            np.zeros(npus, np.int32),
+            npus,
+        )
+        == f"t.et: node 4: all-gather of {size} B: expected at most 2^62 bytes times chunks"
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,9 +207,7 @@ def test_buffers_that_the_engine_cannot_count_are_refused():
     ],
 )
 def test_traces_and_npus_must_fit(trace_of_npu, npus, text):
-    with pytest.raises(WorkloadError) as error:
-        build_program([one(comp_node(0, "c"))], trace_of_npu, npus)
-    assert str(error.value) == text
+    assert refused(WorkloadError, build_program, [one(comp_node(0, "c"))], trace_of_npu, npus) == text
 
 
 def test_many_npus_with_one_trace_are_quick():

@@ -12,6 +12,7 @@ from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
 from nadi.workload.collectives.schedules.sends import unpack
 from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
+from tests.refusals import refused
 
 
 def test_ring_says_what_each_step_does():
@@ -124,9 +125,7 @@ def test_a_large_ring_is_quick():
     ],
 )
 def test_plans_that_cannot_be_are_refused(plans, text):
-    with pytest.raises(WorkloadError) as error:
-        checked(plans, "algorithm x")
-    assert str(error.value) == f"algorithm x: {text}"
+    assert refused(WorkloadError, checked, plans, "algorithm x") == f"algorithm x: {text}"
 
 
 def test_groups_at_other_places_share_a_schedule_if_their_plans_are_equal():

@@ -40,12 +40,7 @@ def is_counted(schedules, size_bytes):
         assert most_bytes(schedules, 0, size_bytes) >= sent.max()
 
 
-@sampled(
-    {
-        "size_bytes": [1, 100_003],
-        "kind, algorithm": ALGORITHMS,
-    }
-)
+@sampled({"size_bytes": [1, 100_003], "kind, algorithm": ALGORITHMS})
 def test_every_algorithm(kind, algorithm, size_bytes):
     graph = topologies.build("switch:npus=8" if algorithm == "nvls" else HOSTS)
     is_counted(collective_program(kind, graph.npus, size_bytes, algorithm, graph).schedules, size_bytes)

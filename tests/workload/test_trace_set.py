@@ -8,15 +8,7 @@ from hypothesis import strategies as st
 
 from nadi import et
 from nadi.et import CollectiveCommType
-from nadi.workload import (
-    ComputeModel,
-    TraceSet,
-    WorkloadError,
-    build_program,
-    expand,
-    read_set,
-    write_set,
-)
+from nadi.workload import ComputeModel, TraceSet, WorkloadError, build_program, expand, read_set, write_set
 from nadi.workload.trace_sets.trace_set import ELSEWHERE, IDLE
 from tests.budgets import bounded
 from tests.et.alike import check_alike

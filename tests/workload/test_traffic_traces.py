@@ -8,6 +8,7 @@ from nadi.workload import WorkloadError, build_program, load_traces
 from nadi.workload.generators.point_to_point import traces as traffic_traces
 from nadi.workload.generators.point_to_point.distributions import arrivals, message_sizes
 from tests.nonempty import nonempty
+from tests.refusals import refused
 
 MIB = 1 << 20
 ONE = message_sizes("1MiB")
@@ -50,9 +51,7 @@ def test_sizes_of_a_file(tmp_path):
 def test_a_bad_file_of_sizes_is_refused(tmp_path, text, complaint):
     path = tmp_path / "sizes.txt"
     path.write_text(text)
-    with pytest.raises(WorkloadError) as refused:
-        message_sizes(str(path))
-    assert str(refused.value).startswith(f"{path}: {complaint}")
+    assert refused(WorkloadError, message_sizes, str(path)).startswith(f"{path}: {complaint}")
 
 
 def test_patterns_send_what_they_say():
@@ -191,6 +190,4 @@ def test_other_npus_may_have_traces_beside(tmp_path):
     ],
 )
 def test_what_cannot_be_is_refused(make, words):
-    with pytest.raises(WorkloadError) as error:
-        make()
-    assert words in str(error.value)
+    assert words in refused(WorkloadError, make)

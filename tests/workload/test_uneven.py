@@ -17,6 +17,7 @@ from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.collectives.uneven import ALGORITHMS, all_to_all_v, buffer_bytes, units
 from tests.nonempty import nonempty
 from tests.pdes import compare
+from tests.refusals import refused
 from tests.workload.uneven_oracle import check_uneven
 
 HOSTS = (0, 0, 1, 1, 0, 0, 1, 1)
@@ -137,16 +138,11 @@ def test_the_engine_moves_these_bytes(monkeypatch, algorithm, matrix):
         ([[1, 2], [3]], "all-to-all-v: rows of unlike lengths, expected a square matrix of bytes"),
         ([1, 2], "all-to-all-v: a matrix of 2, expected a square one of bytes"),
         ([[1.5]], "all-to-all-v: a matrix of float64, expected whole numbers of bytes"),
-        (
-            [[1, 1 << 40], [0, 0]],
-            "all-to-all-v: 1099511627777 units of 1 B in a buffer, expected at most 268435456",
-        ),
+        ([[1, 1 << 40], [0, 0]], "all-to-all-v: 1099511627777 units of 1 B in a buffer, expected at most 268435456"),
     ],
 )
 def test_matrices_that_cannot_be_are_refused(matrix, text):
-    with pytest.raises(WorkloadError) as error:
-        all_to_all_v(matrix, "direct")
-    assert str(error.value) == text
+    assert refused(WorkloadError, all_to_all_v, matrix, "direct") == text
 
 
 @pytest.mark.parametrize(
@@ -159,6 +155,4 @@ def test_matrices_that_cannot_be_are_refused(matrix, text):
     ],
 )
 def test_algorithms_and_hosts_that_cannot_be_are_refused(algorithm, hosts, text):
-    with pytest.raises(WorkloadError) as error:
-        all_to_all_v(np.ones((3, 3), int), algorithm, hosts)
-    assert str(error.value) == text
+    assert refused(WorkloadError, all_to_all_v, np.ones((3, 3), int), algorithm, hosts) == text

@@ -102,10 +102,7 @@ def test_what_saves_memory_never_costs_any(text, name):
             assert less.activations <= one.activations + one.buffers
 
 
-@pytest.mark.parametrize(
-    ("name", "kib"),
-    [("llama3-70b", 327.680), ("llama3-405b", 516.096), ("deepseek-v3", 70.272)],
-)
+@pytest.mark.parametrize(("name", "kib"), [("llama3-70b", 327.680), ("llama3-405b", 516.096), ("deepseek-v3", 70.272)])
 def test_the_kv_cache_of_a_token_is_as_published(name, kib):
     """Table 1 of DeepSeek's ISCA 2025 paper (arXiv 2505.09343), in thousands of bytes; the first is Qwen-2.5 72B's."""
     assert kv_cache_bytes_per_token(find(name)) == kib * 1000
