@@ -8,7 +8,7 @@ import pytest
 from nadi import et, pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import build_world
-from nadi.pdes import run as reuse_run
+from nadi.pdes import run as run_of_engine
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.topologies import build, clusters, route
@@ -190,7 +190,7 @@ REDUCTIONS = 6
 ALGORITHMS = defaults_on(GRAPH)
 
 
-def reuse_job(name, npus, begin_ps=0, algorithms=ALGORITHMS):
+def job_of_hosts(name, npus, begin_ps=0, algorithms=ALGORITHMS):
     """All-reduces within each host between computation, then one of all ranks."""
     tables = []
     for rank in range(8):
@@ -211,13 +211,13 @@ def reuse_job(name, npus, begin_ps=0, algorithms=ALGORITHMS):
 def results(*jobs, reuse=True, tick_ps=0):
     program = build_jobs(jobs, GRAPH, np.ones(16, bool))
     graph, program, _ = engine_inputs(GRAPH, program)
-    return reuse_run(build_world(graph, program, replace(SETTINGS, reuse=reuse, tick_ps=tick_ps)))
+    return run_of_engine(build_world(graph, program, replace(SETTINGS, reuse=reuse, tick_ps=tick_ps)))
 
 
 @pytest.mark.parametrize(("tick_ps", "replayed"), [(0, True), (123_456_789 // 9, True), (1_000_000, False)])
 def test_replays_change_nothing(tick_ps, replayed):
     """A domain has one record of an episode for jobs whose ticks are at the same times."""
-    jobs = reuse_job("a", LOWER), reuse_job("b", UPPER, 123_456_789)
+    jobs = job_of_hosts("a", LOWER), job_of_hosts("b", UPPER, 123_456_789)
     found, wanted = results(*jobs, tick_ps=tick_ps), results(*jobs, reuse=False, tick_ps=tick_ps)
     assert (found.reuse["episodes_replayed"] >= REDUCTIONS) == replayed
     assert wanted.reuse.get("episodes_replayed", 0) == 0
@@ -229,7 +229,7 @@ def test_replays_change_nothing(tick_ps, replayed):
 def test_replays_of_reductions_in_the_nvswitch_change_nothing():
     """An aggregator, which adds up for all jobs, belongs to none; its bytes count for the job of the other end."""
     algorithms = {**ALGORITHMS, "all-reduce": "nccl:algo=nvls"}
-    jobs = reuse_job("a", LOWER, 0, algorithms), reuse_job("b", UPPER, 123_456_789, algorithms)
+    jobs = job_of_hosts("a", LOWER, 0, algorithms), job_of_hosts("b", UPPER, 123_456_789, algorithms)
     found, wanted = results(*jobs), results(*jobs, reuse=False)
     assert found.reuse["episodes_replayed"] >= REDUCTIONS
     assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
@@ -241,8 +241,8 @@ def test_replays_of_reductions_in_the_nvswitch_change_nothing():
 def test_halves_of_hosts_are_as_fast_as_alone():
     """Jobs share the hosts' NVSwitches, but no link: packets that arrive at one moment may swap, and nothing else."""
     begin_ps = 123_456_789
-    lower, upper = results(reuse_job("a", LOWER)), results(reuse_job("b", UPPER))
-    both = results(reuse_job("a", LOWER), reuse_job("b", UPPER, begin_ps))
+    lower, upper = results(job_of_hosts("a", LOWER)), results(job_of_hosts("b", UPPER))
+    both = results(job_of_hosts("a", LOWER), job_of_hosts("b", UPPER, begin_ps))
     assert lower.job_digests == upper.job_digests
     assert finish_of(both, LOWER) == pytest.approx(lower.finish_time_ps, abs=1000)
     assert finish_of(both, UPPER) == pytest.approx(begin_ps + upper.finish_time_ps, abs=1000)

@@ -177,13 +177,13 @@ def xml(gpus=4, gcn="gfx942", count=1, ring=False, more="", begin=""):
     return text + "</cpu></system>"
 
 
-def rccl_built(tmp_path, text, **arguments):
+def built_of_rccl(tmp_path, text, **arguments):
     path = tmp_path / "topo.xml"
     path.write_text(text)
     return topologies.build({"name": "nccl", "path": str(path), **arguments} if arguments else str(path))
 
 
-def rccl_way(graph, src, dst):
+def way_of_rccl(graph, src, dst):
     links = topologies.route(graph, src, dst)
     return graph.node_name(graph.link_dst[links[0]]), int(graph.link_rate_bps[links].min()) / GBPS
 
@@ -201,39 +201,39 @@ def rccl_way(graph, src, dst):
     ],
 )
 def test_xgmi_joins_pairs_at_the_rate_of_the_generation(tmp_path, gcn, model, gbps):
-    graph = rccl_built(tmp_path, xml(gcn=gcn))
+    graph = built_of_rccl(tmp_path, xml(gcn=gcn))
     assert (graph.npus, graph.accelerator, graph.remarks) == (4, model, ())
     assert sum(name.startswith("xgmi") for name in graph.switch_names) == 6
-    assert all(rccl_way(graph, a, b) == (f"xgmi {a}-{b}", gbps) for a in range(4) for b in range(a + 1, 4))
+    assert all(way_of_rccl(graph, a, b) == (f"xgmi {a}-{b}", gbps) for a in range(4) for b in range(a + 1, 4))
 
 
 def test_several_links_of_a_pair_and_pairs_without(tmp_path):
-    graph = rccl_built(tmp_path, xml(count=4, ring=True))
-    assert rccl_way(graph, 0, 1) == ("xgmi 0-1", 2048)
-    assert rccl_way(graph, 0, 2) == ("pcie port 0", 384)
+    graph = built_of_rccl(tmp_path, xml(count=4, ring=True))
+    assert way_of_rccl(graph, 0, 1) == ("xgmi 0-1", 2048)
+    assert way_of_rccl(graph, 0, 2) == ("pcie port 0", 384)
 
 
 def test_a_partial_file_is_a_full_mesh_if_the_gpus_have_the_links(tmp_path):
     bare = '<system version="2"><cpu numaid="0">' + "".join(f'<pci busid="{i}" {PCI}/>' for i in range(8))
-    graph = rccl_built(tmp_path, bare + "</cpu></system>")
-    assert (graph.npus, graph.accelerator, rccl_way(graph, 2, 7)) == (8, "mi300x", ("xgmi 2-7", 512))
+    graph = built_of_rccl(tmp_path, bare + "</cpu></system>")
+    assert (graph.npus, graph.accelerator, way_of_rccl(graph, 2, 7)) == (8, "mi300x", ("xgmi 2-7", 512))
     with pytest.raises(TopologyError, match="mi250x has 3 xGMI links for 7 other GPUs; expected a full file"):
-        rccl_built(tmp_path, bare + "</cpu></system>", accelerator="mi250x")
+        built_of_rccl(tmp_path, bare + "</cpu></system>", accelerator="mi250x")
 
 
 def test_a_comment_may_precede_the_system(tmp_path):
     begin = '<?xml version="1.0"?>\n<!--\n - Copyright (c) -> 2022 - of\n -->\n'
-    assert rccl_built(tmp_path, xml(begin=begin)).npus == 4
+    assert built_of_rccl(tmp_path, xml(begin=begin)).npus == 4
 
 
 def test_an_unknown_gcn_is_refused_unless_the_user_names_the_gpu(tmp_path):
     with pytest.raises(TopologyError, match="gpu gcn 'gfx1201'; expected 906 to 95x, or the parameter accelerator"):
-        rccl_built(tmp_path, xml(gcn="gfx1201"))
-    assert rccl_built(tmp_path, xml(gcn="gfx1201"), accelerator="mi300x").accelerator == "mi300x"
+        built_of_rccl(tmp_path, xml(gcn="gfx1201"))
+    assert built_of_rccl(tmp_path, xml(gcn="gfx1201"), accelerator="mi300x").accelerator == "mi300x"
 
 
 def test_elements_and_links_that_are_not_read_are_named(tmp_path):
-    graph = rccl_built(tmp_path, xml(more='<c2c bw="1"/><xgmi target="9" count="1" tclass="0x120000"/>'))
+    graph = built_of_rccl(tmp_path, xml(more='<c2c bw="1"/><xgmi target="9" count="1" tclass="0x120000"/>'))
     path = tmp_path / "topo.xml"
     assert graph.remarks == (
         f"{path}: elements that are not read: <c2c> (4)",
@@ -244,7 +244,7 @@ def test_elements_and_links_that_are_not_read_are_named(tmp_path):
 SAME = ("node_kind", "link_src", "link_dst", "link_rate_bps", "link_delay_ps", "host")
 
 
-def parallel_built(tmp_path, text, file="net.txt", **arguments):
+def built_of_parts(tmp_path, text, file="net.txt", **arguments):
     path = tmp_path / file
     path.write_text(text)
     return topologies.build({"path": str(path), **arguments}) if arguments else topologies.build(str(path))
@@ -278,13 +278,13 @@ def alike(one, other):
 
 @pytest.mark.parametrize("rates", [(900, 900, 900, 900), (1000, 800, 800, 1000), (3000, 600)])
 def test_nvswitches_of_one_host_are_one_in_simais_files(tmp_path, rates):
-    alike(parallel_built(tmp_path, simai(*rates)), parallel_built(tmp_path, simai(3600)))
+    alike(built_of_parts(tmp_path, simai(*rates)), built_of_parts(tmp_path, simai(3600)))
 
 
 def test_parallel_nvswitches_and_nvlinks_are_one_in_toml(tmp_path):
-    one = parallel_built(tmp_path, toml((3600, 1, to(4)), switches=1), "one.toml")
-    alike(parallel_built(tmp_path, toml((200, 18, to(4)), switches=1), "count.toml"), one)
-    alike(parallel_built(tmp_path, toml((200, 10, to(4)), (1600, 1, to(5))), "two.toml"), one)
+    one = built_of_parts(tmp_path, toml((3600, 1, to(4)), switches=1), "one.toml")
+    alike(built_of_parts(tmp_path, toml((200, 18, to(4)), switches=1), "count.toml"), one)
+    alike(built_of_parts(tmp_path, toml((200, 10, to(4)), (1600, 1, to(5))), "two.toml"), one)
 
 
 def test_direct_nvlinks_of_a_pair_are_one_in_infragraph(tmp_path):
@@ -300,20 +300,20 @@ devices:
     edges:
 {edges}instances: [{{name: server, device: server, count: 1}}]
 """
-    graph = parallel_built(tmp_path, text, "pair.yaml")
+    graph = built_of_parts(tmp_path, text, "pair.yaml")
     assert (graph.nodes, graph.links) == (3, 4)
     assert set(graph.link_rate_bps.tolist()) == {400 * GBPS}  # twice the rate of a link without one
 
 
 def test_other_nvswitches_and_their_cables_to_switches_stay(tmp_path):
     halves = toml((400, 1, [*to(4, (0, 1)), *to(5, (2, 3)), [4, 5]]))
-    assert (parallel_built(tmp_path, halves, "halves.toml").node_kind == NVSWITCH).sum() == 2
+    assert (built_of_parts(tmp_path, halves, "halves.toml").node_kind == NVSWITCH).sum() == 2
     leaf = toml((400, 1, to(4)), (100, 3, [[4, 5]])).replace('name = "s1"\nkind = "nvswitch"', 'name = "s1"')
-    assert (parallel_built(tmp_path, leaf, "leaf.toml").link_rate_bps == 100 * GBPS).sum() == 6
+    assert (built_of_parts(tmp_path, leaf, "leaf.toml").link_rate_bps == 100 * GBPS).sum() == 6
 
 
 def test_ethernet_stays_as_it_is(tmp_path):
-    graph = parallel_built(tmp_path, toml((100, 2, to(4)), (100, 1, to(5)), kind="switch"), "leaves.toml")
+    graph = built_of_parts(tmp_path, toml((100, 2, to(4)), (100, 1, to(5)), kind="switch"), "leaves.toml")
     assert (graph.nodes, graph.links) == (6, 24)
 
 
@@ -321,14 +321,14 @@ def test_the_slowest_switch_and_the_longest_cable_count(tmp_path):
     text = toml((100, 1, to(4)), (100, 1, to(5))).replace('kind = "nvswitch"', 'kind = "nvswitch"\nlatency = "9ns"', 1)
     first, _, last = text.rpartition('delay = "25ns"')
     text = f'{first}delay = "30ns"{last}'
-    graph = parallel_built(tmp_path, text, "slow.toml")
+    graph = built_of_parts(tmp_path, text, "slow.toml")
     assert graph.node_latency_ps.tolist() == [0, 0, 0, 0, 9_000]
     assert set(graph.link_delay_ps.tolist()) == {30_000}
 
 
 def test_a_sum_beyond_what_links_may_have_is_refused(tmp_path):
     with pytest.raises(TopologyError, match=r"s0 has a rate of \d+ bps; expected"):
-        parallel_built(tmp_path, toml((900_000, 2, to(4)), switches=1), "fast.toml")
+        built_of_parts(tmp_path, toml((900_000, 2, to(4)), switches=1), "fast.toml")
 
 
 def nccl(*gbps):
@@ -346,7 +346,7 @@ def nccl(*gbps):
 
 @pytest.mark.parametrize("gbps", [(100, 100), (150, 50), (100, 60, 40)])
 def test_nics_at_one_place_are_one(tmp_path, gbps):
-    graph = parallel_built(tmp_path, nccl(*gbps), "net.xml", name="nccl", servers=2)
+    graph = built_of_parts(tmp_path, nccl(*gbps), "net.xml", name="nccl", servers=2)
     assert [name for name in graph.switch_names if name.startswith("rail")] == ["rail 0", "rail 1"]
     assert sum(name.startswith("nic") for name in graph.switch_names) == 4
     path = topologies.route(graph, 0, 2)
@@ -359,7 +359,7 @@ def test_unequal_nics_that_gpus_share_are_one_for_both(tmp_path):
     first, second = text[begin:end], text[end:].partition("</cpu>")[0]
     gpu = second[second.index('<pci busid="1g"') :].partition("</pci>")[0] + "</pci>"
     shared = text.replace(second, "").replace(first, first.removesuffix("</pci>") + gpu + "</pci>")
-    graph = parallel_built(tmp_path, shared, "net.xml", name="nccl", servers=2)
+    graph = built_of_parts(tmp_path, shared, "net.xml", name="nccl", servers=2)
     assert [name for name in graph.switch_names if name.startswith("rail")] == ["rail 0"]
     for gpu in (0, 1):
         assert graph.link_rate_bps[topologies.route(graph, gpu, gpu + 2)].min() == 384 * GBPS  # of PCIe 5.0

@@ -242,7 +242,7 @@ Bundle 1
 """16 hosts on 4 ToRs: 800 Gb/s up, so 4 uplinks of 200 Gb/s, 2 aggregation switches, and 2 uplinks of 400 Gb/s."""
 
 
-def htsim_build(tmp_path, text):
+def build_htsim(tmp_path, text):
     (tmp_path / "x.topo").write_text(text)
     return topologies.build(tmp_path / "x.topo")
 
@@ -255,7 +255,7 @@ def cables(graph):
 
 
 def test_uplinks_have_the_speed_of_the_tier_above(tmp_path):
-    graph = htsim_build(tmp_path, TREE)
+    graph = build_htsim(tmp_path, TREE)
     assert (graph.npus, graph.nodes, graph.links // 2) == (16, 16 + 4 + 2 + 1, 16 + 4 + 2)
     tors = [(f"tor {tor}", f"agg {tor // 2}", 200, 500) for tor in range(4)]
     assert cables(graph) == [*tors, ("agg 0", "core 0", 400, 2000), ("agg 1", "core 0", 400, 2000)]
@@ -272,7 +272,7 @@ def test_bundles_are_parallel_cables(tmp_path):
         "Radix_Down 2\nRadix_Up 1\nDownlink_Latency_ns 500\nBundle 1",
         "Radix_Down 4\nRadix_Up 1\nDownlink_Latency_ns 500\nBundle 2",
     )
-    graph = htsim_build(tmp_path, text)
+    graph = build_htsim(tmp_path, text)
     assert [cable[:2] for cable in cables(graph)][:4] == [("tor 0", "agg 0")] * 2 + [("tor 1", "agg 0")] * 2
 
 
@@ -298,7 +298,7 @@ def named_fat_tree(tmp_path):
 def test_two_tiers(tmp_path):
     text = TREE.split("\nTier 2", maxsplit=1)[0].replace("Tiers 3", "Tiers 2").replace("Podsize 8", "Podsize 16")
     text = text.replace("Radix_Down 2\n", "Radix_Down 4\n")
-    graph = htsim_build(tmp_path, text)
+    graph = build_htsim(tmp_path, text)
     assert [cable[:2] for cable in cables(graph)] == [(f"tor {i}", "agg 0") for i in range(4)]
     assert (graph.pod == -1).all()
 
@@ -333,9 +333,9 @@ def test_queue_sizes_are_not_read_and_named(tmp_path):
         ("Nodes 16", "Nodes 4000000000", "expected a whole number from 0 to"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_htsim(tmp_path, old, new, complaint):
+def test_what_is_wrong_in_htsims_files_is_said_in_one_line(tmp_path, old, new, complaint):
     assert old in TREE
-    assert complaint in refused(topologies.TopologyError, htsim_build, tmp_path, TREE.replace(old, new))
+    assert complaint in refused(topologies.TopologyError, build_htsim, tmp_path, TREE.replace(old, new))
 
 
 OWN = {

@@ -16,7 +16,7 @@ from tests.nonempty import nonempty
 from tests.refusals import refused
 from tests.workload.alpha_beta import Network
 from tests.workload.handmade import grid, two_rings
-from tests.workload.test_oracle import reasons
+from tests.workload.test_schedules import reasons
 
 GOOD = {
     "two rings": two_rings(5),
