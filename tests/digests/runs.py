@@ -44,7 +44,7 @@ from nadi.workload import (
 from nadi.workload.program.memory_pool import RemoteMemory
 from tests.fabric import scenarios as fabric_scenarios
 from tests.fabric.cases import Network
-from tests.fabric.test_scenarios_deadlock import load, ring
+from tests.fabric.test_scenarios_waits import load, ring
 from tests.failures.common import cable, faults_of, of_switch
 from tests.jobs.common import job, program_of
 from tests.jobs.common import run as run_jobs

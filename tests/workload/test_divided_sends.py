@@ -15,7 +15,7 @@ from nadi.workload.program.sends import _check_numbers
 from nadi.workload.shape import stripes_between
 from nadi.workload.trace_sets.trace_set import TraceView
 from tests.budgets import bounded
-from tests.pdes.test_unequal_ports import GBPS, planes
+from tests.pdes.test_places import GBPS, planes
 
 KIB = 1024
 

@@ -1,16 +1,6 @@
-"""Shares of long HPCC flows on random networks, against max-min fair shares by water-filling.
+"""Shares of long flows: Jain's index through one bottleneck, max-min on random networks, queues as probers see them."""
 
-A flow under HPCC settles where W = W_AI / (1 - eta / U), U being that of the busiest link on its way. So flows that the
-same link holds back have the same W, and the busier the link the smaller it is: max-min fairness, with links filled to
-eta / (1 - W_AI / W).
-
-Two things keep U from being the load. With an update for each acknowledgement, the loads are measured between two
-acknowledgements, and go up and down by whole packets; where two links of a way are about equally busy, the largest of
-both is on average above either, and the flow gets less than its share. Measured over whole round trips (`fast_react` 0,
-as HPCC-perRTT in the paper's section 5.4) this is gone. And where W_AI is so large that links come near their rate,
-queues that form by chance count in U as well: N must leave room, twice the flows that the narrowest link has.
-"""
-
+import itertools
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +8,72 @@ import pytest
 
 from nadi.pdes import SharedBuffer
 from tests.fabric import scenarios as sc
-from tests.fabric.cases import Network
+from tests.fabric.cases import Network, star
+from tests.samples import each_value
+
+LEAST = 0.99
+STAGGER = 100 * sc.US
+STARTS = pytest.mark.parametrize("stagger_ps", [0, STAGGER], ids=["together", "one-by-one"])
+
+
+def received(control, flows, window, *, gbps=100, stagger_ps=0, size_bytes=65_536, **chosen):
+    """Bytes of each of so many senders to one NPU that came within a window of time (ps, ps), and the link's rate.
+
+    Each has messages for 1.6 times as long as its fair share needs.
+    """
+    share = gbps * 1e9 / 8e12 / flows
+    count = int(1.6 * window[1] * share / size_bytes) + 1
+    sent = sc.streams(np.arange(flows), flows, size_bytes, count, np.arange(flows) * stagger_ps)
+    results, sim = sc.simulate(star(flows + 1, rate=gbps, delay=sc.US).graph(), sent, control=control, **chosen)
+    sc.check_lossless(results, sim)
+    return sc.shares(results.flows, *window), results, gbps * 1e9 / 8e12 * (window[1] - window[0])
+
+
+@STARTS
+@pytest.mark.parametrize("flows", [2, 8, 64])
+def test_hpcc(flows, stagger_ps):
+    """Packets of 1000 bytes as in the paper; W_AI is for 16 flows."""
+    window = (20 * sc.MS, 40 * sc.MS)
+    chosen = {"stagger_ps": stagger_ps, "mtu_bytes": 1000, "switch": SharedBuffer()}
+    shares, results, most = received("hpcc", flows, window, **chosen)
+    assert sc.jain(shares) >= LEAST
+    assert 0.94 <= shares.sum() * 1.082 / most <= 1.0
+    assert results.counters["pause_frames"] == 0
+
+
+LINKS = {
+    # flows, rate of the link, when bytes are counted, parameters
+    "2": (2, 100, (60, 100), {}),
+    "8": (8, 100, (60, 100), {}),
+    "64": (64, 400, (60, 100), {}),
+    "64-long": (64, 100, (200, 400), {}),
+    "64-long-least": (64, 100, (150, 250), {"min_rate_bps": 1e8}),
+}
+
+
+@pytest.mark.parametrize(("link", "stagger_ps"), each_value(itertools.product(LINKS, (0, STAGGER))))
+def test_dcqcn(link, stagger_ps):
+    """The default parameters, or SimAI's least rate.
+
+    A flow's rate goes up in small steps and down in large ones, so bytes come evenly only over long times; at 100 Gb/s
+    64 flows that begin one by one also need more than 100 ms to come to their shares.
+    """
+    flows, gbps, window_ms, values = LINKS[link]
+    window = tuple(time * sc.MS for time in window_ms)
+    chosen = {"cnp_interval_ps": 4 * sc.US, "window_bytes": 2_000_000, "switch": SharedBuffer(buffer_bytes=256 * 10**6)}
+    chosen |= {"values": values, "record_nodes": False}
+    shares, results, most = received("dcqcn", flows, window, gbps=gbps, stagger_ps=stagger_ps, **chosen)
+    assert sc.jain(shares) >= LEAST
+    assert shares.sum() * 1.02 / most >= 0.93
+    assert results.counters["marked_packets"] > 1000
+    assert results.counters["pause_frames"] == 0
+
+
+def test_jains_index():
+    assert sc.jain([3, 3, 3]) == pytest.approx(1)
+    assert sc.jain([1, 0, 0, 0]) == pytest.approx(1 / 4)
+    assert sc.jain([1, 3]) == pytest.approx(16 / 20)
+
 
 MTU, WIRE, ACK = 1000, 1082, 86
 GBPS = 1e9 / 8e12
@@ -142,3 +197,70 @@ def test_water_filling():
     assert rates == pytest.approx([0.5, 0.5, 0])
     (rate,) = sc.water_fill([[1]], [1.0], step=0.1)
     assert rate * (1 - 0.1 / rate) == pytest.approx(1)
+
+
+PS_PER_BYTE = 80
+DCQCN_PAPER = {
+    "alpha_update_interval_ps": 55e6,
+    "rate_decrease_interval_ps": 0,
+    "rp_timer_ps": 55e6,
+    "byte_counter_bytes": 10e6,
+    "fast_recovery_times": 5,
+    "clamp_target_rate": 1,
+    "fixed_rate_ai_bps": 100e6,
+    "fixed_rate_hai_bps": 1e9,
+}
+"""Section 5 of the paper, with the increases of 40 Gb/s scaled to 100 Gb/s."""
+
+
+def queue(control, senders, size_bytes, end_ps, *, values=None, **chosen):
+    """The queue towards one NPU at 100 Gb/s while others send it one long message each.
+
+    Returns when probes came and how many bytes each found, and the results.
+    """
+    graph = star(senders + 2, delay=sc.US).graph()
+    prober = senders + 1
+    sent = sc.together(sc.incast(senders, size_bytes), sc.probes(prober, senders, 0, end_ps, 10 * sc.US))
+    results, sim = sc.simulate(graph, sent, control=control, values=values, **chosen)
+    sc.check_lossless(results, sim)
+    at, waited = sc.waits(results.flows, prober)
+    return at, waited / PS_PER_BYTE, results
+
+
+def test_the_prober_finds_the_queue():
+    """Without control 16 windows of 100 packets stand in the port as soon as they have come in."""
+    chosen = {"window_bytes": 100 * 4096, "switch": SharedBuffer(pfc_alpha=1.0)}
+    at, found, results = queue("none", 16, 4_000_000, sc.MS, **chosen)
+    standing = found[at > 600 * sc.US]
+    in_flight = 100 * 16 * 4178
+    assert standing.max() <= results.links["buffered_bytes"].max()
+    assert np.all(np.abs(standing - in_flight) < 0.02 * in_flight)
+
+
+def test_hpcc_keeps_the_queue_of_an_incast_near_zero():
+    """16:1 at 100 Gb/s, T = 4.2 us: 16 windows of about 50 packets meet at first; then next to none."""
+    at, found, results = queue("hpcc", 16, 2_000_000, 2 * sc.MS, mtu_bytes=1000, switch=SharedBuffer())
+    w_init = 4_186_880 / PS_PER_BYTE
+    first = found[at < 100 * sc.US]
+    later = found[(at >= 200 * sc.US) & (at < 2 * sc.MS)]
+    assert first.max() <= results.links["buffered_bytes"].max() <= 16 * (w_init + 1082) + 1082
+    assert w_init / 1082 == pytest.approx(50, rel=0.05)
+    assert np.median(later) < 0.06 * w_init
+    assert later.max() < 0.25 * w_init
+    assert results.counters["pause_frames"] == 0
+
+
+def test_dcqcn_holds_the_queue_between_kmin_and_the_pause_threshold():
+    """With the paper's parameters throughout: K 5 to 200 kB at 40 Gb/s, Pmax 1 %, notifications every 50 us."""
+    marking = SharedBuffer(
+        buffer_bytes=64 * 10**6, pfc_alpha=1.0, ecn_kmin_bytes=3125, ecn_kmax_bytes=125_000, ecn_pmax=0.01
+    )
+    chosen = {"cnp_interval_ps": 50 * sc.US, "window_bytes": 8 * 10**6, "switch": marking}
+    at, found, results = queue("dcqcn", 16, 31_250_000, 40 * sc.MS, values=DCQCN_PAPER, **chosen)
+    steady = found[(at > 10 * sc.MS) & (at < 38 * sc.MS)]
+    assert len(steady) > 2000
+    assert steady.min() > 12_500
+    assert steady.max() < 600_000
+    assert results.counters["pause_frames"] == 0
+    assert results.counters["marked_packets"] > 1000
+    assert results.counters["congestion_notifications"] > 1000
