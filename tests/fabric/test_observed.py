@@ -8,9 +8,9 @@ import pytest
 from nadi import et
 from nadi.configuration.run_file import load_config
 from nadi.pdes import LinkFault, RunError, Settings, SharedBuffer, build_world, run
-from nadi.pdes.harvest.gathering import settled
 from nadi.pdes.network.framing import domain_switches, is_in_domain
 from nadi.pdes.nic import congestion
+from nadi.pdes.outcomes.outcome import settled
 from nadi.topologies import build
 from nadi.topologies.graph import NVSWITCH
 from tests.fabric import scenarios as sc

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nadi.pdes import Layout, Processes, RunError, Settings, build_world, fidelity, run, run_divided
-from nadi.pdes.workers import crew
+from nadi.pdes.workers import worker_pool
 from nadi.pdes.workers.processes import _transferable
 from nadi.pdes.workers.ranks import Ranks
 from nadi.topologies import build
@@ -113,11 +113,11 @@ import sys
 from mpi4py import MPI
 from nadi.pdes import RunError
 from nadi.pdes.workers.ranks import Ranks
-from tests.parallel import test_shared_guards as shared
+from tests.parallel import test_workers as shared
 
-run = shared.crew.Crew.run
+run = shared.worker_pool.WorkerPool.run
 if sys.argv[1] == "damaged":
-    shared.crew.Crew.run = lambda crew: shared.run_and_write(crew, run)
+    shared.worker_pool.WorkerPool.run = lambda pool: shared.run_and_write(pool, run)
 try:
     shared.simulate(Ranks(MPI.COMM_WORLD))
 except RunError as error:
@@ -146,8 +146,8 @@ def run_and_write(workers, run):
 
 def test_of_processes(monkeypatch):
     assert simulate(Processes(2)).finish_time_ps > 0
-    run = crew.Crew.run
-    monkeypatch.setattr(crew.Crew, "run", lambda workers: run_and_write(workers, run))
+    run = worker_pool.WorkerPool.run
+    monkeypatch.setattr(worker_pool.WorkerPool, "run", lambda workers: run_and_write(workers, run))
     with pytest.raises(RunError, match=f"^{OVERWRITTEN}"):
         simulate(Processes(2))
 

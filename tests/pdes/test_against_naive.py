@@ -8,8 +8,8 @@ from hypothesis import given
 
 from nadi.pdes import RunError, Settings, build_world, run
 from nadi.pdes.core import state as s
-from nadi.pdes.harvest.gathering import check as check_promises
-from nadi.pdes.harvest.gathering import harvest
+from nadi.pdes.outcomes.outcome import check as check_promises
+from nadi.pdes.outcomes.outcome import outcome_of
 from nadi.topologies import GraphBuilder, build
 from nadi.workload import KINDS, collective_program, pairs_program, permutation
 from tests.budgets import bounded
@@ -266,12 +266,12 @@ def finished():
     ],
 )
 def test_a_broken_promise_is_an_error(finished, row, word, said):
-    check_promises(harvest(finished))
+    check_promises(outcome_of(finished))
     values = getattr(finished.lps[0].world.net, row)
     values[word] += 1
     try:
         with pytest.raises(RunError, match=f"engine defect: .*{said}"):
-            check_promises(harvest(finished))
+            check_promises(outcome_of(finished))
     finally:
         values[word] -= 1
 

@@ -28,7 +28,7 @@ from nadi.pdes.core.rows.messages import WholeMessage
 from nadi.pdes.core.rows.nic import LaterMessage, Message, PendingRequest, QueuePair
 from nadi.pdes.core.rows.npu import Npu
 from nadi.pdes.core.rows.row import Row, RowsOf, WordKind, kinds_of_rows, word
-from nadi.pdes.core.rows.workers import ParcelHooks
+from nadi.pdes.core.rows.workers import BatchHooks
 from nadi.pdes.core.state import LANES
 from nadi.pdes.reuse import quiescence
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
@@ -129,7 +129,7 @@ def test_hooks_take_what_is_passed_on():
             names = inspect.signature(getattr(function, "py_func", function)).parameters
             assert len(names) == 1 + len(declared_arguments(name)), (name, function)
     assert len(found) > 12 + len(OTHER_TEAMS)
-    assert OTHER_TEAMS.keys() == set(ParcelHooks.declared)
+    assert OTHER_TEAMS.keys() == set(BatchHooks.declared)
 
 
 for _module in kernel_sources.modules():
@@ -370,6 +370,6 @@ def test_it_moves_forward(whole):
     quiescence.go_forward(whole.world, 100, np.full(npus, 4), slots)
     assert qp.spare_ps[:3].tolist() == [105, s.INF, -1]
     assert qp.spare_code[:2].tolist() == [5, 5]
-    assert whole.world.islands is never_used(s.Islands)
-    assert whole.world.islands.member.crossed_ps == 0, "all worlds share it"
+    assert whole.world.nvlink is never_used(s.Domains)
+    assert whole.world.nvlink.member.crossed_ps == 0, "all worlds share it"
     assert whole.world.npus.npu.lane[:2].tolist() == [[-1] * 4, [-1, 7, -1, 4]], "as do words that name trace rows"
