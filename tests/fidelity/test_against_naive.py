@@ -21,7 +21,7 @@ from tests.budgets import bounded
 from tests.every import programs
 from tests.fidelity.naive import MODELS, Aware, by_hand
 from tests.fidelity.test_closed_forms import KINDS
-from tests.pdes.cases import Traces, networks, workloads
+from tests.pdes.cases import Traces, crowded_program, networks, workloads
 from tests.pdes.compare import differences
 
 
@@ -65,16 +65,8 @@ def test_every_collective_and_algorithm_agrees(collective, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pools_grow(kind):
-    """More messages at once, connections and collectives than there is room for at first."""
-    traces = Traces(6)
-    for seq in range(200):
-        for src in range(6):
-            traces.message(src, (src + 1 + seq % 5) % 6, 100 * seq, tag=seq)
-    for number in range(90):
-        traces.collective(range(6), 0, 600 + number, group=f"g{number}")
     model = fidelity(kind, endpoint_delay_ps=1000, reduction_bandwidth_bps=8e12 / 1.0)
-    program = traces.program({f"g{number}": tuple(range(6)) for number in range(90)})
-    check(build("ring:npus=6"), program, pdes.Settings(fidelity=model))
+    check(build("ring:npus=6"), crowded_program(200), pdes.Settings(fidelity=model))
 
 
 @pytest.mark.parametrize("kind", KINDS)

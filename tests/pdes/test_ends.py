@@ -14,7 +14,7 @@ from tests.budgets import bounded
 from tests.every import programs
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.pdes import naive_ends
-from tests.pdes.cases import BASE, Traces, runs
+from tests.pdes.cases import BASE, crowded_program, runs
 from tests.pdes.compare import by_hand, differences
 
 ALL = fidelity(
@@ -84,13 +84,5 @@ def test_any_owner_gives_the_same(case, model, random):
 
 
 def test_pools_grow():
-    """More messages and collectives at once than there is room for at first, all of them later."""
-    traces = Traces(6)
-    for seq in range(100):
-        for src in range(6):
-            traces.message(src, (src + 1 + seq % 5) % 6, 100 * seq, tag=seq)
-    for number in range(90):
-        traces.collective(range(6), 0, 600 + number, group=f"g{number}")
-    program = traces.program({f"g{number}": tuple(range(6)) for number in range(90)})
-    results = check(build("ring:npus=6"), program, Settings(**(BASE | {"fidelity": ALL})))
+    results = check(build("ring:npus=6"), crowded_program(100), Settings(**(BASE | {"fidelity": ALL})))
     assert results.counters["flows"] == 600 + 90 * 60
