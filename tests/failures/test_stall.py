@@ -242,20 +242,3 @@ def test_pauses_spread_to_messages_that_share_links_with_those_that_wait(nadi, w
     assert "pause storms: npu 0" in outcome.err
     waiting = [line.split(":")[0].strip() for line in outcome.err.splitlines() if " row " in line]
     assert {line.split(" row")[0] for line in waiting} == {"npu 0", "npu 1", "npu 4", "npu 5"}
-
-
-@pytest.mark.parametrize(
-    ("sections", "complaint"),
-    [
-        (STORM, "[faults.0] pause_storm: nothing pauses links here; expected [network] pfc = true"),
-        (PAUSING + "pfc = false\n" + STORM, "[faults.0] pause_storm: nothing pauses links here"),
-        (PAUSING + STORM + 'until = "20us"\n', "expected none, as a pause storm does not end"),
-        ('[network]\nfidelity = "flow"\n' + STORM, "[faults.0] pause_storm: nothing pauses links at this level"),
-        (PAUSING + STORM.replace("true", "false"), "[faults.0] pause_storm: found False"),
-        (PAUSING + STORM.replace("npu = 0", 'link = "npu 0 - leaf 0"'), "found pause_storm for a link"),
-    ],
-)
-def test_storms_that_make_no_sense_are_refused(nadi, write_run, sections, complaint):  # noqa: F811
-    outcome = nadi("run", write_run(nodes((4, 0)), sections, FABRIC), "-q")
-    assert outcome.code == 2
-    assert complaint in outcome.err

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from nadi import topologies
-from tests.refusals import refused
 from tests.topologies.naive import SMALL, as_networkx
 
 GBPS = 10**9
@@ -361,22 +360,6 @@ def test_rates_delays_and_latencies_of_each_tier():
     assert graph.node_latency_ps[graph.link_dst[near[0]]] == 50_000
     assert (graph.accelerator, graph.dims) == ("a100", (4, 4))
     assert graph.host.tolist() == [npu // 4 for npu in range(16)]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "text"),
-    [
-        ("npus=12", "npus = 12; expected a multiple of gpus_per_host = 8"),
-        ("npus=16,rails=3", "gpus_per_host = 8; expected a multiple of rails = 3"),
-        ("npus=512,rail_spines=true,cores=2,spines=5,core_planes=2", "expected a multiple of core_planes = 2"),
-        ("npus=512,oversubscription=3", "oversubscription = 3 needs 10.6667 spines; expected a whole number"),
-        ("npus=512,spines=2,oversubscription=3", "both spines and oversubscription are given; expected one of them"),
-        ("npus=512,rail_spines=true", "no path of switches from npu 0 to npu 9"),
-        ("npus=512,rail_spines=perhaps", "rail_spines: found 'perhaps'; expected a valid boolean"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(parameters, text):
-    assert text in refused(topologies.TopologyError, topologies.build, f"rail-fat-tree:{parameters}")
 
 
 def test_with_a_spine_for_each_uplink_it_is_the_rail_optimised_network():

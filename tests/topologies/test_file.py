@@ -1,4 +1,4 @@
-"""The TOML form: round trips, what it may say, and what is wrong with it."""
+"""The TOML form: round trips and what it may say; tests/records has what is wrong with it."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,7 @@ from tests.nonempty import nonempty
 from tests.refusals import refused
 from tests.topologies.naive import SMALL
 
-HEAD = "npus = 2\n[[switches]]\n"
 LINKS = '[[links]]\nrate = "1Gbps"\ndelay = "1us"\n'
-GOOD = HEAD + LINKS + "cables = [[0, 2], [1, 2]]\n"
 
 
 def assert_same(first, second):
@@ -108,85 +106,6 @@ def test_a_stack_may_have_parallel_links_and_other_rates(tmp_path):
     assert topologies.next_links(graph, 0, 1) == [0, 2]
     assert topologies.next_links(graph, 1, 0) == [1, 3]
     assert graph.link_rate_bps[topologies.next_links(graph, 0, 2)] == 9 * 10**9
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("npus = ", "no TOML: Invalid value (at end of document); expected a fabric (TOML with npus and links)"),
-        ("# nothing", "npus: missing; expected number of NPUs"),
-        (
-            "npus = 1\nnpu = 3\n",
-            (
-                "npu: unknown key; nearest known key: npus "
-                "(of accelerator, dims, host, links, npus, pods, stack, switches)"
-            ),
-        ),
-        ("npus = 1\nlinks = 3\n", "links: found 3; expected a valid list"),
-        (
-            GOOD + "cables_ = []\n",
-            "links.0.cables_: unknown key; nearest known key: cables (of cables, count, delay, rate)",
-        ),
-        (HEAD + "kind = 'router'\n", "switches.0.kind: found 'router'; expected 'switch' or 'nvswitch'"),
-        (HEAD + "name = 'npu 1'\n", "switches.0: name 'npu 1' is taken; expected another one"),
-        (HEAD + "name = 'a'\n[[switches]]\nname = 'a'\n", "switches.1: name 'a' is taken; expected another one"),
-        (HEAD + LINKS, "links.0.cables: missing; expected a list of pairs of nodes"),
-        (
-            HEAD + LINKS + "cables = [[0, 1, 2]]",
-            "links.0.cables: [0, 1, 2] is no cable; expected a pair of names or node numbers",
-        ),
-        (HEAD + LINKS + "cables = 3", "links.0.cables: 3 is no cable; expected a pair of names or node numbers"),
-        (
-            HEAD + LINKS + "cables = [[0, 'leef 0']]",
-            "links.0: unknown node 'leef 0'; expected the name of a switch, 'npu N' or a node's number",
-        ),
-        (
-            HEAD + LINKS + "cables = [[0, 3]]",
-            "links.0: unknown node 3; expected the name of a switch, 'npu N' or a node's number",
-        ),
-        (HEAD + LINKS.replace("1G", "0G") + "cables = []", "links.0.rate: rate '0Gbps' is zero; expected more than 0"),
-        (
-            HEAD + LINKS.replace("1us", "-1us") + "cables = []",
-            "links.0.delay: '-1us' is not a time; expected a number >= 0 and a unit, as 500ns or 1us",
-        ),
-        (GOOD.replace("[1, 2]", "[2, 2]"), "link switch 0 - switch 0; expected two different nodes"),
-        (GOOD.replace("[1, 2]", "[0, 2]"), "npu 1 has no link; expected one or more"),
-        (
-            GOOD.replace("[1, 2]", "[1, 0]"),
-            (
-                "npu 1 and npu 0 are linked directly; expected a switch between them, as NPUs carry no transit "
-                "(only ring, fully-connected, torus and stack link NPUs directly)"
-            ),
-        ),
-        (
-            "npus = 4\n[[switches]]\n[[switches]]\n" + LINKS + "cables = [[0, 4], [1, 4], [2, 5], [3, 5]]",
-            "no path of switches from npu 0 to npu 2; expected a connected network, as NPUs carry no transit",
-        ),
-        (
-            "npus = 3\n[[switches]]\n[[switches]]\n" + LINKS + "cables = [[0, 3], [1, 3], [1, 4], [2, 4]]",
-            "no path of switches from npu 0 to npu 2; expected a connected network, as NPUs carry no transit",
-        ),
-        ("host = [0]\n" + GOOD, "host has 1 entries; expected 2, one for each NPU"),
-        ("pods = [0]\n" + GOOD, "pods has 1 entries; expected 2, one for each NPU"),
-        ("dims = [3]\n" + GOOD, "dims 3 multiply to 3; expected 2 NPUs"),
-        ("stack = 'Ring(4)'\n" + GOOD, "2 NPUs and 1 switches; expected 4 and 0 for the stack"),
-        (
-            "npus = 4\nstack = 'Ring(4)'\n" + LINKS + "cables = [[0, 1], [1, 2], [2, 3]]",
-            "npu 0 and npu 3 are not linked; expected a link in Ring(4)",
-        ),
-        (
-            "npus = 4\nstack = 'Ring(4)'\n" + LINKS + "cables = [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]]",
-            "npu 0 and npu 2 are linked; expected no link in Ring(4)",
-        ),
-        (
-            "npus = 2\nstack = 'Switch(2)'\n[[switches]]\n" + LINKS + "cables = [[0, 2]]",
-            "npu 1 and node 2 are not linked; expected a link in Switch(2)",
-        ),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(text, complaint, tmp_path):
-    line = refused(topologies.TopologyError, build, tmp_path, text)
-    assert line == f"{tmp_path / 'net.toml'}: {complaint}"
 
 
 def test_a_path_of_more_switches_than_the_table_can_count(tmp_path):

@@ -40,7 +40,6 @@ NAMES = [
 ]
 KNOWN = ", ".join(NAMES)
 WITH_CLUSTERS = ", ".join(sorted({*NAMES, *clusters()}))
-TIME = "expected a number >= 0 and a unit, as 500ns or 1us"
 
 
 def test_all_topologies_are_found():
@@ -108,11 +107,7 @@ def test_descriptions_are_json(spec):
     assert facts["routing_bytes"] > 0
 
 
-RATE = "expected a number and a unit, as 400Gbps or 50GB/s"
-LEAF_KEYS = (
-    "delay, dims, hosts_per_leaf, leaves, npus, oversubscription, rate, spines, switch_latency, uplink_delay, "
-    "uplink_rate, uplinks"
-)
+COUNT = "is not a count; expected a whole number from 1 to 4194303"
 
 
 @pytest.mark.parametrize(
@@ -122,74 +117,19 @@ LEAF_KEYS = (
         ("zzz", f"unknown topology 'zzz', and no such file; known: {WITH_CLUSTERS}"),
         ({"name": "tours"}, f"unknown topology 'tours'; did you mean 'torus'? known: {WITH_CLUSTERS}"),
         ({"k": 4}, f"topology 'None:k=4': key 'name' is missing; known: {KNOWN}"),
-        ("ring:npus", "@: 'npus' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),
-        ("ring:npus=", "@: 'npus=' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),
-        ("ring:npus=8,npus=9", "@: key 'npus' occurs twice; expected it once"),
-        ("ring", "@: npus: missing; expected number of NPUs, 2 or more"),
-        ("ring:npsu=8", "@: npsu: unknown key; nearest known key: npus (of delay, npus, rate)"),
-        ("leaf-spine:leafs=8", f"@: leafs: unknown key; nearest known key: leaves (of {LEAF_KEYS})"),
-        ("ring:npus=0", "@: npus: '0' is not a count; expected a whole number from 1 to 4194303"),
-        ("ring:npus=x", "@: npus: 'x' is not a count; expected a whole number from 1 to 4194303"),
-        ({"name": "ring", "npus": True}, "@: npus: True is not a count; expected a whole number from 1 to 4194303"),
-        ({"name": "ring", "npus": 2.5}, "@: npus: 2.5 is not a count; expected a whole number from 1 to 4194303"),
-        ("ring:npus=1", "@: npus = 1; expected 2 or more"),
-        ("fully-connected:npus=1", "@: npus = 1; expected 2 or more"),
-        ("ring:npus=4,rate=0Gbps", "@: rate: rate '0Gbps' is zero; expected more than 0"),
-        ("ring:npus=4,rate=4", f"@: rate: '4' is not a rate; {RATE}"),
-        ("ring:npus=4,delay=-1us", f"@: delay: '-1us' is not a time; {TIME}"),
-        ("torus:sizes=4x1", "@: sizes = 4x1; expected one to three sizes of 2 or more"),
-        ("torus:sizes=2x2x2x2", "@: sizes = 2x2x2x2; expected one to three sizes of 2 or more"),
+        ({"name": "ring", "npus": True}, f"@: npus: True {COUNT}"),
+        ({"name": "ring", "npus": 2.5}, f"@: npus: 2.5 {COUNT}"),
         ({"name": "torus", "sizes": []}, "@: sizes: [] is no list of sizes; expected a form like 4x4x4"),
-        ("stack:dims=Ring", "@: dims: 'Ring' is no dimension; expected a form like Ring(4)"),
-        (
-            "stack:dims=Mesh(4)",
-            "@: dims: dimension 'Mesh(4)' is of no known kind; expected one of Ring, FullyConnected, Switch",
-        ),
         ({"name": "stack", "dims": 4}, "@: dims: 4 is no list of dimensions; expected a form like Ring(4)_Switch(8)"),
-        ("stack:dims=Ring(1)", "@: dims: dimension 'Ring(1)' has 1 members; expected 2 or more"),
-        (
-            "stack:dims=Ring(4)_Ring(4),rates=1Gbps_2Gbps_3Gbps",
-            "@: rates has 3 entries; expected 1 or 2, one for each dimension",
-        ),
-        ("stack:dims=Ring(4),host_dims=2", "@: host_dims = 2; expected 0 to 1"),
-        ("stack:dims=Ring(4),host_dims=-1", "@: host_dims: found '-1'; expected greater than or equal to 0"),
-        ("fully-connected:npus=16384", "@: 134209536 cables; expected at most 2097151"),
-        ("switch:npus=600000", "@: 600000 NPUs; expected 1 to 524287"),
-        ("switch:npus=6,dims=4x2", "@: dims 4x2 multiply to 8; expected 6 NPUs"),
-        ("leaf-spine", "@: neither npus nor leaves is given; expected one of them"),
-        ("leaf-spine:npus=64,leaves=3", "@: leaves = 3; expected 4 for 64 NPUs, 16 to a leaf"),
-        (
-            "leaf-spine:npus=64,spines=2,oversubscription=2",
-            "@: both spines and oversubscription are given; expected one of them",
-        ),
-        (
-            "leaf-spine:npus=64,oversubscription=3",
-            "@: oversubscription = 3 needs 5.33333 spines; expected a whole number",
-        ),
-        (
-            "leaf-spine:npus=64,oversubscription=0",
-            "@: oversubscription: '0' is not a ratio; expected a number from 1/1000000 to 1000000",
-        ),
-        ("fat-tree", "@: too few counts; expected k, npus, or hosts_per_leaf and pods"),
-        ("fat-tree:k=5", "@: k = 5; expected an even number"),
-        ("fat-tree:k=4,pods=4", "@: both k and pods are given; expected one of them, as k sets pods"),
-        ("fat-tree:npus=64,hosts_per_leaf=4,pods=2", "@: pods = 2; expected 4 for 64 NPUs, 4 x 4 to a pod"),
-        (
-            "fat-tree:k=8,core_oversubscription=3",
-            "@: core_oversubscription = 3 needs 1.33333 cores_per_plane; expected a whole number",
-        ),
         ("fat-tree:k=1000", "@: 250000000 NPUs; expected 1 to 524287"),
-        ("rail-optimised:npus=12", "@: npus = 12; expected a multiple of gpus_per_host = 8"),
         (
             "rail-optimised:npus=524280",
             "@: a routing table of 81951 switches by 81919 first switches is too large; expected at most 536870912 entries",  # noqa: E501
         ),
-        ("missing.toml", "@: No such file or directory; expected a fabric (TOML with npus and links)"),
-        ("simai:path=missing", "missing: cannot read missing: No such file or directory"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(topology, text):
-    """An @ stands for the spec itself."""
+    """An @ stands for the spec itself; tests/records has other specs and files."""
     spec = topology if isinstance(topology, str) else topologies.format_spec(topology)
     assert refused(topologies.TopologyError, topologies.build, topology) == text.replace("@", spec, 1)
 

@@ -48,61 +48,6 @@ def test_the_short_header_and_switches_before_the_gpus(tmp_path):
     assert graph.link_rate_bps[topologies.route(graph, 0, 2)].tolist() == [100 * 10**9, 200 * 10**9]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        (
-            "6 2 2 2 5 H100",
-            "6 2 2",
-            (
-                "line 2: 4 different switches of 4 entries; "
-                "expected 2 numbers below 6, 0 NVSwitches and 2 switches of the header"
-            ),
-        ),
-        (
-            "6 2 2 2 5 H100",
-            "hello world",
-            (
-                "line 1: 'hello world' is no header; "
-                "expected: nodes gpus_per_server nvswitches switches links gpu_type, or nodes switches links"
-            ),
-        ),
-        ("6 2 2 2 5 H100", "6 0 2 2 5 H100", "line 1: gpus_per_server = 0; expected 1 or more"),
-        (
-            "2 3 4 5",
-            "2 3 4 9",
-            (
-                "line 2: 3 different switches of 4 entries; "
-                "expected 4 numbers below 6, 2 NVSwitches and 2 switches of the header"
-            ),
-        ),
-        ("2 2 5 H100", "2 2 6 H100", "5 links found; expected 6 of the header"),
-        ("0 4 400Gbps", "0 6 400Gbps", "line 5: node 6; expected a number below 6"),
-        ("0 4 400Gbps", "0 4 0Gbps", "line 5: rate '0Gbps' is zero; expected more than 0"),
-        (
-            "0 4 400Gbps 0.0005ms 0",
-            "0 4 400Gbps 0",
-            "line 5: '0 4 400Gbps 0'; expected: source destination rate delay error_rate",
-        ),
-        (
-            "0 4 400Gbps 0.0005ms 0",
-            "0 4 400Gbps 0.0005ms 0.1",
-            "line 5: error rate 0.1; expected 0, as links that lose packets are not modelled",
-        ),
-        ("0 4 400Gbps 0.0005ms 0", "0 4 400Gbps 0.0005ms x", "line 5: could not convert string to float: 'x'"),
-        (
-            "4 5 100Gbps",
-            "4 0 100Gbps",
-            "no path of switches from npu 0 to npu 1; expected a connected network, as NPUs carry no transit",
-        ),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(old, new, complaint, tmp_path):
-    assert old in TEXT
-    line = refused(topologies.TopologyError, build, tmp_path, TEXT.replace(old, new))
-    assert line == f"{tmp_path / 'net'}: {complaint}"
-
-
 def test_what_follows_the_links_of_the_header_is_not_read(tmp_path):
     """As in ns-3; files of HPCC and of ConWeave end in a description of the form."""
     behind = "\n\nFirst line: nodes, switches, links\nsrc0 dst0 rate delay error_rate\n...\n"
