@@ -2,7 +2,6 @@
 
 import importlib
 import math
-import re
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,6 @@ from tests.refusals import refused
 
 CONTROLS = [name for name in congestion.names() if name != "none"]
 ALL = [(name, own, parameter) for name in congestion.names() for own, parameter in congestion.parameters(name).items()]
-OF_THE_ISSUE = [
-    ("dctcp", {"g": -1}, "dctcp: g is -1; expected 0 to 1"),
-    ("hpcc", {"eta": -1}, "hpcc: eta is -1; expected 0.01 to 1"),
-    ("dcqcn", {"min_rate_bps": -5}, "dcqcn: min_rate_bps is -5; expected 1e+06 to 1e+15"),
-    ("dcqcn", {"MIN_RATE": 0.5}, "dcqcn: MIN_RATE is 0.5; expected 1 to 1e+09"),
-    ("dcqcn", {"rp_timer_ps": 0.5}, "dcqcn: rp_timer_ps is 0.5; expected 0, or 1 to 1e+18"),
-    ("dcqcn", {"fast_recovery_times": 1.5}, "expected a whole number from 0 to 1e+06"),
-    ("swift", {"fs_range_ps": -2}, "swift: fs_range_ps is -2; expected -1, or 0 to 1e+18"),
-    ("swift", {"fs_min_cwnd_packets": 100}, "fs_min_cwnd_packets is 100; expected less than fs_max_cwnd_packets, 100"),
-    ("timely", {"t_high_ps": 1e6}, "timely: t_low_ps is 5e+07; expected less than t_high_ps, 1e+06"),
-]
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -68,12 +56,6 @@ def test_names_of_other_simulators(name, theirs, ours):
     assert dict(zip(defaults(name), congestion.control(name, theirs).values, strict=True)) == defaults(name) | ours
 
 
-@pytest.mark.parametrize(("name", "values", "text"), OF_THE_ISSUE)
-def test_what_they_cannot_be_is_refused_in_their_own_units(name, values, text):
-    with pytest.raises(RunError, match=re.escape(text)):
-        congestion.control(name, values)
-
-
 @pytest.mark.parametrize(("name", "own", "parameter"), ALL)
 def test_defaults_and_ends_are_allowed_and_nothing_beyond(name, own, parameter):
     allowed = parameter.range
@@ -95,15 +77,13 @@ def test_ascending_names_parameters(name):
     assert {each for pair in getattr(module, "ASCENDING", ()) for each in pair} <= {*module.PARAMETERS}
 
 
-FINE = """from nadi.pdes.core.jit import hook
+UNTYPED = """from nadi.pdes.core.jit import hook
 TITLE, SIGNALS, PARAMETERS = "", (), {}
 @hook
 def update(a, b, c, d, e, f, g):
-    return 0
+    return {}[a]
 """
 CROWD = {"switch": "shared-buffer", "ecn_kmin": "5kB", "ecn_kmax": "20kB", "window": "200kB"}
-
-UNTYPED = FINE.replace("return 0", "return {}[a]")
 
 
 def outcome(control, owner=None, **parameters):
@@ -134,22 +114,10 @@ def test_a_file_has_parameters(tmp_path):
         outcome(path, h=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        (None, "No such file or directory; expected a congestion control with update, TITLE, SIGNALS and PARAMETERS"),
-        ("x = ", "SyntaxError: invalid syntax"),
-        ("x = 1\n", "no update; expected a congestion control with "),
-        ("raise OSError('own')", "OSError: own"),
-        (UNTYPED, "Error: "),
-        (FINE.replace("()", "'rtt'"), "SIGNALS is 'rtt'; expected some of cnp, ecn, rtt, telemetry, as ('rtt',)"),
-        (FINE.replace("{}", "()"), "PARAMETERS is (); expected `declared` of a ControlParameters, or {}"),
-    ],
-)
-def test_a_wrong_file_is_refused_in_one_line(tmp_path, text, complaint):
+def test_a_control_that_does_not_compile_is_refused_in_one_line(tmp_path):
+    """tests/records has other wrong files, and parameters out of range."""
     path = tmp_path / "wrong.py"
-    if text is not None:
-        path.write_text(text)
+    path.write_text(UNTYPED)
     line = refused(ConfigError, outcome, path)
     assert line.startswith(f"[network] congestion_control: {path}: ")
-    assert complaint in line
+    assert "Error: " in line

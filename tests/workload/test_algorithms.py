@@ -167,21 +167,6 @@ def test_rings_both_ways_use_both_neighbours():
     assert [{step.send_peer for step in lane} for lane in plans.plans[0]] == [{1}, {4}]
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "text"),
-    [
-        (
-            "broadcast",
-            "ring:bidirectional=true",
-            "algorithm 'ring:bidirectional=true' for broadcast: expected false, as it is a chain",
-        ),
-        ("gather", "direct:window=2", "algorithm 'direct:window=2' for gather: expected 0, as no sender receives"),
-    ],
-)
-def test_what_a_kind_has_not_is_refused(kind, spec, text):
-    assert refused(WorkloadError, collectives.plan, kind, spec, 4) == text
-
-
 PLAYED = SimpleNamespace(
     NAME="played",
     KINDS=("all-reduce",),
@@ -246,9 +231,6 @@ LISTED = "expected some of channels=2, fast=false, shape=ring, shift=0, dataset_
             "played:shift=1,shift=2",
             f"algorithm 'played:shift=1,shift=2' for all-reduce: 'shift=2' is given twice, {LISTED}",
         ),
-        ("halving-doubling:x=1", "'x=1' is no parameter, expected some of dataset_splits=1, chains=1"),
-        ("ring:dataset_splits=0", "dataset_splits is '0', expected a whole number from 1 to 1024"),
-        ("ring:chains=1025", "chains is '1025', expected a whole number from 1 to 1024"),
         ("played:channels=9", "channels is '9', expected a whole number from 1 to 8"),
         ("played:channels=1.5", "channels is '1.5', expected a whole number from 1 to 8"),
         ("played:shift=much", "shift is 'much', expected a whole number"),

@@ -7,7 +7,6 @@ from nadi import topologies
 from nadi.workload import KINDS, CollectiveSettings, WorkloadError, closed_form, collective_program, collectives
 from nadi.workload.collectives.schedules.oracle import OracleError, check
 from nadi.workload.collectives.schedules.packed import pack
-from tests.refusals import refused
 from tests.workload.alpha_beta import Network
 from tests.workload.plain import plain_algorithms
 
@@ -117,17 +116,6 @@ def test_a_run_cuts_all_its_collectives():
     more = CollectiveSettings({"all-reduce": "grid"}, splits=3, dataset_splits=4)
     assert more.algorithm_of("all-reduce") == "grid:splits=3"
     assert more.algorithm_of("all-gather") == "ring:dataset_splits=4"
-
-
-@pytest.mark.parametrize(
-    ("kind", "spec", "text"),
-    [
-        ("barrier", "dissemination:dataset_splits=2", "'dataset_splits=2' is no parameter, expected some of none"),
-        ("all-reduce", "custom:file=x,chains=2", "'chains=2' is no parameter, expected some of file=, size=, plans="),
-    ],
-)
-def test_what_cannot_be_cut_is_refused(kind, spec, text):
-    assert refused(WorkloadError, collectives.choose, kind, spec).endswith(text)
 
 
 def test_a_dimension_cannot_be_cut():

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 
 from nadi import topologies
-from nadi.workload import WorkloadError, collective_program, collectives
+from nadi.workload import collective_program, collectives
 from nadi.workload.collectives.algorithms.nccl import KINDS
 from nadi.workload.collectives.nccl.channel_orders import host_parent, ring, tree
-from nadi.workload.collectives.nccl.decision import MAX_STEPS, NcclParameters, host_of, nccl_decision, overrides_of
+from nadi.workload.collectives.nccl.decision import MAX_STEPS, NcclParameters, host_of, nccl_decision
 from nadi.workload.collectives.nccl.tuning import model_ps
 from nadi.workload.collectives.schedules.oracle import check
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
 from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
-from tests.refusals import refused
 from tests.samples import sampled
 from tests.workload.nccl_network import HostsNetwork
 from tests.workload.nccl_shapes import INSIDE_PS, OUTSIDE_PS, G, hosts
@@ -311,32 +310,6 @@ def test_overrides():
     assert way("all-reduce", hosts(8), GIB, overrides="-1KiB/tree/ll", proto="ll").protocol == "ll"
     assert way("all-reduce", hosts(8), 5, overrides="-/ring/ll;-/tree/simple")[:2] == ("ring", "ll")
     assert way("broadcast", hosts(8), 5, overrides="-/tree/simple")[:2] == ("ring", "simple")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            "64KiB/ring/ll",
-            ("'64KiB/ring/ll', expected FROM-TO/auto|ring|tree|nvls|nvls-tree|pat|collnet-direct/auto|ll|ll128|simple"),
-        ),
-        ("0-1KiB/ring", "'0-1KiB/ring', expected FROM-TO/"),
-        ("0-1KiB/star/ll", "'0-1KiB/star/ll', expected FROM-TO/"),
-        ("0-x/ring/ll", "'x' is not a size"),
-        ("2KiB-1KiB/ring/ll", "expected FROM below TO"),
-    ],
-)
-def test_overrides_that_are_none(text, said):
-    line = refused(WorkloadError, overrides_of, text)
-    assert line.startswith("algorithm nccl: overrides has ")
-    assert said in line
-
-
-def test_parameters_that_are_none():
-    with pytest.raises(WorkloadError, match="proto is 'll64', expected one of auto, ll, ll128, simple"):
-        collectives.choose("all-reduce", "nccl:proto=ll64")
-    with pytest.raises(WorkloadError, match="generation is 'a10', expected one of auto, a100, b200, h100, v100"):
-        collectives.choose("all-reduce", "nccl:generation=a10")
 
 
 @pytest.mark.parametrize(("shape", "expected"), [(hosts(8, 8), [0, 1, 2, 2, 3]), (hosts(8), [0, 1, 2, 3, 4])])

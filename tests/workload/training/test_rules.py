@@ -28,39 +28,10 @@ from tests.workload.training.counted import flops, sent
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL
 
 BROKEN = [
-    ("llama3-70b", "tp6", "megatron", "tp is 6, expected a divisor of the 64 heads; nearest 4 and 8"),
-    ("llama-33b", "tp13", "megatron", "tp is 13, expected a divisor of ffn (17920); nearest 4"),
-    ("llama3-405b", "tp8,pp16", "megatron", "pp is 16, expected a divisor of the 126 layers; nearest 14 and 18, or"),
-    ("llama3-8b", "ep4", "megatron", "ep is 4, expected 1, as the model has no experts"),
-    ("llama3-8b", "capacity=1.25", "megatron", "capacity is 1.25, expected 0, as the model has no experts"),
-    ("mixtral-8x7b", "ep16,dp16", "megatron", "ep is 16, expected a divisor of the 8 experts; nearest 8"),
-    ("mixtral-8x7b", "ep8,dp4", "megatron", "expected a divisor of the 4 GPUs of a stage (tp * cp * dp); nearest ep 4"),
-    ("mixtral-8x7b", "etp5", "megatron", "etp is 5, expected a divisor of the 14336 columns of an expert; nearest 4"),
-    ("mixtral-8x7b", "tp2,ep2", "megatron", "experts with tp 2 but without sequence parallelism, expected sp"),
-    ("gpt3-175b", "pp128", "megatron", "pp is 128, expected 96 at most, as the model has 96 layers"),
-    ("gpt3-175b", "pp64,vpp2,uneven,gb64", "megatron", "expected 98 at most"),
-    ("gpt3-175b", "pp8,dp7,gb100", "megatron", "a multiple of dp * micro-batch (7 * 1); nearest 98 and 105"),
-    ("gpt3-175b", "dp7,gb3", "megatron", "(7 * 1); nearest 7"),
-    ("gpt3-175b", "pp8,vpp2,dp5,gb100", "megatron", "a multiple of the 8 stages; global batch: nearest 80 and 120"),
-    ("gpt3-175b", "vpp2", "megatron", "vpp is 2 with a single stage, expected pp of 2 or more, or vpp 1"),
-    ("gpt3-175b", "pp2,interleaved", "megatron", "the schedule is interleaved with vpp 1, expected vpp of 2 or more"),
-    ("gpt3-175b", "pp2,vpp2,gpipe", "megatron", "vpp is 2 with schedule gpipe, expected vpp 1, or schedule interl"),
-    ("gpt3-175b", "pp2,vpp2", "deepspeed", "vpp is 2, expected 1 (deepspeed has no interleaving)"),
-    ("gpt3-175b", "pp2,zero-bubble", "deepspeed", "the schedule is zero-bubble, expected 1f1b"),
-    ("gpt3-175b", "cp3,tp8,sp", "megatron", "seq is 2048, expected a multiple of 48 (6 parts of context parallelism"),
-    ("gpt3-175b", "cp64,context=a2a,tp8", "megatron", "expected a divisor of the 96 heads; nearest cp 12"),
-    ("gpt3-175b", "cp2", "deepspeed", "context is ring, expected a2a"),
-    ("gpt3-175b", "seq=4096", "megatron", "seq is 4096, expected 2048 at most, as the model learns its positions"),
-    ("gpt3-175b", "zero3", "megatron", "zero is 3, expected 0 or 1 (Megatron's distributed optimizer)"),
-    ("gpt3-175b", "dp8,pp2,zero3", "deepspeed", "zero is 3 with pp 2, expected 0 or 1, or pp1 (DeepSpeed's rule)"),
-    ("gpt3-175b", "dp8,zero1", "fsdp", "zero is 1, expected 3, or 2"),
-    ("gpt3-175b", "offload=parameters,zero2", "deepspeed", "parameters are offloaded with zero 2, expected 3"),
     ("gpt3-175b", "zero1", "inference", "zero is 1, expected 0, as nothing is trained"),
     ("gpt3-175b", "recompute=full", "inference", "recompute is full, expected none, as nothing is trained"),
-    ("gpt3-175b", "tp8,dp65536", "megatron", "524288 GPUs, expected at most"),
-    ("deepseek-v3", "pp15,dualpipe,dp64,uneven", "megatron", "an even number of stages; nearest 14 and 16"),
-    ("deepseek-v3", "pp16,dualpipe,dp64,uneven,gb64", "megatron", "of at least 32 (2 pp); global batch: nearest 2048"),
 ]
+"""tests/records has those of frameworks for training."""
 
 
 @pytest.mark.parametrize(("model", "plan", "framework", "words"), BROKEN)
