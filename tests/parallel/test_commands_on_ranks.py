@@ -19,7 +19,11 @@ from tests.parallel.waiting import add_a_knot, check_said_once
 
 NPUS = 6
 SPEC = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=1us"
-MODELS = ("false", "true")
+MODELS = {
+    "unaware": "network.congestion_aware=false",
+    "aware": "network.congestion_aware=true",
+    "closed forms": "network.fidelity=closed-form",
+}
 WAYS = {
     # ranks (None: no MPI), environment, then options
     "two threads": (None, {}, "--workers", 2),
@@ -67,40 +71,45 @@ def alone(nadi, tmp_path_factory):
     """The run file, and the folder of each model's results."""
     folder = tmp_path_factory.mktemp("alone")
     run = written(folder, [step(npu) for npu in range(NPUS)])
-    for aware in MODELS:
-        given = ("-q", "--out", folder / aware, "--set", f"network.congestion_aware={aware}")
-        done = nadi(None, "run", run, *given)
+    for model, key in MODELS.items():
+        done = nadi(None, "run", run, "-q", "--out", folder / model, "--set", key)
         assert done.returncode == 0, done.stderr
     return run, folder
 
 
 def test_the_models_differ(alone):
     _, folder = alone
-    assert len({summary(folder / aware)["digest"] for aware in MODELS}) == 2
+    assert len({summary(folder / model)["digest"] for model in MODELS}) == len(MODELS)
 
 
-@pytest.mark.parametrize("aware", MODELS)
-@pytest.mark.parametrize("way", WAYS)
-def test_results_are_the_same(nadi, alone, tmp_path, way, aware):
+@pytest.mark.parametrize(
+    ("model", "way"),
+    [
+        *((model, way) for model in ("unaware", "aware") for way in WAYS),
+        *(("closed forms", way) for way in ("two threads", "plain Python", "two ranks")),
+    ],
+)
+def test_results_are_the_same(nadi, alone, tmp_path, model, way):
     run, folder = alone
     ranks, environment, *options = WAYS[way]
-    given = ("-q", "--out", tmp_path / "out", "--set", f"network.congestion_aware={aware}", *options)
-    done = nadi(ranks, "run", run, *given, **environment)
+    done = nadi(ranks, "run", run, "-q", "--out", tmp_path / "out", "--set", MODELS[model], *options, **environment)
     assert done.returncode == 0, done.stderr
-    assert summary(tmp_path / "out") == summary(folder / aware)
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["ranks"] == (ranks or 1)
+    assert summary(tmp_path / "out") == summary(folder / model)
+    said = json.loads((tmp_path / "out" / "summary.json").read_text())["ranks"]
+    assert model == "closed forms" or said == (ranks or 1)
     for table in nonempty(TABLES):
-        found, wanted = (pq.read_table(path / f"{table}.parquet") for path in (tmp_path / "out", folder / aware))
+        found, wanted = (pq.read_table(path / f"{table}.parquet") for path in (tmp_path / "out", folder / model))
         assert found.to_pydict() == wanted.to_pydict(), table
     assert done.stdout.count("results: ") == 1
 
 
-def test_a_run_that_cannot_finish_says_once_who_waits(nadi, tmp_path):
+@pytest.mark.parametrize("model", ["aware", "closed forms"])
+def test_a_run_that_cannot_finish_says_once_who_waits(nadi, tmp_path, model):
     nodes = [[et.comp_node(1, "c", duration_micros=3)] for _ in range(NPUS)]
     add_a_knot(nodes, 0, 5)
-    done = nadi(2, "run", written(tmp_path, nodes), "--out", tmp_path / "new", "-q")
+    done = nadi(2, "run", written(tmp_path, nodes), "--out", tmp_path / "new", "-q", "--set", MODELS[model])
     head = check_said_once(done, tmp_path / "new", 0, 5)
-    assert "at 3000000 ps, but 4 trace nodes are not done" in head
+    assert model == "closed forms" or "at 3000000 ps, but 4 trace nodes are not done" in head
 
 
 def test_a_mistake_of_the_user_is_said_once(nadi, tmp_path):
@@ -110,38 +119,6 @@ def test_a_mistake_of_the_user_is_said_once(nadi, tmp_path):
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert "NPU 5 from NPU 0" in line
-
-
-CLOSED = ("--set", "network.fidelity=closed-form")
-
-
-@pytest.fixture(scope="module")
-def alone_at_closed_forms(nadi, tmp_path_factory):
-    """The run file and its results."""
-    folder = tmp_path_factory.mktemp("alone_at_closed_forms")
-    run = written(folder, [step(npu) for npu in range(NPUS)])
-    done = nadi(None, "run", run, "-q", "--out", folder / "out", *CLOSED)
-    assert done.returncode == 0, done.stderr
-    return run, folder / "out"
-
-
-@pytest.mark.parametrize("way", ["two threads", "plain Python", "two ranks"])
-def test_results_of_closed_forms_are_the_same(nadi, alone_at_closed_forms, tmp_path, way):
-    run, expected = alone_at_closed_forms
-    ranks, environment, *options = WAYS[way]
-    done = nadi(ranks, "run", run, "-q", "--out", tmp_path / "out", *CLOSED, *options, **environment)
-    assert done.returncode == 0, done.stderr
-    assert summary(tmp_path / "out") == summary(expected)
-    for table in nonempty(TABLES):
-        found, wanted = (pq.read_table(path / f"{table}.parquet") for path in (tmp_path / "out", expected))
-        assert found.to_pydict() == wanted.to_pydict(), table
-
-
-def test_a_run_at_closed_forms_that_cannot_finish_says_once_who_waits(nadi, tmp_path):
-    nodes = [[et.comp_node(1, "c", duration_micros=3)] for _ in range(NPUS)]
-    add_a_knot(nodes, 0, 5)
-    done = nadi(2, "run", written(tmp_path, nodes), "--out", tmp_path / "new", "-q", *CLOSED)
-    check_said_once(done, tmp_path / "new", 0, 5)
 
 
 ARGUMENTS = ("all-reduce", "-t", "ring:npus=8,rate=100Gbps,delay=1us", "--sizes", "8:4KiB:x32", "--algorithm", "all")
