@@ -93,6 +93,26 @@ def test_clamp_target_rate(clamp, wanted):
     assert sender.gbps() == near(wanted)
 
 
+def test_an_increase_by_bytes_lets_the_next_cut_move_the_target():
+    sender = Sender("dcqcn", gbps=100, rp_timer_ps=0, byte_counter_bytes=1000, alpha_update_interval_ps=0)
+    sender.cnp(0)
+    sender.sent(0, 1000)
+    sender.cnp(4 * US)
+    assert sender.gbps() == near(37.5)
+    sender.sent(4 * US, 1000)
+    assert sender.gbps() == near((75 + 37.5) / 2)
+
+
+def test_a_held_cut_comes_before_an_increase_of_the_same_instant():
+    sender = Sender("dcqcn", gbps=100, alpha_update_interval_ps=0, rp_timer_ps=4 * US, rate_decrease_interval_ps=4 * US)
+    sender.cnp(0)
+    sender.cnp(US)
+    sender.sent(4 * US)
+    assert sender.gbps() == near(25)
+    sender.sent(8 * US)
+    assert sender.gbps() == near((100 + 25) / 2), "no increase came before the second cut, so the target stayed"
+
+
 def test_years_without_traffic_cost_nothing_and_end_at_line_rate():
     for choice in ({}, PAPER, {"rate_ai_bps": 0, "rate_hai_bps": 0}):
         sender = Sender("dcqcn", **choice)
