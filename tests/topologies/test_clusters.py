@@ -155,23 +155,10 @@ def test_the_small_one_is_one_switch_of_64_ports():
 
 
 @pytest.mark.parametrize("tell", [topologies.build, topologies.extent])
-@pytest.mark.parametrize(
-    ("spec", "text"),
-    [
-        ("selene:gpus=1001", "selene; expected 1 to 8, or a multiple of 8 up to 4480; nearest: 1000 and 1008"),
-        ("selene:gpus=9", "gpus = 9 of selene; expected 1 to 8, or a multiple of 8 up to 4480; nearest: 8 and 16"),
-        ("selene:gpus=9000", "nearest: 4480"),
-        ("tpu-v4:gpus=100", "nearest: 64 and 128"),
-        ("tpu-v4:gpus=5", "nearest: 8"),
-        ("selene:gpus=0", "selene: gpus: '0' is not a count"),
-        ("selene:gpus=many", "selene: gpus: 'many' is not a count"),
-        ("selene:npus=8", "selene: npus is given with a cluster; expected gpus"),
-        ("selene:gpus=8,colour=red", "selene:gpus=8,colour=red: colour: unknown key"),
-        ("selen:gpus=8", "did you mean 'selene'?"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(spec, text, tell):
-    assert text in refused(topologies.TopologyError, tell, spec)
+def test_a_part_that_cannot_be_is_said_in_one_line(tell):
+    """By both; tests/records has other parts."""
+    line = refused(topologies.TopologyError, tell, "selene:gpus=9")
+    assert line == "gpus = 9 of selene; expected 1 to 8, or a multiple of 8 up to 4480; nearest: 8 and 16"
 
 
 def test_unknown_clusters_name_the_nearest():
