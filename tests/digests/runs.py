@@ -12,7 +12,6 @@ import numpy as np
 
 from nadi.configuration.sections import NetworkSection
 from nadi.et import NodeType, mem_node
-from nadi.launching.progress import NoProgress
 from nadi.pdes import (
     LinkFault,
     NpuFault,
@@ -25,9 +24,7 @@ from nadi.pdes import (
     fidelity,
     run,
 )
-from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.running import laid_out
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.engine_inputs import engine_inputs
@@ -42,6 +39,7 @@ from nadi.workload import (
     uneven_program,
 )
 from nadi.workload.program.memory_pool import RemoteMemory
+from tests.closed_forms import at_closed_forms
 from tests.fabric import scenarios as fabric_scenarios
 from tests.fabric.cases import Network
 from tests.fabric.test_scenarios_waits import load, ring
@@ -472,10 +470,7 @@ def closed(traces, spec=RAILS, algorithms=None, groups=None, **settings):
     tables, named = traces.tables(), groups or getattr(traces, "groups", {})
     made = build_program(tables, range(npus), npus, named, ComputeModel("trace"), how, fabric=graph)
     own = replace(network_settings(NetworkSection(fidelity="closed-form")), **settings)
-    costs = CollectiveCosts(graph, own)
-    folded = laid_out(graph, made, costs)
-    costed = running.costed(folded, costs, how)
-    return Brought(running.run(graph, folded, costed, costs, own, NoProgress()))
+    return Brought(at_closed_forms(graph, made, own, how)[1])
 
 
 def step():

@@ -11,7 +11,6 @@ import pytest
 from nadi.configuration.sections import NetworkSection
 from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
-from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import network_settings
@@ -23,6 +22,7 @@ from nadi.workload.compute import ComputeTimes, find_gpu
 from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
+from tests.closed_forms import at_closed_forms
 
 GPT = Model(name="gpt", layers=4, hidden=512, heads=8, vocab=1024, sequence=256)
 LLAMA = Model(
@@ -89,17 +89,8 @@ def set_up(case, fabric):
     traces = generate(MODELS[name], plan, framework)
     graph = build(clusters.find(HOSTS).topology(plan.gpus) if fabric == HOSTS else f"{fabric},npus={plan.gpus}")
     how = CollectiveSettings(defaults_on(graph))
-    program = build_program(
-        traces.traces,
-        traces.trace_of_npu,
-        graph.npus,
-        {},
-        COMPUTE,
-        how,
-        fabric=graph,
-        example_npu=traces.example_npu,
-        families=traces.families,
-    )
+    kinds = {"example_npu": traces.example_npu, "families": traces.families}
+    program = build_program(traces.traces, traces.trace_of_npu, graph.npus, {}, COMPUTE, how, fabric=graph, **kinds)
     return traces, graph, program, how
 
 
@@ -113,10 +104,7 @@ def results(case, fabric, fidelity):
         settings = replace(settings, coupled=coupled_collectives(program, CollectiveCosts(graph, settings), how))
     if fidelity != "closed-form":
         return run_program(graph, program, settings, NoProgress())
-    costs = CollectiveCosts(graph, settings)
-    folded = running.laid_out(graph, program, costs)
-    costed = running.costed(folded, costs, how)
-    return running.run(graph, folded, costed, costs, settings, NoProgress())
+    return at_closed_forms(graph, program, settings, how)[1]
 
 
 def over_packets(case, fabric, fidelity):
