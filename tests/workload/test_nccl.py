@@ -19,8 +19,7 @@ from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
 from tests.samples import sampled
-from tests.workload.nccl_network import HostsNetwork
-from tests.workload.nccl_shapes import INSIDE_PS, OUTSIDE_PS, G, hosts
+from tests.workload.nccl_network import INSIDE_PS, OUTSIDE_PS, G, HostsNetwork, hosts
 
 SHAPES = {
     **{f"1x{n}": hosts(n) for n in range(2, 9)},

@@ -191,10 +191,7 @@ def test_every_row_of_megatrons_table_fits_into_80_gb(name):
     for plan in nonempty(model.plans):
         assert does_not_fit(model, parallel_plan(plan), A_CARD) == ""
         without = parallel_plan(plan).model_copy(update={"recompute": "none", "attention": "unfused"})
-        assert (
-            estimate(model, without)[0].activations
-            > 5 * estimate(model, parallel_plan(plan))[0].activations
-        )
+        assert estimate(model, without)[0].activations > 5 * estimate(model, parallel_plan(plan))[0].activations
 
 
 def test_llama_3_405b_fits_on_h100_as_it_was_trained_without_recomputation():

@@ -20,8 +20,7 @@ from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.pipeline import KIND
 from nadi.workload.generators.training.stages import pipeline_of
 from tests.nonempty import nonempty
-from tests.workload.training.counted import flops, sent
-from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, PREDICTING
+from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, PREDICTING, flops, sent
 
 _LAYERS = GPT.layers
 

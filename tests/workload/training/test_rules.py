@@ -24,8 +24,7 @@ from nadi.workload.program.choosing import CollectiveSettings
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.refusals import refused
-from tests.workload.training.counted import flops, sent
-from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL
+from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, flops, sent
 
 BROKEN = [
     ("gpt3-175b", "zero1", "inference", "zero is 1, expected 0, as nothing is trained"),

@@ -19,8 +19,7 @@ from nadi.workload.generators.training.stages import chunks, micro_batches, padd
 from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
 from tests.nonempty import nonempty
-from tests.workload.training.counted import flops, moved, sent
-from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
+from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases, flops, moved, sent
 
 _ACTIVATION, _GRADIENT = 2, 4
 
