@@ -63,107 +63,82 @@ def test_the_protocol_adds_its_flags(proto, wire, tmp_path):
 
 RING, PAIRS, GATHER = msccl_files.ring(4), msccl_files.all_pairs(3), msccl_files.hierarchical_all_gather()
 FIRST = 'type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1"'
+BASES = {"ring": ("all-reduce", RING), "pairs": ("all-reduce", PAIRS), "gather": ("all-gather", GATHER)}
+SAME_TIME = ": may be at the same chunk at the same time as gpu 0 tb"
+CIRCLE = ": gpu 0 tb 0 step 0: waits for itself"
+
+
+def edited(base, old, new, reason):
+    """Kind and text of a good file with one edit, and why it is refused."""
+    kind, text = BASES[base]
+    assert old in text
+    return kind, text.replace(old, new, 1), reason
+
+
+ADDERS = [[(-1, 1, 0, ["rrc i0"]), (-1, 2, 0, ["rrc i0"])], *[[(0, -1, 0, ["s i0"])] for _ in range(2)]]
+BOTH_WAIT = [[(1, 1, 0, ["rrc i0", "s i0"])], [(0, 0, 0, ["rrc i0", "s i0"])]]
+TWO_BLOCKS = [[(1, 1, 0, ["s i0"]), (1, -1, 0, ["s i0"])], [(0, 0, 0, ["s i0", "rrc i0"])]]
+FEWER = msccl_files.sum_chain(2).replace('type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="2"', FIRST)
+NOP = 'type="nop" srcbuf="i" srcoff="-1" dstbuf="i" dstoff="-1" cnt="1" depid="1"'
+TO, DEPS = 'send="1" recv="3"', 'depid="2" deps="3"'
+FREE = 'srcoff="1" dstbuf="i" dstoff="1" cnt="1" depid="-1" deps="-1"'
+GETS = '<step s="1" type="r" srcbuf="o" srcoff="2"'
 BROKEN = {
-    "wrong chunk sent": (
-        "all-reduce",
-        RING.replace(FIRST, FIRST.replace('srcoff="0"', 'srcoff="2"'), 1),
-        r": no all-reduce: member \d chunk \d",
+    "wrong chunk sent": edited(
+        "ring", FIRST, FIRST.replace('srcoff="0"', 'srcoff="2"'), r": no all-reduce: member \d ch"
     ),
-    "no dependency": (
-        "all-reduce",
-        PAIRS.replace('depid="2" deps="3"', 'depid="-1" deps="-1"', 1),
-        ": gpu 0 tb 2 step 2: may be at the same chunk at the same time as gpu 0 tb 0 step 2, and .*; expected a dep",
+    "no dependency": edited(
+        "pairs", DEPS, 'depid="-1" deps="-1"', f": gpu 0 tb 2 step 2{SAME_TIME} 0 step 2, and .*; e"
     ),
-    "two that add": (
-        "reduce",
-        msccl_files.algo(
-            "reduce", 1, [[(-1, 1, 0, ["rrc i0"]), (-1, 2, 0, ["rrc i0"])], *[[(0, -1, 0, ["s i0"])] for _ in range(2)]]
-        ),
-        ": gpu 0 tb 1 step 0: may be at the same chunk at the same time as gpu 0 tb 0 step 0, and",
-    ),
-    "no nop": (
-        "all-reduce",
-        PAIRS.replace(
-            'type="nop" srcbuf="i" srcoff="-1" dstbuf="i" dstoff="-1" cnt="1" depid="1"', 'type="nop" depid="-1"', 1
-        ),
-        ": gpu 0 tb 2 step 3: may be at the same chunk at the same time as gpu 0 tb 1 step 1, and",
-    ),
-    "cycle": (
-        "all-reduce",
-        PAIRS.replace(
-            'srcoff="1" dstbuf="i" dstoff="1" cnt="1" depid="-1" deps="-1"', 'srcoff="1" depid="2" deps="3"', 1
-        ),
-        r": gpu 0 tb 0 step 0: waits for itself \(gpu 0 tb 0 step 0 after gpu 0 tb 2 step 3 after .*\), expected no cy",
-    ),
+    "two that add": ("reduce", msccl_files.algo("reduce", 1, ADDERS), f": gpu 0 tb 1 step 0{SAME_TIME} 0 step 0, and"),
+    "no nop": edited("pairs", NOP, 'type="nop" depid="-1"', f": gpu 0 tb 2 step 3{SAME_TIME} 1 step 1, and"),
+    "cycle": edited("pairs", FREE, f'srcoff="1" {DEPS}', rf"{CIRCLE} \(gpu 0 tb 0 step 0 after gpu 0 tb 2 .*\), exp"),
     "deadlock of messages": (
         "all-reduce",
-        msccl_files.algo("allreduce", 1, [[(1, 1, 0, ["rrc i0", "s i0"])], [(0, 0, 0, ["rrc i0", "s i0"])]]),
-        ": gpu 0 tb 0 step 0: waits for itself .gpu 0 tb 0 step 0 after gpu 1 tb 0 step 1 after gpu 1 tb 0 step 0 aft",
+        msccl_files.algo("allreduce", 1, BOTH_WAIT),
+        f"{CIRCLE} .gpu 0 tb 0 step 0 after gpu 1 tb 0 step 1 after gpu 1 tb 0 step 0 aft",
     ),
-    "no receiver": (
-        "all-reduce",
-        RING.replace('send="1" recv="3"', 'send="2" recv="3"'),
-        ": gpu 0 tb 0: sends to 2 on chan 0, where no tb has recv 0; expected one$",
+    "no receiver": edited(
+        "ring", TO, 'send="2" recv="3"', ": gpu 0 tb 0: sends to 2 on chan 0, where no tb has recv 0;"
     ),
-    "another channel": (
-        "all-reduce",
-        RING.replace('send="1" recv="3" chan="0"', 'send="1" recv="3" chan="1"'),
-        ": gpu 0 tb 0: sends to 1 on chan 1, where no tb has recv 0; expected one$",
+    "another channel": edited(
+        "ring", f'{TO} chan="0"', f'{TO} chan="1"', ": gpu 0 tb 0: sends to 1 on chan 1, where no tb "
     ),
-    "peer beyond the GPUs": (
-        "all-reduce",
-        RING.replace('send="1" recv="3"', 'send="4" recv="3"'),
-        ": gpu 0 tb 0: send 4, expected another GPU from 0 to 3, or -1$",
+    "peer beyond the GPUs": edited(
+        "ring", TO, 'send="4" recv="3"', ": gpu 0 tb 0: send 4, expected another GPU from 0 t"
     ),
-    "a send too many": (
-        "all-gather",
-        GATHER.replace('<step s="1" type="r" srcbuf="o" srcoff="2"', '<step s="1" type="nop" srcbuf="o" srcoff="2"', 1),
-        ": gpu 2 tb 0 step 0: sends to 0, which does not receive it; expected a receive$",
+    "a send too many": edited(
+        "gather", GETS, GETS.replace('"r"', '"nop"'), ": gpu 2 tb 0 step 0: sends to 0, which does not "
     ),
     "other counts": (
         "reduce",
-        msccl_files.sum_chain(2).replace('type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="2"', f"{FIRST}"),
+        FEWER,
         ": gpu 0 tb 0 step 0: receives 2 chunks, expected 1 that gpu 1 tb 0 step 0 sends$",
     ),
-    "chunk beyond the buffer": (
-        "all-gather",
-        GATHER.replace('type="s" srcbuf="i" srcoff="0"', 'type="s" srcbuf="i" srcoff="1"', 1),
-        r": gpu 0 tb 0 step 0: chunks 1 .. 1 of i, expected 0 .. 0$",
+    "chunk beyond the buffer": edited(
+        "gather",
+        'type="s" srcbuf="i" srcoff="0"',
+        'type="s" srcbuf="i" srcoff="1"',
+        ": chunks 1 .. 1 of i, expected 0 .. 0$",
     ),
     "two blocks of a connection": (
         "all-reduce",
-        msccl_files.algo(
-            "allreduce", 1, [[(1, 1, 0, ["s i0"]), (1, -1, 0, ["s i0"])], [(0, 0, 0, ["s i0", "rrc i0"])]]
-        ),
+        msccl_files.algo("allreduce", 1, TWO_BLOCKS),
         ": gpu 0 tb 0: send 1 on chan 0 as another tb, expected one of them$",
     ),
-    "a step that is not there": (
-        "all-reduce",
-        PAIRS.replace('depid="2" deps="3"', 'depid="2" deps="9"', 1),
-        ": gpu 0 tb 0 step 2: depends on tb 2 step 9, expected one that is there$",
+    "a step that is not there": edited(
+        "pairs", DEPS, 'depid="2" deps="9"', ": gpu 0 tb 0 step 2: depends on tb 2 step 9, e"
     ),
     "another kind": ("all-gather", RING, ": coll 'allreduce', expected 'allgather'$"),
     "a kind that MSCCL lacks": ("barrier", RING, ": coll 'allreduce', expected none for barrier$"),
-    "a GPU missing": (
-        "all-reduce",
-        RING.replace('<gpu id="3"', '<gpu id="5"'),
-        r": gpus \[0, 1, 2, 5\], expected each",
-    ),
-    "a type": (
-        "all-reduce",
-        RING.replace('type="rrc"', 'type="put"', 1),
-        "gpu 0 tb 0 step 1: type 'put', expected one",
-    ),
+    "a GPU missing": edited("ring", '<gpu id="3"', '<gpu id="5"', r": gpus \[0, 1, 2, 5\], expected each"),
+    "a type": edited("ring", 'type="rrc"', 'type="put"', "gpu 0 tb 0 step 1: type 'put', expected one"),
     "a protocol": ("all-reduce", msccl_files.ring(3, "LL64"), ": proto 'LL64', expected one of Simple, LL, LL128$"),
-    "parts": ("all-gather", GATHER.replace('loop="4"', 'loop="6"'), "loop 6, expected a multiple of 4 GPUs for all-g"),
-    "no number": ("all-reduce", RING.replace('cnt="1"', 'cnt="one"', 1), "step 0: cnt 'one', expected a whole number"),
+    "parts": edited("gather", 'loop="4"', 'loop="6"', "loop 6, expected a multiple of 4 GPUs for all-g"),
+    "no number": edited("ring", 'cnt="1"', 'cnt="one"', "step 0: cnt 'one', expected a whole number"),
     "no XML": ("all-reduce", RING[:-9], ": no XML: "),
-    "another element": ("all-reduce", RING.replace("<gpu", "<net/><gpu", 1), ": <net>, expected <gpu>$"),
-    "another element of a block": (
-        "all-reduce",
-        RING.replace("<step", "<loop/><step", 1),
-        ": gpu 0 tb 0: <loop>, expected <step>$",
-    ),
+    "another element": edited("ring", "<gpu", "<net/><gpu", ": <net>, expected <gpu>$"),
+    "another element of a block": edited("ring", "<step", "<loop/><step", ": gpu 0 tb 0: <loop>, expected <step>$"),
     "another XML": ("all-reduce", "<plan/>", ": <plan>, expected <algo>$"),
 }
 
