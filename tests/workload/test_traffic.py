@@ -345,29 +345,3 @@ def test_other_npus_may_have_traces_beside(tmp_path):
     assert read_trace(tmp_path / "t.5.et").comm_dst.tolist() == [5, 4]
     with pytest.raises(WorkloadError, match=r"t\.4\.et: of other traces, expected a folder with these"):
         traffic_traces.write(traffic_traces.pairs(4, 2, 1, ONE, 1), tmp_path, "t")
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (
-            lambda: message_sizes("large"),
-            "sizes 'large': expected a size, uniform:64KiB-1MiB, one of web-search, hadoop, storage, data-mining, or",
-        ),
-        (lambda: message_sizes("uniform:2MB-1MB"), "the smaller size first"),
-        (lambda: message_sizes("0B"), "expected at least 1 byte"),
-        (lambda: traffic_traces.incast(8, 8, 1, ONE, 1), "fan-in is 8, expected 1 to 7"),
-        (lambda: traffic_traces.incast(8, 7, 1, ONE, 1, receiver=8), "receiver is 8, expected 0 to 7"),
-        (lambda: traffic_traces.pairs(12, 4, 1, ONE, 1), "stride is 4, of 12 NPUs; expected one of 6, 3, 2, 1"),
-        (lambda: traffic_traces.pairs(7, 3, 1, ONE, 1), "expected an even number of NPUs"),
-        (lambda: traffic_traces.permutation(1, 1, ONE, 1), "1 NPUs, expected 2 to"),
-        (lambda: traffic_traces.permutation(8, 10**9, ONE, 1), "8,000,000,000 messages, expected at most"),
-        (lambda: traffic_traces.random_messages(4, 0.0, 10**9, 10**9, ONE, 1), "load is 0, expected more than 0"),
-        (
-            lambda: traffic_traces.random_messages(4, 1.0, 10**12, 10**18, message_sizes("1B"), 1),
-            "messages, expected at most",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(make, words):
-    assert words in refused(WorkloadError, make)
