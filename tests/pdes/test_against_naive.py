@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from nadi.pdes import RunError, Settings, build_world, run
 from nadi.pdes.core import state as s
@@ -19,22 +20,13 @@ from tests.pdes.cases import BASE, Traces, runs
 from tests.pdes.compare import by_hand, check, differences, simulate
 
 
-def agree(case):
-    spec, workload, chosen = case
+@pytest.mark.parametrize("lossy", [False, True])
+@bounded(120)
+@given(st.data())
+def test_random_runs_agree(lossy, data):
+    spec, workload, chosen = data.draw(runs(lossy=lossy))
     graph = build(spec)
     check(graph, workload.program(graph.npus), chosen)
-
-
-@bounded(120)
-@given(runs(lossy=False))
-def test_random_runs_agree_without_losses(case):
-    agree(case)
-
-
-@bounded(120)
-@given(runs(lossy=True))
-def test_random_runs_agree_with_losses(case):
-    agree(case)
 
 
 def incast(senders, size, *, spec="rate=100Gbps,delay=500ns", **chosen):
