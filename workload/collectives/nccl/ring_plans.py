@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.workload.collectives.algorithms.ring import add_chain_steps
 from nadi.workload.collectives.nccl.channel_orders import ring
 from nadi.workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, NcclDecision
 from nadi.workload.collectives.nccl.tuning import ring_steps
 from nadi.workload.collectives.plans.extent import PlanExtent, of_chains
 from nadi.workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
+from nadi.workload.collectives.plans.rings_and_trees import add_chain_steps, add_ring_steps
 from nadi.workload.shape import GroupShape
 
 MAX_TABLE_STEPS = 2_000_000  # maximum number of steps of all members of a chain; a longer chain gets larger chunks
@@ -169,28 +169,14 @@ def round_plans(
     n, orders = len(rings[0]), list(dict.fromkeys(rings))
     in_parts = kind != "all-reduce"
     chunks_of_member = loops * slices * (len(rings) if in_parts else 1)
-    # a chunk is sent by its owner in step 0 of an all-gather, and by the owner's successor in step 0 of a reduction
-    first = 0 if kind == "all-gather" else 1
-    steps = range(first, first + (n - 1) * (1 if in_parts else 2))
-    k = np.array(steps).reshape(-1, 1)
     lanes = []
     for channel, order in enumerate(rings):
         row = orders.index(order)
         own: dict[str, int] = {"part": channel, "parts": len(rings), "chunks": n * chunks_of_member}
         lane = lane_of(channel, view=row, **({"arrangement": row} if in_parts else own))
         first_loop = channel * loops if in_parts else 0
-        # piece by piece of each step of each loop
-        piece = np.arange(first_loop * slices, (first_loop + loops) * slices).reshape(loops, 1, slices)
-        # In step k a member sends the chunk of the member k places before it, and receives that of the one before
-        # Shapes: k int[steps, 1], piece int[loops, 1, slices]; their sum int[loops, steps, slices], flattened in this
-        # order, so that a loop goes round completely before the next one begins.
-        send, receive = ((-distance % n * chunks_of_member + piece).reshape(-1) for distance in (k, k + 1))
-        # Steps 1 .. n-1 sum. The later steps of an all-reduce, from n on, distribute the sums.
-        reduce = np.broadcast_to((k < n) & (kind != "all-gather"), (loops, len(steps), slices)).reshape(-1)
-        lane.several(
-            len(send), send_to=1, to_lane=channel, send=send, receive_from=n - 1, receive=receive, reduce=reduce
-        )
-        lanes.append(lane)
+        pieces = np.arange(first_loop * slices, (first_loop + loops) * slices).reshape(loops, 1, slices)
+        lanes.append(add_ring_steps(lane, channel, kind, n, chunks_of_member, pieces))
     views = [lines([order]) for order in orders]
     arrangements = [np.array(order, np.int32) for order in orders] if in_parts else []
     return everyone_alike(n, n * chunks_of_member, lanes, views=views, arrangements=arrangements, launch_ps=launch_ps)

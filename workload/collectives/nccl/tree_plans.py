@@ -8,10 +8,11 @@ receives from the parent, and one per child that sends down.
 from collections import Counter
 from itertools import pairwise
 
-from nadi.workload.collectives.nccl.channel_orders import ChannelTree, tree
+from nadi.workload.collectives.nccl.channel_orders import tree
 from nadi.workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
 from nadi.workload.collectives.plans.extent import PlanExtent
-from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
+from nadi.workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own
+from nadi.workload.collectives.plans.rings_and_trees import MemberTree, TreeLaneNumbers, tree_lanes
 from nadi.workload.shape import GroupShape
 
 
@@ -28,11 +29,19 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) 
     connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
     for channel in range(decision.channels):
         channel_tree = tree(shape, channel, decision.channels)
-        first = [len(own) for own in lanes]
+        numbers = [_numbers(channel_tree, member, len(own)) for member, own in enumerate(lanes)]
         chunks = range(channel * decision.pieces, (channel + 1) * decision.pieces)
         for member in range(shape.members):
-            connection = channel % connections  # channels beyond the last share connections
-            lanes[member] += _member(shape, decision, channel_tree, member, first, chunks, connection)
+
+            def lane_of(to: int, member: int = member, channel: int = channel) -> Lane:
+                """Return an empty lane that sends to member `to`, with NCCL's wait before each step."""
+                if to == NONE:
+                    return Lane()
+                # Channels beyond the last connection share connections
+                wait_ps, connection = decision.wait_of(shape, member, to), channel % connections
+                return Lane(latency_ps=wait_ps, wire=decision.transport.wire, connection=connection)
+
+            lanes[member] += tree_lanes(kind, channel_tree, numbers, member, chunks, lane_of).values()
     return each_its_own(decision.channels * decision.pieces, lanes, launch_ps=decision.launch_ps)
 
 
@@ -52,14 +61,12 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision
     for channel, channels in ((0, half), (half, decision.channels - half)):
         if channels:
             channel_tree = tree(shape, channel, decision.channels)
-            leaves = sum(not children for children in channel_tree.children)
-            widest += channels * max(_count(channel_tree, member) for member in range(n))
-            # Each of the n-1 links has a lane that adds, one that receives from the parent and one that sends down; a
-            # leaf has no child to add and needs a lane to send up
-            of_tree = 3 * (n - 1) + leaves
-            lanes += channels * of_tree
-            # A lane that also sends sums up has one step more than chunks
-            steps += channels * (decision.pieces * of_tree + n - leaves - 1)
+            own = [_numbers(channel_tree, m, 0).to_children + len(channel_tree.children[m]) for m in range(n)]
+            widest += channels * max(own)
+            lanes += channels * sum(own)
+            # A lane that adds and also sends sums up has one step more than chunks; leaves and the root have none
+            inner = sum(map(bool, channel_tree.children)) - 1
+            steps += channels * (decision.pieces * sum(own) + inner)
     return PlanExtent(steps, lanes, n, widest)
 
 
@@ -93,7 +100,7 @@ def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDec
 
 
 def _deepest_ps(
-    shape: GroupShape, decision: NcclDecision, channel_tree: ChannelTree, link_ps: dict[bool, float]
+    shape: GroupShape, decision: NcclDecision, channel_tree: MemberTree, link_ps: dict[bool, float]
 ) -> float:
     """Return the time in ps from the farthest leaf to the root.
 
@@ -114,71 +121,9 @@ def _deepest_ps(
     return deepest_ps
 
 
-def _count(channel_tree: ChannelTree, member: int) -> int:
-    """Return the number of lanes of a member in a channel's tree."""
-    children = len(channel_tree.children[member])
-    return max(1, children) + (channel_tree.parent[member] >= 0) + children
-
-
-def _member(
-    shape: GroupShape,
-    decision: NcclDecision,
-    channel_tree: ChannelTree,
-    member: int,
-    first: list[int],
-    chunks: range,
-    connection: int,
-) -> list[Lane]:
-    """Return a member's lanes in a channel's tree."""
-    # first: number of this channel's first lane, by member; chunks: numbers of its chunks; connection: of its sends.
-    parent, children = channel_tree.parent[member], channel_tree.children[member]
-
-    def sending_lane(to: int) -> Lane:
-        """Return an empty lane that sends to member `to`, with NCCL's wait before each step; -1 = it sends nothing."""
-        wait_ps = decision.wait_of(shape, member, to) if to >= 0 else 0
-        return Lane(latency_ps=wait_ps, wire=decision.transport.wire, connection=connection)
-
-    lanes: list[Lane] = []
-    for child in children or (-1,):
-        is_last = child == (children[-1] if children else -1)
-        to = parent if is_last else -1
-        before = first[member] + len(lanes) - 1 if lanes else -1
-        to_lane = first[to] + channel_tree.children[to].index(member) if to >= 0 else 0
-        lanes.append(sending_lane(to))
-        _add_up(lanes[-1], child, to, to_lane, before, chunks)
-    # The lane that completes chunks at this member: at the root the last addition, elsewhere the receipt from above
-    complete = first[member] + len(lanes) - 1
-    if parent >= 0:
-        complete += 1
-        lanes.append(Lane())
-        for chunk in chunks:
-            lanes[-1].step(receive_from=parent, receive=chunk)
-    for child in children:
-        lanes.append(sending_lane(child))
-        # The child's receiving lane comes after its adding lanes, of which a leaf has one (see `_count`)
-        to_lane = first[child] + max(1, len(channel_tree.children[child]))
-        for step, chunk in enumerate(chunks):
-            lanes[-1].step(send_to=child, to_lane=to_lane, send=chunk, after=(complete, step))
-    return lanes
-
-
-def _add_up(lane: Lane, child: int, parent: int, to_lane: int, before: int, chunks: range) -> None:
-    """Add to a lane a child's data after lane `before` has added its own; send the previous chunk's sum up."""
-    # child, parent: members, -1 = none; to_lane: lane of the parent; chunks: numbers of the channel's chunks.
-    if child < 0:
-        for chunk in chunks:
-            lane.step(send_to=parent, to_lane=to_lane, send=chunk)
-        return
-    for step, chunk in enumerate(chunks):
-        lane.step(
-            # The sum of a chunk leaves while the next one arrives: one step does both
-            send_to=parent if step else -1,
-            to_lane=to_lane,
-            send=chunk - 1,
-            receive_from=child,
-            receive=chunk,
-            reduce=True,
-            after=(before, step) if before >= 0 else AT_ONCE,
-        )
-    if parent >= 0:
-        lane.step(send_to=parent, to_lane=to_lane, send=chunks[-1])
+def _numbers(channel_tree: MemberTree, member: int, first: int) -> TreeLaneNumbers:
+    """Return the numbers of a member's lanes in a channel's tree; first: number of the first of them."""
+    adds, has_parent = len(channel_tree.children[member]), channel_tree.parent[member] != NONE
+    # The last lane that adds sends sums to the parent; a leaf has a lane for that, too
+    down = first + max(1, adds)
+    return TreeLaneNumbers(first, down - 1, down, down + has_parent)
