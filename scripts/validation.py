@@ -38,7 +38,7 @@ from nadi.launching.sources import source_hash
 from nadi.studies.planner.step import step_time, target_machine
 from nadi.topologies import clusters
 from nadi.workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
-from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.compute.times import roofline_ps
 from nadi.workload.generators.memory.states import states_of
 from nadi.workload.generators.models import find
 from nadi.workload.generators.training import parallel_plan, rules

@@ -4,7 +4,7 @@ PATH is MSCCL's XML, or the prefix of the names of Chakra traces, PATH.0.et, PAT
 messages have the bytes of the traces. With `size=1MiB` those are the bytes for a buffer of this size, and they scale
 with the size of the buffer.
 
-`custom:plans=DIGEST` is an algorithm made in Python: workload.collectives.custom.python_plans.
+`custom:plans=DIGEST` is an algorithm made in Python: workload.collectives.custom.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,7 @@ from pathlib import Path
 from nadi.inputs import plug_ins
 from nadi.inputs.units import parse_bytes
 from nadi.workload.collectives.custom import check_size as check_size_of_file
-from nadi.workload.collectives.custom import is_msccl, read_custom
-from nadi.workload.collectives.custom.python_plans import given
+from nadi.workload.collectives.custom import given, is_msccl, read_custom
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.errors import WorkloadError

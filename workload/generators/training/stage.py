@@ -14,10 +14,17 @@ from nadi.workload.generators.training.item_lists import Compute, GroupCollectiv
 from nadi.workload.generators.training.linear import all_gather
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import Work
-from nadi.workload.generators.training.ranks import neighbours, place, stage_size
 from nadi.workload.generators.training.replicas import Replicas
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
+from nadi.workload.generators.training.stages import (
+    Chunk,
+    Shard,
+    chunks,
+    micro_batches,
+    neighbours,
+    pipeline_of,
+    place,
+    stage_size,
+)
 from nadi.workload.generators.training.units import HEAD, ModelUnit, units
 
 _POSTED = "posted"  # Port of a receive: the computation after which the receive is posted
