@@ -368,7 +368,9 @@ def divided(program: Program) -> Program:
     child_ptr = pointers(np.bincount(parent[edge], minlength=len(parts)))
     child = at - first[trace_begin[parent[edge]]]
     counts = np.diff(child_ptr)[row]
-    columns["node_deps"] = _parents(child + first[trace_begin[parent[edge]]], parts[parent[edge]], len(row))
+    # Each part of a row at the begin of an edge is a parent of the row at its end
+    ends = child + first[trace_begin[parent[edge]]]
+    columns["node_deps"] = np.bincount(ends, parts[parent[edge]], len(row)).astype(np.int32)
     names = {name: columns[f"node_{name}"] for name in _LISTED}
     slots_of_trace = np.diff(program.trace_slot_ptr)
     trace_slot_ptr, coll_ptr, coll_node = collective_lists(names, trace_ptr, slots_of_trace)
@@ -386,17 +388,6 @@ def divided(program: Program) -> Program:
         recv_node=recv_node,
         whole_row=whole_row,
     )
-
-
-def _parents(child: Int64, parts_of_parent: Int64, num_rows: int) -> Int64:
-    """Return int32[num_rows], the number of parents of each row.
-
-    Args:
-        child: int64[e], the row at the end of each edge, counted over all traces.
-        parts_of_parent: int64[e], the number of parts of the row at its begin, each of which is a parent.
-        num_rows: The number of rows of all traces.
-    """
-    return np.bincount(child, parts_of_parent, num_rows).astype(np.int32)
 
 
 def further_rows(program: Program) -> int:

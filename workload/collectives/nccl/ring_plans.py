@@ -41,7 +41,13 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) 
     rings = [ring(shape, channel) for channel in range(decision.channels)]
     if kind in _CHAINS:
         return _chains(kind, shape, _with_fewer_chunks(shape, decision), rings)
-    return _round(kind, shape, decision, rings)
+    wait_ps = _mean_wait_ps(shape, decision)
+
+    def lane_of(channel: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
+        """Return the empty lane of a `channel` with further `attributes` of Lane."""
+        return _lane(decision, channel, wait_ps, **attributes)
+
+    return round_plans(kind, rings, lane_of, decision.pieces, decision.slices, decision.launch_ps)
 
 
 def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
@@ -133,17 +139,6 @@ def _lane(decision: NcclDecision, channel: int, wait_ps: int, **attributes: Any)
     connection = channel + _FIRST_DRIVEN if decision.shares > 1 else channel % UNDRIVEN_CONNECTIONS
     wire = decision.transport.wire
     return Lane(latency_ps=wait_ps, wire=wire, connection=connection, shares=decision.shares, **attributes)
-
-
-def _round(kind: str, shape: GroupShape, decision: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
-    """Return plans of a kind that goes round the rings; rings: order of the members, by channel."""
-    wait_ps = _mean_wait_ps(shape, decision)
-
-    def lane_of(channel: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
-        """Return the empty lane of a `channel` with further `attributes` of Lane."""
-        return _lane(decision, channel, wait_ps, **attributes)
-
-    return round_plans(kind, rings, lane_of, decision.pieces, decision.slices, decision.launch_ps)
 
 
 def round_plans(
