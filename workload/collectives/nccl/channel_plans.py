@@ -10,8 +10,8 @@ import numpy as np
 from nadi.workload.collectives.algorithms import pat
 from nadi.workload.collectives.nccl.channel_orders import ring, tree
 from nadi.workload.collectives.nccl.decision import (
-    UNDRIVEN_CONNECTIONS,
-    UNDRIVEN_CONNECTIONS_OF_ONE_HOST,
+    UNLIMITED_CONNECTIONS,
+    UNLIMITED_CONNECTIONS_OF_ONE_HOST,
     NcclDecision,
     NcclLanes,
 )
@@ -33,7 +33,7 @@ MAX_TABLE_STEPS = 2_000_000  # maximum number of steps of all members of a chain
 _CHAINS = frozenset({"broadcast", "reduce"})
 
 # Connection of the first channel with a limited rate; other algorithms of the group use those before
-_FIRST_DRIVEN = 32
+_FIRST_RATE_LIMITED = 32
 
 
 def ring_plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
@@ -99,9 +99,9 @@ def ring_closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: Nc
         for sender, far in senders:
             wait_ps = decision.wait_ps(shape, far=far) if is_chain else _mean_wait_ps(shape, decision)
             link_ps = decision.link_ps(shape, message_bytes, between_hosts=far)
-            driven_ps = link_ps * decision.shares
+            limited_ps = link_ps * decision.shares
             path_ps = shape.outside_ps if far else shape.inside_ps
-            hops.append(_Hop(wait_ps, wait_ps + path_ps + driven_ps, load[sender, far] * link_ps, driven_ps))
+            hops.append(_Hop(wait_ps, wait_ps + path_ps + limited_ps, load[sender, far] * link_ps, limited_ps))
         steps = decision.pieces * decision.slices * ring_steps(kind, n)
         slowest = max(slowest, _chain_ps(hops, decision.pieces) if is_chain else _round_ps(hops, steps))
     return decision.launch_ps + slowest
@@ -143,7 +143,7 @@ def _mean_wait_ps(shape: GroupShape, decision: NcclDecision) -> int:
 
 def _lane(decision: NcclDecision, channel: int, wait_ps: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
     """Return the lane of a channel, whose steps each wait for wait_ps; further attributes are those of Lane."""
-    connection = channel + _FIRST_DRIVEN if decision.shares > 1 else channel % UNDRIVEN_CONNECTIONS
+    connection = channel + _FIRST_RATE_LIMITED if decision.shares > 1 else channel % UNLIMITED_CONNECTIONS
     wire = decision.transport.wire
     return Lane(latency_ps=wait_ps, wire=wire, connection=connection, shares=decision.shares, **attributes)
 
@@ -227,7 +227,7 @@ def tree_plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecis
         decision: NCCL's decisions for this kind and size: algorithm, protocol, channels, chunks and times.
     """
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
-    connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
+    connections = UNLIMITED_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNLIMITED_CONNECTIONS
     for channel in range(decision.channels):
         channel_tree = tree(shape, channel, decision.channels)
         numbers = [_numbers(channel_tree, member, len(own)) for member, own in enumerate(lanes)]

@@ -22,9 +22,9 @@ from nadi.workload.shape import GroupShape
 
 MAX_CHANNELS = 32  # maximum number of channels of a communicator that users may ask for
 # Number of connections for channels that use their port's whole rate; further channels share them
-UNDRIVEN_CONNECTIONS = 25
+UNLIMITED_CONNECTIONS = 25
 # The same number for trees in one host, where NVLS uses the connections 9 to 24 (switch_plans)
-UNDRIVEN_CONNECTIONS_OF_ONE_HOST = 9
+UNLIMITED_CONNECTIONS_OF_ONE_HOST = 9
 MAX_SLICES = max(protocol.slices for protocol in PROTOCOLS.values())
 MAX_STEPS = 1024  # maximum number of steps of a lane. A larger buffer gets chunks that are larger than NCCL's.
 PLANNED = "planned"  # pacing in which a channel uses no more than the part of NVLink that NCCL plans for it

@@ -6,8 +6,8 @@ from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.workload.collectives.algorithms import nvls, nvls_sharp, nvls_tree
 from nadi.workload.collectives.algorithms.nvls_sharp import hosts_and_rails
 from nadi.workload.collectives.nccl.decision import (
-    UNDRIVEN_CONNECTIONS,
-    UNDRIVEN_CONNECTIONS_OF_ONE_HOST,
+    UNLIMITED_CONNECTIONS,
+    UNLIMITED_CONNECTIONS_OF_ONE_HOST,
     NcclDecision,
     NcclLanes,
 )
@@ -30,7 +30,7 @@ from nadi.workload.shape import GroupShape
 # First of the 16 connections of NVLS, for a group in one host and for a group over several hosts. A connection has one
 # rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its chunks, and on the
 # direction: data to be summed, or results to be copied.
-_FIRST_OF_ONE_HOST, _FIRST_OF_SEVERAL_HOSTS = UNDRIVEN_CONNECTIONS_OF_ONE_HOST, UNDRIVEN_CONNECTIONS
+_FIRST_OF_ONE_HOST, _FIRST_OF_SEVERAL_HOSTS = UNLIMITED_CONNECTIONS_OF_ONE_HOST, UNLIMITED_CONNECTIONS
 
 
 def nvls_plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:
