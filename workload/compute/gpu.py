@@ -10,18 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from nadi.inputs import plug_ins
+from nadi.inputs import plug_ins, units
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.limits import MEMORY_RATE_BPS
-from nadi.inputs.units import (
-    BITS_PER_BYTE,
-    PS_PER_S,
-    parse_bytes,
-    parse_flops,
-    parse_rate_within,
-    parse_time_within,
-    short,
-)
 from nadi.workload.compute.operators import DTYPE_BYTES, PRODUCTS, Operator
 from nadi.workload.errors import WorkloadError
 
@@ -40,24 +31,24 @@ def _clock_hz(value: object) -> float:
     except (ValueError, KeyError):
         hertz = 0.0
     if not 1e6 <= hertz <= 1e11:
-        raise ValueError(f"{short(value)} is not a clock rate; expected 1MHz to 100GHz, such as 1.41GHz")
+        raise ValueError(f"{units.short(value)} is not a clock rate; expected 1MHz to 100GHz, such as 1.41GHz")
     return hertz
 
 
 def _memory_bytes(value: object) -> int:
     """Return the bytes of a memory, from "80GB"; ValueError for other forms or beyond 1 B to 1 PiB."""
-    size_bytes = parse_bytes(value)
+    size_bytes = units.parse_bytes(value)
     if not 1 <= size_bytes <= _MAX_MEMORY_BYTES:
-        raise ValueError(f"{short(value)}; expected 1 B to 1 PiB")
+        raise ValueError(f"{units.short(value)}; expected 1 B to 1 PiB")
     return size_bytes
 
 
 def _rate_Bps(value: object) -> float:  # noqa: N802 - bytes, not bits
-    return parse_rate_within(value, MEMORY_RATE_BPS) / BITS_PER_BYTE
+    return units.parse_rate_within(value, MEMORY_RATE_BPS) / units.BITS_PER_BYTE
 
 
 def _latency_ps(value: object) -> int:
-    return parse_time_within(value, _MAX_LATENCY_PS)
+    return units.parse_time_within(value, _MAX_LATENCY_PS)
 
 
 def _as(parse: Callable[[object], object]) -> BeforeValidator:
@@ -96,7 +87,7 @@ class Gpu(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key)
 
     name: str  # Name of the GPU in the file
-    peak_flops: dict[str, Annotated[float, _as(parse_flops)]]
+    peak_flops: dict[str, Annotated[float, _as(units.parse_flops)]]
     memory_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of HBM in bytes
     memory_bandwidth_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - bytes, not bits
     l2_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of the last-level cache in bytes
@@ -175,8 +166,8 @@ def bound_of(operator: Operator, gpu: Gpu) -> str:
     """
     count = operator.shape[0] if operator.kind == "copies" else 1
     times = {
-        "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * PS_PER_S,
-        "memory": operator.bytes / gpu.memory_bandwidth_Bps * PS_PER_S,
+        "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * units.PS_PER_S,
+        "memory": operator.bytes / gpu.memory_bandwidth_Bps * units.PS_PER_S,
         "latency": float(count * (gpu.launch_overhead_ps + gpu.memory_latency_ps)),
     }
     return max(times, key=lambda bound: times[bound])
