@@ -11,10 +11,10 @@ from nadi.workload.compute.operators import DTYPE_BYTES, Operator
 
 # Roofline of grouped products by the kernel that libraries run on a GPU's generation (`Gpu.experts`).
 #
-# All groups have equally many rows. As in `gemm`, the time is a launch and a norm of work and memory traffic, and each
-# kernel has its own tiles and traffic:
+# All groups have equally many rows. As for dense products below, the time is a launch and a norm of work and memory
+# traffic, and each kernel has its own tiles and traffic:
 #
-# - `tiles`: the best of `gemm.GROUP_TILES`, as tuned kernels of CUTLASS and Triton (Hopper).
+# - `tiles`: the best of `GROUP_TILES`, as tuned kernels of CUTLASS and Triton (Hopper).
 # - `triton`: SGLang's Triton kernel without a tuned configuration (`get_default_config` of
 #   `fused_moe_triton_config.py`): tiles of 16 x 32, whose loops wait for memory at each step of k, up to as many tokens
 #   as experts; tiles of 64 x 64 beyond, which read so many operands from L2 that its bandwidth bounds them, and hide
@@ -128,7 +128,7 @@ def trtllm_rows(m: Float64) -> Float64:
 
 
 KERNELS = {"triton": triton, "trtllm": trtllm}
-"""Kernels by their name in a GPU's file; "tiles" is in `gemm`."""
+"""Kernels by their name in a GPU's file; "tiles" is the kernel of dense products."""
 
 
 # Roofline of matrix products (tiles, waves over the SMs, the loop over k, memory) and of memory-bound operators.

@@ -24,7 +24,7 @@ parallelism do not count."""
 _NODES_OF_ADAPTERS = 20
 """Additional nodes per layer with LoRA: collectives and computations of two adapters, forward twice and backward."""
 _FSDP_COPIES_PER_LAYER = 6
-"""Copies between tensors and flat buffers (flat_copies): out in forward, recomputation and backward, gradients in, for
+"""Copies between tensors and flat buffers (`item_lists`): out in forward, recomputation and backward, gradients in, for
 parameters with and without experts."""
 _DTYPE_OF_BYTES = {2: "bf16", 4: "fp32"}  # Data type of a plan by its bytes per value
 _NODES_PER_LISTED_TENSOR = 12

@@ -4,7 +4,7 @@ A pipeline has p *stages*, each with one or more *chunks* of consecutive layers.
 from 0 at its beginning, and each chunk holds one slice. A step sends m micro-batches through all slices forward and
 then backward.
 
-A module defines `Pipeline`, a subclass of `PipelineSchedule` (`schedule.py`) with `order` and `in_flight`. It overrides
+A module defines `Pipeline`, a subclass of `PipelineSchedule` with `order` and `in_flight`. It overrides
 the other members where the schedule differs from one that has a single chunk per stage.
 """
 
