@@ -7,14 +7,12 @@ from hypothesis import strategies as st
 from nadi.workload import WorkloadError
 from nadi.workload.compute.operators import Operator
 from nadi.workload.generators.memory import does_not_fit, kv_cache_bytes_per_token, serving_estimate
-from nadi.workload.generators.memory.activations import layer_activations
 from nadi.workload.generators.memory.estimate import PARTS, estimate, peak_bytes
-from nadi.workload.generators.memory.states import states_of
+from nadi.workload.generators.memory.states import layer_activations, states_of
 from nadi.workload.generators.models import Experts, LatentAttention, Model, find, names, parameters
 from nadi.workload.generators.training import parallel_plan, rules, step_end
 from nadi.workload.generators.training.item_lists import Compute
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import pipeline_of
+from nadi.workload.generators.training.stages import Shard, pipeline_of
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.workload.training.small import GPT

@@ -12,16 +12,14 @@ from nadi import et
 from nadi.et.schema import AttributeProto
 from nadi.workload import ComputeModel, WorkloadError, build_program
 from nadi.workload.compute.operators import PRODUCTS, parse_operators
-from nadi.workload.generators.memory.activations import layer_activations
+from nadi.workload.generators.memory.states import layer_activations
 from nadi.workload.generators.models import find
 from nadi.workload.generators.models.architecture import Experts, Model
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate, nodes_at_most
 from nadi.workload.generators.training.parameters import held
-from nadi.workload.generators.training.ranks import families, neighbours, place
 from nadi.workload.generators.training.rules import settle
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import chunks, pipeline_of
+from nadi.workload.generators.training.stages import Shard, chunks, families, neighbours, pipeline_of, place
 from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
 from tests.nonempty import nonempty

@@ -14,8 +14,7 @@ from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.item_lists import Compute
 from nadi.workload.generators.training.parameters import held, trained
 from nadi.workload.generators.training.rules import settle
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import chunks, micro_batches, padded_vocab
+from nadi.workload.generators.training.stages import Shard, chunks, micro_batches, padded_vocab
 from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
 from tests.nonempty import nonempty
