@@ -1,30 +1,18 @@
-"""A trace as checks use it: its table, order, messages and collectives, and hashes that compare sets of rows."""
+"""A trace as checks use it: its table, order, messages and collectives."""
 
 import dataclasses
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nadi.et.order import occurrence, topological_order
+from nadi.et.checking.matching import MessageNodes
+from nadi.et.order import topological_order
 from nadi.et.schema import CollectiveCommType, NodeType
 from nadi.et.table import TraceTable
-from nadi.inputs.arrays import Int8, Int32, Int64, Mask, UInt64
+from nadi.inputs.arrays import Int8, Int32, Int64
 
 UNEVEN = -2  # size of a collective whose members need not have the same size
 WHOLE = -1  # involved_dim of a collective over all dimensions
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class MessageNodes:
-    """The p sends and receives of a trace in topological order."""
-
-    row: Int32  # int32[p], row of the table
-    is_send: Mask  # bool[p], whether it is a send
-    peer: Int64  # int64[p], other end as written, -1 = missing
-    tag: Int64  # int64[p], tag, 0 where missing
-    seq: Int32  # int32[p], number of earlier messages of the same direction, peer and tag
-    size: Int64  # int64[p], bytes, -1 = missing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,13 +41,7 @@ class CheckedTrace:
     @cached_property
     def messages(self) -> MessageNodes:
         """Sends and receives of the trace."""
-        table = self.table
-        of_order = table.type[self.order]
-        row = self.order[(of_order == NodeType.COMM_SEND_NODE) | (of_order == NodeType.COMM_RECV_NODE)]
-        is_send = table.type[row] == NodeType.COMM_SEND_NODE
-        peer = np.where(is_send, table.comm_dst[row], table.comm_src[row]).astype(np.int64)
-        tag = np.maximum(table.comm_tag[row], 0).astype(np.int64)
-        return MessageNodes(row, is_send, peer, tag, occurrence(is_send, peer, tag), table.comm_size[row])
+        return MessageNodes.of(self.table, self.order)
 
     @cached_property
     def collectives(self) -> CollectiveNodes:
@@ -84,19 +66,3 @@ class CheckedTrace:
             row: The row of the node.
         """
         return int(self.table.node_id[row])
-
-
-def mixed(*columns: NDArray[np.integer]) -> UInt64:
-    """Return uint64[n], a hash of each row, mixed as in splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
-
-    Args:
-        *columns: The columns of the rows, int[n] each.
-    """
-    hashes = np.zeros(len(columns[0]), np.uint64)
-    # Mixed after each column, so that (1, 2) and (2, 1) have different hashes
-    for column in columns:
-        hashes += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        hashes ^= hashes >> np.uint64(31)
-    return hashes

@@ -40,8 +40,7 @@ class Sources:
         Args:
             trace_number: The number of the trace in Sources.
         """
-        users, example = self.users[trace_number], self.examples[trace_number]
-        return np.zeros(len(users), np.int64) if example == AS_WRITTEN else users - example
+        return shifts_of(self.users[trace_number], self.examples[trace_number])
 
     def place(self, npu: int) -> tuple[int, int] | None:
         """Return the trace that an NPU runs and the NPU's index among its users; None if it runs no trace.
@@ -54,6 +53,16 @@ class Sources:
             if at < len(users) and users[at] == npu:
                 return trace, at
         return None
+
+
+def shifts_of(users: Int64, example: int) -> Int64:
+    """Return int64[users], the number added to peers for each user of a trace.
+
+    Args:
+        users: The NPUs that run the trace, int64[].
+        example: The NPU whose peers are as written; AS_WRITTEN = they are the same for all users.
+    """
+    return np.zeros(len(users), np.int64) if example == AS_WRITTEN else users - example
 
 
 class Communicators:

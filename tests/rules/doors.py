@@ -12,6 +12,7 @@ DOORS = {
     "compiling": ("decorators", "defects", "kernel_cache", "kernel_sources"),
     "et": (
         "checking",
+        "checking.matching",
         "checks",
         "formats",
         "formats.astra_sim",
