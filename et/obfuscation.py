@@ -11,11 +11,9 @@ from typing import TypeVar
 import numpy as np
 
 from nadi import inputs
-from nadi.et.attributes import ALL_NPUS
-from nadi.et.builders import SCHEMA_VERSION
 from nadi.et.errors import TraceError
-from nadi.et.names import NameTable
-from nadi.et.table import TraceTable
+from nadi.et.schema import ALL_NPUS, SCHEMA_VERSION
+from nadi.et.table import NameTable, TraceTable
 from nadi.inputs.arrays import Int32, Int64, UInt64
 
 # The key, and what is derived from it: pseudonyms, numbers in a secret order, secret fractions.

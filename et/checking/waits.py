@@ -17,17 +17,15 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from nadi.et.checking.checked_trace import WHOLE
+from nadi.et.checking.check import UNKNOWN, WHOLE
 from nadi.et.checking.matching import MessageNodes
-from nadi.et.checking.sources import UNKNOWN
 from nadi.et.order import occurrence, parent_rows
 from nadi.inputs.arrays import Int64, Mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nadi.et.checking.checked_trace import CheckedTrace
-    from nadi.et.checking.sources import Communicators, Sources
+    from nadi.et.checking.check import CheckedTrace, Communicators, Sources
 
 
 _NONE = -1

@@ -4,10 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckContext
-from nadi.et.checking.checked_trace import WHOLE, CheckedTrace
+from nadi.et.checking.check import UNKNOWN, WHOLE, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import NOTE, WARNING, Example, Finding
-from nadi.et.checking.sources import UNKNOWN
 from nadi.et.schema import CollectiveCommType
 from nadi.inputs.arrays import Int64
 

@@ -8,13 +8,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckContext
-from nadi.et.checking.checked_trace import UNEVEN, WHOLE, CheckedTrace
+from nadi.et.checking.check import UNEVEN, UNKNOWN, WHOLE, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, NOTE, Example, Finding
 from nadi.et.checking.matching import are_alike, first_difference, sequence_digests
-from nadi.et.checking.sources import UNKNOWN
+from nadi.et.reader import collective_name
 from nadi.et.schema import CollectiveCommType
-from nadi.et.summary import collective_name
 from nadi.inputs.arrays import Int64
 
 LOOKS_FOR = "collectives on which the members of a group disagree: missing, in another order, kind or size"

@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 
 from nadi import inputs
 from nadi.et.blocks import Block, TraceColumns
-from nadi.et.builders import attribute
-from nadi.et.dependencies import compress
+from nadi.et.columns import compress
 from nadi.et.errors import TraceError
 from nadi.et.order import order_of
-from nadi.et.other_attributes import CPU, NANOS, NIC
-from nadi.et.table import TraceTable
+from nadi.et.schema import attribute
+from nadi.et.table import CPU, NANOS, NIC, TraceTable
 from nadi.inputs.arrays import Int64
 from nadi.inputs.limits import MAX_NPUS, TAGS
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from nadi.et.errors import TraceError
 from nadi.et.order import occurrence, topological_order
-from nadi.et.other_attributes import CPU, NANOS, NIC, other_numbers
 from nadi.et.schema import CollectiveCommType, NodeType
-from nadi.et.table import TraceTable
+from nadi.et.table import CPU, NANOS, NIC, TraceTable, other_numbers
 from nadi.inputs.limits import TAGS
 
 # Expansion of collectives into messages for GOAL, which has no collectives: rings, trees and direct messages.

@@ -10,8 +10,8 @@ from nadi import inputs
 from nadi.et.blocks import Block, TraceColumns
 from nadi.et.errors import TraceError
 from nadi.et.layers.file import POLICIES, Layer, LayerFile, LayerPass, PipelineStage, Slot, read_layers, slots_of
+from nadi.et.reader import collective_name
 from nadi.et.schema import CollectiveCommType
-from nadi.et.summary import collective_name
 from nadi.et.table import LazyTraces, TraceTable, TraceTables
 from nadi.inputs.limits import MAX_NPUS
 

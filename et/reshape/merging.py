@@ -29,12 +29,11 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError, Message
 
 from nadi import inputs
-from nadi.et.builders import attribute, metadata
 from nadi.et.errors import TraceError
+from nadi.et.files import TraceFile
 from nadi.et.framing import frame, write_frames
-from nadi.et.reshape.files import TraceFile
 from nadi.et.reshape.wire import WireTrace
-from nadi.et.schema import AttributeProto, GlobalMetadata
+from nadi.et.schema import AttributeProto, GlobalMetadata, attribute, metadata
 
 VERSION = 1
 NPU = "npu"

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from nadi.et.communications import CommunicationMember, Rank, communications_of, some_of
-from nadi.et.other_attributes import waited_micros
 from nadi.et.statistics.sizes import bytes_by_rank, collective_mix, operator_mix, sizes_by_collective
 from nadi.et.statistics.timing import (
     MAX_NODES,
@@ -21,6 +20,7 @@ from nadi.et.statistics.timing import (
     percentile,
     values_needed,
 )
+from nadi.et.table import waited_micros
 
 
 def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, Any]:

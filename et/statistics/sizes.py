@@ -18,7 +18,7 @@ from nadi.et.communications import (
     evenly,
     lanes_of,
 )
-from nadi.et.summary import collective_name
+from nadi.et.reader import collective_name
 from nadi.inputs.arrays import Float64
 
 _NUMBERS = re.compile(r"\d+")

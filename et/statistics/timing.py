@@ -20,9 +20,9 @@ from nadi.et.communications import (
     lanes_of,
 )
 from nadi.et.order import children
-from nadi.et.other_attributes import waited_micros
+from nadi.et.reader import collective_name
 from nadi.et.schema import NodeType
-from nadi.et.summary import collective_name
+from nadi.et.table import waited_micros
 from nadi.inputs.arrays import Int64
 
 # Percentiles of samples, and how many values they need.

@@ -12,12 +12,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from nadi.et.attributes import ALL_NPUS
 from nadi.et.blocks import Block, TraceColumns
 from nadi.et.errors import TraceError
 from nadi.et.order import children, topological_order
-from nadi.et.schema import CollectiveCommType, NodeType
-from nadi.et.summary import collective_name
+from nadi.et.reader import collective_name
+from nadi.et.schema import ALL_NPUS, CollectiveCommType, NodeType
 from nadi.et.table import TraceTable
 from nadi.inputs.arrays import Int32
 

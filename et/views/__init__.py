@@ -10,11 +10,10 @@ import numpy as np
 
 from nadi.et.communications import LANES, NO_LANE, Rank, communications_of, lanes_of
 from nadi.et.errors import TraceError
-from nadi.et.order import children, topological_order
-from nadi.et.reshape.bridging import bridge
+from nadi.et.order import bridge, children, topological_order
+from nadi.et.reader import collective_name
 from nadi.et.reshape.slicing import matching
 from nadi.et.schema import NodeType
-from nadi.et.summary import collective_name
 from nadi.et.table import TraceTable
 from nadi.inputs.arrays import Mask
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nadi.et import NodeType, TraceTable, TraceTables, write_table
-from nadi.et.prefixes import GROUPS_NAME
+from nadi.et.files import GROUPS_NAME
 from nadi.workload.errors import WorkloadError
 from nadi.workload.trace_sets.files import check_prefix, link, staged_traces
 from nadi.workload.trace_sets.trace_set import AS_WRITTEN, NO_GROUP, TraceSet, group_of_npu

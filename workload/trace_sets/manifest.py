@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from nadi import inputs
-from nadi.et.prefixes import MANIFEST_NAME
+from nadi.et.files import MANIFEST_NAME
 from nadi.inputs.arrays import Int32, Int64
 from nadi.inputs.documents import checked, quoted
 from nadi.inputs.limits import MAX_NPUS

@@ -15,8 +15,8 @@ from nadi import inputs
 from nadi.et import read_groups
 from nadi.et.checking import AS_WRITTEN, Sources, TraceFix, changed_messages, open_trace, safe_changes, shifts_of
 from nadi.et.checking.matching import lack_peers
+from nadi.et.files import GROUPS_NAME, npu_of
 from nadi.et.framing import frame, write_frames
-from nadi.et.prefixes import GROUPS_NAME, npu_of
 from nadi.inputs.arrays import Int32, Int64, Mask
 from nadi.inputs.limits import MAX_BYTES, MAX_EQUAL_MESSAGES, MAX_NPUS, TAGS
 from nadi.workload.collectives.uneven import check_splits
