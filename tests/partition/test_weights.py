@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import partition, topologies, workload
-from nadi.partition.dimension_flows import dimension_loads
-from nadi.partition.table_flows import has_way, table_loads
+from nadi.partition.weights import dimension_loads, has_way, table_loads
 from nadi.topologies.endpoints import with_host_memories
 from nadi.workload.program.traffic import traffic
 from tests.budgets import bounded
@@ -77,14 +76,14 @@ def test_any_network_of_switches_with_several_homes_and_parallel_cables(homes, p
 def test_small_blocks_and_sparse_sums_change_nothing(monkeypatch, limit):
     graph = topologies.build("rail-optimised:npus=12,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,uplinks=2")
     pairs = [(a, b, 1 + 7 * a + b) for a in range(12) for b in range(12) if a != b]
-    monkeypatch.setattr(f"nadi.partition.table_flows.{limit}", 3)
+    monkeypatch.setattr(f"nadi.partition.weights.{limit}", 3)
     np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
 
 
 def test_blocks_of_pairs_change_nothing(monkeypatch):
     graph = topologies.build("torus:sizes=4x3")
     pairs = [(a, b, 1 + 7 * a + b) for a in range(12) for b in range(12) if a != b]
-    monkeypatch.setattr("nadi.partition.dimension_flows._MAX_PAIRS", 7)
+    monkeypatch.setattr("nadi.partition.weights._MAX_PAIRS", 7)
     np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
 
 

@@ -9,7 +9,7 @@ MAX_NAMES = 30
 WIDER = {"pdes": 47, "pdes.traces": 38}
 """Names of doors that offer more: the engine as users know it, and what another way through traces needs of it."""
 DOORS = {
-    "compiling": ("decorators", "defects", "kernel_cache", "kernel_sources"),
+    "compiling": ("decorators", "kernel_cache", "kernel_sources"),
     "et": (
         "checking",
         "checking.matching",
@@ -41,7 +41,6 @@ DOORS = {
         "limits",
         "mappings",
         "plug_ins",
-        "toml",
         "units",
     ),
     "partition": (),
