@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,6 @@ from nadi.et.schema import NodeType, attribute
 from nadi.et.table import TraceTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from nadi.et.pytorch.kineto import HostOperator, KinetoTrace
     from nadi.et.pytorch.rank_nodes import RankNodes
 
