@@ -77,7 +77,7 @@ DOORS = {
 def source_of(door):
     """Return the source of a door, `et.checking` or `et.framing`."""
     path = door.replace(".", "/")
-    return read(f"{path}/__init__.py" if (ROOT / path).is_dir() else f"{path}.py")
+    return read(f"{path}/__init__.py" if (ROOT / path / "__init__.py").is_file() else f"{path}.py")
 
 
 def names_of(door):
