@@ -41,7 +41,7 @@ from nadi.workload import (
     pairs_program,
     uneven_program,
 )
-from nadi.workload.program.memory_pool import RemoteMemory
+from nadi.workload.program.durations import RemoteMemory
 from tests.fabric import scenarios as fabric_scenarios
 from tests.fabric.cases import Network
 from tests.fabric.test_scenarios_deadlock import load, ring

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nadi.workload.compute import Efficiencies, Operator, find_gpu
-from nadi.workload.compute.experts import trtllm_rows
-from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.compute.gemm import trtllm_rows
+from nadi.workload.compute.times import roofline_ps
 
 A100, H100, B200 = find_gpu("a100"), find_gpu("h100"), find_gpu("b200")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nadi.workload.compute import Efficiencies, Operator, find_gpu, gpu_names
 from nadi.workload.compute.attention import ALGORITHMS, attention_ps
 from nadi.workload.compute.gemm import GROUP_TILES, SPLITS, TILES, product_ps, products_ps
-from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.compute.times import roofline_ps
 from tests.budgets import bounded
 
 NONE_LOST = Efficiencies(1.0, 1.0, 1.0, 1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from nadi.workload.compute import IN_STEPS, ComputeTimes, Efficiencies, Operator, find_gpu, parse_operators, read_table
 from nadi.workload.compute.measured_times import Measurement
-from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.compute.times import roofline_ps
 from tests.nonempty import nonempty
 
 

@@ -24,7 +24,7 @@ from nadi.workload.compute import (
 )
 from nadi.workload.compute.gpu import bound_of, scaled_ps
 from nadi.workload.compute.operators import KINDS, PRODUCTS
-from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.compute.times import roofline_ps
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 

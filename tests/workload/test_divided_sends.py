@@ -12,7 +12,7 @@ from nadi.inputs.limits import MAX_EQUAL_MESSAGES
 from nadi.topologies import build
 from nadi.workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
 from nadi.workload.node_kinds import SEND
-from nadi.workload.program.dividing import divided, joined
+from nadi.workload.program.program import divided, joined
 from nadi.workload.program.sends import _check_numbers
 from nadi.workload.shape import stripes_between
 from nadi.workload.trace_sets.trace_set import TraceView

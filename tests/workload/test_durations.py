@@ -7,8 +7,7 @@ from nadi.et import NodeType, attribute, coll_node, comp_node, mem_node, metadat
 from nadi.workload import ComputeModel, WorkloadError
 from nadi.workload.compute import ComputeTimes, find_gpu, parse_operators
 from nadi.workload.node_kinds import MEMORY_LANE, REMOTE_LANE
-from nadi.workload.program.durations import durations_ps
-from nadi.workload.program.memory_pool import RemoteMemory, lanes
+from nadi.workload.program.durations import RemoteMemory, durations_ps, lanes
 from nadi.workload.trace_sets.trace_set import TraceView
 
 NO_RATE = "is given but no rate to divide it by, expected"

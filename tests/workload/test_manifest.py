@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from nadi import et
 from nadi.et import CollectiveCommType
 from nadi.workload import TraceSet, WorkloadError, build_program, expand, load_set, read_set, write_set
-from nadi.workload.trace_sets.manifest import read_manifest, written
-from nadi.workload.trace_sets.repeating import numbers_of, shortened
+from nadi.workload.trace_sets.manifest import numbers_of, read_manifest, shortened, written
 from nadi.workload.trace_sets.trace_set import ELSEWHERE, IDLE
 from tests.budgets import bounded
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.workload.generators.memory.activations import layer_activations
 from nadi.workload.generators.memory.estimate import estimate
+from nadi.workload.generators.memory.states import layer_activations
 from nadi.workload.generators.models import Experts, LatentAttention, Model, find
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.stages import pipeline_of

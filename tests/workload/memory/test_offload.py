@@ -5,7 +5,7 @@ import pytest
 from nadi.workload.compute.operators import Operator
 from nadi.workload.generators.training import parallel_plan, step_end
 from nadi.workload.generators.training.item_lists import Compute
-from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import Shard
 from tests.workload.training.small import GPT
 
 STEP = Compute("step", (Operator("optimizer", (10**6, 28), "fp16"),))

@@ -5,8 +5,7 @@ import pytest
 from nadi.workload.generators.models import find
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.parameters import held
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import chunks
+from nadi.workload.generators.training.stages import Shard, chunks
 from nadi.workload.generators.training.units import units
 from tests.nonempty import nonempty
 

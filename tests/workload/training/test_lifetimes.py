@@ -6,7 +6,7 @@ import pytest
 
 from nadi import et
 from nadi.et.schema import AttributeProto
-from nadi.workload.generators.memory.activations import layer_activations
+from nadi.workload.generators.memory.states import layer_activations
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.rules import settle

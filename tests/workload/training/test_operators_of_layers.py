@@ -5,8 +5,7 @@ import pytest
 from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.item_lists import Compute
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import chunks
+from nadi.workload.generators.training.stages import Shard, chunks
 from nadi.workload.generators.training.units import units
 from tests.workload.training.small import GPT, LLAMA, MIXTRAL
 

@@ -7,8 +7,7 @@ from nadi.workload.generators.models import find, names
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.parameters import trained
 from nadi.workload.generators.training.rules import settle
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import chunks
+from nadi.workload.generators.training.stages import Shard, chunks
 from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
 from tests.workload.training.small import cases

@@ -6,8 +6,7 @@ from nadi.workload.compute.operators import PRODUCTS
 from nadi.workload.generators.models import architecture, find
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.item_lists import Compute
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import chunks, padded_vocab
+from nadi.workload.generators.training.stages import Shard, chunks, padded_vocab
 from nadi.workload.generators.training.units import units
 
 CASES = [

@@ -1,7 +1,7 @@
 """Numbers and groups of NPUs are Megatron-LM's ranks and process groups."""
 
 from nadi.workload.generators.training import parallel_plan
-from nadi.workload.generators.training.ranks import families, neighbours, place
+from nadi.workload.generators.training.stages import families, neighbours, place
 
 
 def test_groups_of_the_example_in_megatron():

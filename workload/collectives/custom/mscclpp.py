@@ -21,7 +21,7 @@ from nadi.workload.collectives.custom.msccl import (
     _final_output,
     _Memory,
 )
-from nadi.workload.collectives.custom.mscclpp.document import (
+from nadi.workload.collectives.custom.mscclpp_document import (
     PAIRS,
     READS_PACKETS,
     SIGNALS,
