@@ -43,10 +43,3 @@ def test_digests_that_differ_end_with_code_1(nadi, monkeypatch, other, code, tex
     outcome = nadi("bench", "reuse", "-q")
     assert outcome.code == code
     assert text in outcome.out
-
-
-@pytest.mark.parametrize("option", [("--size", "4KiB"), ("--topology", "ring:npus=4")])
-def test_fabric_and_size_are_those_of_the_step(nadi, option):
-    outcome = nadi("bench", "reuse", *option)
-    assert outcome.code == 2
-    assert f"found {option[0]}; expected neither" in outcome.err

@@ -19,10 +19,6 @@ def warnings(nadi, run, *arguments):
     return said
 
 
-def test_an_ordinary_run_has_none(nadi, write_run, step):
-    assert warnings(nadi, write_run([step] * 4)) == []
-
-
 def test_remote_memory_is_not_modelled(nadi, write_run, tmp_path):
     def nodes(*places):
         load = [et.mem_node(i, "l", et.NodeType.MEM_LOAD_NODE, 4096, tensor_loc=loc) for i, loc in enumerate(places)]
@@ -38,40 +34,6 @@ def test_remote_memory_is_not_modelled(nadi, write_run, tmp_path):
     out = tmp_path / "out"
     assert nadi("run", run, "-q", "--out", out).code == 0
     assert json.loads((out / "summary.json").read_text())["warnings"] == [said]
-
-
-ADAPTIVE = ("--set", "network.load_balancing=adaptive")
-FAR = 'spec = "fat-tree:k=4,rate=400Gbps,delay={}"'
-
-
-def test_a_window_that_selective_repeat_keeps_small(nadi, write_run, step):
-    (said,) = warnings(nadi, write_run([step] * 16, "", FAR.format("5us")), *ADAPTIVE)
-    assert said.startswith('[network] window = "auto" is 512 packets, the most that selective repeat keeps, and the ')
-    assert "round trip holds 727" in said
-    assert warnings(nadi, write_run([step] * 16, "", FAR.format("1us")), *ADAPTIVE) == []
-
-
-def test_flowlets_that_overtake_each_other(nadi, write_run):
-    nodes = [et.coll_node(1, "a", et.CollectiveCommType.ALL_TO_ALL, 1 << 22)]
-    run = write_run([nodes] * 16, "", 'spec = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=4,rate=100Gbps,delay=1us"')
-    flowlets = ("--set", "network.load_balancing=flowlet")
-    assert warnings(nadi, run, *flowlets) == []
-    short = (*flowlets, "--set", "network.flowlet_gap=1us")
-    (said,) = warnings(nadi, run, *short)
-    assert "packets were sent again, and none was dropped" in said
-    assert "a flowlet_gap longer than 1us" in said
-    assert warnings(nadi, run, *short, "--set", "network.selective_repeat=true") == []
-
-
-def test_a_network_that_carries_mostly_retransmissions(nadi, write_run):
-    sends = [[et.send_node(1, "s", npu, 0, 20_000, npu)] for npu in range(1, 7)]
-    received = [et.recv_node(npu, "r", npu, 0, 20_000, npu) for npu in range(1, 7)]
-    crowd = '[network]\nmtu = "918B"\nwindow = "9kB"\npfc = false\ntrimming = true\nbuffer = "2kB"\npfc_alpha = 8\n'
-    run = write_run([received, *sends], crowd, 'spec = "switch:npus=7,rate=100Gbps,delay=100ns"')
-    (said,) = warnings(nadi, run)
-    assert "packets were sent again" in said
-    assert "times the 132 of the data" in said
-    assert warnings(nadi, run, "--set", "network.buffer=4MB") == []
 
 
 def test_collectives_that_start_at_ever_other_offsets(nadi, write_run):
@@ -94,21 +56,3 @@ def test_collectives_that_start_at_ever_other_offsets(nadi, write_run):
 def test_traces_without_nodes(nadi, write_run):
     (said,) = warnings(nadi, write_run([[], []]))
     assert said.startswith("no NPU has anything to do: the trace is without nodes (")
-
-
-def test_durations_of_zero(nadi, write_run):
-    run = write_run([[et.comp_node(1, "a"), et.comp_node(2, "b", deps=[1])]] * 3)
-    (said,) = warnings(nadi, run)
-    assert said == (
-        "the run takes no time: 6 compute and memory nodes have neither a duration nor, for a roofline, "
-        "num_ops or tensor_size"
-    )
-    (said,) = warnings(nadi, run, "--set", "compute.model=trace")
-    assert '[compute] model is "trace"' in said
-
-
-def test_collectives_of_one(nadi, write_run, tmp_path):
-    run = write_run([[et.coll_node(1, "a", ALL_REDUCE, 1024, pg_name="7")]], "", RING)
-    (tmp_path / "groups.json").write_text('{"7": [0]}')
-    (said,) = warnings(nadi, run, "--set", 'workload.groups="groups.json"')
-    assert said == "the run takes no time: 1 collectives have no other member to send to"

@@ -97,26 +97,6 @@ def test_is_a_module_too():
     assert done.stdout.startswith(f"nadi {__version__} (commit ")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["rnu"],
-        ["topology"],
-        ["run"],
-        ["run", "--nope"],
-        ["topology", "shwo"],
-        ["collective", "all-reduce"],
-        ["bench", "--runs", "0"],
-    ],
-)
-def test_wrong_usage_is_one_line_and_exit_2(nadi, arguments):
-    outcome = nadi(*arguments)
-    assert outcome.code == 2
-    assert outcome.out == ""
-    assert outcome.err.startswith("nadi: error: ")
-    assert outcome.err.count("\n") == 1
-
-
 def _raising(monkeypatch, error):
     """Make `nadi doctor` raise."""
 

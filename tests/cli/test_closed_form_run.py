@@ -112,34 +112,6 @@ def test_a_collective_says_whom_it_waits_for(nadi, write_run):
     ]
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ('link = "npu 0 - leaf 0"\nstate = "down"\nat = "0s"', "[faults.0] state: closed forms model no losses"),
-        ('link = "npu 0 - leaf 0"\nerror_rate = 0.1\nat = "0s"', "[faults.0] error_rate: closed forms model no losses"),
-        ('switch = "leaf 0"\nrate = "1Gbps"\nat = "1us"', "[faults.0] at: at closed forms links are slow"),
-        ('link = "npu 0 - leaf 0"\nrate = "1Gbps"\nat = "0s"\nuntil = "1s"', "[faults.0] until: at closed forms links"),
-    ],
-)
-def test_faults_of_packets_only_are_refused(nadi, run, fault, said):
-    run.write_text(f"{run.read_text()}[[faults]]\n{fault}\n")
-    outcome = nadi("run", run)
-    assert outcome.code == 2
-    (line,) = outcome.err.splitlines()
-    assert line.startswith(f"nadi: error: {said}")
-    assert '[network] fidelity = "packet"' in line
-
-
-def test_whole_messages_know_no_faults(nadi, run):
-    set_all = ("network.fidelity=analytical", "faults.0.npu=0", "faults.0.at=0s", "faults.0.slowdown=2")
-    outcome = nadi("run", run, *(word for each in set_all for word in ("--set", each)))
-    assert outcome.code == 2
-    assert outcome.err == (
-        "nadi: error: [[faults]]: found with a [network] fidelity without faults; "
-        'expected "packet" or "flow" or "closed-form"\n'
-    )
-
-
 def test_nadi_collective_prints_it_alone(nadi):
     outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4", "--set", "network.fidelity=closed-form")
     assert (outcome.code, outcome.err) == (0, "")

@@ -18,7 +18,6 @@ from nadi.topologies.clusters import clusters, find
 from nadi.workload.compute.gpu import find_gpu
 from tests.docs.pages import DOCS, blocks
 from tests.network_sections import network_section
-from tests.nonempty import nonempty
 
 LEAST = '[workload]\ntraces = "x"\n'
 
@@ -149,51 +148,6 @@ def test_the_settled_config_is_a_run_file_again(config):
     assert topologies.describe(graph)["switches"]["core"] == 28
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('cluster = "selen"', "[topology] cluster: unknown cluster 'selen'; did you mean 'selene'?"),
-        ('cluster = "selene"\ngpus = 9', "[topology]: gpus = 9 of selene; expected 1 to 8, or a multiple of 8"),
-        ('cluster = "selene"\ngpus = 0', "[topology] gpus: found 0"),
-        ('cluster = "selene"\ngpus = "many"', "[topology] gpus: found 'many'"),
-        (
-            'cluster = "selene"\nspec = "ring:npus=4"',
-            "[topology]: found spec and cluster of spec, name, file and cluster",
-        ),
-        ('spec = "ring:npus=4"\ngpus = 4', "[topology]: gpus is set without cluster"),
-        ("cluster = 3", "[topology] cluster: found 3"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(text, words, config):
-    with pytest.raises(ConfigError) as error:
-        config(f"[topology]\n{text}\n")
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_the_list_of_clusters(nadi):
-    shown = nadi("topology", "clusters")
-    assert shown.code == 0
-    lines = shown.out.splitlines()
-    for name, cluster in nonempty(clusters().items()):
-        line = next(line for line in lines if f" {name} " in line)
-        assert cluster.summary in line
-        assert cluster.source in line
-    document = nadi("topology", "clusters", "--json").document
-    selene = next(one for one in document if one["name"] == "selene")
-    assert (selene["gpus"], selene["most_gpus"], selene["gpu"], selene["gpus_per_host"]) == (4480, 4480, "a100", 8)
-
-
-def test_commands_take_a_cluster_for_a_topology(nadi, tmp_path):
-    shown = nadi("topology", "show", "selene:gpus=64", "--json")
-    assert shown.document["switches"] == {"nvswitch": 8, "leaf": 8, "spine": 80, "core": 28}
-    assert nadi("topology", "build", "small-a100:gpus=16", "-o", tmp_path / "small.toml").code == 0
-    assert topologies.build(tmp_path / "small.toml").npus == 16
-    wrong = nadi("topology", "show", "selene:gpus=65")
-    assert (wrong.code, wrong.out) == (2, "")
-    assert "nearest: 64 and 72" in wrong.err
-
-
 def test_collectives_of_a_cluster_run_with_its_settings():
     assert network_section([], "llama3-24k:gpus=16").pfc is True
     assert network_section(["network.pfc=false"], "llama3-24k:gpus=16").pfc is False
@@ -319,23 +273,3 @@ def test_the_file_of_a_run_files_cluster_lies_beside_the_run_file(nadi, tmp_path
     (tmp_path / "deeper").mkdir()
     run = (tmp_path / "run.toml").rename(tmp_path / "deeper" / "run.toml")
     assert nadi("run", run, "--cluster", "mine.toml", "--fidelity", "closed-form", "-q").code == 0
-
-
-def test_what_is_wrong_with_a_cluster_is_one_line(nadi, mine, tmp_path):
-    (tmp_path / "odd.toml").write_text('gpu = "h100"\ngpus = 8\n[fabric]\nname = "ring"\n')
-    (tmp_path / "text.toml").write_text("no = = toml")
-    for cluster, said in (
-        (tmp_path / "none.toml", "none.toml: No such file or directory; expected the file of a cluster"),
-        (tmp_path / "odd.toml", "odd.toml: gpus_per_host: missing"),
-        (tmp_path / "text.toml", "text.toml: no TOML"),
-        (f"{mine}:rate", "'rate' is no key=value"),
-        (f"{mine}:gpus=3.5", "gpus: '3.5' is not a count"),
-        (f"{mine}:colour=red", "colour: unknown key"),
-        (f"{mine}:nics_per_host=3", "gpus_per_host = 8; expected a multiple of nics_per_host = 3"),
-        (f"{mine}:oversubscription=3", "oversubscription = 3 needs 0.666667 spines; expected a whole number"),
-        (f"{mine}:oversubscription=2,spines=2", "both spines and oversubscription are given; expected one of them"),
-        ("selene:gpus=x", "selene: gpus: 'x' is not a count"),
-    ):
-        found = nadi("run", *SMALL[:-1], "--cluster", cluster, "-q")
-        assert (found.code, found.err.count("\n")) == (2, 1), found.err
-        assert said in found.err

@@ -390,37 +390,6 @@ def test_names_of_algorithms():
             split_names(text)
 
 
-BAD = {
-    "kind": (["all-reduced"], ["all-reduced", "all-reduce"]),
-    "algorithm": (["all-reduce", "--algorithm", "ring,rnig"], ["rnig", "ring"]),
-    "algorithm of another kind": (["gather", "--algorithm", "ring"], ["ring", "direct"]),
-    "empty algorithm": (["all-reduce", "--algorithm", "ring,"], ["--algorithm ring,", "ring,direct"]),
-    "range": (["all-reduce", "--sizes", "8:8GiB"], ["--sizes 8:8GiB", "x2"]),
-    "step": (["all-reduce", "--sizes", "8:8GiB:x1"], ["--sizes 8:8GiB:x1", "grow"]),
-    "size": (["all-reduce", "--sizes", "8Q"], ["8Q", "64KiB"]),
-    "zero": (["all-reduce", "--sizes", "0"], ["--sizes 0", "size of 0"]),
-    "order": (["all-reduce", "--sizes", "8MiB:8:x2"], ["8MiB:8:x2", "above the last"]),
-    "key": (["all-reduce", "--set", "network.mut=1"], ["mut", "mtu"]),
-    "section": (["all-reduce", "--set", "engine.seed=1"], ["engine", "network"]),
-    "fabric": (["all-reduce", "--set", "topology.spec=ring:npus=8"], ["topology.spec", "topology.params"]),
-    "parameter": (["all-reduce", "--set", "topology.params.npu=8"], ["npu", "npus"]),
-    "key of system": (["all-reduce", "--set", "system.split=2"], ["[system] split", "splits"]),
-    "backend": (["all-reduce", "--backend", "gpus"], ["gpus", "threads"]),
-    "more workers than can be": (["all-reduce", "--workers", "64"], ["64"]),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line(nadi, tmp_path, case):
-    arguments, words = BAD[case]
-    outcome = nadi("collective", *arguments, "-t", RING.format(4), "-q", "-o", tmp_path / "out")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert len(outcome.err.splitlines()) == 1
-    for word in nonempty(words):
-        assert word in outcome.err
-    assert [*tmp_path.iterdir()] == []
-
-
 @pytest.mark.parametrize("most", [1, 1 << 20])
 def test_formulas_are_marked(nadi, monkeypatch, most):
     monkeypatch.setattr("nadi.simulation.closed_forms.played._MAX_PACKETS", most)

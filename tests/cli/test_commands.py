@@ -5,28 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from nadi import et, topologies, workload
+from nadi import et, workload
 from nadi.launching.progress import NoProgress
 from nadi.studies.benchmarks import scaling
 from nadi.studies.benchmarks.scaling import joint_rate
 from nadi.studies.collectives.microbench import parse_sizes
 from tests.nonempty import nonempty
-
-
-def test_topology_list(nadi):
-    outcome = nadi("topology", "list")
-    assert outcome.code == 0
-    for name in nonempty(topologies.topologies()):
-        assert f"\n{name}: " in f"\n{outcome.out}"
-    assert {row["name"] for row in nadi("topology", "list", "--json").document} == set(topologies.topologies())
-
-
-def test_topology_show(nadi):
-    outcome = nadi("topology", "show", "fat-tree:k=4,rate=100Gbps,delay=1us")
-    assert outcome.code == 0
-    for text in ("NPUs                16", "8 leaf, 8 spine, 4 core", "48 of 100 Gb/s", "delay of a cable    1 µs"):
-        assert text in outcome.out
-    assert nadi("topology", "show", "ring:npus=8", "--json").document["npus"] == 8
 
 
 def test_topology_build_can_be_run(nadi, write_run, step, tmp_path):
@@ -36,15 +20,6 @@ def test_topology_build_can_be_run(nadi, write_run, step, tmp_path):
     by_spec = nadi("run", write_run([step] * 4), "--json", "-q").document
     by_file = nadi("run", write_run([step] * 4, topology='file = "net.toml"'), "--json", "-q").document
     assert by_file["digest"] == by_spec["digest"]
-
-
-def test_trace_show(nadi, write_run, step, tmp_path):
-    write_run([step])
-    outcome = nadi("trace", "show", tmp_path / "trace.0.et")
-    assert outcome.code == 0
-    for text in ("all-reduce", "131,072", "COMM_COLL_NODE", "backward"):
-        assert text in outcome.out
-    assert nadi("trace", "show", tmp_path / "trace.0.et", "--json").document["nodes"] == 4
 
 
 def test_trace_sets(nadi, tmp_path):
@@ -71,39 +46,8 @@ def test_trace_sets(nadi, tmp_path):
     assert outcome == (2, "", f"nadi: error: {wanted}\n")
 
 
-def test_workload_transformer(nadi, tmp_path):
-    outcome = nadi("workload", "transformer", "--npus", 2, "--layers", 1, "-o", tmp_path / "t", "--prefix", "gpt")
-    assert outcome.code == 0
-    assert outcome.out.startswith(f"{tmp_path / 't' / 'gpt'}.<npu>.et: 2 traces, ")
-    assert len(et.read_trace(tmp_path / "t" / "gpt.1.et")) > 5
-
-
-def test_collective_table(nadi):
-    outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4,rate=100Gbps,delay=1us", "--sizes", "4KiB:16KiB:x4")
-    assert outcome.code == 0
-    lines = [line.split() for line in outcome.out.splitlines() if " ring " in line]
-    # 6 steps of 1 KiB, then of 4 KiB, each with a header of 82 bytes, at 80 ps a byte and 1 us
-    assert [" ".join(line[:5]) for line in lines] == ["4 KiB ring 6.531 µs", "16 KiB ring 8.005 µs"]
-    assert [line[-3] for line in lines] == ["1.0000", "1.0000"]
-    # each link carries 6 of them, and is free of acknowledgements, which go round the other way
-    assert [" ".join(line[-2:]) for line in lines] == ["1.531 µs", "3.005 µs"]
-
-
 LEFT_OUT = {"nvls-tree", "nvls-sharp", "nvls", "in-network"}
 """Algorithms that want NPUs in hosts, or switches that reduce."""
-
-
-def test_collective_json(nadi):
-    arguments = ("-t", "switch:npus=4", "--sizes", "1KiB,1MiB", "--algorithm", "all", "--json", "-q")
-    document = nadi("collective", "all-reduce", *arguments).document
-    algorithms = [name for name in workload.algorithms_of("all-reduce") if name not in LEFT_OUT]
-    assert [(row["algorithm"], row["bytes"]) for row in document["rows"]] == [
-        (algorithm, size) for algorithm in algorithms for size in (1024, 1 << 20)
-    ]
-    for row in nonempty(document["rows"]):
-        assert set(row) >= {"algorithm", "bytes", "time_ps", "algbw_Bps", "busbw_Bps", "closed_form_ps"}
-        assert row["algbw_Bps"] == pytest.approx(row["bytes"] / row["time_ps"] * 1e12)
-        assert row["busbw_Bps"] == pytest.approx(1.5 * row["algbw_Bps"])
 
 
 @pytest.mark.parametrize("kind", workload.KINDS)

@@ -330,11 +330,3 @@ def test_a_seed_without_a_random_choice(fidelity, spec, matters):
     config = RunConfig.model_validate(sections).with_named({"engine.seed"})
     said = Effects(config, graph=topologies.build(spec)).without().sentence()
     assert ("[engine] seed (needs packets, or several equally short ways" in said) != matters
-
-
-def test_flows_on_a_link_that_is_too_fast_are_wrong_input(nadi, write_run):
-    nodes = [et.coll_node(1, "a", et.CollectiveCommType.ALL_REDUCE, 4096)]
-    run = write_run([nodes] * 2, "", 'spec = "switch:npus=2,rate=70Tbps"')
-    outcome = nadi("run", run, "-q", "--set", "network.fidelity=flow")
-    assert outcome.code == 2
-    assert "has a link of 70Tbps, npu 0 - switch 0; expected at most 60Tbps with flows" in outcome.err

@@ -1,13 +1,11 @@
 """The analytical network on the command line: report, files, closed forms, and keys that mean nothing to it."""
 
 import json
-import re
 
 import pyarrow.parquet as pq
 import pytest
 
 from nadi.configuration.sections import NetworkSection
-from nadi.errors import ConfigError
 from nadi.pdes import fidelity
 from nadi.reports.result_files.run_folder import TABLES
 from nadi.simulation.fidelities import documentation
@@ -115,38 +113,6 @@ def test_keys_of_whole_messages_change_nothing_with_packets(key):
     assert network_section([f"network.{key}"]) == network_section([])
 
 
-@pytest.mark.parametrize(
-    ("key", "complaint"),
-    [
-        ("resolution=0ps", "[network] resolution: '0ps' is zero; expected more than 0"),
-        ("resolution=5", "[network] resolution: 5 is not a time"),
-        ("endpoint_delay=-1ns", "[network] endpoint_delay: '-1ns' is not a time"),
-        ("reduction_bandwidth=0GB/s", "[network] reduction_bandwidth: rate '0GB/s' is zero"),
-        ("congestion_aware='yes'", "[network] congestion_aware: found 'yes'"),
-        ("congestion_awre=true", "[network] congestion_awre: unknown key; nearest known key: congestion_aware"),
-        (
-            "fidelity=analytic",
-            "[network] fidelity: found 'analytic'; expected 'packet', 'flow', 'analytical' or 'closed-form'",
-        ),
-    ],
-)
-def test_wrong_values(key, complaint):
-    with pytest.raises(ConfigError, match=re.escape(complaint)):
-        network_section(["network.fidelity=analytical", f"network.{key}"])
-
-
-@pytest.mark.parametrize(
-    ("key", "complaint"),
-    [
-        ("send_latency=-1ns", "[network] send_latency: '-1ns' is not a time"),
-        ("acknowledged='yes'", "[network] acknowledged: found 'yes'; expected a valid boolean"),
-    ],
-)
-def test_wrong_values_of_packets(key, complaint):
-    with pytest.raises(ConfigError, match=re.escape(complaint)):
-        network_section([f"network.{key}"])
-
-
 ENDS = ("endpoint_delay=10ns", "reduction_bandwidth=1TB/s", "send_latency=2us", "acknowledged=true")
 PLAIN_STEP_PS = 20 * (2 * (4096 + 82)) + 500_000
 """Of two packets over a link of 400 Gb/s."""
@@ -193,18 +159,6 @@ def refused(nadi, *arguments):
     assert outcome.out == ""
     assert outcome.err.count("\n") == 1
     return outcome.err
-
-
-def test_faults_are_refused(nadi, write_run, step, tmp_path):
-    run = write_run([step] * 4, ANALYTICAL + '[[faults]]\nat = "1us"\nnpu = 0\nslowdown = 2.0\n')
-    line = refused(nadi, "run", run, "--out", tmp_path / "out", "-q")
-    assert '[[faults]]: found with a [network] fidelity without faults; expected "packet"' in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_there_is_nothing_to_divide(nadi, write_run, step):
-    line = refused(nadi, "partition", write_run([step] * 4, ANALYTICAL), "--parts", "2")
-    assert "[network] fidelity: found 'analytical', which runs on one worker; expected \"packet\"" in line
 
 
 @pytest.mark.parametrize("aware", [False, True])

@@ -135,52 +135,6 @@ def test_what_does_not_fit_is_said(run_file):
     assert load_config(run_file()).remarks() == []
 
 
-@pytest.mark.parametrize(
-    ("workload", "topology", "words"),
-    [
-        (
-            'model = "gpt3-1.3b"',
-            'cluster = "selene"',
-            '[workload]: found model alone; expected plan, as "tp8,pp4,dp32"',
-        ),
-        ('plan = "tp8"', 'cluster = "selene"', "[workload]: found neither of traces and model"),
-        ('traces = "x"\nmodel = "y"\nplan = "tp1"', 'cluster = "selene"', "[workload]: found both of traces and model"),
-        ('traces = "x"\nplan = "tp1"', 'cluster = "selene"', "[workload]: found plan alone; expected model beside it"),
-        (
-            f'model = "small.toml"\nplan = "{PLAN}"\ngroups = "g"',
-            'cluster = "selene"',
-            "[workload]: groups are set beside model",
-        ),
-        ('model = "gpt5"\nplan = "tp8"', 'cluster = "selene"', "model 'gpt5': not in the library, nearest"),
-        ('model = "small.toml"\nplan = "tp3"', 'cluster = "selene"', "tp is 3, expected a divisor of the 4 heads"),
-        ('model = "small.toml"\nplan = "tp8x"', 'cluster = "selene"', "[workload] plan: plan: 'tp8x', expected"),
-        ('model = "small.toml"\nplan = "dp12,gb12"', 'cluster = "selene"', "gpus = 12 of selene; expected"),
-        (
-            f'model = "small.toml"\nplan = "{PLAN}"',
-            'spec = "ring:npus=8"',
-            "[compute] gpu: missing beside [workload] model",
-        ),
-    ],
-)
-def test_mistakes_get_one_line(nadi, run_file, workload, topology, words):
-    outcome = nadi("run", run_file(workload, topology))
-    assert outcome.code == 2
-    assert words in outcome.err
-    assert outcome.err.count("\n") == 1
-
-
-def test_a_plan_of_more_gpus_than_there_are_says_what_would_do(nadi, run_file):
-    outcome = nadi("run", run_file(topology='cluster = "dgx-h100-superpod"\ngpus = 4'))
-    assert outcome.code == 2
-    assert "is of 8 GPUs, the fabric has 4 NPUs; expected dp1 (4 GPUs), or a fabric of 8" in outcome.err
-
-
-def test_without_file_and_model_one_line_says_what_to_give(nadi):
-    outcome = nadi("run")
-    assert outcome.code == 2
-    assert "expected RUN.toml, or --model NAME --plan PLAN --cluster NAME" in outcome.err
-
-
 def test_plans_may_be_tables(run_file):
     table = 'model = "small.toml"\n[workload.plan]\ntp = 2\npp = 2\ndp = 2\nglobal_batch = 8'
     assert load_config(run_file(table)).workload == load_config(run_file()).workload
@@ -215,23 +169,6 @@ def test_a_served_model_runs_as_its_traces_do(nadi, run_file, model, tmp_path):
     assert found["serving"] == made["serving"]
     assert found["serving"]["requests"] == 10
     assert "step" not in found or "mfu" not in found["step"]
-
-
-@pytest.mark.parametrize(
-    ("workload", "text", "words"),
-    [
-        (f'model = "small.toml"\nplan = "{PLAN}"', "[serving]\nbatch = 2", "[serving] is set without a model that is"),
-        (SERVED, '[serving]\nprompt = "many"', "[serving] prompt: tokens: 'many', expected tokens as 1024, uniform"),
-        (SERVED, "[serving]\nbatch = 0", "[serving] batch"),
-        (SERVED, "[serving]\nbatch = 8\nchunk = 4", "chunk: 4 tokens, expected at least one for each of batch (8)"),
-        (SERVED.replace("dp2", "dp2,sp"), "", "sequence_parallel is True, which serving does not know"),
-    ],
-)
-def test_mistakes_of_serving_get_one_line(nadi, run_file, workload, text, words):
-    outcome = nadi("run", run_file(workload, text=text))
-    assert outcome.code == 2
-    assert words in outcome.err
-    assert outcome.err.count("\n") == 1
 
 
 def test_a_folder_of_plain_traces_has_its_groups_beside_them(nadi, tmp_path):

@@ -189,57 +189,8 @@ def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
     assert sum(reference() is not None for reference in made) <= 2 * costs._MAX_KEPT_PLANS
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ((), "--plan"),
-        (("--plan", "tp2", "--decode-plan", "tp2"), "--plan"),
-        (("--plan", "tp3"), "divisor"),
-        (("--plan", "tp2,sp"), "sequence_parallel"),
-        (("--plan", "tp2,zero1"), "zero"),
-        (("--plan", "cp2"), "cp"),
-        (("--plan", "tp2,etp2,ep2"), "ep"),
-        (("--plan", "tp2", "--batch", 0), "batch"),
-        (("--plan", "tp2", "--rate", 3), "gpu"),
-        (("--prefill-plan", "tp2", "--decode-plan", "tp2"), "gpu"),
-        (("--plan", "tp2", "--prompt", "some"), "--prompt"),
-        (("--plan", "tp2", "--prompt", 300), "positions"),
-        (("--plan", "tp2", "--chunk", 2, "--batch", 4), "chunk"),
-        (("--plan", "tp2", "--kv-tokens", 100), "KV cache"),
-        (("--plan", "tp2", "--gpu", "h1000"), "h1000"),
-        (("--plan", "tp2", "--cluster", "h1000"), "h1000"),
-        (("--plan", "tp2", "--requests-file", "none.csv"), "none.csv"),
-        (("--plan", "tp2", "--kv-transfer", "half"), "--kv-transfer"),
-    ],
-)
-def test_what_cannot_be_is_one_line(nadi, tiny, tmp_path, options, said):
-    made = nadi(
-        "workload",
-        "inference",
-        "--model",
-        tiny("dense"),
-        "--prompt",
-        200,
-        "--generate",
-        9,
-        *options,
-        "-o",
-        tmp_path / "traces",
-    )
-    assert (made.code, made.err.count("\n")) == (2, 1), made.err
-    assert said in made.err
-    assert not (tmp_path / "traces").exists()
-
-
 def test_more_tokens_than_memory_are_one_line_at_once(nadi, tiny, tmp_path):
     options = ("--plan", "tp1", "--requests", 20_000, "--prompt", 9, "--generate", 1_000_000, "-o", tmp_path / "traces")
     made = nadi("workload", "inference", "--model", tiny("gqa"), *options)
     assert (made.code, made.err.count("\n")) == (2, 1)
     assert "fewer requests or tokens" in made.err
-
-
-def test_weights_beyond_the_memory_are_one_line(nadi, tmp_path):
-    options = ("--model", "llama3-405b", "--plan", "tp8", "--gpu", "h100", "-o", tmp_path / "traces")
-    made = nadi("workload", "inference", *options)
-    assert (made.code, made.err.count("\n")) == (2, 1)
-    assert "97.6 GiB" in made.err

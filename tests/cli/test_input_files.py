@@ -240,14 +240,3 @@ def test_ranks_hash_their_own_traces_and_list_the_same(inputs_of):
     whole = files_read(config, exchange=exchange, may_open=opens(1))
     assert [sum(name.endswith(".et") for name in own) for own in of_ranks] == [2, 2]
     assert whole == files_read(config) != part
-
-
-def test_commands_name_what_is_not_read_of_a_topology(nadi, tmp_path):
-    path = tmp_path / "topo.xml"
-    gpus = "".join(f'<pci busid="{i}" class="0x0302"><gpu dev="{i}" sm="90"><c2c bw="1"/></gpu></pci>' for i in "01")
-    path.write_text(f'<system version="1"><cpu numaid="0">{gpus}</cpu></system>')
-    sentence = f"nadi: {path}: elements that are not read: <c2c> (2)\n"
-    done = nadi("topology", "show", path)
-    assert (done.code, done.err) == (0, sentence)
-    assert nadi("topology", "build", path, "-o", tmp_path / "x.toml").err.startswith(sentence)
-    assert sentence in nadi("collective", "all-reduce", "-t", path, "--sizes", "1KiB", "-q").err

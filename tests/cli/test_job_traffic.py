@@ -195,32 +195,6 @@ def test_paths_count_from_the_run_file(nadi, write, tmp_path):
     assert entry["files"] == 1
 
 
-WRONG = {
-    "no source": ('[[jobs]]\nname = "a"\ngpus = 2\ntraffic = {}\n', "found neither of sizes and file"),
-    "both": (BESIDE + 'traffic = { sizes = "1KiB", file = "x.csv" }\n', "found both of sizes and file"),
-    "no load": (BESIDE + 'traffic = { sizes = "1KiB", duration = "1us" }\n', "found sizes without load"),
-    "load of a list": (BESIDE + 'traffic = { file = "x.csv", load = 0.5 }\n', "load is set beside file"),
-    "unknown sizes": (BESIDE + WEB.replace("hadoop", "spark"), "job \"web\": sizes 'spark': expected a size"),
-    "unknown process": (BESIDE + WEB.replace("}", ', arrivals = "burst" }'), "[jobs.0.traffic] arrivals"),
-    "no message": (BESIDE + WEB.replace("200us", "1ps"), 'job "web": traffic: no message arrives'),
-    "no number": ('[[jobs]]\nname = "web"\n' + WEB, 'job "web": gpus is missing beside traffic; expected a number'),
-    "beside traces": (STEP + WEB, "traces is set beside traffic; expected one of them"),
-    "NPUs of another job": (STEP + BESIDE.replace("[1,", "[0,") + WEB, "NPU 0 has another rank, too"),
-    "a list of more ranks": (BESIDE + 'traffic = { file = "wide.csv" }\n', "wide.csv: flows between 10 NPUs"),
-    "too much memory": (BESIDE + WEB.replace("200us", "200000s"), "of memory"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_traffic_is_refused_in_one_line(nadi, write, tmp_path, case):
-    (tmp_path / "wide.csv").write_text("src,dst,bytes,start_us\n0,9,5,0\n")
-    work, words = WRONG[case]
-    refused = nadi("run", write(work))
-    assert refused.code == 2, refused.out
-    assert words in refused.err
-    assert refused.err.count("\n") == 1
-
-
 def test_keys_of_jobs_without_effect_are_named(nadi, write):
     jobs = STEP + 'framework = "fsdp"\n' + BESIDE + 'strict = false\ntraffic = { file = "x.cm", seed = 3 }\n'
     (write(jobs).parent / "x.cm").write_text("Nodes 4\nConnections 1\n0->1 start 0 size 5\n")

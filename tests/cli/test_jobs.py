@@ -249,39 +249,6 @@ def test_other_commands_take_runs_of_jobs(nadi, shared, tmp_path, command):
     assert done.code == 0, done.err
 
 
-WRONG = {
-    "two sources of work": ('[workload]\ntraces = "step"\n', PLAIN, "[workload] and [[jobs]]; expected one of them"),
-    "a name twice": ("", PLAIN.replace('"b"', '"a"'), 'found the name "a" twice'),
-    "a bad name": ("", PLAIN.replace('"b"', '"b c"'), "[jobs.1] name"),
-    "no source": ("", '[[jobs]]\nname = "a"\n', "found neither of traces and model"),
-    "unknown key": ("", PLAIN + "plase = 1\n", "unknown key"),
-    "unknown rule": ("", PLAIN + 'placement = "dense"\n', "[jobs.1] placement"),
-    "too many": ("", PLAIN + "repeat = 4\n", "needs 4 copies of 4 NPUs, 12 of the 16"),
-    "NPU out of range": ("", PLAIN + "placement = [1, 2, 3, 16]\n", "found NPU 16; expected 0 to 15"),
-    "too few in a list": ("", PLAIN + "placement = [1, 2]\n", "found 2 NPUs; expected 4"),
-    "NPU twice": ("", PLAIN + "placement = [1, 2, 3, 1]\n", "NPU 1 has another rank, too"),
-    "NPU of two jobs": (
-        "",
-        PLAIN.replace('"a"', '"a"\nplacement = [1, 2, 3, 4]') + "placement = [4, 5, 6, 7]\n",
-        "NPU 4 has another rank, too",
-    ),
-    "starts of copies": ("", PLAIN + 'repeat = 2\nstart = ["1us"]\n', "found 1 times of start"),
-    "a process": ("", PLAIN + 'start = "poisson"\n', "[jobs.1] start"),
-    "no file": ("", PLAIN + 'placement = "none.txt"\n', "none.txt: No such file"),
-    "requests": ("", PLAIN + "[jobs.serving]\nbatch = 2\n", "serving is set without a model that is served"),
-    "pool": ("[memory]\nremote_npus = [15]\nremote = 'pool'\n", PLAIN, '[memory] remote: found "pool"'),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_jobs_are_refused_in_one_line(nadi, write, case):
-    more, jobs, text = WRONG[case]
-    refused = nadi("run", write(jobs, more=more))
-    assert refused.code == 2
-    assert text in refused.err
-    assert refused.err.count("\n") == 1
-
-
 def test_wrong_traces_name_the_job(nadi, write, tmp_path):
     et.write_trace(tmp_path / "step.2.et", et.metadata(), [et.send_node(0, "s", 2, 3, 64, 1)])
     refused = nadi("run", write())

@@ -1,7 +1,6 @@
 """Named machines, and what runs on hosts behind NVSwitches when the user names no algorithm."""
 
 import json
-import re
 
 import pytest
 
@@ -67,13 +66,3 @@ def test_links_of_nvswitches_are_framed_unless_told_otherwise(spec, nadi, write_
         return outcome.document["finish_time_ps"]
 
     assert sent() == sent("--set", "network.nvlink_framing=true") > sent("--set", "network.nvlink_framing=false")
-
-
-@pytest.mark.parametrize("npus", [8, 16])
-def test_what_is_shown_of_a_machine_has_no_name_twice(nadi, npus):
-    """A single server has NVSwitches too, beside the leaves of its network interfaces."""
-    shown = nadi("topology", "show", f"dgx-h100:npus={npus}").out
-    names = re.findall(r"^ (.*?)  ", shown, re.MULTILINE)
-    assert len(names) == len(set(names)) > 15
-    assert f"NPUs to NVSwitches  {npus} cables" in shown
-    assert f"NPUs to switches    {npus} cables" in shown

@@ -203,24 +203,6 @@ def test_start_times_are_counted_from_the_first(tmp_path):
     assert obfuscate(table, Obfuscation(SecretKey(KEY), LEVELS["near"], used)).start_time_micros.tolist() == [0, 0]
 
 
-def test_what_is_wrong_is_one_line(nadi, trained, key_file, tmp_path):
-    short = tmp_path / "short"
-    short.write_bytes(b"abc")
-    out = tmp_path / "out"
-    for words, expected in (
-        ((trained, "--key-file", short), "short: a key of 3 bytes, expected 16 or more"),
-        ((trained, "--key-file", tmp_path / "none"), "none: No such file or directory; expected a file with a key"),
-        ((trained, "--key-file", key_file, "--fidelity", "some"), "fidelity 'some': expected one of full, near"),
-        ((tmp_path / "void", "--key-file", key_file), "void: no traces, looked for"),
-        ((trained, "--key-file", key_file, "--groups", short), "is a trace set, expected none"),
-    ):
-        found = nadi("trace", "obfuscate", *words, "-o", out)
-        assert found.code == 2
-        assert expected in found.err
-        assert found.err.count("\n") == 1
-        assert not out.exists()
-
-
 def test_a_trace_set_that_is_wrong_leaves_nothing(nadi, trained, key_file, tmp_path):
     """A group that nobody has heard of is still a name that is hidden; a file that is cut off is named."""
     traces = read_set(trained)

@@ -115,22 +115,9 @@ def test_operations_begin_in_the_order_of_the_trace(tmp_path, rank):
     assert (times.start_ns[rows] >= ends[steps.table.dep]).all()
 
 
-def test_what_is_wrong_is_one_line(nadi, tmp_path):
-    prefix, groups = write(tmp_path, 2), tmp_path / "groups.json"
-
-    def complaint(*arguments):
-        outcome = nadi("trace", "replay", *arguments)
-        assert outcome.code == 2
-        assert outcome.err.count("\n") == 1
-        return outcome.err
-
-    gloo = ("--over", "gloo", "--ranks", "2", "--groups", groups)
-    assert "expected mpiexec -n N" in complaint(prefix)
-    assert "expected mpiexec -n 2" in complaint(prefix, "--ranks", "2")
-    assert "expected --ranks N" in complaint(prefix, "--over", "gloo")
-    assert "--over smoke" in complaint(prefix, "--over", "smoke")
-    assert "--compute nap" in complaint(prefix, *gloo, "--compute", "nap")
-    assert "found no --out" in complaint(prefix, *gloo, "--against", tmp_path)
-    assert "no traces" in complaint(tmp_path / "none", *gloo)
-    assert "no trace" in complaint(prefix, "--over", "gloo", "--ranks", "3", "--groups", groups)
-    assert "back" in complaint(prefix, "--over", "gloo", "--ranks", "2")
+@pytest.mark.parametrize(("options", "says"), [(("--ranks", 3, "--groups"), "no trace"), (("--ranks", 2), "back")])
+def test_traces_and_groups_that_lack_ranks_are_one_line(nadi, tmp_path, options, says):
+    groups = [tmp_path / "groups.json"] * (options[-1] == "--groups")
+    refused = nadi("trace", "replay", write(tmp_path, 2), "--over", "gloo", *options, *groups)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert says in refused.err

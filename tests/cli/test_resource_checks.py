@@ -138,12 +138,6 @@ def test_a_tebibyte_to_each_of_1024_is_refused_at_once(nadi):
     assert "packets) would take about" in outcome.err
 
 
-def test_more_equal_links_than_the_engine_tells_apart(nadi):
-    outcome = nadi("collective", "all-reduce", "-t", "leaf-spine:npus=4,hosts_per_leaf=2,spines=600", "-q")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "600 equal links side by side; expected at most 511" in outcome.err
-
-
 def test_more_than_the_counter_of_a_link_holds(nadi):
     """A ring of four moves 1.5 times the buffer over each link: 60 TiB are too many, 30 are not."""
     more = ("-t", "ring:npus=4,rate=1000Tbps", "-q", "--set", "network.fidelity=analytical", "--json", "--sizes")

@@ -129,15 +129,3 @@ def test_features_say_what_a_trace_is(tmp_path):
     assert found["fan-in"] == 1
     assert found["largest fan-in"] == pytest.approx(np.log2(3))
     assert found["bytes"] == pytest.approx(20, abs=1e-5)
-
-
-def test_what_is_wrong_is_one_line(nadi, tmp_path):
-    for words, expected in (
-        ((tmp_path / "none",), "none: no such file or folder"),
-        ((tmp_path,), f"{tmp_path}: no traces, expected files .et"),
-        ((tmp_path, "--each", "node"), "--each node: expected trace or folder"),
-    ):
-        found = nadi("trace", "select", *words, "-k", 2)
-        assert found.code == 2
-        assert expected in found.err
-        assert found.err.count("\n") == 1

@@ -29,6 +29,10 @@ CASES = {
         f"run FILE --set {LONG_KEY[:100_000]}a=1",
         "expected section.key=value",
     ),
+    "nested JSON": ("[" * 100_000, "trace convert FILE --from json -o OUT", "character 1"),
+    "digits of a rate": ("", f"topology show ring:npus=4,rate={'9' * 5000}Gbps", "rate"),
+    "digits of a size": ("", f"collective all-reduce -t ring:npus=4 --sizes {'9' * 5000}", "is not a size"),
+    "digits of an entry": (RUN, f"run FILE --set faults.{'9' * 5000}.npu=3", "as a number of a list; expected 0"),
     "many NPUs": (
         LAYERS,
         "trace convert FILE --from astra-sim:npus=400000 -o OUT",

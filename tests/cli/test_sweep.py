@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.errors import ConfigError
 from nadi.insight.runs.figures import FIGURES, best_value
 from nadi.studies.sweeps.distributions import distributions
 from nadi.studies.sweeps.points import read_sweep
@@ -221,35 +220,6 @@ def test_shards_share_the_points(nadi, sweep, tmp_path):
     assert '--shard "$SLURM_ARRAY_TASK_ID/2"' in script
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('run = "run.toml"\n', "values: missing"),
-        ('run = "no.toml"\n[values]\n"engine.seed" = [1]\n', "no.toml"),
-        ('run = "run.toml"\n[values]\n"engine.sed" = [1]\n', "point 0 (engine.sed = 1)"),
-        ('run = "run.toml"\n[values]\n"engine.seed" = [1, 1]\n', "points 0 and 1 are the same run"),
-        ('run = "run.toml"\nvalue = 1\n', "value"),
-        ('method = "latin-hypercube"\n[ranges]\n"a.b" = {least = 1, most = 2}\n', "samples: found 0"),
-        (
-            'method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = "x", most = 2}\n',
-            "expected two numbers",
-        ),
-        (
-            'method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = 2, most = 1}\n',
-            "expected rising bounds",
-        ),
-        ("run = [", "no TOML"),
-    ],
-)
-def test_wrong_files_are_one_line(nadi, sweep, tmp_path, text, expected):
-    outcome = nadi("sweep", sweep(text), "-o", tmp_path / "out", "-q")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert expected in outcome.err
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(ConfigError):
-        read_sweep(tmp_path / "no-such.toml")
-
-
 @pytest.mark.usefixtures("points_here")
 def test_faults_are_keys_like_others(nadi, sweep, tmp_path):
     (tmp_path / "run.toml").write_text(RUN + '[[faults]]\nat = "0s"\nnpu = 0\nslowdown = 1.1\n')
@@ -259,13 +229,6 @@ def test_faults_are_keys_like_others(nadi, sweep, tmp_path):
     times = {(row["faults.0.npu"], row["faults.0.slowdown"]): row["step_time_ps"] for row in rows(tmp_path / "out")}
     assert times[0, 1.1] < times[0, 1.5] < times[0, 2.0]
     assert times[3, 2.0] == times[0, 2.0]
-
-
-def test_a_sweep_of_a_fault_that_is_not_there_is_one_line(nadi, sweep, tmp_path):
-    outcome = nadi("sweep", sweep('run = "run.toml"\n[values]\n"faults.2.slowdown" = [1.1]\n'), "-o", tmp_path / "out")
-    assert outcome.code == 2
-    (line,) = outcome.err.splitlines()
-    assert "found '2' as a number of a list; expected 0" in line
 
 
 @pytest.mark.usefixtures("points_here")

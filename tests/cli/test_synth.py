@@ -317,16 +317,10 @@ def test_messages_that_no_schedule_was_learned_for_can_happen(sets):
 
 
 def test_what_is_wrong_is_one_line(nadi, folders, tmp_path):
-    write_set(
-        tmp_path / "bare",
-        training_step(Model(name="m", layers=2, hidden=256, heads=2, vocab=512, sequence=64), parallel_plan("dp2,gb2")),
-    )
     uneven = read_set(folders / "0")
     uneven = dataclasses.replace(uneven, trace_of_npu=np.array([0, 0, 0, 0, 1, 1, 1, -1], np.int32))
     write_set(tmp_path / "uneven", dataclasses.replace(uneven, families={}))
     for words, expected in (
-        ((tmp_path / "none",), "none: no trace set, expected a folder with traces.json"),
-        ((tmp_path / "bare",), "compute nodes without durations, expected some, or --gpu NAME"),
         ((tmp_path / "uneven",), "traces of different numbers of NPUs"),
         ((folders, "--like", folders / "0", "--ranks", 6), "6 ranks: expected a multiple of 4"),
     ):

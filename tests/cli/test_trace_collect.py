@@ -100,18 +100,15 @@ def test_a_step_of_tensor_parallel_training_takes_as_long_simulated(nadi, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("script", "says"),
     [
-        (["--steps", "1", "--", "python"], 2, "--steps 1: expected a step from 2 on"),
-        (["--steps", "5-3", "--", "python"], 2, "--steps 5-3: expected a step from 2 on"),
-        (["--", "/no/such/program"], 2, "/no/such/program: No such file or directory"),
-        (["--", sys.executable, "-c", "raise SystemExit(3)"], 1, "has ended with code 3"),
-        (["--", sys.executable, "-c", "pass"], 1, "no step was recorded"),
+        ("raise SystemExit(3)", "has ended with code 3"),
+        ("pass", "no step was recorded"),
     ],
 )
-def test_what_cannot_be_collected_is_one_line(nadi, tmp_path, arguments, code, says):
-    outcome = nadi("trace", "collect", "-o", tmp_path / "out", *arguments)
-    assert (outcome.code, outcome.err.count("\n")) == (code, 1)
+def test_what_cannot_be_collected_is_one_line(nadi, tmp_path, script, says):
+    outcome = nadi("trace", "collect", "-o", tmp_path / "out", "--", sys.executable, "-c", script)
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
     assert says in outcome.err
 
 

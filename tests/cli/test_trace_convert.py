@@ -27,21 +27,6 @@ def test_the_kind_is_found_and_all_is_reported(nadi, traces, tmp_path):
     assert "b.0.et .. b.1.et (2 files)" in shown
 
 
-def test_what_is_wrong_is_one_line_and_nothing_is_left(nadi, traces, tmp_path):
-    out = tmp_path / "out"
-    (traces / "a.1.et").write_bytes(b"\x05abc")
-    for arguments, says in (
-        ([traces], "a.1.et: "),
-        ([tmp_path / "none"], "no such file or folder, expected one of: "),
-        ([traces, "--to", "nonsense"], "--to 'nonsense': expected one of "),
-        ([traces, "--prefix", "a/b"], "without a slash"),
-    ):
-        outcome = nadi("trace", "convert", *arguments, "-o", out)
-        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-        assert says in outcome.err
-        assert not out.exists()
-
-
 def test_a_trace_set_is_converted_as_its_traces_for_each_npu_are(nadi, tmp_path):
     traces, plain = tmp_path / "set", tmp_path / "plain"
     assert nadi("workload", "megatron", "--model", "gpt3-125m", "--plan", "tp2,pp2,dp2,gb4", "-o", traces).code == 0
@@ -57,9 +42,6 @@ def test_a_trace_set_is_converted_as_its_traces_for_each_npu_are(nadi, tmp_path)
         assert sorted(file.name for file in (tmp_path / to).iterdir()) == names
         assert len(names) == 9  # with groups.json
         assert all((tmp_path / to / name).read_bytes() == (wanted / name).read_bytes() for name in names)
-    refused = nadi("trace", "convert", traces, "-o", tmp_path / "no", "--from", "chakra:strict=perhaps")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "strict=perhaps: expected true or false" in refused.err
 
 
 def test_what_dangles_is_refused_with_the_option_of_this_command(nadi, tmp_path):

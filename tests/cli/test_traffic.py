@@ -56,23 +56,6 @@ def test_poisson_says_what_it_offers(nadi, tmp_path):
     assert outcome.out.endswith(" of 8 x 400Gbps in 5ms\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("incast", "--fan-in", 8), "incast: fan-in is 8, expected 1 to 7, of 8 NPUs"),
-        (("poisson", "--rate", "fast"), "fast"),
-        (("bursty", "--sigma", 4), "arrivals 'lognormal:sigma=4': expected"),
-        (("permutation", "--size", "0B"), "expected at least 1 byte"),
-    ],
-)
-def test_mistakes_get_one_line_and_leave_nothing(nadi, tmp_path, arguments, words):
-    outcome = nadi("workload", "traffic", *arguments, "-o", tmp_path / "out")
-    assert outcome.code == 2
-    assert words in outcome.err
-    assert outcome.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_run_of_messages_alone_has_no_share_of_computation_and_no_energy(nadi, tmp_path):
     """The report on the terminal, the page, and comparisons; messages have their completion times there."""
     options = ("poisson", "--size", "hadoop", "--duration", "100us")

@@ -65,22 +65,6 @@ def test_traces_run_to_the_end(nadi, tiny, tmp_path, framework, plan):
     assert ran.document["finish_time_ps"] > 0
 
 
-def test_a_plan_that_breaks_a_rule_is_one_line(nadi, tmp_path):
-    made = nadi("workload", "megatron", "--model", "gpt3-175b", "--plan", "tp7", "-o", tmp_path / "traces")
-    assert (made.code, made.err.count("\n")) == (2, 1)
-    assert "nearest 6 and 8" in made.err
-    assert not (tmp_path / "traces").exists()
-
-
-def test_a_model_beyond_what_traces_hold_is_one_line(nadi, tmp_path):
-    path = tmp_path / "huge.toml"
-    path.write_text(_MODEL.replace("64", str(2**30)).replace("512", "2000000000"))
-    made = nadi("workload", "megatron", "--model", path, "--plan", "tp1", "-o", tmp_path / "traces")
-    assert (made.code, made.err.count("\n")) == (2, 1)
-    assert "in a node, expected" in made.err
-    assert not (tmp_path / "traces").exists()
-
-
 def test_expanded_traces_do_the_same(nadi, tiny, tmp_path):
     plan = "tp2,pp2,dp2,gb8,cp1"
     for folder, more in (("set", ()), ("plain", ("--expand",))):

@@ -94,55 +94,6 @@ def test_zipf_shares():
     assert len(wanted) > 5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ((), "all-to-all-v: found neither of --matrix and --skew; expected one"),
-        (("--matrix", "x", "--skew", "zipf:1"), "all-to-all-v: found both of --matrix and --skew; expected one"),
-        (("--skew", "zipf:-1"), "--skew zipf:-1: expected zipf:EXPONENT, as zipf:1.2, with an exponent from 0 to 16"),
-        (("--skew", "even"), "--skew even: expected zipf:EXPONENT, as zipf:1.2, with an exponent from 0 to 16"),
-        (("--matrix", "none.csv"), "--matrix none.csv: No such file or directory, expected a file"),
-        (
-            ("--skew", "zipf:1", "--algorithm", "bruck"),
-            "algorithm 'bruck' for all-to-all-v: expected one of direct, pairwise, hierarchical, nccl",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(nadi, arguments, text):
-    outcome = nadi("collective", "all-to-all-v", "-t", SWITCH, "-q", *arguments)
-    assert (outcome.code, outcome.out, outcome.err) == (2, "", f"nadi: error: {text}\n")
-
-
-def test_others_have_no_matrix(nadi):
-    outcome = nadi("collective", "all-to-all", "-t", SWITCH, "--skew", "zipf:1")
-    assert (outcome.code, outcome.err) == (
-        2,
-        "nadi: error: --skew: found with all-to-all; expected with all-to-all-v only\n",
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("1,2\n3\n", "rows of 1 and 2 numbers; expected rows of whole numbers, or NumPy's .npy"),
-        ("", "rows of no numbers; expected rows of whole numbers, or NumPy's .npy"),
-        ("1,2\n3,4\n", "found 2 x 2; expected 4 x 4, a row for each sender"),
-        ("0,0,0,0\n" * 3 + "0,0,0,-5\n", "found -5 B; expected 0 or more, and a row sum below 2^63"),
-    ],
-)
-def test_matrices_that_cannot_be_are_refused_in_one_line(nadi, tmp_path, content, text):
-    path = tmp_path / "m.csv"
-    path.write_text(content)
-    outcome = nadi("collective", "all-to-all-v", "-t", SWITCH, "-q", "--matrix", path)
-    assert (outcome.code, outcome.err) == (2, f"nadi: error: --matrix {path}: {text}\n")
-
-
-def test_no_bytes_at_all_are_refused(nadi, tmp_path):
-    np.save(tmp_path / "m.npy", np.zeros((4, 4), int))
-    outcome = nadi("collective", "all-to-all-v", "-t", SWITCH, "-q", "--matrix", tmp_path / "m.npy")
-    assert outcome.err == "nadi: error: all-to-all-v: no bytes at all, expected some\n"
-
-
 def experts(npu):
     """Tokens to experts and back, and an even all-to-all."""
     kind, row, column = et.CollectiveCommType.ALL_TO_ALL, MATRIX[npu], MATRIX[:, npu]

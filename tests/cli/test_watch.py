@@ -102,12 +102,6 @@ def test_a_fifo_is_not_waited_for(tmp_path):
     assert watching.Watch(tmp_path).look().state == "starting"
 
 
-def test_no_run(tmp_path, nadi):
-    done = nadi("watch", tmp_path / "x", "--once")
-    assert done.code == 2
-    assert "x: found no run that writes to it, and no results" in done.err
-
-
 def test_the_results_of_an_earlier_run_are_not_those_of_this_one(tmp_path, write, nadi):
     (tmp_path / "summary.json").write_text("{}")
     write(status())

@@ -302,67 +302,6 @@ def test_no_remote_memory(astra_sim):
     assert warning.endswith("remote-memory-configuration.json: more")
 
 
-def test_remote_memories_of_too_few_nodes(astra_sim, nadi):
-    memory = {"memory-type": "PER_NODE_MEMORY_EXPANSION", "remote-mem-bw": 1, "num-nodes": 1, "num-npus-per-node": 3}
-    done = nadi("astra-sim", *astra_sim(remote_memory_configuration=memory).arguments)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "num-nodes: found 1 of 3 NPUs; expected room for 4 NPUs" in done.err
-
-
-WRONG = {
-    "system": [
-        ({"scheduling-policy": "RANDOM"}, "scheduling-policy: found 'RANDOM'; expected 'LIFO', 'FIFO' or 'EXPLICIT'"),
-        ({"all-reduce-implementation": ["rings"]}, "all-reduce-implementation: found 'rings'; expected one of ring"),
-        ({"all-reduce-implementation": ["Direct"]}, "all-reduce-implementation: found 'Direct'; expected one of ring"),
-        ({"all-reduce-implementation": ["ring2"]}, "all-reduce-implementation: found 'ring2'; expected one of ring"),
-        ({"all-reduce-implementation": "ring"}, "all-reduce-implementation: found 'ring'; expected a valid list"),
-        ({"preferred-dataset-splits": 2000}, "preferred-dataset-splits: found 2000; expected 0 to 1024"),
-        ({"endpoint-delay": -1}, "endpoint-delay: found -1; expected 0 to"),
-        ({"local-mem-bw": float("inf")}, "local-mem-bw: found inf"),
-        ({"replay-only": 1}, "replay-only: found 1; expected 0"),
-        ({"roofline-enabled": 1}, "peak-perf: found 0 with roofline-enabled; expected more than 0"),
-    ],
-    "network": [
-        ({"topology": ["Torus"]}, "found 'Torus'; expected 'Ring', 'FullyConnected' or 'Switch'"),
-        ({"npus_count": [1]}, "found '1'; expected"),
-        ({"bandwidth": [50, 25]}, "bandwidth has 2 entries; expected 1"),
-        ({"bandwidth": [0]}, "bandwidth.0: found '0'"),
-        ({"latency": ["x"]}, "latency.0: found 'x'"),
-        ({"latency": "&a [*a]"}, "latency.0: found '&a [*a]'"),
-    ],
-}
-
-
-@pytest.mark.parametrize(("file", "change", "complaint"), [(f, *case) for f, cases in WRONG.items() for case in cases])
-def test_wrong_values_are_refused_in_one_line(astra_sim, nadi, file, change, complaint):
-    files = astra_sim(**{file: change}, npus=4)
-    done = nadi("astra-sim", *files.arguments)
-    assert done.code == 2
-    assert len(done.err.splitlines()) == 1
-    name = "network.yml" if file == "network" else "system.json"
-    assert f"{files.folder}/{name}: " in done.err
-    assert complaint in done.err
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("a: &x [1]\nb: *x\n", "an alias; expected values"),
-        ("[" * 100_000, "expected a network of ASTRA-sim"),
-        ("topology: [Ring\n", "expected a network of ASTRA-sim"),
-        ("- Ring\n", "no mapping of keys to values"),
-        ("", "no mapping of keys to values"),
-        ('{"topology": ["Ring"]}', "npus_count: missing"),
-    ],
-)
-def test_texts_that_are_no_network(astra_sim, nadi, text, complaint):
-    files = astra_sim()
-    (files.folder / "network.yml").write_text(text)
-    done = nadi("astra-sim", *files.arguments)
-    assert (done.code, len(done.err.splitlines())) == (2, 1)
-    assert complaint in done.err
-
-
 def test_the_written_run_file_is_the_same_run(astra_sim, nadi):
     files = astra_sim()
     run_file = files.folder / "elsewhere" / "run.toml"
@@ -442,22 +381,6 @@ def test_the_htsim_back_end(astra_sim, nadi):
     assert (graph.npus, graph.dims, set(graph.link_rate_bps.tolist())) == (4, (4,), {200 * 10**9})
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["--htsim-proto=tcp"], "found no -topo; expected -topo FILE"),
-        (["--htsim_opts", "-topo"], "-topo: found no value; expected one"),
-        (["--htsim_opts", "-topo", "x", "-nodes", "8"], "-nodes: found 8; expected 4"),
-        (["--htsim_opts", "-top", "x"], "found '-top'; expected one of -o"),
-        (["--frob"], "found --frob; expected a known option"),
-    ],
-)
-def test_wrong_options_of_htsim(astra_sim, nadi, options, complaint):
-    done = nadi("astra-sim", *astra_sim().arguments, *options)
-    assert done.code == 2
-    assert complaint in " ".join(done.err.split())
-
-
 def test_shipped_tree_of_htsim(shared_data, nadi):
     data = shared_data / "astra-sim"
     done = nadi(
@@ -484,3 +407,11 @@ def test_named_files_are_searched_around_the_file_that_names_them(tmp_path):
     assert found["../../z/beside"] == tmp_path / "a" / "b" / "beside"
     assert (str(found["top"]), str(found["none"])) == ("top", "none")
     assert find_named(str(tmp_path / "top"), naming, ".0.et") == tmp_path / "top"
+
+
+def test_a_network_of_many_brackets_is_one_line(astra_sim, nadi):
+    files = astra_sim()
+    (files.folder / "network.yml").write_text("[" * 100_000)
+    done = nadi("astra-sim", *files.arguments)
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert "expected a network of ASTRA-sim" in done.err

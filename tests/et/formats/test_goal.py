@@ -85,27 +85,6 @@ def test_what_is_written_reads_back_the_same(tmp_path):
     assert (out / "y.goal").read_text().count("calc 1500 cpu 0\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("rank 0 {\n}\n", "no num_ranks"),
-        ("num_ranks 1\nrank 0 {\nl1: calc 5\n", "ends without a bracket"),
-        ("num_ranks 1\nrank 1 {\n}\n", "rank 1 is beyond num_ranks 1"),
-        ("num_ranks 1\nrank 0 {\n}\nrank 0 {\n}\n", "rank 0 occurs twice"),
-        ("num_ranks 2\nrank 0 {\nl1: send 5b to 2\n}\n", "send with rank 2, expected another of the 2 ranks"),
-        ("num_ranks 2\nrank 0 {\nl1: recv 5b from -1\n}\n", "recv with any rank"),
-        ("num_ranks 1\nrank 0 {\nl1: calc 1\nl1 requires l2\n}\n", "no label l2"),
-        ("num_ranks 1\nrank 0 {\nl1: calc 1\nl1: calc 1\n}\n", "label l1 occurs twice"),
-        ("num_ranks 1\nrank 0 {\na: calc 1\nb: calc 1\na requires b\nb requires a\n}\n", "waits for itself"),
-        ("num_ranks 1\nrank 0 {\na: calk 1\n}\n", "found 'a: calk 1'"),
-        ("num_ranks 9999999\n", "no num_ranks from 1 to"),
-    ],
-)
-def test_wrong_files_are_told(tmp_path, text, says):
-    with pytest.raises(et.TraceError, match=says):
-        list(read(tmp_path, text).tables.values())
-
-
 def played(plans):
     """Whether all members come to their ends, each round waiting for what it receives."""
     done = [0] * len(plans)

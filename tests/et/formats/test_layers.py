@@ -231,33 +231,6 @@ def test_blocks_that_are_not_aicbs_are_one_micro_batch(tmp_path):
     assert messages_of(read(tmp_path, silent, SIMAI, npus="2").tables[0]) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("DATA\n", "1 lines, expected a policy"),
-        ("NONSENSE\n1\n", "policy 'NONSENSE', expected one of DATA"),
-        ("DATA\n3\n" + TWO[2:], "2 lines of layers, expected 3"),
-        ("DATA\n1\na -1 1 NONE 0 1 NONE 0 1 NONE 0\n", "line 3: 11 columns, expected 12"),
-        ("DATA\n1\na -1 1 ALLSUM 0 1 NONE 0 1 NONE 0 1\n", "line 3: fwd_comm is 'ALLSUM', expected NONE"),
-        ("DATA\n1\na -1 1 NONE 0 x NONE 0 1 NONE 0 1\n", "line 3: ig_time is 'x', expected an integer"),
-        ("DATA all_gpus: 16\n" + TWO, "all_gpus is 16, but npus=8"),
-        ("HYBRID_TRANSFORMER model_parallel_NPU_group: 3\n" + TWO, "tensor 3, .* expected that tensor x pipeline"),
-        ("HYBRID_TRANSFORMER_FWD_IN_BCKWD checkpoint_initiates: 1 1\n" + TWO, "expected a checkpoint up to it"),
-        ("DATA nonsense: 3\n" + TWO, "found 'nonsense'"),
-    ],
-)
-def test_wrong_files_are_told(tmp_path, text, says):
-    with pytest.raises(et.TraceError, match=says):
-        read(tmp_path, text)
-
-
-def test_somebody_must_say_how_many_npus_there_are(tmp_path):
-    (tmp_path / "x.txt").write_text("DATA\n" + TWO)
-    assert format_of(tmp_path / "x.txt") == "astra-sim"
-    with pytest.raises(et.TraceError, match="expected --from NAME:npus=N"):
-        ASTRA.read([tmp_path / "x.txt"], {})
-
-
 def written_and_checked(traces, folder, npus):
     folder.mkdir()
     users = np.arange(npus)
