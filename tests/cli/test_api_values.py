@@ -176,14 +176,6 @@ def test_what_is_wrong_is_one_line(fabric, tables, more, said):
     assert "\n" not in str(caught.value)
 
 
-def test_run_files_cannot_name_values(nadi, tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text(f'[workload]\ntrace_set = "mine"\n[topology]\nspec = "{SPEC}"\n')
-    said = nadi("run", file)
-    assert said.code == 2
-    assert "no file holds them" in said.err
-
-
 def test_a_notebook_gets_one_line_written_anew(monkeypatch):
     shell = types.SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))

@@ -112,14 +112,6 @@ def test_a_collective_says_whom_it_waits_for(nadi, write_run):
     ]
 
 
-def test_nadi_collective_prints_it_alone(nadi):
-    outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4", "--set", "network.fidelity=closed-form")
-    assert (outcome.code, outcome.err) == (0, "")
-    heading = next(line for line in outcome.out.splitlines() if "algorithm" in line)
-    assert heading.split()[:4] == ["size", "algorithm", "closed", "form"]
-    assert "ratio" not in heading
-
-
 def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
     monkeypatch.setattr(resource_checks, "available_bytes", lambda: 300)
     monkeypatch.setattr(resource_checks, "check_fabric", lambda *_args, **_more: None)

@@ -1,7 +1,5 @@
 """Run files: values, defaults, overrides, and what is said of mistakes."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import NetworkSection
-from nadi.errors import ConfigError
 from nadi.inputs.units import parse_flops
 from nadi.pdes.construction.fabric import rto_ps
 from nadi.pdes.construction.settings import SharedBuffer
@@ -170,13 +167,6 @@ def test_set_replaces_values(load):
     assert config.system.collectives == {"all-reduce": "direct"}
     assert config.output.dir.name == "o"
     assert network_section(["network.mtu=1KiB"]).mtu == 1024
-
-
-def test_only_network_can_be_set_without_a_run_file():
-    with pytest.raises(ConfigError, match=re.escape("--set engine.seed=1: expected network")):
-        network_section(["engine.seed=1"])
-    with pytest.raises(ConfigError, match=re.escape("[network] mut: unknown key; nearest known key: mtu")):
-        network_section(["network.mut=1"])
 
 
 @given(st.floats(1e-3, 1e6), st.sampled_from(["", "k", "M", "G", "T", "P"]))

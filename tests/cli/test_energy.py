@@ -8,7 +8,7 @@ import pytest
 
 from nadi import et
 from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, port_uses, shares, usd_per_hour
-from nadi.energy.table import BASES, DEFAULT, GpuCost, choose, documentation, numbers, read_table
+from nadi.energy.table import BASES, DEFAULT, choose, documentation, numbers, read_table
 from nadi.insight.runs import Run
 from nadi.insight.runs.energy import energy_of
 from nadi.insight.runs.figures import figures
@@ -371,8 +371,3 @@ def test_the_report_has_a_section(finished, step, table):
 def test_small_amounts_have_no_exponent():
     assert [plain(value) for value in (0.0, 7.1884e-5, 1.5, 1234.56, 20.0)] == ["0", "0.00007188", "1.5", "1,235", "20"]
     assert [usd_text(usd) for usd in (0.0041, 123.456)] == ["$0.0041", "$123.46"]
-
-
-def test_rent_and_price_do_not_go_together():
-    with pytest.raises(ValueError, match="usd_per_hour, or usd and years"):
-        GpuCost.model_validate({"tdp_W": 1.0, "usd_per_hour": 1.0, "usd": 1.0, "years": 1.0})

@@ -143,12 +143,6 @@ def test_plans_may_be_tables(run_file):
     json.dumps(load_config(run_file()).settled())
 
 
-def test_a_step_beyond_memory_is_refused_before_it_is_made(nadi, model):
-    outcome = nadi("run", "--model", model, "--plan", "tp2,gb1000000,steps=1000000", *ON)
-    assert outcome.code == 2
-    assert "expected fewer micro-batches or steps, or --force" in outcome.err
-
-
 SERVED = 'model = "small.toml"\nplan = "tp2,dp2"\nframework = "inference"'
 ASKED = (
     '[serving]\nbatch = 3\nrequests = 10\nprompt = "uniform:4-40"\ngenerate = 5\n[network]\nfidelity = "closed-form"'

@@ -187,10 +187,3 @@ def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
     gc.collect()
     assert len(made) > 4 * costs._MAX_KEPT_PLANS
     assert sum(reference() is not None for reference in made) <= 2 * costs._MAX_KEPT_PLANS
-
-
-def test_more_tokens_than_memory_are_one_line_at_once(nadi, tiny, tmp_path):
-    options = ("--plan", "tp1", "--requests", 20_000, "--prompt", 9, "--generate", 1_000_000, "-o", tmp_path / "traces")
-    made = nadi("workload", "inference", "--model", tiny("gqa"), *options)
-    assert (made.code, made.err.count("\n")) == (2, 1)
-    assert "fewer requests or tokens" in made.err

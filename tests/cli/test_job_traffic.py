@@ -106,18 +106,6 @@ def test_background_traffic_slows_a_job(nadi, write, tmp_path):
     assert web["step"] == {}
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("workers", [2, 3])
-def test_digests_do_not_depend_on_workers(nadi, write, tmp_path, workers):
-    run = write(STEP + BESIDE + WEB.replace("}", ', arrivals = "lognormal:sigma=2" }'))
-    assert nadi("run", run, "--out", tmp_path / "one").code == 0
-    assert nadi("run", run, "--set", f"engine.workers={workers}", "--out", tmp_path / "several").code == 0
-    one, several = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("one", "several"))
-    assert several["threads"] == workers
-    assert several["digest"] == one["digest"]
-    assert [job["digest"] for job in several["jobs"]] == [job["digest"] for job in one["jobs"]]
-
-
 def test_each_job_has_queue_pairs_of_its_own_kind(nadi, write, tmp_path):
     """Short messages wait for long ones only in the job whose pairs share a queue pair."""
     rows = "src,dst,bytes,start_us\n0,1,4000000,0\n0,1,1000,20\n"

@@ -106,20 +106,6 @@ def test_each_job_has_the_slowdown_that_it_has_alone(nadi, write, tmp_path, fide
             assert (job["digest"] == jobs[job["name"]]["digest"]) == is_equal, (factor, job["name"])
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("workers", [2, 3])
-def test_digests_do_not_depend_on_workers(nadi, write, tmp_path, workers):
-    jobs = PLAIN.replace("[[jobs]]", '[[jobs]]\nplacement = "scattered:seed=4"')
-    run = write(jobs)
-    assert nadi("run", run, "--out", tmp_path / "one").code == 0
-    several = ["--set", f"engine.workers={workers}", "--out", tmp_path / "several"]
-    assert nadi("run", run, *several).code == 0
-    one, other = summary_of(tmp_path / "one"), summary_of(tmp_path / "several")
-    assert other["threads"] == workers
-    assert [job["digest"] for job in other["jobs"]] == [job["digest"] for job in one["jobs"]]
-    assert other["digest"] == one["digest"]
-
-
 def test_iterations_run_one_after_another(nadi, write):
     once = nadi("run", write(PLAIN), "--json").document["jobs"]
     thrice = nadi("run", write(PLAIN + "iterations = 3\n"), "--json").document["jobs"]

@@ -111,11 +111,3 @@ def test_a_run_file_asks_for_its_page(nadi, write_run, step, tmp_path):
     assert outcome.out.endswith(f"page: {tmp_path / 'out' / 'report.html'}\n")
     assert unexplained((tmp_path / "out" / "report.html").read_text()) == []
     assert (package.simulate(file, out=tmp_path / "python").folder / "report.html").is_file()
-
-
-@pytest.mark.parametrize(("text", "arguments"), [("", ["--report"]), ("[output]\nreport = true\n", [])])
-def test_a_page_needs_a_folder(nadi, write_run, step, text, arguments):
-    outcome = nadi("run", write_run([step] * 4, text), "-q", *arguments)
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
-    assert "--out DIR" in outcome.err
-    assert ("--report" if arguments else "report in [output]") in outcome.err

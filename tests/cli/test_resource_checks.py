@@ -129,20 +129,3 @@ def test_more_than_a_day(nadi, write_run, monkeypatch, fidelity):
     assert ("512 packet-hops (256 packets)" if fidelity == "packet" else "1 messages") in outcome.err
     assert "expected less than 24, or --force" in outcome.err
     assert nadi("run", run, "-q", "--force").code == 0
-
-
-def test_a_tebibyte_to_each_of_1024_is_refused_at_once(nadi):
-    arguments = ("collective", "all-reduce", "-t", "leaf-spine:npus=1024", "--sizes", "1TiB", "-q")
-    outcome = nadi(*arguments)
-    assert outcome.code == 2
-    assert "packets) would take about" in outcome.err
-
-
-def test_more_than_the_counter_of_a_link_holds(nadi):
-    """A ring of four moves 1.5 times the buffer over each link: 60 TiB are too many, 30 are not."""
-    more = ("-t", "ring:npus=4,rate=1000Tbps", "-q", "--set", "network.fidelity=analytical", "--json", "--sizes")
-    assert nadi("collective", "all-reduce", *more, "30TiB", "--algorithm", "ring").code == 0
-    outcome = nadi("collective", "all-reduce", *more, "60TiB", "--algorithm", "ring")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "link npu 0 - npu 1 of ring:npus=4,rate=1000Tbps would send about 99.0 TB" in outcome.err
-    assert "at most 70.4 TB" in outcome.err

@@ -74,19 +74,6 @@ def test_times_are_those_of_the_closed_form(nadi, write_run, step, tmp_path):
     assert sum(links["tx_bytes"]) == 2 * 6 * 4 * 4 * (4096 + 82 + 86)
 
 
-def test_json_is_one_document_and_nothing_else(nadi, write_run, step):
-    outcome = nadi("run", write_run([step] * 4), "--json")
-    assert set(outcome.document) >= SUMMARY_KEYS
-    assert "not kept" in outcome.err
-
-
-def test_the_same_run_gives_the_same_answer(nadi, write_run, step):
-    run = write_run([step] * 4)
-    first, second = (nadi("run", run, "--json", "-q").document for _ in range(2))
-    assert first["digest"] == second["digest"]
-    assert nadi("run", run, "--json", "-q", "--set", "network.mtu=1KiB").document["digest"] != first["digest"]
-
-
 def test_output_of_the_run_file_and_left_out_tables(nadi, write_run, step, tmp_path):
     run = write_run([step] * 4, '[output]\ndir = "out"\n')
     assert nadi("run", run).code == 0

@@ -129,12 +129,3 @@ def test_replayed_collectives_are_simulated_where_links_are_sampled(nadi, tmp_pa
     samples, links = (pq.read_table(tmp_path / "out" / f"{name}.parquet") for name in ("samples", "links"))
     sums = np.bincount(samples["link"].to_numpy(), samples["tx_bytes"].to_numpy(), len(links))
     assert np.array_equal(sums, links["tx_bytes"].to_numpy())
-
-
-def test_a_wrong_interval_is_refused(nadi, tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text(f'[topology]\nspec = "{LEAVES}"\n[workload]\n{WEB}')
-    for text in ("0s", "often", "300ns"):
-        refused = nadi("run", path, "--set", f"output.sample={text}")
-        assert refused.code == 2
-        assert "[output] sample" in refused.err

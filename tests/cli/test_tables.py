@@ -233,15 +233,3 @@ def test_a_foreign_trace_shows_what_a_run_would_refuse(nadi, tmp_path):
     assert "(1 such dependencies)" in refused.err
     assert "--set workload.strict=false, drops such dependencies" in refused.err
     assert nadi("run", run, "-q", "--set", "workload.strict=false").code == 0
-
-
-def test_a_cycle_of_control_dependencies_says_how_to_go_on(nadi, write_run):
-    cycle = [et.comp_node(1, "a"), et.comp_node(2, "b", deps=[1])]
-    cycle[0].ctrl_deps.append(2)
-    run = write_run([cycle])
-    refused = nadi("run", run, "-q")
-    assert refused.code == 2
-    assert "dependency cycle 1 -> 2 -> 1, expected no cycle; [workload] strict = false" in refused.err
-    assert nadi("run", run, "-q", "--set", "workload.strict=false").code == 0
-    hopeless = [et.comp_node(1, "a", deps=[2]), et.comp_node(2, "b", deps=[1])]
-    assert "strict" not in nadi("run", write_run([hopeless]), "-q").err

@@ -42,16 +42,3 @@ def test_a_trace_set_is_converted_as_its_traces_for_each_npu_are(nadi, tmp_path)
         assert sorted(file.name for file in (tmp_path / to).iterdir()) == names
         assert len(names) == 9  # with groups.json
         assert all((tmp_path / to / name).read_bytes() == (wanted / name).read_bytes() for name in names)
-
-
-def test_what_dangles_is_refused_with_the_option_of_this_command(nadi, tmp_path):
-    dangling, cycle = tmp_path / "in" / "a.0.et", tmp_path / "in" / "b.0.et"
-    et.write_trace(dangling, et.metadata(), [et.comp_node(1, "x", deps=[7])])
-    et.write_trace(cycle, et.metadata(), [et.comp_node(1, "x", ctrl_deps=[2]), et.comp_node(2, "y", deps=[1])])
-    for file, drops in ((dangling, "drops such dependencies"), (cycle, "drops control dependencies, which close it")):
-        refused = nadi("trace", "convert", file, "-o", tmp_path / "out")
-        assert refused.code == 2
-        assert refused.err.endswith(f"; --from chakra:strict=false {drops}\n")
-        assert "workload" not in refused.err
-        done = nadi("trace", "convert", file, "-o", tmp_path / file.stem, "--from", "chakra:strict=false")
-        assert done.code == 0

@@ -50,36 +50,6 @@ BOTH = {"a": (0, 1), "b": (0, 1)}
 THREE = {"a": (0, 1), "b": (1, 2), "c": (0, 1, 2)}
 
 
-def test_collectives_of_two_groups_in_crossed_order(looked):
-    mine = [reduce(1, "a"), work(2, [1]), reduce(3, "b", [2])]
-    crossed = [reduce(1, "b"), reduce(2, "a", [1])]
-    ((severity, count, (told,)),) = looked(mine, crossed, groups=BOTH)
-    assert (severity, count) == ("error", 1)
-    a, b = '(all-reduce of 8 B, group "a")', '(all-reduce of 8 B, group "b")'
-    around = [f"NPU 0 node 1 {a}", f"NPU 1 node 2 {a}", f"NPU 1 node 1 {b}", f"NPU 0 node 3 {b}", "NPU 0 node 2 (work)"]
-    assert told.endswith(f"t.0.et: node 1: each waits for the next: {' -> '.join(around)} -> NPU 0 node 1")
-
-
-def test_crossed_order_without_dependencies_or_the_same_order_with_them_is_none(looked):
-    assert looked([reduce(1, "a"), reduce(2, "b")], [reduce(1, "b"), reduce(2, "a")], groups=BOTH) == []
-    assert looked(*[[reduce(1, "a"), reduce(2, "b", [1])]] * 2, groups=BOTH) == []
-
-
-def test_receives_before_sends_and_a_collective_between(looked):
-    def receive(npu, deps=(), node=1):
-        return et.recv_node(node, "r", 1 - npu, npu, 8, deps=deps)
-
-    def send(npu, deps=(), node=2):
-        return et.send_node(node, "s", npu, 1 - npu, 8, deps=deps)
-
-    ((_, _, (told,)),) = looked(*([receive(npu), send(npu, [1])] for npu in (0, 1)))
-    assert "NPU 0 node 1 (receive from NPU 1) -> NPU 1 node 2 (send to NPU 0) -> NPU 1 node 1 (receive from" in told
-    assert looked([receive(0), send(0, [1])], [send(1, node=1), receive(1, [1], node=2)]) == []
-    mixed = [[receive(0), reduce(3, "a", [1])], [reduce(3, "a"), send(1, [3])]]
-    ((_, _, (told,)),) = looked(*mixed, groups=BOTH)
-    assert 'NPU 1 node 2 (send to NPU 0) -> NPU 1 node 3 (all-reduce of 8 B, group "a") -> NPU 0 node 3' in told
-
-
 def test_a_ring_of_a_shared_trace_waits_unless_somebody_begins(looked):
     def passes(npu):
         return [et.recv_node(1, "r", npu - 1, npu, 8), et.send_node(2, "s", npu, npu + 1, 8, deps=[1])]

@@ -29,6 +29,8 @@ from tests.features.restarting import after, often
 
 FOLDER = Path(__file__).with_name("transcripts")
 ROOT = Path(__file__).parents[2]
+TIMES = {"start_time_micros", "duration_micros"}
+"""Fields that every node of a trace may have."""
 _WIDTHS = re.compile(r"(?<=\S) {2,}|─+")
 _SECONDS = r"[\d.]+ (?:s|min|h)"
 _RULES = (
@@ -136,9 +138,11 @@ def write_traces(prefix, lines):
     nodes = {}
     for line in lines:
         npus, kind, *words = shlex.split(line)
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        values = [argument(word) for word in words if "=" not in word]
-        made = getattr(et, f"{kind}_node")(*values, **{name: argument(text) for name, text in named.items()})
+        named = {name: argument(text) for name, _, text in (word.partition("=") for word in words if "=" in word)}
+        fields = {name: named.pop(name) for name in TIMES & named.keys()}
+        made = getattr(et, f"{kind}_node")(*(argument(word) for word in words if "=" not in word), **named)
+        for name, value in fields.items():
+            setattr(made, name, value)
         first, _, last = npus.partition("-")
         for npu in range(int(first), int(last or first) + 1):
             nodes.setdefault(npu, []).append(made)
