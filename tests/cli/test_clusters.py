@@ -1,4 +1,4 @@
-"""Clusters in run files and on the command line: what a name sets, and what wins over it."""
+"""Clusters, machines and GPUs in run files and on the command line: what a name sets, and what wins over it."""
 
 import json
 import re
@@ -6,16 +6,27 @@ import tomllib
 
 import pytest
 
-from nadi import pdes, topologies
+from nadi import et, pdes, topologies
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import collective_config, load_config
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
+from nadi.inputs import plug_ins
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.reading import WorkReader
 from nadi.topologies.clusters import clusters, find
-from nadi.workload.compute.gpu import find_gpu
+from nadi.workload.collectives import choose, defaults_on
+from nadi.workload.collectives.nccl.generations import generations
+from nadi.workload.compute import (
+    IN_STEPS,
+    ComputeTimes,
+    Efficiencies,
+    Measurement,
+    find_gpu,
+    parse_operators,
+    write_table,
+)
 from tests.docs.pages import DOCS, blocks
 from tests.network_sections import network_section
 
@@ -273,3 +284,145 @@ def test_the_file_of_a_run_files_cluster_lies_beside_the_run_file(nadi, tmp_path
     (tmp_path / "deeper").mkdir()
     run = (tmp_path / "run.toml").rename(tmp_path / "deeper" / "run.toml")
     assert nadi("run", run, "--cluster", "mine.toml", "--fidelity", "closed-form", "-q").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerator"), [("a100", "a100"), ("h100", "h100"), ("h200", "h100"), ("b200", "b200")]
+)
+def test_a_named_machine_says_what_its_npus_are(name, accelerator, tmp_path):
+    graph = topologies.build(f"dgx-{name}:npus=16")
+    assert (graph.accelerator, graph.dims) == (accelerator, (8, 2))
+    assert int(graph.link_rate_bps.max()) == generations()[accelerator].nvlink_bps
+    topologies.write_toml(graph, tmp_path / "made.toml")
+    assert topologies.build(str(tmp_path / "made.toml")).accelerator == accelerator
+
+
+def test_nccl_is_the_default_on_hosts_behind_nvswitches():
+    for spec, expected in (
+        ("dgx-h100:npus=8", {"nccl"}),
+        ("rail-optimised:npus=4,gpus_per_host=2", {"nccl"}),
+        ("rail-optimised:npus=4,gpus_per_host=1", set()),
+        ("leaf-spine:npus=8,hosts_per_leaf=4", set()),
+        ("ring:npus=8", set()),
+    ):
+        found = defaults_on(topologies.build(spec))
+        assert set(found.values()) == expected, spec
+        assert all(choose(kind, name) for kind, name in found.items())
+
+
+def test_a_collective_needs_no_algorithms_name(nadi):
+    outcome = nadi("collective", "all-reduce", "-t", "dgx-h100:npus=4", "--sizes", "64KiB,64MiB", "-q", "--json")
+    assert outcome.code == 0
+    ways = [row["variant"] for row in outcome.document["rows"]]
+    assert ways == ["ring ll, 4 channels, h100", "ring simple, 24 channels, h100"]
+    assert (
+        "ring ll, 4 channels, h100"
+        in nadi("collective", "all-reduce", "-t", "dgx-h100:npus=4", "--sizes", "64KiB", "-q").out
+    )
+
+
+def test_a_run_says_whose_constants_it_takes(nadi, write_run, step, tmp_path):
+    topology = 'spec = "rail-optimised:npus=4,gpus_per_host=4,nvlink_rate=2400Gbps"'
+    run = write_run([step] * 4, topology=topology)
+    outcome = nadi("run", run, "-q", "--out", tmp_path / "out")
+    assert "collectives: nccl with the constants of a100 (NVLinks of 2.4 Tb/s)" in outcome.out
+    settled = json.loads((tmp_path / "out" / "summary.json").read_text())["settled"]
+    assert settled["collectives"]["all-reduce"] == "nccl"
+    named = nadi("run", run, "-q", "--set", "system.collectives.all-reduce='ring'")
+    assert "nccl with" in named.out  # of the other kinds
+    assert "ring" in named.out
+
+
+@pytest.mark.parametrize("spec", ["dgx-h100:npus=8", "rail-optimised:npus=8"])
+def test_links_of_nvswitches_are_framed_unless_told_otherwise(spec, nadi, write_run, step):
+    run = write_run([step] * 8, topology=f'spec = "{spec}"')
+
+    def sent(*more):
+        outcome = nadi("run", run, "-q", "--json", *more)
+        assert outcome.code == 0
+        return outcome.document["finish_time_ps"]
+
+    assert sent() == sent("--set", "network.nvlink_framing=true") > sent("--set", "network.nvlink_framing=false")
+
+
+PRODUCT = "gemm 2048x4608x12288 bf16"
+OPERATOR = parse_operators(PRODUCT)[0]
+
+
+@pytest.fixture
+def write_compute(write_run):
+    """A run of one compute node with these operators on each of 4 NPUs, and a [compute] section."""
+
+    def write(section, text=PRODUCT, pace="alone"):
+        node = et.comp_node(1, "op", attrs=[et.attribute("operators", "string", text)])
+        return write_run([[node]] * 4, f'[compute]\n{section}\npace = "{pace}"\n[output]\ndir = "out"\n')
+
+    return write
+
+
+def end_ps(nadi, run):
+    ran = nadi("run", run)
+    assert ran.code == 0, ran.err
+    return json.loads((run.parent / "out" / "summary.json").read_text())["finish_time_ps"]
+
+
+def test_a_run_takes_as_long_as_its_operators_on_the_gpu(nadi, write_compute):
+    assert end_ps(nadi, write_compute('gpu = "a100"')) == ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
+    assert end_ps(nadi, write_compute('gpu = "h100"')) == ComputeTimes(find_gpu("h100")).time_ps(OPERATOR)
+    half = ComputeTimes(find_gpu("h100"), efficiencies=Efficiencies(gemm=0.4)).time_ps(OPERATOR)
+    assert end_ps(nadi, write_compute('gpu = "h100"\nefficiency = { gemm = 0.4 }')) == half
+
+
+def test_operators_of_a_step_are_slower_than_alone(nadi, write_compute):
+    text = f"{PRODUCT}; norm 2048x12288 bf16"
+    product, norm = (ComputeTimes(find_gpu("a100")).time_ps(operator) for operator in parse_operators(text))
+    expected = round(product / IN_STEPS.products) + round(norm / IN_STEPS.others)
+    assert end_ps(nadi, write_compute('gpu = "a100"', text, "step")) == pytest.approx(expected, abs=2)
+    assert end_ps(nadi, write_compute('gpu = "a100"', text)) == product + norm
+
+
+def test_tables_and_gpus_are_found_from_the_run_file(nadi, write_compute, tmp_path):
+    write_table(tmp_path / "mine.csv", [Measurement("a100", OPERATOR, 777_000_000)])
+    assert end_ps(nadi, write_compute('gpu = "a100"\ntables = ["mine.csv"]')) == 777_000_000
+    scaled = round(777_000_000 * 312 / 989.4)
+    assert end_ps(nadi, write_compute('gpu = "h100"\ntables = ["mine.csv"]\nscale_from = "a100"')) == scaled
+    (tmp_path / "own.toml").write_text(_text_of("a100").replace('name = "a100"', 'name = "own"'))
+    assert end_ps(nadi, write_compute('gpu = "own.toml"')) == ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
+
+
+def _text_of(name):
+
+    return plug_ins.own_files("GPU")[name].read_text()
+
+
+def test_operators_need_a_gpu(nadi, write_compute):
+    ran = nadi("run", write_compute('model = "auto"'))
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "trace.0.et: node 1: operators are given but no GPU that does them" in ran.err
+
+
+def test_times_of_aicb_become_a_table(nadi, tmp_path):
+    (tmp_path / "aiob.txt").write_text(
+        "train_iter:1\natten_linear:\n    time_gpu_avg: 349\nother:\n    time_gpu_avg: 1\n"
+    )
+    model = ("--gpu", "a100", "--hidden", 4096, "--heads", 32, "--vocab", 50304, "--seq", 2048)
+    made = nadi("workload", "operator-times", tmp_path / "aiob.txt", "-o", tmp_path / "t.csv", *model)
+    assert made.out == f"{tmp_path / 't.csv'}: 1 operators of a100; left out: other\n"
+    assert "a100,gemm,2048x4096x4096,bf16,349000000,AICB aiob.txt," in (tmp_path / "t.csv").read_text()
+
+
+def test_the_example_of_aicb_is_read(nadi, tmp_path, shared_data):
+    text = shared_data / "simai" / "aiob_kernel_times_example.txt"
+    model = ("--gpu", "a100", "--hidden", 4096, "--heads", 32, "--vocab", 50304, "--seq", 2048, "--parameters", 10**9)
+    made = nadi("workload", "operator-times", text, "-o", tmp_path / "t.csv", *model)
+    assert made.out == f"{tmp_path / 't.csv'}: 10 operators of a100\n"
+
+
+def test_a_cluster_brings_its_gpu_unless_a_rate_is_given(nadi, write_run):
+    node = et.comp_node(1, "op", num_ops=10**12, attrs=[et.attribute("operators", "string", PRODUCT)])
+    h100 = ComputeTimes(find_gpu("h100"), pace=IN_STEPS).time_ps(OPERATOR)
+    a100 = ComputeTimes(find_gpu("a100"), pace=IN_STEPS).time_ps(OPERATOR)
+    for section, expected in (("", h100), ('gpu = "a100"', a100), ('peak_flops = "1TFLOPS"', 10**12)):
+        text = f'[compute]\n{section}\n[output]\ndir = "out"\n'
+        run = write_run([[node]] * 8, text, 'cluster = "dgx-h100-superpod"\ngpus = 8')
+        assert end_ps(nadi, run) == expected

@@ -1,4 +1,4 @@
-"""Transcripts of the smaller commands."""
+"""The smaller commands, and benchmarks."""
 
 import json
 
@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from nadi import et, workload
+from nadi.et import decoder
 from nadi.launching.progress import NoProgress
-from nadi.studies.benchmarks import scaling
+from nadi.pdes.core.jit import jit_enabled
+from nadi.studies.benchmarks import reuse, scaling, trace_decoding
 from nadi.studies.benchmarks.scaling import joint_rate
 from nadi.studies.collectives.microbench import parse_sizes
 from tests.nonempty import nonempty
@@ -126,3 +128,71 @@ def test_two_workers_against_one(monkeypatch):
     assert rows["2 threads"]["share"] == pytest.approx(2 / 3)
     assert rows["2 MPI ranks, by messages"]["share"] == 0.5
     assert rows["2 threads"]["waiting"] == 0.1
+
+
+@pytest.fixture
+def of_any_size(monkeypatch):
+    monkeypatch.setattr(decoder, "MIN_KERNEL_BYTES", 0)
+
+
+@pytest.mark.usefixtures("of_any_size")
+@pytest.mark.parametrize("kind", ["megatron", "pytorch"])
+def test_what_is_measured_is_what_was_written(tmp_path, kind):
+    path = tmp_path / "a.0.et"
+    getattr(trace_decoding, f"_write_{kind}")(path, 2000)
+    _, nodes = et.read_messages(path)
+    found = trace_decoding.measure(str(path), 1)
+    assert found["nodes"] == len(nodes) > 300
+    assert min(found[f"{name}nodes_per_s"] for name in ("", "kept_", "protobuf_")) > 0
+    assert found["peak_rss_bytes"] >= found["rss_before_bytes"] > 0
+    if jit_enabled():
+        assert decoder.decoded(path) is not None
+
+
+def test_the_bench_of_traces(nadi, monkeypatch):
+    monkeypatch.setattr(trace_decoding, "_measure_in_process", lambda path, n: trace_decoding.measure(str(path), n))
+    monkeypatch.setattr(trace_decoding.run_decoding_bench, "__defaults__", (1000, 1))
+    found = nadi("bench", "trace", "--runs", "1", "--json", "-q").document
+    assert [row["kind"] for row in found["files"]] == ["megatron", "pytorch"]
+    assert "protobuf" in nadi("bench", "trace", "--runs", "1", "-q").out
+    assert trace_decoding.run_decoding_bench(NoProgress())["runs"] == 1
+
+
+SMALL = {"model": "gpt3-350m", "plan": "tp8,pp2,mb1,gb2", "runs": 1}
+
+
+@pytest.mark.slow
+def test_figures_are_those_of_both_runs():
+    found = reuse.run_reuse_bench(NoProgress(), **SMALL)
+    assert found["same_digest"]
+    assert found["digest"] == found["digest_off"]
+    assert 0 < found["episodes_simulated"] < found["episodes_replayed"]
+    assert 0 < found["episode_hops"] < found["replayed_hops"] < found["packet_hops"]
+    assert found["ratio"] == pytest.approx(found["off_s"] / found["exact_s"])
+    assert found["record_bytes"] > 0
+
+
+@pytest.mark.parametrize(("other", "code", "text"), [("a1", 0, "a1, equal"), ("b2", 1, "a1, but b2 by all packets")])
+def test_digests_that_differ_end_with_code_1(nadi, monkeypatch, other, code, text):
+    figures = {
+        "model": "m",
+        "plan": "p",
+        "cluster": "c",
+        "runs": 1,
+        "packet_hops": 10,
+        "exact_s": 1.0,
+        "off_s": 2.0,
+        "ratio": 2.0,
+        "episodes_simulated": 1,
+        "episodes_replayed": 2,
+        "episode_hops": 3,
+        "replayed_hops": 6,
+        "record_bytes": 7,
+        "digest": "a1",
+        "digest_off": other,
+        "same_digest": other == "a1",
+    }
+    monkeypatch.setattr(reuse, "run_reuse_bench", lambda *_, **__: figures)
+    outcome = nadi("bench", "reuse", "-q")
+    assert outcome.code == code
+    assert text in outcome.out

@@ -10,7 +10,7 @@ from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities import network_settings
-from tests.cli.test_input_files import sections_of
+from tests.cli.test_config import sections_of
 from tests.running import simulate
 
 LEAF_SPINE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=2,rate=100Gbps,delay=1us"

@@ -1,4 +1,4 @@
-"""`nadi run`: the report, the files, and what a failed run leaves."""
+"""`nadi run`: the report, the files, replayed collectives, traffic, and what a failed run leaves."""
 
 import json
 import re
@@ -9,8 +9,11 @@ import pytest
 
 from nadi import et
 from nadi.et import CollectiveCommType
+from nadi.insight.runs import Run
+from nadi.reports.pages.report.engine import section
 from nadi.reports.result_files.run_folder import TABLES
 from nadi.simulation import run as simulation
+from nadi.simulation.wiring import resource_checks
 
 SUMMARY_KEYS = {
     *(
@@ -208,3 +211,113 @@ def test_messages_are_kept_where_they_are_written(nadi, write_run, step, tmp_pat
     ]
     assert kept == [0, 2 * 6 * 4, 0]
     assert len({each["digest"] for each in found}) == 1
+
+
+STEP = (
+    *("run", "--model", "gpt3-350m", "--plan", "tp8,dp2,gb4,seq512", "--cluster", "dgx-b200-superpod"),
+    *("--gpus", 16, "--set", 'output.flows="none"'),
+)
+
+
+def test_a_step_is_the_same_with_exact(nadi, tmp_path):
+    shown = nadi(*STEP, "--out", tmp_path / "replayed").out
+    nadi(*STEP, "--exact", "--out", tmp_path / "exact")
+    found, wanted = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("replayed", "exact"))
+    assert found["digest"] == wanted["digest"]
+    assert found["packet_hops"] == wanted["packet_hops"]
+    assert "reuse" not in wanted
+    counts = found["reuse"]
+    assert counts["episodes_replayed"] > 20 * counts["episodes_simulated"] > 0
+    assert 0.5 * found["packet_hops"] < counts["replayed_hops"] < found["packet_hops"]
+    assert f"{counts['replayed_hops']:,} of them replayed" in shown
+    facts = str(section(Run(tmp_path / "replayed")))
+    assert f"{counts['replayed_hops']:,}" in facts
+
+
+@pytest.mark.slow
+def test_large_runs_keep_no_rows_of_replayed_messages(nadi, tmp_path, monkeypatch):
+    step = [word for word in STEP if word not in {"--set", 'output.flows="none"'}]
+    monkeypatch.setattr(resource_checks, "MAX_ROWS_OF_MESSAGES", 1000)
+    rows = {}
+    for flows in ("auto", "all"):
+        nadi(*step, "--set", f"output.flows={flows}", "--out", tmp_path / flows)
+        rows[flows] = pq.read_table(tmp_path / flows / "flows.parquet")
+    auto, whole = (json.loads((tmp_path / name / "summary.json").read_text()) for name in rows)
+    assert auto["digest"] == whole["digest"]
+    assert len(rows["all"]) == whole["flows"]
+    assert len(rows["auto"]) == whole["flows"] - auto["reuse"]["replayed_messages"] > 0
+    host_of_src, host_of_dst = (rows["all"][end].to_numpy() // 8 for end in ("src", "dst"))
+    assert rows["auto"] == rows["all"].filter(host_of_src != host_of_dst)
+
+
+PACKET, HEADER = 4096, 82
+
+
+def run(nadi, folder, topology, *arguments):
+    file = folder / "run.toml"
+    file.write_text(f'[workload]\ntraces = "traffic"\n[topology]\nspec = "{topology}"\n')
+    return nadi("run", file, "--quiet", "--json", *arguments).document
+
+
+def test_incast_takes_what_the_receivers_link_needs(nadi, tmp_path):
+    """The first packet goes over two links, all packets over the last one, which is never idle."""
+    senders, size = 8, 1_000_000
+    outcome = nadi("workload", "traffic", "incast", "--npus", senders + 1, "--size", f"{size}B", "-o", tmp_path)
+    assert outcome.out == f"{tmp_path}/traffic.<npu>.et: 9 traces, 8 messages, 8.00 MB\n"
+    done = run(nadi, tmp_path, "switch:npus=9,rate=100Gbps,delay=1us")
+    wire = size + -(-size // PACKET) * HEADER
+    assert done["finish_time_ps"] == (senders * wire + PACKET + HEADER) * 80 + 2 * 10**6
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("incast", "--fan-in", 3),
+        ("permutation", "--messages", 2),
+        ("pairs", "--stride", 1),
+        ("poisson", "--size", "hadoop", "--duration", "100us"),
+        ("bursty", "--size", "hadoop", "--duration", "100us", "--sigma", 1.5),
+        ("all-to-all", "--size", "uniform:1KiB-64KiB"),
+    ],
+)
+def test_every_pattern_runs_at_every_fidelity(nadi, tmp_path, arguments):
+    assert nadi("workload", "traffic", *arguments, "-o", tmp_path).code == 0
+    for fidelity in ("packet", "analytical"):
+        done = run(
+            nadi,
+            tmp_path,
+            "leaf-spine:npus=8,hosts_per_leaf=4,spines=2,rate=400Gbps,delay=500ns",
+            "--set",
+            f"network.fidelity={fidelity}",
+        )
+        assert done["finish_time_ps"] > 0
+
+
+def test_poisson_says_what_it_offers(nadi, tmp_path):
+    outcome = nadi(
+        "workload", "traffic", "poisson", "--load", 0.4, "--duration", "5ms", "--size", "64KiB", "-o", tmp_path
+    )
+    offered = float(outcome.out.split(", ")[-1].split()[0])
+    assert offered == pytest.approx(0.4, rel=0.1)
+    assert outcome.out.endswith(" of 8 x 400Gbps in 5ms\n")
+
+
+def test_a_run_of_messages_alone_has_no_share_of_computation_and_no_energy(nadi, tmp_path):
+    """The report on the terminal, the page, and comparisons; messages have their completion times there."""
+    options = ("poisson", "--size", "hadoop", "--duration", "100us")
+    assert nadi("workload", "traffic", *options, "-o", tmp_path).code == 0
+    file = tmp_path / "run.toml"
+    file.write_text('[workload]\ntraces = "traffic"\n[topology]\nspec = "switch:npus=8,rate=400Gbps"\n')
+    printed = nadi("run", file, "--out", tmp_path / "out", "--report")
+    assert (printed.code, printed.out.count("busiest links")) == (0, 1)
+    assert not re.search("exposed|compute|idle", printed.out)
+    page = (tmp_path / "out" / "report.html").read_text().partition("<script>")[0]
+    assert 'id="network-title"' in page
+    assert 'id="energy-title"' not in page
+    assert 'id="step-title"' not in page
+    document = nadi("compare", tmp_path / "out", tmp_path / "out", "--json").document
+    names = {row["name"] for row in document["figures"]}
+    assert "median_completion_ps" in names
+    assert not [name for name in names if "share" in name or "energy" in name or "cost" in name]
+    assert document["times"]["rows"] == []
+    assert nadi("compare", tmp_path / "out", tmp_path / "out", "-o", tmp_path / "page.html").code == 0

@@ -1,5 +1,7 @@
-"""Checks of traces beside those of tests/records/transcripts/trace-checks.txt: damaged, shared and real traces."""
+"""Checks of traces and group files beside those of tests/records/transcripts/trace-checks.txt."""
 
+import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from nadi import et
 from nadi.et.checking.finding import SEVERITIES
 from nadi.et.checking.sources import Sources
-from nadi.et.checks import all_checks, check_traces
+from nadi.et.checks import all_checks, check_traces, deadlocks
 from nadi.et.schema import Node
 from tests.nonempty import nonempty
 
@@ -151,3 +153,197 @@ def test_real_traces_are_clean_or_have_what_is_known_of_them(shared_data):
         assert found.is_clean
         assert {sort.severity for sort in found.groups} <= set(SEVERITIES[1:])
     assert folder("chakra/gpt_fsdp8", "workload", 8).count("error") > 0  # without its group file
+
+
+@pytest.fixture
+def looked(tmp_path):
+    """Check traces given as lists of nodes; gives count and examples of deadlocks, with nothing else found wrong."""
+
+    def check(*nodes_of_trace, users=None, examples=None, groups=None, families=None):
+        files = []
+        for trace, nodes in enumerate(nodes_of_trace):
+            files.append(tmp_path / f"t.{trace}.et")
+            et.write_trace(files[-1], et.metadata(), nodes)
+        users = users or [[npu] for npu in range(len(files))]
+        sources = Sources(
+            tmp_path,
+            tuple(files),
+            tuple(np.array(some) for some in users),
+            tuple(examples or [-1] * len(files)),
+            sum(map(len, users)),
+            groups or {},
+            families or {},
+        )
+        sorts = check_traces(sources).groups
+        assert {sort.check for sort in sorts} <= {"deadlocks"}
+        return [(sort.severity, sort.count, [str(example) for example in sort.examples]) for sort in sorts]
+
+    return check
+
+
+def reduce(node, group, deps=()):
+    return et.coll_node(node, f"in {group}", REDUCE, 8, pg_name=group, deps=deps)
+
+
+def work(node, deps=()):
+    return et.comp_node(node, "work", duration_micros=1, deps=deps)
+
+
+BOTH = {"a": (0, 1), "b": (0, 1)}
+THREE = {"a": (0, 1), "b": (1, 2), "c": (0, 1, 2)}
+
+
+def test_a_ring_of_a_shared_trace_waits_unless_somebody_begins(looked):
+    def passes(npu):
+        return [et.recv_node(1, "r", npu - 1, npu, 8), et.send_node(2, "s", npu, npu + 1, 8, deps=[1])]
+
+    first, last = [et.send_node(1, "s", 0, 1, 8)], [et.recv_node(1, "r", 4, 5, 8)]
+    assert looked(first, passes(1), last, users=[[0], [1, 2, 3, 4], [5]], examples=[-1, 1, -1]) == []
+    around = [et.recv_node(1, "r", 5, 0, 8), et.send_node(2, "s", 0, 1, 8, deps=[1])]
+    closed = [et.recv_node(1, "r", 4, 5, 8), et.send_node(2, "s", 5, 0, 8, deps=[1])]
+    ((_, count, (told,)),) = looked(around, passes(1), closed, users=[[0], [1, 2, 3, 4], [5]], examples=[-1, 1, -1])
+    assert count == 1
+    assert told.count(" -> ") == 12
+
+
+def test_groups_of_a_family_wait_each_by_itself(looked):
+    families = {"x": ((0, 1), (2, 3)), "y": ((0, 1), (2, 3))}
+    usual, crossed = [reduce(1, "x"), reduce(2, "y", [1])], [reduce(1, "y"), reduce(2, "x", [1])]
+    assert looked(usual, crossed, users=[[0, 1], [2, 3]], families=families) == []
+    ((_, count, told),) = looked(usual, crossed, users=[[0, 2], [1, 3]], families=families)
+    assert count == 2
+    assert ["NPU 0" in text for text in told] != ["NPU 2" in text for text in told]
+
+
+def ends(traces, groups):
+    """Whether all traces come to their end, carried out node by node."""
+    done = [set() for _ in traces]
+    sent, going = set(), True
+    while going:
+        ready = [
+            [n for n in nodes if n.id not in did and all(d in did for d in n.data_deps)]
+            for nodes, did in zip(traces, done, strict=True)
+        ]
+        finished = []
+        for npu, nodes in enumerate(ready):
+            for node in nodes:
+                kind, key = node.name.split()[0], node.name.split()[1]
+                together = all(any(n.name == node.name for n in ready[m]) for m in groups.get(key, ()))
+                if kind in {"work", "send"} or (kind == "receive" and key in sent) or (kind == "in" and together):
+                    finished.append((npu, node))
+        for npu, node in finished:
+            done[npu].add(node.id)
+            if node.name.startswith("send"):
+                sent.add(node.name.split()[1])
+        going = bool(finished)
+    return all(len(did) == len(nodes) for did, nodes in zip(done, traces, strict=True))
+
+
+def random_traces(seed):
+    """Nodes of three NPUs in random order, most of them after one before; a collective of each group, two messages."""
+    rng = random.Random(seed)  # noqa: S311 - a test
+    items = [[("in", name) for name, members in THREE.items() if npu in members] for npu in range(3)]
+    for tag in range(2):
+        source, target = rng.sample(range(3), 2)
+        items[source].append(("send", source, target, tag))
+        items[target].append(("receive", source, target, tag))
+    traces = []
+    for some in items:
+        rng.shuffle(some)
+        nodes = []
+        for number, (kind, *said) in enumerate(some, 1):
+            deps = [rng.randint(1, number - 1)] if number > 1 and rng.random() < 0.7 else []
+            if kind == "in":
+                nodes.append(reduce(number, said[0], deps))
+            else:
+                make = et.send_node if kind == "send" else et.recv_node
+                source, target, tag = said
+                nodes.append(make(number, f"{kind} {tag}", source, target, 8, tag, deps=deps))
+        traces.append(nodes)
+    return traces
+
+
+def test_random_traces_have_a_deadlock_where_they_do_not_come_to_their_end(looked):
+    outcomes = []
+    for seed in range(60):
+        traces = random_traces(seed)
+        outcomes.append(ends(traces, THREE))
+        assert (looked(*traces, groups=THREE) == []) == outcomes[-1], seed
+    assert 15 < sum(outcomes) < 45
+
+
+def test_more_than_fits_is_not_looked_for_and_told(looked, monkeypatch):
+    monkeypatch.setattr(deadlocks, "_MAX_EDGES", 3)
+    crossed = [reduce(1, "a"), reduce(2, "b", [1])], [reduce(1, "b"), reduce(2, "a", [1])]
+    ((severity, _, (told,)),) = looked(*crossed, groups=BOTH)
+    assert (severity, told) == ("note", "more than 3 nodes and dependencies")
+
+
+def test_a_group_file(tmp_path):
+    path = tmp_path / "groups.json"
+    path.write_text('{"1": [0, 1, 2], "22": [5, 3]}')
+    assert et.read_groups(path) == {"1": (0, 1, 2), "22": (5, 3)}
+
+
+def test_a_group_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(et.TraceError, match=r"groups\.json: No such file"):
+        et.read_groups(tmp_path / "groups.json")
+    (tmp_path / "binary.json").write_bytes(b'{"\xff": [0]}')
+    with pytest.raises(et.TraceError, match=r"binary\.json: 'utf-8' codec"):
+        et.read_groups(tmp_path / "binary.json")
+
+
+def test_the_real_group_files(shared):
+    paths = sorted((shared / "data" / "chakra").glob("*/workload.json"))
+    assert len(paths) == 2
+    for path in paths:
+        groups = et.read_groups(path)
+        assert groups == {name: tuple(npus) for name, npus in json.loads(path.read_text()).items()}
+        for trace in nonempty(path.parent.glob("*.et")):
+            assert set(et.read_trace(trace).group_names) <= {"", *groups}
+
+
+def metadata_groups(node):
+    return et.table_of(et.metadata(), [node]).metadata_groups
+
+
+def test_groups_of_a_metadata_node_by_attributes():
+    assert metadata_groups(et.group_node(1, "g", "3", [2, 0])) == {"3": (2, 0)}
+    assert metadata_groups(et.group_node(1, "g", "0", [0, 1])) == {}
+
+
+@pytest.mark.parametrize("form", ["[['{}']]", "['{}']", "[[{}]]"])
+def test_groups_of_pytorch(form):
+    groups = [
+        {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 4},
+        {"pg_name": "1", "ranks": [0, 2]},
+        {"pg_name": "2", "ranks": []},
+    ]
+    node = Node(id=1, name="## process_group:init ##", type=et.NodeType.METADATA_NODE)
+    node.inputs.values = form.format(json.dumps(groups))
+    assert metadata_groups(node) == {"1": (0, 2), "2": ()}
+
+
+@pytest.mark.parametrize("values", ["", "[]", '["text"]', '[["[{\\"pg_name\\": \\"1\\", \\"ra"]]', "}][{"])
+def test_other_metadata_defines_no_groups(values):
+    node = Node(id=1, name="other", type=et.NodeType.METADATA_NODE)
+    node.inputs.values = values
+    assert metadata_groups(node) == {}
+
+
+def test_a_wrong_process_group_is_an_error():
+    node = Node(id=4, type=et.NodeType.METADATA_NODE)
+    node.inputs.values = '[[{"pg_name": 1, "ranks": [0]}]]'
+    with pytest.raises(et.TraceError, match=r"node 4: process group .*expected pg_name"):
+        metadata_groups(node)
+    node = Node(id=4, type=et.NodeType.METADATA_NODE, attr=[
+        et.attribute("pg_name", "string", "1"), et.attribute("ranks", "string", "0,1"),
+    ])  # fmt: skip
+    with pytest.raises(et.TraceError, match="node 4: attribute ranks is string_val '0,1', expected a list of integers"):
+        metadata_groups(node)
+
+
+def test_a_group_file_of_many_brackets_is_one_line(tmp_path):
+    (tmp_path / "groups.json").write_text("[" * 100_000)
+    with pytest.raises(et.TraceError, match=r"^\S+groups\.json: .*$"):
+        et.read_groups(tmp_path / "groups.json")
