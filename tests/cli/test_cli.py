@@ -47,8 +47,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
 def test_help_names_every_command(nadi, arguments):
-    outcome = nadi(*arguments)
-    assert outcome.code == 0
+    outcome = nadi.ok(*arguments)
     for command in COMMANDS:
         assert f"  {command} " in outcome.out
 
@@ -68,8 +67,7 @@ def test_help_names_every_command(nadi, arguments):
     ],
 )
 def test_every_command_has_help(nadi, command):
-    outcome = nadi(*command.split(), "--help")
-    assert outcome.code == 0
+    outcome = nadi.ok(*command.split(), "--help")
     assert outcome.out.startswith(f"Usage: nadi {command}")
 
 
@@ -202,7 +200,6 @@ def test_completion_starts_no_heavy_package():
 
 def test_completion_can_be_installed(nadi, monkeypatch):
     monkeypatch.setattr("typer.completion._get_shell_name", lambda: "bash")
-    shown = nadi("--show-completion")
-    assert shown.code == 0
+    shown = nadi.ok("--show-completion")
     assert "complete -o default -F _nadi_completion nadi" in shown.out
     assert "--install-completion" in nadi("--help").out

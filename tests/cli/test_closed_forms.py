@@ -193,8 +193,7 @@ def tables(folder):
 
 
 def test_report_and_files(nadi, run, tmp_path):
-    outcome = nadi("run", run, "--out", tmp_path / "out")
-    assert outcome.code == 0, outcome.err
+    outcome = nadi.ok("run", run, "--out", tmp_path / "out")
     assert (
         "24 trace nodes, closed-form: every collective and message as if alone on the network, no contention"
         in outcome.out
@@ -227,8 +226,7 @@ def test_of_many_npus_those_that_do_the_same_are_shown_once(nadi, run, tmp_path,
 def test_keys_of_packets_stay(nadi, run):
     """A file for packets needs no other change; what needs contention has nothing to do."""
     given = ("network.congestion_control=dcqcn", "network.mtu=1024", "network.buffer=16MB")
-    outcome = nadi("run", run, "--json", *(word for key in given for word in ("--set", key)))
-    assert outcome.code == 0, outcome.err
+    outcome = nadi.ok("run", run, "--json", *(word for key in given for word in ("--set", key)))
     assert outcome.document["config"]["network"]["mtu"] == "1KiB"
 
 
@@ -261,8 +259,7 @@ def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
     monkeypatch.setattr(resource_checks, "available_bytes", lambda: 300)
     monkeypatch.setattr(resource_checks, "check_fabric", lambda *_args, **_more: None)
     assert nadi("run", run, "--force").code == 0
-    outcome = nadi("run", run)
-    assert outcome.code == 2
+    outcome = nadi.refuse("run", run)
     assert "algorithm ring for all-reduce of 4 members: its 6 steps would take" in outcome.err
 
 

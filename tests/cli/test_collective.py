@@ -148,8 +148,7 @@ def test_json_holds_what_was_asked_for(nadi):
 
 
 def rows_of(nadi, *arguments):
-    outcome = nadi("collective", "all-reduce", "-t", RING.format(4), "--sizes", "64KiB", "--json", "-q", *arguments)
-    assert outcome.code == 0, outcome.err
+    outcome = nadi.ok("collective", "all-reduce", "-t", RING.format(4), "--sizes", "64KiB", "--json", "-q", *arguments)
     return outcome.document["rows"]
 
 
@@ -322,8 +321,7 @@ def test_files_of_others_stay(nadi, tmp_path):
 
 def test_a_page_of_the_user_is_not_replaced(nadi, tmp_path):
     (tmp_path / "collective.html").write_text("mine")
-    outcome = nadi("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-o", tmp_path, "-q")
-    assert outcome.code == 2
+    outcome = nadi.refuse("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-o", tmp_path, "-q")
     assert "collective.html in it was not written by Nadi" in outcome.err
     assert [path.name for path in tmp_path.iterdir()] == ["collective.html"]
 
@@ -357,8 +355,7 @@ def refusing(name, why):
 def test_all_leaves_out_what_refuses(nadi, monkeypatch):
     monkeypatch.setattr("nadi.workload.collective_program", refusing("direct", "direct of 4 members: expected 5"))
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
-    outcome = nadi(*arguments, "--algorithm", "all", "--json")
-    assert outcome.code == 0
+    outcome = nadi.ok(*arguments, "--algorithm", "all", "--json")
     assert outcome.err.startswith("nadi: skipped: direct (direct of 4 members: expected 5); in-network, nvls (")
     assert all(name in outcome.err for name in SWITCHES_REDUCE)
     assert outcome.err.count("\n") == 1
@@ -372,8 +369,7 @@ def test_all_leaves_out_what_refuses(nadi, monkeypatch):
 
 def test_all_where_none_is_left(nadi, monkeypatch):
     monkeypatch.setattr("nadi.workload.collective_program", refusing("all", "too few"))
-    outcome = nadi("collective", "barrier", "-t", RING.format(4), "--algorithm", "all", "-q")
-    assert outcome.code == 2
+    outcome = nadi.refuse("collective", "barrier", "-t", RING.format(4), "--algorithm", "all", "-q")
     assert outcome.err == "nadi: error: --algorithm all: no algorithm performs barrier here; dissemination: too few\n"
 
 

@@ -27,8 +27,7 @@ def collective(nadi):
     """Run it; gives the document."""
 
     def run(*arguments, topology=SWITCH):
-        outcome = nadi("collective", "all-to-all-v", "-t", topology, "--json", "-q", *arguments)
-        assert outcome.code == 0, outcome.err
+        outcome = nadi.ok("collective", "all-to-all-v", "-t", topology, "--json", "-q", *arguments)
         return outcome.document
 
     return run
@@ -115,8 +114,7 @@ def experts(npu):
 def test_runs_have_them_too(nadi, write_run, tmp_path):
     """Each beside what its fullest member takes; the second begins where members are done with the first."""
     run = write_run(map(experts, range(4)), '[system.collectives]\nall-to-all-v = "pairwise"\n', f'spec = "{SWITCH}"')
-    outcome = nadi("run", run, "--out", tmp_path / "out", "-q")
-    assert outcome.code == 0, outcome.err
+    nadi.ok("run", run, "--out", tmp_path / "out", "-q")
     rows = pq.read_table(tmp_path / "out" / "collectives.parquet").to_pylist()
     assert [row["algorithm"] for row in rows] == ["pairwise", "pairwise", "direct"]
     assert {row["kind"] for row in rows} == {"all-to-all"}
@@ -161,8 +159,7 @@ def test_paths_in_a_run_file_begin_at_its_folder(tmp_path):
 def test_a_ring_that_is_none_is_refused(nadi, tmp_path):
     file = tmp_path / "ring.xml"
     file.write_text(msccl_files.ring(4).replace('type="rrc"', 'type="r"', 1), encoding="utf-8")
-    outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4", "--algorithm", f"custom:file={file}", "-q")
-    assert outcome.code == 2
+    outcome = nadi.refuse("collective", "all-reduce", "-t", "ring:npus=4", "--algorithm", f"custom:file={file}", "-q")
     assert outcome.err.startswith(f"nadi: error: {file}: no all-reduce: member ")
     assert outcome.err.count("\n") == 1
 
@@ -173,8 +170,7 @@ def test_a_run_uses_the_file_beside_it(nadi, write_run, step, tmp_path):
     text = '[system.collectives]\nall-reduce = "{}"\n'
     took = []
     for spec in ("custom:file=own/ring.xml", "ring"):
-        outcome = nadi("run", write_run([step] * 4, text.format(spec)), "--json", "--quiet")
-        assert outcome.code == 0
+        outcome = nadi.ok("run", write_run([step] * 4, text.format(spec)), "--json", "--quiet")
         took.append(outcome.document["finish_time_ps"])
     assert took[0] == took[1]
 

@@ -20,8 +20,7 @@ FINISH_PS = 10 * 10**6 + 2 * 6 * RING_STEP_PS
 def test_report_and_files(nadi, write_run, step, tmp_path, aware):
     """10 us forward, then two all-reduces of 6 ring steps of 16 KiB at 100 Gb/s and 1 us; nothing but payload."""
     run = write_run([step] * 4, f"{ANALYTICAL}congestion_aware = {aware}\n")
-    outcome = nadi("run", run, "--out", tmp_path / "out")
-    assert outcome.code == 0
+    outcome = nadi.ok("run", run, "--out", tmp_path / "out")
     kind = "congestion-aware" if aware == "true" else "congestion-unaware"
     for text in (f"48 messages, whole ({kind})", "48 message-hops", "collectives: mean time", "npu 0 → npu 1"):
         assert text in outcome.out
@@ -154,10 +153,7 @@ def test_a_message_begins_when_it_is_posted(nadi, write_run, tmp_path):
 
 
 def refused(nadi, *arguments):
-    outcome = nadi(*arguments)
-    assert outcome.code == 2, outcome
-    assert outcome.out == ""
-    assert outcome.err.count("\n") == 1
+    outcome = nadi.refuse(*arguments)
     return outcome.err
 
 
@@ -198,8 +194,7 @@ def test_collectives_are_coupled_flows_if_the_user_asks_or_the_run_has_many_mess
     found = []
     for name, most in (("auto", 10**6), ("coupled", 10**6), ("auto", 47)):
         monkeypatch.setattr("nadi.pdes.fidelity.flow.COUPLED_ABOVE_MESSAGES", most)
-        outcome = nadi("run", run, "--out", tmp_path / "out", "--force", "--set", f"network.collectives={name}")
-        assert outcome.code == 0, outcome.err
+        outcome = nadi.ok("run", run, "--out", tmp_path / "out", "--force", "--set", f"network.collectives={name}")
         way = "auto" if name == "auto" and most > 48 else "coupled"
         how = "48 messages as flows" if way == "auto" else "48 messages, collectives as coupled flows"
         assert how in outcome.out
@@ -220,8 +215,7 @@ def test_coupled_flows_have_no_stand_ins_of_nvlink(nadi, tmp_path, monkeypatch):
     for nvlink, how in (("messages", "coupled"), ("closed-form", "coupled"), ("closed-form", "auto")):
         keys = f"fidelity=flow collectives={how} nvlink={nvlink}".split()
         sets = [word for key in keys for word in ("--set", f"network.{key}")]
-        outcome = nadi("run", *given, "--out", tmp_path / "out", "--force", *sets)
-        assert outcome.code == 0, outcome.err
+        nadi.ok("run", *given, "--out", tmp_path / "out", "--force", *sets)
         summary = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert summary["config"]["network"]["collectives"] == "coupled"
         found.append(
@@ -242,8 +236,7 @@ def test_a_collective_alone_is_a_coupled_flow(nadi):
 
 def test_flows_run_warn_of_keys_for_queues_and_refuse_losses(nadi, write_run, step, tmp_path):
     run = write_run([step] * 4, FLOWS)
-    outcome = nadi("run", run, "--out", tmp_path / "out", "--set", "network.buffer=4MB")
-    assert outcome.code == 0, outcome.err
+    outcome = nadi.ok("run", run, "--out", tmp_path / "out", "--set", "network.buffer=4MB")
     assert "messages as flows" in outcome.out
     assert '[network] buffer (needs [network] fidelity = "packet")' in outcome.err
     faults = ("faults.0.at=1us", "faults.0.link=npu 0-npu 1", "faults.0.error_rate=0.1")

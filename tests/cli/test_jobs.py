@@ -36,8 +36,7 @@ def summary_of(folder):
 
 def test_each_job_has_results_of_its_own(nadi, write, tmp_path):
     jobs = PLAIN + 'start = "20us"\nplacement = "scattered:seed=3"\n'
-    done = nadi("run", write(jobs), "--set", "output.alone=true", "--out", tmp_path / "out")
-    assert done.code == 0, done.err
+    done = nadi.ok("run", write(jobs), "--set", "output.alone=true", "--out", tmp_path / "out")
     first, second = summary_of(tmp_path / "out")["jobs"]
     assert (first["name"], second["name"]) == ("a", "b")
     assert second["start_ps"] == 20_000_000
@@ -90,8 +89,7 @@ def test_each_job_has_the_slowdown_that_it_has_alone(nadi, write, tmp_path, fide
     (tmp_path / "tiny.toml").write_text(TINY)
     run = write(MIXED, "dgx-h100:npus=40", '[compute]\ngpu = "h100"\npace = "alone"\n')
     how = ["--set", f"network.fidelity={fidelity}", "--json", "--set"]
-    together = nadi("run", run, *how, "output.alone=true")
-    assert together.code == 0, together.err
+    together = nadi.ok("run", run, *how, "output.alone=true")
     jobs = {job["name"]: job for job in together.document["jobs"]}
     slowdowns = {name: job["compute_slowdown"] for name, job in jobs.items()}
     assert slowdowns == {"copies.0": 2, "copies.1": 2, "serving": 1, "overlapped": 1.138, "bursts": 1}
@@ -162,8 +160,7 @@ ONE_UPLINK = LEAVES.replace("uplinks=4", "uplinks=1")
 @pytest.fixture
 def shared(nadi, write, tmp_path):
     """Results of two jobs that share the links of a spine."""
-    made = nadi("run", write(SHARED, ONE_UPLINK), "--set", "output.alone=true", "--out", tmp_path / "shared")
-    assert made.code == 0, made.err
+    nadi.ok("run", write(SHARED, ONE_UPLINK), "--set", "output.alone=true", "--out", tmp_path / "shared")
     return tmp_path / "shared"
 
 
@@ -171,8 +168,7 @@ def test_links_that_jobs_share_are_those_of_the_fabric(nadi, write, tmp_path):
     """Switches that reduce have links of their own, which the fabric lacks."""
     jobs = '[[jobs]]\nname = "a"\ntraces = "step"\nrepeat = 2\nplacement = [0, 2, 4, 6, 1, 3, 5, 7]\n'
     more = '[network]\nfidelity = "analytical"\n[system.collectives]\nall-reduce = "in-network"\n'
-    done = nadi("run", write(jobs, "switch:npus=8,rate=100Gbps", more), "--out", tmp_path / "out")
-    assert done.code == 0, done.err
+    nadi.ok("run", write(jobs, "switch:npus=8,rate=100Gbps", more), "--out", tmp_path / "out")
     links = {share["link"] for job in summary_of(tmp_path / "out")["jobs"] for share in job["shares"]}
     assert links <= set(range(16))
 
@@ -231,14 +227,12 @@ def test_a_run_of_jobs_is_read_again(shared):
 @pytest.mark.parametrize("command", ["explain", "timeline"])
 def test_other_commands_take_runs_of_jobs(nadi, shared, tmp_path, command):
     more = ["-o", tmp_path / "timeline.pftrace"] if command == "timeline" else []
-    done = nadi(command, shared, *more)
-    assert done.code == 0, done.err
+    nadi.ok(command, shared, *more)
 
 
 def test_wrong_traces_name_the_job(nadi, write, tmp_path):
     et.write_trace(tmp_path / "step.2.et", et.metadata(), [et.send_node(0, "s", 2, 3, 64, 1)])
-    refused = nadi("run", write())
-    assert refused.code == 2
+    refused = nadi.refuse("run", write())
     assert 'job "a": ' in refused.err
 
 

@@ -240,15 +240,13 @@ def tiny(tmp_path):
 
 @pytest.mark.parametrize(("framework", "plan"), [(name, plan) for name, plans in _PLANS.items() for plan in plans])
 def test_traces_run_to_the_end(nadi, tiny, tmp_path, framework, plan):
-    made = nadi("workload", framework, "--model", tiny(plan), "--plan", plan, "-o", tmp_path / "traces")
-    assert made.code == 0, made.err
+    nadi.ok("workload", framework, "--model", tiny(plan), "--plan", plan, "-o", tmp_path / "traces")
     run = tmp_path / "run.toml"
     run.write_text(
         f'[topology]\nspec = "dgx-a100:npus=8"\n[workload]\ntraces = "{tmp_path / "traces"}"\n'
         '[compute]\ngpu = "a100"\n[network]\nfidelity = "analytical"\n'
     )
-    ran = nadi("run", run, "--json")
-    assert ran.code == 0, ran.err
+    ran = nadi.ok("run", run, "--json")
     assert ran.document["finish_time_ps"] > 0
 
 
@@ -298,8 +296,7 @@ def run_of(nadi, tmp_path):
             f'[topology]\nspec = "dgx-a100:npus=8"\n[workload]\ntraces = "{tmp_path / folder}"\n{groups}'
             f'[compute]\ngpu = "a100"\n{named}[network]\nfidelity = "{fidelity}"\n'
         )
-        ran = nadi("run", file, "--json")
-        assert ran.code == 0, ran.err
+        ran = nadi.ok("run", file, "--json")
         return ran.document
 
     return run
@@ -318,8 +315,7 @@ _CASES = [
 
 @pytest.mark.parametrize(("kind", "options"), _CASES)
 def test_traces_of_serving_run_to_the_end(nadi, served, run_of, tmp_path, kind, options):
-    made = nadi("workload", "inference", "--model", served(kind), *options, "-o", tmp_path / "traces")
-    assert made.code == 0, made.err
+    nadi.ok("workload", "inference", "--model", served(kind), *options, "-o", tmp_path / "traces")
     for fidelity in ("analytical", "closed-form"):
         found = run_of(fidelity)["serving"]
         assert found["requests"] == 9
@@ -378,8 +374,7 @@ def test_first_tokens_count_from_the_arrival(nadi, served, run_of, tmp_path):
 def test_the_report_tells_of_requests_and_expanded_traces_do_the_same(nadi, served, run_of, tmp_path):
     options = ("--plan", "tp2,pp2", "--batch", 2, "--prompt", 50, "--generate", 5)
     for folder, more in (("traces", ()), ("plain", ("--expand",))):
-        made = nadi("workload", "inference", "--model", served("gqa"), *options, "-o", tmp_path / folder, *more)
-        assert made.code == 0
+        nadi.ok("workload", "inference", "--model", served("gqa"), *options, "-o", tmp_path / folder, *more)
     groups = f'groups = "{tmp_path / "plain" / "groups.json"}"\n'
     assert run_of("analytical")["serving"] == run_of("analytical", "plain/trace", groups)["serving"]
     shared = nadi("run", tmp_path / "run.toml", "--json", "--workers", 2)

@@ -48,8 +48,7 @@ def simulated(nadi):
     def simulate(traces, fabric, *settings):
         words = [f"--set=workload.traces={traces}", f"--set=topology.spec={fabric}"]
         words += [f"--set={setting}" for setting in settings]
-        found = nadi("run", *words, "--fidelity", "closed-form", "--quiet", "--json")
-        assert found.code == 0, found.err
+        found = nadi.ok("run", *words, "--fidelity", "closed-form", "--quiet", "--json")
         return found.document["finish_time_ps"]
 
     return simulate
@@ -111,8 +110,7 @@ def test_plain_traces_keep_their_groups_and_pairs(nadi, simulated, trained, key_
     """A folder of a file for each NPU, gzipped or not, with its group file; packets find their receives."""
     plain, out = tmp_path / "plain", tmp_path / "out"
     nadi("trace", "expand", trained, "-o", plain, "--prefix", "secretmodel")
-    found = nadi("trace", "obfuscate", plain, "-o", out, "--key-file", key_file, "--json")
-    assert found.code == 0, found.err
+    found = nadi.ok("trace", "obfuscate", plain, "-o", out, "--key-file", key_file, "--json")
     said = found.document
     assert (said["traces"], said["out"]) == (8, str(out / "trace"))
     assert not [word for word in words_of(read_set(trained).traces) if word.encode() in bytes_of(out)]
@@ -213,8 +211,7 @@ def test_a_trace_set_that_is_wrong_leaves_nothing(nadi, trained, key_file, tmp_p
     assert obfuscate(renamed, Obfuscation(SecretKey(KEY), LEVELS["full"], used)).group_names[1] == "1"
     broken = next(trained.glob("*.et"))
     broken.write_bytes(broken.read_bytes()[:-3])
-    found = nadi("trace", "obfuscate", trained, "-o", tmp_path / "out", "--key-file", key_file)
-    assert found.code == 2
+    found = nadi.refuse("trace", "obfuscate", trained, "-o", tmp_path / "out", "--key-file", key_file)
     assert str(broken) in found.err
     assert not (tmp_path / "out").exists()
 
@@ -225,7 +222,6 @@ def test_traces_of_others(nadi, simulated, shared_data, key_file, tmp_path):
     fabric, roofline = FABRICS[1], ("compute.peak_flops=1TFLOPS", "memory.bandwidth=10GB/s")
     groups = folder / "workload.json"
     out = tmp_path / "out"
-    found = nadi("trace", "obfuscate", folder, "-o", out, "--key-file", key_file, "--groups", groups)
-    assert found.code == 0, found.err
+    nadi.ok("trace", "obfuscate", folder, "-o", out, "--key-file", key_file, "--groups", groups)
     original = simulated(folder / "workload", fabric, f"workload.groups={groups}", *roofline)
     assert simulated(out / "trace", fabric, f"workload.groups={out / 'groups.json'}", *roofline) == original

@@ -35,8 +35,7 @@ def rows(nadi, model):
     """The rows that a plan finds, of all plans that fit unless it asks for fewer."""
 
     def answer(*more):
-        found = nadi("plan", "--model", model, *_ON, "--top", 999, "--json", *more)
-        assert found.code == 0, found.err
+        found = nadi.ok("plan", "--model", model, *_ON, "--top", 999, "--json", *more)
         return next(iter(found.document["answers"].values()))["rows"]
 
     return answer
@@ -44,8 +43,7 @@ def rows(nadi, model):
 
 def test_a_plan_of_one_gpu_computes_only_and_takes_what_its_run_takes(nadi, model):
     on = ("--model", model, "--cluster", "small-a100")
-    found = nadi("plan", *on, "--gpus", 1, "--plan", "gb8", "--json", "-q")
-    assert found.code == 0, found.err
+    found = nadi.ok("plan", *on, "--gpus", 1, "--plan", "gb8", "--json", "-q")
     rows = next(iter(found.document["answers"].values()))["rows"]
     assert {row["shares"]["compute"] for row in rows} == {1.0}
     assert rows[0]["packets_step_s"] == rows[0]["step_s"]
@@ -301,8 +299,7 @@ def test_a_training_costs_its_steps(nadi, model, tmp_path):
 def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
     """Sixteen GPUs of two hosts, all NICs of a host on one switch or on eight."""
     options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--confirm", 2, "--shard", "1/20")
-    found = nadi("plan", "--model", model, *options, "--sweep", "rails=1,8", "--json", "--out", tmp_path / "out")
-    assert found.code == 0, found.err
+    found = nadi.ok("plan", "--model", model, *options, "--sweep", "rails=1,8", "--json", "--out", tmp_path / "out")
     assert set(found.document["answers"]) == {"rails=1", "rails=8"}
     for answer in nonempty(found.document["answers"].values()):
         assert ["packets_step_s" in row for row in answer["rows"][:3]] == [True, True, False]
@@ -319,8 +316,7 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
 def test_flows_time_and_rank_whole_steps(nadi, model):
     """With all NICs of a host on one oversubscribed switch, plans that communicate between hosts lose their rank."""
     options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--shard", "0/20", "--confirm-by", "flow")
-    found = nadi("plan", "--model", model, *options, "--confirm", 99, "--json")
-    assert found.code == 0, found.err
+    found = nadi.ok("plan", "--model", model, *options, "--confirm", 99, "--json")
     rows = nonempty(found.document["answers"]["tiny"]["rows"])
     steps = [row["flows_step_s"] for row in rows]
     assert steps == sorted(steps)

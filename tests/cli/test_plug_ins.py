@@ -71,8 +71,7 @@ def written(folder, name, **changed):
 def run(nadi, path, *options):
     """Run a run file; gives its digest."""
     out = path.with_suffix("")
-    done = nadi("run", path, "--out", out, "-q", *options)
-    assert done.code == 0, done.err
+    nadi.ok("run", path, "--out", out, "-q", *options)
     return json.loads((out / "summary.json").read_text())["digest"]
 
 
@@ -195,8 +194,7 @@ def test_a_wrong_file_is_refused_in_one_line(nadi, tmp_path, kind, key, text, co
 def test_a_wrong_kind_of_word_is_explained(nadi, tmp_path, copies):
     control = tmp_path / copies["control"]
     control.write_text(control.read_text().replace('word("float"', 'word("fraction"'))
-    refused = nadi("run", written(tmp_path, "run", **copies), "-q")
-    assert refused.code == 2
+    refused = nadi.refuse("run", written(tmp_path, "run", **copies), "-q")
     assert "ValueError: kind 'fraction' of the word '" in refused.err
     assert "'; expected one of time, duration, bytes, count, flag, " in refused.err
 
@@ -220,8 +218,7 @@ def test_a_trace_format_and_a_trace_check(nadi, write_run, step, tmp_path):
     json_format = tmp_path / "mine.py"
     json_format.write_text(plug_ins.own_files("trace format")["json"].read_text())
     given = [tmp_path / f"trace.{npu}.et" for npu in range(4)]
-    done = nadi("trace", "convert", *given, "--to", json_format, "-o", tmp_path / "own")
-    assert done.code == 0, done.err
+    nadi.ok("trace", "convert", *given, "--to", json_format, "-o", tmp_path / "own")
     assert nadi("trace", "convert", *given, "--to", "json", "-o", tmp_path / "json").code == 0
     for npu in range(4):
         name = f"trace.{npu}.json"
@@ -307,8 +304,7 @@ def test_an_importer(nadi, tmp_path):
     (tmp_path / "peer.py").write_text(IMPORTER)
     (tmp_path / "run.toml").write_text(RUN_OF_IMPORTER)
     mtu = ("--set", "network.mtu=60kB")
-    done = nadi(tmp_path / "peer.py", "-q", 9, *mtu, "--out", tmp_path / "out", "--json", "--quiet")
-    assert done.code == 0, done.err
+    done = nadi.ok(tmp_path / "peer.py", "-q", 9, *mtu, "--out", tmp_path / "out", "--json", "--quiet")
     assert "nadi: queues differ" in done.err.splitlines()
     assert "4 nodes" in done.err.splitlines()
     assert "without effect here: [network] flowlet_gap (needs" in done.err
@@ -349,8 +345,7 @@ def test_paths_of_a_batch_job_and_of_set_are_absolute(nadi, tmp_path, copies, mo
     assert config.network.load_balancing == str(tmp_path / copies["balancing"])
     sweep = tmp_path / "sweep.toml"
     sweep.write_text(f'run = "run.toml"\n[values]\n"network.load_balancing" = ["flowlet", "{copies["balancing"]}"]\n')
-    done = nadi("sweep", sweep, "--out", tmp_path / "sweep", "-q")
-    assert done.code == 0, done.err
+    nadi.ok("sweep", sweep, "--out", tmp_path / "sweep", "-q")
 
 
 def test_ranks_that_read_different_contents_refuse_to_run(tmp_path, copies):

@@ -126,8 +126,7 @@ def results(nadi, tmp_path):
         engine = "" if NETWORKS[network].startswith("[") else "[engine]\n"
         text = f'{collectives}{engine}{NETWORKS[network]}\n{more}[topology]\nspec = "{spec}"\n[compute]\ngpu = "h100"\n'
         (tmp_path / "run.toml").write_text(text + (f"[workload]\n{work}" if jobs == 1 else jobs_of))
-        done = nadi("run", tmp_path / "run.toml", "-q", "--force", "--out", tmp_path / "out")
-        assert done.code == 0, done.err
+        nadi.ok("run", tmp_path / "run.toml", "-q", "--force", "--out", tmp_path / "out")
         return json.loads((tmp_path / "out/summary.json").read_text()), lambda name: pq.read_table(
             tmp_path / f"out/{name}.parquet"
         )
@@ -198,8 +197,7 @@ def test_readers_take_messages_of_switches(results, nadi, tmp_path, network):
     written = {"timeline": "t.pftrace", "report": "r.html"}
     for command in (["explain"], ["timeline"], ["report"], ["net", "show"], ["net", "slowdown"]):
         out = ["--out", tmp_path / written[command[0]]] if command[0] in written else []
-        done = nadi(*command, tmp_path / "out", *out)
-        assert done.code == 0, (command, done.err)
+        nadi.ok(*command, tmp_path / "out", *out)
 
 
 LEAVES = "leaf-spine:leaves=3,hosts_per_leaf=4,spines=2,rate=100Gbps"
@@ -218,8 +216,7 @@ def sampled(nadi, tmp_path):
     def run(work, topology=LEAVES, network="", more=(), name="out"):
         path = tmp_path / "run.toml"
         path.write_text(f'[topology]\nspec = "{topology}"\n[network]\n{network}{work}')
-        done = nadi("run", path, "--out", tmp_path / name, *more)
-        assert done.code == 0, done.err
+        nadi.ok("run", path, "--out", tmp_path / name, *more)
         folder = tmp_path / name
         tables = [
             {column: table[column].to_numpy() for column in table.column_names if column not in {"src", "dst"}}

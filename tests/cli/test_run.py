@@ -38,8 +38,7 @@ def files(folder):
 
 def test_report_and_files(nadi, write_run, step, tmp_path):
     run = write_run([step] * 4)
-    outcome = nadi("run", run, "--out", tmp_path / "out")
-    assert outcome.code == 0
+    outcome = nadi.ok("run", run, "--out", tmp_path / "out")
     for text in ("time of each NPU", "collectives: mean time", "busiest links", "npu 0 → npu 1", "all-reduce"):
         assert text in outcome.out
     assert outcome.out.endswith(f"results: {tmp_path / 'out'}\n")
@@ -97,13 +96,11 @@ def test_a_parameter_of_the_topology_is_set_on_top_of_a_spec_or_of_a_name(nadi, 
         ('name = "ring"\nparams = { npus = 4, rate = "100Gbps", delay = "1us" }', "400Gbps"),
     ):
         given = ["--set", f"topology.params.rate={rate}"] if rate else []
-        outcome = nadi("run", write_run([step] * 4, topology=topology), "--json", "-q", *given)
-        assert outcome.code == 0, outcome.err
+        outcome = nadi.ok("run", write_run([step] * 4, topology=topology), "--json", "-q", *given)
         assert "rate=400Gbps" in outcome.document["topology"]
         found.append((outcome.document["digest"], outcome.document["finish_time_ps"]))
     assert len(set(found)) == 1
-    wrong = nadi("run", write_run([step] * 4), "-q", "--set", "topology.params.rat=1Gbps")
-    assert wrong.code == 2
+    wrong = nadi.refuse("run", write_run([step] * 4), "-q", "--set", "topology.params.rat=1Gbps")
     assert "rat: unknown key; nearest known key: rate" in wrong.err
 
 
@@ -180,8 +177,7 @@ def test_symbolic_traces_of_others(nadi, tmp_path, shared_data, name):
         '[topology]\nspec = "switch:npus=8,rate=400Gbps"\n'
         '[compute]\npeak_flops = "312TFLOPS"\n[memory]\nbandwidth = "2.04TB/s"\n'
     )
-    outcome = nadi("run", run, "--out", tmp_path / "out", "-q")
-    assert outcome.code == 0, outcome.err
+    nadi.ok("run", run, "--out", tmp_path / "out", "-q")
     npus = pq.read_table(tmp_path / "out" / "npus.parquet").to_pydict()
     assert np.min(npus["compute_ps"]) > 0
 

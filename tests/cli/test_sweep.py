@@ -110,8 +110,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, quick, tmp_pa
     assert 2 <= len(there) < 6
     assert not (out / "sweep.parquet").exists()
 
-    outcome = nadi("sweep", file, "-o", out)
-    assert outcome.code == 0
+    outcome = nadi.ok("sweep", file, "-o", out)
     assert outcome.err.count("already finished") == len(there)
     assert all((out / "runs" / name / "summary.json").stat().st_mtime_ns == when for name, when in there.items())
     made = rows(out)
@@ -143,8 +142,7 @@ def test_points_that_fail_do_not_stop_the_others(nadi, sweep, tmp_path):
     """A plan for more GPUs than the fabric has is known when fabric and traces are there."""
     points = '[[points]]\n"workload.plan" = "dp8,gb8"\n[[points]]\n"engine.seed" = 2\n'
     file = sweep('method = "list"\nrun = "run.toml"\n' + points)
-    outcome = nadi("sweep", file, "-o", tmp_path / "out", "-q")
-    assert outcome.code == 2
+    outcome = nadi.refuse("sweep", file, "-o", tmp_path / "out", "-q")
     assert "1 of 2 points failed; point 0: " in outcome.err
     first, second = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
     assert "8" in first["error"]
@@ -224,8 +222,7 @@ def test_shards_share_the_points(nadi, sweep, tmp_path):
 def test_faults_are_keys_like_others(nadi, sweep, tmp_path):
     (tmp_path / "run.toml").write_text(RUN + '[[faults]]\nat = "0s"\nnpu = 0\nslowdown = 1.1\n')
     file = sweep('run = "run.toml"\n[values]\n"faults.0.slowdown" = [1.1, 1.5, 2.0]\n"faults.0.npu" = [0, 3]\n')
-    outcome = nadi("sweep", file, "-o", tmp_path / "out", "-q")
-    assert outcome.code == 0, outcome.err
+    nadi.ok("sweep", file, "-o", tmp_path / "out", "-q")
     times = {(row["faults.0.npu"], row["faults.0.slowdown"]): row["step_time_ps"] for row in rows(tmp_path / "out")}
     assert times[0, 1.1] < times[0, 1.5] < times[0, 2.0]
     assert times[3, 2.0] == times[0, 2.0]
@@ -242,8 +239,7 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
     file = tmp_path / "sweep.toml"
     values = '[values]\n"topology.params.delay" = ["1us", "9us"]\n"engine.seed" = [1, 2]\n"network.mtu" = ["4KiB"]\n'
     file.write_text(f'run = "run.toml"\nrank = "p99_completion_ps"\n{values}')
-    found = nadi("sweep", file, "-o", tmp_path / "out", "-q")
-    assert found.code == 0, found.err
+    found = nadi.ok("sweep", file, "-o", tmp_path / "out", "-q")
     assert "settings: means over seeds, with 95 % confidence intervals, ranked by p99 completion" in found.out
     (best, _) = re.findall(r"^ (\dus) +2 .* \(\S+ \S+ to ", found.out, re.MULTILINE)  # a row per delay, of two seeds
     assert best == "1us"
@@ -258,8 +254,7 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
     assert "topology.params.delay = 1us is best" in text
     assert unexplained(text) == []
     file.write_text(f'run = "run.toml"\nrank = "speed"\n{values}')
-    refused = nadi("sweep", file, "-o", tmp_path / "out", "-q")
-    assert refused.code == 2
+    refused = nadi.refuse("sweep", file, "-o", tmp_path / "out", "-q")
     assert "sweep.toml: rank: found 'speed'; expected one of finish_time_ps, step_time_ps" in refused.err
 
 

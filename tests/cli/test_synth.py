@@ -61,8 +61,7 @@ def simulated(nadi):
 
     def simulate(traces):
         words = [f"--set={setting}" for setting in (f"workload.traces={traces}", f"topology.spec={FABRIC}")]
-        found = nadi("run", *words, "--fidelity", "closed-form", "--quiet", "--json")
-        assert found.code == 0, found.err
+        found = nadi.ok("run", *words, "--fidelity", "closed-form", "--quiet", "--json")
         return found.document["finish_time_ps"]
 
     return simulate
@@ -237,8 +236,7 @@ def test_the_command_generates_what_can_run(nadi, simulated, sets, folders, tmp_
     words = ("--like", folders / "0", "--ranks", 16, "--nodes", 60, "--json")
     outs = [tmp_path / name for name in ("one", "again", "other")]
     for out, seed in zip(outs, (3, 3, 4), strict=True):
-        found = nadi("trace", "synth", folders, "-o", out, *words, "--seed", seed)
-        assert found.code == 0, found.err
+        found = nadi.ok("trace", "synth", folders, "-o", out, *words, "--seed", seed)
         assert (found.document["npus"], found.document["traces"]) == (16, 2)
     content = [b"".join(file.read_bytes() for file in sorted(out.iterdir())) for out in outs]
     assert content[0] == content[1] != content[2]
@@ -324,8 +322,7 @@ def test_what_is_wrong_is_one_line(nadi, folders, tmp_path):
         ((tmp_path / "uneven",), "traces of different numbers of NPUs"),
         ((folders, "--like", folders / "0", "--ranks", 6), "6 ranks: expected a multiple of 4"),
     ):
-        found = nadi("trace", "synth", *words, "-o", tmp_path / "out")
-        assert found.code == 2
+        found = nadi.refuse("trace", "synth", *words, "-o", tmp_path / "out")
         assert expected in found.err
         assert found.err.count("\n") == 1
         assert not (tmp_path / "out").exists()

@@ -82,8 +82,7 @@ def test_every_command_shows_names_as_they_are(nadi, evil):
         ("partition", evil, "--parts", "1"),
         ("collective", "all-reduce", "-t", folder / "net.toml", "--sizes", "1KiB", "-q", "-o", folder / "sweep"),
     ):
-        outcome = nadi(*arguments)
-        assert outcome.code == 0, outcome
+        outcome = nadi.ok(*arguments)
         assert is_harmless(outcome.out + outcome.err)
     for name in ("net.toml", "run.toml"):
         assert "[red]x[" in nadi("trace", "show", folder / name).err
@@ -102,8 +101,7 @@ def test_errors_show_names_as_they_are(nadi, evil):
         ("net", folder),
         (EVIL,),
     ):
-        outcome = nadi(*arguments)
-        assert outcome.code == 2, outcome
+        outcome = nadi.refuse(*arguments)
         assert is_harmless(outcome.err)
         assert outcome.err.count("\n") == 1
 
@@ -330,8 +328,7 @@ def test_narrow_terminals_get_whole_numbers_and_pipes_all(nadi, write_run, step,
     nadi("run", run, "--out", tmp_path / "out", "-q")
     words = {"run": run, "out": tmp_path / "out", "trace": tmp_path / "trace.0.et"}
     arguments = [str(word).format(**words) for word in COMMANDS[name]]
-    piped = nadi(*arguments)
-    assert piped.code == 0, piped.err
+    piped = nadi.ok(*arguments)
     assert "not shown" not in piped.out
     monkeypatch.setenv("COLUMNS", "80")
     narrow = nadi(*arguments).out
@@ -442,8 +439,7 @@ def test_a_foreign_trace_shows_what_a_run_would_refuse(nadi, tmp_path):
         assert text in shown
     run = tmp_path / "run.toml"
     run.write_text(f'[workload]\ntraces = "t.0.et"\n[topology]\nspec = "{RING}"\n')
-    refused = nadi("run", run, "-q")
-    assert refused.code == 2
+    refused = nadi.refuse("run", run, "-q")
     assert "(1 such dependencies)" in refused.err
     assert "--set workload.strict=false, drops such dependencies" in refused.err
     assert nadi("run", run, "-q", "--set", "workload.strict=false").code == 0

@@ -148,16 +148,14 @@ def finish(nadi, write_run):
         text = [f'workload.traces="{prefix}"']
         groups = prefix.parent / "groups.json"
         text += [f'workload.groups="{groups}"'] * groups.is_file()
-        outcome = nadi("run", run, *(word for setting in text for word in ("--set", setting)), "--json")
-        assert outcome.code == 0, outcome
+        outcome = nadi.ok("run", run, *(word for setting in text for word in ("--set", setting)), "--json")
         return outcome.document["finish_time_ps"]
 
     return of
 
 
 def converted(nadi, source, out, *more):
-    outcome = nadi("trace", "convert", source, "-o", out, *more)
-    assert outcome.code == 0, outcome
+    nadi.ok("trace", "convert", source, "-o", out, *more)
     return out
 
 
@@ -343,8 +341,7 @@ def planted(tmp_path):
 
 
 def test_planted_clusters_are_found(nadi, planted):
-    found = nadi("trace", "select", planted, "-k", 3, "--json")
-    assert found.code == 0, found.err
+    found = nadi.ok("trace", "select", planted, "-k", 3, "--json")
     said = found.document
     assert [(row["path"].split("family")[1][0], row["items"]) for row in said["chosen"]] == [
         ("0", 30),
@@ -366,8 +363,7 @@ def test_fewer_than_there_are_clusters_cover_less(nadi, planted):
 
 
 def test_it_is_said_in_words(nadi, planted):
-    found = nadi("trace", "select", planted, "-k", 3)
-    assert found.code == 0, found.err
+    found = nadi.ok("trace", "select", planted, "-k", 3)
     assert "3 of 60" in found.out
     assert "50.0%" in found.out
     assert "within 0.5" in found.out

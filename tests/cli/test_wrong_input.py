@@ -45,11 +45,7 @@ def listing(folder):
 def refused(nadi, folder, *arguments):
     """Run, and check that the input is refused as it should be; gives the line."""
     before = listing(folder)
-    outcome = nadi(*arguments)
-    assert outcome.code == 2, outcome
-    assert outcome.out == ""
-    assert outcome.err.startswith("nadi: error: ")
-    assert outcome.err.count("\n") == 1
+    outcome = nadi.refuse(*arguments)
     assert listing(folder) == before
     return outcome.err
 
@@ -151,8 +147,7 @@ def test_files_that_the_disk_has_no_room_for_are_refused(nadi, tmp_path, monkeyp
     file = tmp_path / "file"
     file.write_text(LAYERS, encoding="utf-8")
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1_000_000}))
-    outcome = nadi("trace", "convert", file, "--from", "astra-sim:npus=1000", "-o", tmp_path / "out")
-    assert outcome.code == 2
+    outcome = nadi.refuse("trace", "convert", file, "--from", "astra-sim:npus=1000", "-o", tmp_path / "out")
     assert "1,000 files would take about 0.0 GB, expected at most the 0.0 GB that the disk has free" in outcome.err
 
 
@@ -333,8 +328,7 @@ def test_spoilt_results(nadi, results, tmp_path, case):
     shutil.copytree(results[0], out)
     spoil(out)
     for arguments in (("net", out), ("partition", run, "--parts", "2", "--weights", out)):
-        outcome = nadi(*arguments)
-        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), outcome
+        outcome = nadi.refuse(*arguments)
         assert str(out) in outcome.err
         assert words in outcome.err
 
@@ -344,8 +338,7 @@ def test_a_table_that_claims_more_rows_than_memory_holds(nadi, results, tmp_path
     shutil.copytree(results[0], out)
     monkeypatch.setattr("nadi.simulation.wiring.earlier_run.os.sysconf", lambda _: 10)
     for arguments in (("net", out), ("partition", results[1], "--parts", "2", "--weights", out)):
-        outcome = nadi(*arguments)
-        assert outcome.code == 2
+        outcome = nadi.refuse(*arguments)
         assert "more than this machine's memory holds" in outcome.err
 
 
@@ -369,7 +362,6 @@ def test_a_collective_whose_memory_is_damaged(nadi, monkeypatch):
 def test_send_latency_with_nvls(nadi):
     """The command of issue 27, which ended with SIGSEGV."""
     how = ("-t", "dgx-h100:npus=8", "--sizes", "1MiB", "--set", "network.send_latency=1us", "-q", "--json")
-    done = nadi("collective", "all-reduce", "--algorithm", "nvls", *how)
-    assert done.code == 0
+    done = nadi.ok("collective", "all-reduce", "--algorithm", "nvls", *how)
     (row,) = done.document["rows"]
     assert row["ratio"] == 1

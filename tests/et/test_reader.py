@@ -102,8 +102,22 @@ def test_every_integer_type_converts_for_kinds_and_flags(kind):
     assert table.comm_size.tolist() == [1]
 
 
-def test_a_whole_floating_point_number_converts():
-    assert table_of(node_with(("num_ops", "double", 2.0**40))).num_ops.tolist() == [2**40]
+@pytest.mark.parametrize(
+    ("attributes", "node_type", "column", "value"),
+    [
+        ([("num_ops", "double", 2.0**40)], COMP, "num_ops", 2**40),
+        ([("involved_dim", "bool_list", [True, False, True])], COMP, "involved_dim", 0b101),
+        ([("involved_dim", "int32_list", [1, 0, 1])], COMP, "involved_dim", 0b101),
+        ([("involved_dim", "bool_list", [])], COMP, "involved_dim", -1),
+        ([("involved_dim", "bool_list", [False])], COMP, "involved_dim", 0),
+        ([("comm_tag", "int32", 1), ("comm_tag", "int32", 2)], COMP, "comm_tag", 2),
+        ([("comm_type", "int64", 77)], et.NodeType.COMM_SEND_NODE, "comm_type", -1),
+        ([("comm_type", "int64", 0)], COLL, "comm_size", -1),
+        ([("is_cpu_op", "bool", True)], COLL, "comm_type", -1),
+    ],
+)
+def test_unusual_attributes_have_their_value(attributes, node_type, column, value):
+    assert getattr(table_of(node_with(*attributes, node_type=node_type)), column).tolist() == [value]
 
 
 @pytest.mark.parametrize(
@@ -131,20 +145,27 @@ def test_wrong_kinds_and_ranges_are_errors(attribute, message):
     assert str(caught.value).startswith(f"<memory>: node 7: {message}")
 
 
-def test_an_attribute_without_a_value():
-    with pytest.raises(et.TraceError, match="node 7: attribute comm_size has no value"):
-        table_of(Node(id=7, type=COMP, attr=[AttributeProto(name="comm_size")]))
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        *((Node(id=7, type=kind), f"node type {kind}, expected 1 to 7") for kind in (0, 8, -1, 1000)),
+        *(
+            (
+                node_with(("comm_type", "int64", kind), ("is_cpu_op", "bool", cpu), node_type=COLL),
+                f"comm_type {kind}, ex",
+            )
+            for kind in (-1, 10, 255, 2**40)
+            for cpu in (False, True)
+        ),
+        (node_with(node_type=COLL), "a collective without comm_type"),
+        (Node(id=7, type=COMP, attr=[AttributeProto(name="comm_size")]), "attribute comm_size has no value"),
+        (Node(id=7, type=COMP, duration_micros=2**63), "duration_micros is 9223372036854775808, expected less than 2"),
+    ],
+)
+def test_nodes_that_make_no_sense_are_errors(node, message):
+    with pytest.raises(et.TraceError, match=f"node 7: {message}"):
+        table_of(et.comp_node(1, "a"), node)
     assert len(table_of(Node(id=7, type=COMP, attr=[AttributeProto(name="outputs")]))) == 1
-
-
-@pytest.mark.parametrize(("kind", "values"), [("bool_list", [True, False, True]), ("int32_list", [1, 0, 1])])
-def test_involved_dimensions_are_bits(kind, values):
-    assert table_of(node_with(("involved_dim", kind, values))).involved_dim.tolist() == [0b101]
-
-
-def test_an_empty_list_of_dimensions_is_none_given():
-    assert table_of(node_with(("involved_dim", "bool_list", []))).involved_dim.tolist() == [-1]
-    assert table_of(node_with(("involved_dim", "bool_list", [False]))).involved_dim.tolist() == [0]
 
 
 def test_group_0_is_all_npus():
@@ -152,35 +173,6 @@ def test_group_0_is_all_npus():
     table = table_of(*nodes)
     assert table.group_names == ("", "5")
     assert table.group.tolist() == [0, 0, 1]
-
-
-@pytest.mark.parametrize("comm_type", [-1, 10, 255, 2**40])
-def test_an_unknown_collective_is_an_error_even_on_the_host(comm_type):
-    for cpu in (False, True):
-        node = node_with(("comm_type", "int64", comm_type), ("is_cpu_op", "bool", cpu), node_type=COLL)
-        with pytest.raises(et.TraceError, match=f"node 7: comm_type {comm_type}, expected a comm_type from 0 to 9"):
-            table_of(node)
-
-
-def test_a_collective_without_kind_is_an_error_but_on_the_host():
-    assert table_of(node_with(("is_cpu_op", "bool", True), node_type=COLL)).comm_type.tolist() == [-1]
-    with pytest.raises(et.TraceError, match="node 7: a collective without comm_type"):
-        table_of(node_with(node_type=COLL))
-
-
-def test_a_collective_without_size_is_read_as_such():
-    assert table_of(node_with(("comm_type", "int64", 0), node_type=COLL)).comm_size.tolist() == [-1]
-
-
-def test_comm_type_means_nothing_on_other_nodes():
-    send = node_with(("comm_type", "int64", 77), node_type=et.NodeType.COMM_SEND_NODE)
-    assert table_of(send).comm_type.tolist() == [-1]
-
-
-@pytest.mark.parametrize("node_type", [0, 8, -1, 1000])
-def test_unknown_node_types_are_errors(node_type):
-    with pytest.raises(et.TraceError, match=f"node 7: node type {node_type}, expected 1 to 7"):
-        table_of(et.comp_node(1, "a"), Node(id=7, type=node_type))
 
 
 def test_a_duplicate_id_is_an_error(write_nodes):
@@ -199,21 +191,12 @@ def test_a_dangling_dependency_is_an_error_or_dropped_and_counted(write_nodes):
     assert table.dep.tolist() == [1, 0]
 
 
-def test_the_last_of_two_attributes_of_one_name_counts():
-    assert table_of(node_with(("comm_tag", "int32", 1), ("comm_tag", "int32", 2))).comm_tag.tolist() == [2]
-
-
 def test_a_name_that_is_not_utf_8_is_an_error(tmp_path):
     path = tmp_path / "t.et"
     path.write_bytes(b"\x00" + b"\x07\x08\x05\x12\x01\xff\x18\x04")
     for read in (et.read_messages, et.read_trace):
         with pytest.raises(et.TraceError, match=r"t\.et: (byte 1|node 5): .*"):
             read(path)
-
-
-def test_times_beyond_int64_are_errors():
-    with pytest.raises(et.TraceError, match="node 7: duration_micros is 9223372036854775808, expected less than 2"):
-        table_of(Node(id=7, type=COMP, duration_micros=2**63))
 
 
 def test_ids_of_64_bits():

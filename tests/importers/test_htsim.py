@@ -30,8 +30,7 @@ def times(folder):
 
 
 def run(nadi, tmp_path, *lines, options=()):
-    outcome = nadi("htsim", "-tm", matrix(tmp_path, *lines), "-topo", FABRIC, "--out", tmp_path / "out", *options)
-    assert outcome.code == 0, outcome.err
+    nadi.ok("htsim", "-tm", matrix(tmp_path, *lines), "-topo", FABRIC, "--out", tmp_path / "out", *options)
     return times(tmp_path / "out")
 
 
@@ -47,8 +46,9 @@ def run(nadi, tmp_path, *lines, options=()):
 def test_their_files_run_unchanged(nadi, shared_data, name, tree):
     own = shared_data / "formats" / "htsim"
     topology = ("-topo", own / tree) if tree else ()
-    outcome = nadi("htsim", "-tm", own / name, *topology, "-q", 50, "-ecn", 12, 37, "-end", 1000, "--json", "--quiet")
-    assert outcome.code == 0, outcome.err
+    outcome = nadi.ok(
+        "htsim", "-tm", own / name, *topology, "-q", 50, "-ecn", 12, 37, "-end", 1000, "--json", "--quiet"
+    )
     flows = sum("->" in line for line in (own / name).read_text().splitlines())
     assert f"{flows:,} flows" in outcome.err
     assert outcome.document["finish_time_ps"] > 0
