@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from nadi.errors import ConfigError
 from nadi.launching import progress as progress_module
 from nadi.studies.collectives import microbench
-from nadi.studies.collectives.microbench import SweepRow, split_names
+from nadi.studies.collectives.microbench import SweepRow
 from nadi.studies.collectives.page import band_edges, figure, sweep_table
 from nadi.studies.collectives.sweep import CollectiveSweep, winners
 from nadi.workload import WorkloadError, algorithms_of, collective_program
@@ -310,22 +309,6 @@ def test_all_leaves_out_nvls_where_the_machine_has_none(nadi):
     assert "nvls" not in new.err
 
 
-def test_files_of_others_stay(nadi, tmp_path):
-    command = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-o", tmp_path / "out", "-q")
-    assert nadi(*command).code == 0
-    (tmp_path / "out" / "summary.json").write_text("{}")
-    assert nadi(*command).code == 0
-    names = ["collective.html", "collective.parquet", "summary.json"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
-
-
-def test_a_page_of_the_user_is_not_replaced(nadi, tmp_path):
-    (tmp_path / "collective.html").write_text("mine")
-    outcome = nadi.refuse("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-o", tmp_path, "-q")
-    assert "collective.html in it was not written by Nadi" in outcome.err
-    assert [path.name for path in tmp_path.iterdir()] == ["collective.html"]
-
-
 def test_an_interrupted_sweep_leaves_nothing(nadi, tmp_path, monkeypatch):
     usual, calls = microbench.run_program, []
 
@@ -371,19 +354,6 @@ def test_all_where_none_is_left(nadi, monkeypatch):
     monkeypatch.setattr("nadi.workload.collective_program", refusing("all", "too few"))
     outcome = nadi.refuse("collective", "barrier", "-t", RING.format(4), "--algorithm", "all", "-q")
     assert outcome.err == "nadi: error: --algorithm all: no algorithm performs barrier here; dissemination: too few\n"
-
-
-def test_names_of_algorithms():
-    assert split_names("ring") == ("ring",)
-    assert split_names("ring, direct,ring") == ("ring", "direct")
-    assert split_names("ring:channels=4,bidirectional=true,direct,tree:cut=2") == (
-        "ring:channels=4,bidirectional=true",
-        "direct",
-        "tree:cut=2",
-    )
-    for text in ("ring,,direct", "channels=4", ","):
-        with pytest.raises(ConfigError, match="expected all, or names"):
-            split_names(text)
 
 
 @pytest.mark.parametrize("most", [1, 1 << 20])

@@ -85,25 +85,6 @@ def test_options_have_the_defaults_of_their_keys():
     assert [(command, name, getattr(engine, name)) for command, name, _ in said] == said
 
 
-def test_sections_of_the_readme_are_commands(nadi):
-    text = (ROOT / "README.md").read_text()
-    commands = set(re.findall(r"`nadi ([a-z]+(?: (?:list|show|build|transformer))?)", text))
-    assert len(commands) >= 2
-    for command in commands:
-        assert nadi(*command.split(), "--help").code == 0, command
-
-
-def test_options_of_the_readme_exist(nadi):
-    lines = re.findall(r"^    nadi (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(lines) >= 3
-    for line in lines:
-        words = line.split()
-        command = words[:2] if words[0] == "workload" else words[:1]
-        known = nadi(*command, "--help").out
-        for option in nonempty(re.findall(r"(?<= )--?[a-z][a-z-]*", line)):
-            assert option in known, line
-
-
 def test_the_demo_is_a_run_file():
     config = load_config(ROOT / "scripts" / "demo.toml")
     assert config.workload.traces == ROOT / "scripts" / "../demo-out/traces/transformer"

@@ -178,15 +178,6 @@ def test_jobs_add_up(results, network):
     assert sent["a"] == sent["b"]
 
 
-@pytest.mark.slow
-def test_reuse_and_workers_change_no_row(results):
-    """The same rows of messages with and without replays, and on two processes."""
-    rows = [results("NVLS on two hosts", network)[1]("flows") for network in ("packets", "packets, reused")]
-    rows.append(results("NVLS on two hosts", "two processes")[1]("flows"))
-    assert len(rows[0]) > 1000
-    assert all(table.equals(rows[0]) for table in nonempty(rows[1:]))
-
-
 @pytest.mark.parametrize("network", ["packets", "flows"])
 def test_readers_take_messages_of_switches(results, nadi, tmp_path, network):
     """Commands that read messages, samples and limits do not take a switch for an NPU."""

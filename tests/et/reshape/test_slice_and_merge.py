@@ -106,23 +106,6 @@ def test_bytes_of_what_does_not_change_stay(pair, tmp_path):
     assert [node.SerializeToString() for node in now] == [node.SerializeToString() for node in was[:5]]
 
 
-def test_by_name_bridges_and_ancestors_join(pair):
-    _, tables = pair(names=("*/backward/*",))
-    assert [table.node_id.tolist() for table in tables] == [[99, 2, 12]] * 2
-    assert tables[0].dep.tolist() == [1]  # the second step's comes after the first one's
-    _, tables = pair(names=("step0/backward/*",), with_ancestors=True)
-    assert tables[0].node_id.tolist() == [99, 0, 1, 2]
-
-
-def test_by_ids_brings_partners_or_drops_them(pair):
-    said, tables = pair(ids=((0, 1),), npus=None, names=("*p2p",))
-    assert [table.node_id.tolist() for table in tables] == [[99, 1]] * 2
-    said, tables = pair(npus=frozenset([0]), partners="drop")
-    assert tables[0].node_id.tolist() == [99, 0, 2, 10, 12]
-    assert said[0].without_partners == 4
-    assert tables[0].dep.tolist() == [1, 2, 3]
-
-
 def test_torn_partners_are_refused(pair, tmp_path):
     with pytest.raises(et.TraceError, match=r"t\.0\.et: .* has a partner in .*t\.1\.et, which is not selected;"):
         pair(npus=frozenset([0]))
@@ -135,11 +118,6 @@ def test_torn_partners_are_refused(pair, tmp_path):
     said, tables = pair(names=("p2p of 0",))
     assert [table.node_id.tolist() for table in tables] == [[99, 1]] * 2
     assert [one.for_partners for one in said] == [1, 2]
-
-
-def test_nothing_that_is_asked_for(pair):
-    with pytest.raises(et.TraceError, match="no node matches the selection"):
-        pair(ids=((500, 600),))
 
 
 def test_steps_of_the_profiler(tmp_path):
