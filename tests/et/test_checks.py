@@ -2,42 +2,35 @@
 
 import json
 import random
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nadi import et
 from nadi.et.checking.finding import SEVERITIES
-from nadi.et.checking.sources import Sources
-from nadi.et.checks import all_checks, check_traces, deadlocks
+from nadi.et.checks import all_checks, deadlocks
 from nadi.et.schema import Node
+from tests.et.checked import checked
 from tests.nonempty import nonempty
 
 REDUCE = et.CollectiveCommType.ALL_REDUCE
 
 
 @pytest.fixture
-def checked(tmp_path):
+def found_in(tmp_path):
     """Check traces given as lists of nodes, NPU after NPU; gives (check, severity, count, text of the examples)."""
 
-    def check(*nodes_of_npu, users=None, examples=None, **more):
-        files = []
-        for npu, nodes in enumerate(nodes_of_npu):
-            files.append(tmp_path / f"t.{npu}.et")
-            et.write_trace(files[-1], et.metadata(), nodes)
-        users = [[npu] for npu in range(len(files))] if users is None else users
-        sources = Sources(
-            path=tmp_path,
-            files=tuple(files),
-            users=tuple(np.array(u, np.int64) for u in users),
-            examples=tuple(examples or [-1] * len(files)),
-            npus=more.pop("npus", sum(map(len, users))),
-            **more,
-        )
-        return said(check_traces(sources))
+    def check(*nodes_of_npu, **more):
+        return said(checked(tmp_path, written(tmp_path, nodes_of_npu), **more))
 
     return check
+
+
+def written(folder, nodes_of_npu):
+    """Write traces given as lists of nodes; gives the files."""
+    files = [folder / f"t.{npu}.et" for npu in range(len(nodes_of_npu))]
+    for file, nodes in zip(files, nodes_of_npu, strict=True):
+        et.write_trace(file, et.metadata(), nodes)
+    return files
 
 
 def said(report):
@@ -53,7 +46,7 @@ def test_every_check_has_what_the_folder_asks_for():
         assert issubclass(module.TraceCheck, et.checking.check.Check)
 
 
-def test_a_file_that_is_cut_off_is_told_and_nobody_is_blamed_for_what_it_holds(checked, tmp_path):
+def test_a_file_that_is_cut_off_is_told_and_nobody_is_blamed_for_what_it_holds(tmp_path):
     own = [
         [
             et.send_node(1, "to", npu, 1 - npu, 8),
@@ -62,11 +55,9 @@ def test_a_file_that_is_cut_off_is_told_and_nobody_is_blamed_for_what_it_holds(c
         ]
         for npu in (0, 1)
     ]
-    checked(*own)
-    whole = (tmp_path / "t.1.et").read_bytes()
-    (tmp_path / "t.1.et").write_bytes(whole[:-3])
-    sources = Sources(tmp_path, (tmp_path / "t.0.et", tmp_path / "t.1.et"), (np.array([0]), np.array([1])), (-1, -1), 2)
-    (found,) = said(check_traces(sources))
+    files = written(tmp_path, own)
+    files[1].write_bytes(files[1].read_bytes()[:-3])
+    (found,) = said(checked(tmp_path, files))
     assert found[:3] == ("framing", "error", 1)
     assert found[3].startswith("1.et: byte ")
     assert "message of " in found[3]
@@ -79,20 +70,20 @@ def test_a_file_that_is_cut_off_is_told_and_nobody_is_blamed_for_what_it_holds(c
         (et.comp_node(1, "x", attrs=[et.attribute("num_ops", "string", "7")]), "expected an integer"),
     ],
 )
-def test_nodes_that_make_no_sense_are_told(checked, wrong, says):
-    (found,) = checked([wrong])
+def test_nodes_that_make_no_sense_are_told(found_in, wrong, says):
+    (found,) = found_in([wrong])
     assert found[:3] == ("framing", "error", 1)
     assert says in found[3]
 
 
-def test_sizes_that_are_missing_or_zero(checked):
+def test_sizes_that_are_missing_or_zero(found_in):
     missing = et.coll_node(2, "y", REDUCE, 1)
     missing.attr.remove(next(a for a in missing.attr if a.name == "comm_size"))
     own = [et.coll_node(1, "x", REDUCE, 0), missing, et.mem_node(3, "m", et.NodeType.MEM_LOAD_NODE, 0)]
     own += [et.send_node(4, "s", 0, 1, 0), et.coll_node(5, "b", et.CollectiveCommType.BARRIER, 0)]
     other = [et.coll_node(1, "x", REDUCE, 0), missing, et.recv_node(3, "r", 0, 1, 0)]
     other += [et.coll_node(5, "b", et.CollectiveCommType.BARRIER, 0)]
-    found = checked(own, other)
+    found = found_in(own, other)
     assert [f[:3] for f in found] == [
         ("sizes", "error", 2),
         ("sizes", "error", 2),
@@ -103,10 +94,10 @@ def test_sizes_that_are_missing_or_zero(checked):
     assert "node 3: mem load" in found[2][3]
 
 
-def test_messages_with_wrong_ends(checked):
+def test_messages_with_wrong_ends(found_in):
     own = [et.send_node(1, "a", 0, 0, 8), et.send_node(2, "b", 0, 9, 8), et.send_node(3, "c", 1, 1, 8)]
     own.append(Node(id=4, name="d", type=et.NodeType.COMM_SEND_NODE, attr=[et.attribute("comm_size", "int64", 8)]))
-    found = [f for f in checked(own, [et.recv_node(1, "c", 0, 1, 8)]) if f[0] == "peers"]
+    found = [f for f in found_in(own, [et.recv_node(1, "c", 0, 1, 8)]) if f[0] == "peers"]
     assert [f[1:3] for f in found] == [("error", 1)] * 4
     texts = [f[3] for f in found]
     assert any("node 1: comm_src 0, comm_dst 0, expected another peer" in t for t in texts)
@@ -115,35 +106,34 @@ def test_messages_with_wrong_ends(checked):
     assert any("node 4: comm_dst is missing" in t for t in texts)
 
 
-def test_messages_of_shared_traces_shift(checked):
+def test_messages_of_shared_traces_shift(found_in):
     """A ring of four NPUs with one trace, written for NPU 1."""
     ring = [et.send_node(1, "s", 1, 2, 8), et.recv_node(2, "r", 0, 1, 8)]
-    found = checked(ring, users=[[1, 2]], examples=[1], npus=4)
+    found = found_in(ring, users=[[1, 2]], examples=[1], npus=4)
     assert [f[:3] for f in found] == [("messages", "error", 2), ("ranks", "warning", 2)]
     assert "NPU 0 to NPU 1, tag 0: 0 sends (0 B), but 1 receives" in found[0][3]
     assert "NPU 2 to NPU 3, tag 0: 1 sends" in found[0][3]
 
 
-def test_families_mean_for_each_npu_its_own_group(checked):
+def test_families_mean_for_each_npu_its_own_group(found_in):
     families = {"tp": ((0, 1), (2, 3))}
     one, other = ([et.coll_node(1, "x", REDUCE, size, pg_name="tp")] for size in (8, 16))
-    assert checked(one, other, users=[[0, 1], [2, 3]], families=families) == []
-    found = checked(one, other, users=[[0, 2], [1, 3]], families=families)
+    assert found_in(one, other, users=[[0, 1], [2, 3]], families=families) == []
+    found = found_in(one, other, users=[[0, 2], [1, 3]], families=families)
     assert [f[:3] for f in found] == [("collectives", "error", 2)]
 
 
-def test_examples_are_bounded_and_counts_are_not(checked):
-    (found,) = checked([et.comp_node(i, "x", duration_micros=1, deps=[10**6 + i]) for i in range(1000)])
+def test_examples_are_bounded_and_counts_are_not(found_in):
+    (found,) = found_in([et.comp_node(i, "x", duration_micros=1, deps=[10**6 + i]) for i in range(1000)])
     assert found[:3] == ("dangling", "error", 1000)
     assert found[3].count(" | ") == 99
 
 
 def test_real_traces_are_clean_or_have_what_is_known_of_them(shared_data):
     def folder(name, prefix, npus, groups=None):
-        files = tuple(Path(shared_data) / name / f"{prefix}.{npu}.et" for npu in range(npus))
-        users = tuple(np.array([npu]) for npu in range(npus))
-        members = et.read_groups(Path(shared_data) / name / groups) if groups else {}
-        return check_traces(Sources(Path(name), files, users, (-1,) * npus, npus, members))
+        files = [shared_data / name / f"{prefix}.{npu}.et" for npu in range(npus)]
+        members = et.read_groups(shared_data / name / groups) if groups else {}
+        return checked(shared_data / name, files, groups=members)
 
     for found in (
         folder("chakra/gpt_fsdp8", "workload", 8, "workload.json"),
@@ -159,22 +149,8 @@ def test_real_traces_are_clean_or_have_what_is_known_of_them(shared_data):
 def looked(tmp_path):
     """Check traces given as lists of nodes; gives count and examples of deadlocks, with nothing else found wrong."""
 
-    def check(*nodes_of_trace, users=None, examples=None, groups=None, families=None):
-        files = []
-        for trace, nodes in enumerate(nodes_of_trace):
-            files.append(tmp_path / f"t.{trace}.et")
-            et.write_trace(files[-1], et.metadata(), nodes)
-        users = users or [[npu] for npu in range(len(files))]
-        sources = Sources(
-            tmp_path,
-            tuple(files),
-            tuple(np.array(some) for some in users),
-            tuple(examples or [-1] * len(files)),
-            sum(map(len, users)),
-            groups or {},
-            families or {},
-        )
-        sorts = check_traces(sources).groups
+    def check(*nodes_of_trace, **more):
+        sorts = checked(tmp_path, written(tmp_path, nodes_of_trace), **more).groups
         assert {sort.check for sort in sorts} <= {"deadlocks"}
         return [(sort.severity, sort.count, [str(example) for example in sort.examples]) for sort in sorts]
 

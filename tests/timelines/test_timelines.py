@@ -12,6 +12,7 @@ from nadi.errors import OutputError
 from nadi.et.statistics import Rank
 from nadi.insight.analysis.link_load import _sent, link_load
 from nadi.reports.timelines.lanes import MAX_TRACKS, Slice, write_lane
+from nadi.reports.timelines.of_runs import write_timeline as write_timeline_of_run
 from nadi.reports.timelines.of_traces import write_timeline
 from nadi.reports.timelines.perfetto import perfetto_trace
 from tests.budgets import bounded
@@ -45,20 +46,32 @@ class Read:
                 name = names[event.name_iid] if event.name_iid else ""
                 self.events.append((event.track_uuid, packet.timestamp, event.type, name, said, event))
 
-    def slices(self):
-        """(process, lane, begin, end, name) of all slices; those of a track are nested or apart."""
-        open_, found = {}, []
-        for track, time, kind, name, _, _ in self.events:
+    def spans(self):
+        """(process, lane, begin, end, name, flows) of all slices; those of a track are nested or apart."""
+        open_ = {}
+        for track, time, kind, name, _, event in self.events:
             stack = open_.setdefault(track, [])
             if kind == BEGIN:
-                stack.append((time, name))
+                stack.append((time, name, [*event.flow_ids, *event.terminating_flow_ids]))
             elif kind == END:
-                begin, own = stack.pop()
+                begin, own, flows = stack.pop()
                 lane = self.tracks[track]
                 process = self.tracks[lane.parent_uuid].process.process_name if lane.parent_uuid else ""
-                found.append((process, lane.name, begin, time, own))
+                yield process, lane.name, begin, time, own, flows
         assert not any(open_.values())
-        return sorted(found)
+
+    def slices(self):
+        """All spans without their flows, in order."""
+        return sorted(span[:5] for span in self.spans())
+
+    def counters(self):
+        """Values of counters by name."""
+        found = {}
+        for track, _, kind, *_, event in self.events:
+            if kind == COUNTER:
+                value = event.double_counter_value or event.counter_value
+                found.setdefault(self.tracks[track].name, []).append(value)
+        return found
 
 
 def check_order(read):
@@ -208,57 +221,28 @@ def run():
 
 @pytest.fixture(scope="module")
 def packets(run, tmp_path_factory):
-    from nadi.reports.timelines.of_runs import write_timeline
-
     path = tmp_path_factory.mktemp("timeline") / "run.perfetto-trace"
-    shown = write_timeline(path, run)
-    trace = pb2.Trace()
-    trace.ParseFromString(path.read_bytes())
-    return shown, trace.packet
-
-
-def read(packets):
-    """Slices as (NPU, lane, name, begin, end, flows), and counters by name."""
-    tracks, names, slices, open_ones, counters = {}, {}, [], {}, {}
-    for packet in packets:
-        for entry in packet.interned_data.event_names:
-            names[entry.iid] = entry.name
-        if packet.HasField("track_descriptor"):
-            tracks[packet.track_descriptor.uuid] = packet.track_descriptor
-        event = packet.track_event
-        if event.type == event.TYPE_SLICE_BEGIN:
-            flows = [*event.flow_ids, *event.terminating_flow_ids]
-            open_ones.setdefault(event.track_uuid, []).append((names[event.name_iid], packet.timestamp, flows))
-        elif event.type == event.TYPE_SLICE_END:
-            name, begin, flows = open_ones[event.track_uuid].pop()
-            track = tracks[event.track_uuid]
-            npu = tracks[track.parent_uuid].process.process_name
-            slices.append((npu, track.name, name, begin, packet.timestamp, flows))
-        elif event.type == event.TYPE_COUNTER:
-            value = event.double_counter_value or event.counter_value
-            counters.setdefault(tracks[event.track_uuid].name, []).append((packet.timestamp, value))
-    assert not any(open_ones.values())
-    return slices, counters
+    shown = write_timeline_of_run(path, run)
+    return shown, Read(path)
 
 
 def test_every_node_is_a_slice_of_its_npu(run, packets):
     shown, found = packets
-    slices, _ = read(found)
     nodes = run.nodes.to_pandas()
     nodes = nodes[nodes.kind != "noop"]
     expected = sorted(
         zip("NPU " + nodes.npu.astype(str), nodes.name, nodes.start_ps // 1000, nodes.finish_ps // 1000, strict=True)
     )
-    assert sorted((npu, name, begin, end) for npu, _, name, begin, end, _ in slices) == expected
+    assert sorted((npu, name, begin, end) for npu, _, begin, end, name in found.slices()) == expected
     assert shown.slices == len(expected)
-    lanes = {lane for npu, lane, *_ in slices if npu == "NPU 0"}
+    lanes = {lane for npu, lane, *_ in found.slices() if npu == "NPU 0"}
     assert {"compute", "tp collectives", "dp collectives", "pp sends", "pp receives"} <= lanes
 
 
 def test_arrows_join_sends_and_their_receives(packets):
     shown, found = packets
     ends = {}
-    for npu, lane, name, begin, end, flows in read(found)[0]:
+    for npu, lane, begin, end, name, flows in found.spans():
         for flow in flows:
             ends.setdefault(flow, []).append((lane, npu, name, begin, end))
     assert len(ends) == shown.flows > 0
@@ -271,12 +255,12 @@ def test_arrows_join_sends_and_their_receives(packets):
 
 def test_counters_are_the_links_load(run, packets):
     shown, found = packets
-    _, counters = read(found)
+    counters = found.counters()
     assert len(counters) == shown.counters > 0
     load = link_load(run, 16, 1000)
     for link, share in nonempty(zip(load.link.tolist(), load.share, strict=True)):
         name = f"{run.links['src'][link]} → {run.links['dst'][link]}"
-        assert max(value for _, value in counters[name]) == pytest.approx(100 * share.max(), abs=0.02)
+        assert max(counters[name]) == pytest.approx(100 * share.max(), abs=0.02)
 
 
 def test_load_sums_to_what_messages_carry(run):

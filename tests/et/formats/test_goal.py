@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et.checking.sources import Sources
-from nadi.et.checks import check_traces
 from nadi.et.errors import TraceError
 from nadi.et.formats import format_of, formats
 from nadi.et.goal.expansion import rounds
+from tests.et.checked import checked
 
 GOAL = formats()["goal"]
 TEXT = """// two ranks
@@ -39,11 +38,6 @@ calc 2000
 def read(tmp_path, text, name="x.goal"):
     (tmp_path / name).write_bytes(text.encode() if name.endswith("l") else gzip.compress(text.encode()))
     return GOAL.read([tmp_path / name], {})
-
-
-def checked(folder, npus):
-    files = tuple(folder / f"b.{npu}.et" for npu in range(npus))
-    return check_traces(Sources(folder, files, tuple(np.array([n]) for n in range(npus)), (-1,) * npus, npus))
 
 
 @pytest.mark.parametrize("name", ["x.goal", "x.goal.gz"])
@@ -139,7 +133,7 @@ def test_collectives_become_messages_that_check_clean(tmp_path):
     chakra = formats()["chakra"]
     GOAL.write(chakra.read([tmp_path], {}), tmp_path / "goal", "y", {})
     chakra.write(GOAL.read([tmp_path / "goal" / "y.goal"], {}), tmp_path / "back", "b", {})
-    report = checked(tmp_path / "back", 4)
+    report = checked(tmp_path, [tmp_path / "back" / f"b.{npu}.et" for npu in range(4)])
     assert (report.count("error"), report.count("warning")) == (0, 0), report.described(3)
 
 

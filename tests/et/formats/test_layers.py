@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-from nadi import et
-from nadi.et.checking.sources import Sources
-from nadi.et.checks import check_traces
 from nadi.et.formats import format_of, formats
 from nadi.et.schema import NodeType
 from nadi.et.summary import collective_name
+from tests.et.checked import checked_tables
 from tests.nonempty import nonempty
 
 ASTRA, SIMAI = formats()["astra-sim"], formats()["simai"]
@@ -217,7 +215,7 @@ def test_chunks_go_round_the_stages_for_as_many_micro_batches_as_there_are(tmp_p
 def test_each_message_of_a_pipeline_has_both_ends_and_nothing_waits_for_itself(tmp_path, pp, vpp, ga):
     npus = 2 * pp
     traces = read(tmp_path, pipeline_of(pp, vpp, ga, npus), SIMAI, npus=str(npus))
-    report = written_and_checked(traces, tmp_path / "out", npus)
+    report = checked_tables(tmp_path / "out", traces.tables, groups=traces.groups)
     assert (report.count("error"), report.count("warning")) == (0, 0), report.described(2)
     hops = 2 * (pp * vpp - 1) * ga * 2  # forward and backward, of two replicas
     assert sum(len(messages_of(traces.tables[npu])) for npu in range(npus)) == 2 * hops
@@ -229,17 +227,6 @@ def test_blocks_that_are_not_aicbs_are_one_micro_batch(tmp_path):
     assert [name for *_, name in told_messages] == ["microbatch0-chunk0"] * 2
     silent = pipeline_of(pp=2, vpp=2, ga=2, npus=2, size=0)
     assert messages_of(read(tmp_path, silent, SIMAI, npus="2").tables[0]) == []
-
-
-def written_and_checked(traces, folder, npus):
-    folder.mkdir()
-    users = np.arange(npus)
-    files = []
-    for npu in users.tolist():
-        files.append(folder / f"a.{npu}.et")
-        et.write_table(files[-1], traces.tables[npu])
-    own = tuple(users[n : n + 1] for n in range(npus))
-    return check_traces(Sources(folder, tuple(files), own, (-1,) * npus, npus, traces.groups))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +265,7 @@ def test_real_files_keep_their_collectives_bytes_and_times(shared_data, tmp_path
         nanos = sum(int(row[i]) for row in rows for i in (2, 5, 8)) - first
     compute = (table.type == NodeType.COMP_NODE) & ~table.is_cpu_op
     assert int(table.duration_micros[compute].sum()) == nanos // 1000
-    report = written_and_checked(traces, tmp_path / "out", npus)
+    report = checked_tables(tmp_path / "out", traces.tables, groups=traces.groups)
     assert (report.count("error"), report.count("warning")) == (0, 0), report.described(2)
 
 

@@ -7,9 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi import et
-from nadi.et.checking.sources import Sources
-from nadi.et.checks import check_traces
 from nadi.et.other_attributes import waited_micros
 from nadi.et.pytorch import convert
 from nadi.et.pytorch.clocks import estimate, waited_and_early_ns
@@ -28,6 +25,7 @@ from nadi.et.pytorch.host_threads import BEGINS, ENDS
 from nadi.et.pytorch.host_trace import HostOp
 from nadi.et.pytorch.injected import nadi_collecting
 from nadi.et.schema import CollectiveCommType as Kind
+from tests.et.checked import checked_tables
 from tests.et.pytorch.recorded import kineto, op, written
 
 CALL = "gloo:all_reduce"
@@ -141,12 +139,7 @@ def test_two_calls_that_threads_begin_in_another_order_stay_in_that_of_issue(tmp
 
 def found_in(made, folder):
     """What `nadi trace check` finds."""
-    folder.mkdir()
-    files = tuple(folder / f"trace.{npu}.et" for npu in made.tables)
-    for file, table in zip(files, made.tables.values(), strict=True):
-        et.write_table(file, table)
-    users = tuple(np.array([npu]) for npu in made.tables)
-    return [sort.what for sort in check_traces(Sources(folder, files, users, (-1, -1), 2)).groups]
+    return [sort.what for sort in checked_tables(folder, made.tables).groups]
 
 
 def test_times_are_of_one_clock_though_waiting_is_taken_out_unless_recorded_ones_are_not(tmp_path):
