@@ -247,8 +247,7 @@ def test_slowdown_is_that_of_the_command(nadi):
         for seed in (1, 2)
     ]
     rows = package.slowdown(*runs)
-    command = nadi("net", "slowdown", *(run.folder for run in runs), "--json")
-    assert json.loads(json.dumps(rows)) == command.document
+    assert json.loads(json.dumps(rows)) == nadi("net", "slowdown", *(run.folder for run in runs), "--json").document
     assert rows[0]["messages"] == sum(len(run.flows) for run in runs)
     assert [row["group"] for row in package.slowdown(*runs, by="workload.traffic.seed") if not row["from_bytes"]] == [
         "1",

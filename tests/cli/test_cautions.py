@@ -15,8 +15,7 @@ RING = 'spec = "ring:npus=4,rate=100Gbps,delay=1us"'
 
 def warnings(nadi, run, *arguments):
     """Of summary.json; the report has the same."""
-    outcome = nadi.ok("run", run, "-q", "--json", *arguments)
-    said = outcome.document["warnings"]
+    said = nadi.ok("run", run, "-q", "--json", *arguments).document["warnings"]
     shown = " ".join(nadi("run", run, "-q", *arguments).out.split())
     assert [warning for warning in said if f"warning: {warning}" not in shown] == []
     assert said or "warning:" not in shown
@@ -133,8 +132,7 @@ def test_a_fabric_in_a_file_that_does_not_fit(nadi, tmp_path, free):
     path = tmp_path / "fabric.toml"
     assert nadi("topology", "build", SMALL_RING, "-o", path).code == 0
     free(100)
-    outcome = nadi.refuse("topology", "show", path)
-    assert "4 nodes and 4 cables would take about" in outcome.err
+    assert "4 nodes and 4 cables would take about" in nadi.refuse("topology", "show", path).err
     assert nadi("topology", "show", path, "--force").code == 0
 
 

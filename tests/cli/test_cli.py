@@ -67,8 +67,7 @@ def test_help_names_every_command(nadi, arguments):
     ],
 )
 def test_every_command_has_help(nadi, command):
-    outcome = nadi.ok(*command.split(), "--help")
-    assert outcome.out.startswith(f"Usage: nadi {command}")
+    assert nadi.ok(*command.split(), "--help").out.startswith(f"Usage: nadi {command}")
 
 
 def test_version(nadi):
@@ -200,6 +199,5 @@ def test_completion_starts_no_heavy_package():
 
 def test_completion_can_be_installed(nadi, monkeypatch):
     monkeypatch.setattr("typer.completion._get_shell_name", lambda: "bash")
-    shown = nadi.ok("--show-completion")
-    assert "complete -o default -F _nadi_completion nadi" in shown.out
+    assert "complete -o default -F _nadi_completion nadi" in nadi.ok("--show-completion").out
     assert "--install-completion" in nadi("--help").out

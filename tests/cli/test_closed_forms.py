@@ -211,8 +211,7 @@ def test_of_many_npus_those_that_do_the_same_are_shown_once(nadi, run, tmp_path,
     nadi("run", run, "--out", tmp_path / "whole")
     monkeypatch.setattr(running, "MAX_ROWS", 23)
     monkeypatch.setattr(running, "MAX_FLOWS", 3)
-    outcome = nadi("run", run, "--out", tmp_path / "folded")
-    assert "2 of 8 NPUs are shown" in outcome.out
+    assert "2 of 8 NPUs are shown" in nadi("run", run, "--out", tmp_path / "folded").out
     whole, folded = tables(tmp_path / "whole"), tables(tmp_path / "folded")
     assert folded["npus"].pop("represented_by") == [0] * 4 + [4] * 4
     assert folded["npus"] == whole["npus"]
@@ -259,8 +258,7 @@ def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
     monkeypatch.setattr(resource_checks, "available_bytes", lambda: 300)
     monkeypatch.setattr(resource_checks, "check_fabric", lambda *_args, **_more: None)
     assert nadi("run", run, "--force").code == 0
-    outcome = nadi.refuse("run", run)
-    assert "algorithm ring for all-reduce of 4 members: its 6 steps would take" in outcome.err
+    assert "algorithm ring for all-reduce of 4 members: its 6 steps would take" in nadi.refuse("run", run).err
 
 
 def test_trace_nodes_beyond_memory_are_refused(monkeypatch):

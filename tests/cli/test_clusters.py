@@ -334,8 +334,7 @@ def test_links_of_nvswitches_are_framed_unless_told_otherwise(spec, nadi, write_
     run = write_run([step] * 8, topology=f'spec = "{spec}"')
 
     def sent(*more):
-        outcome = nadi.ok("run", run, "-q", "--json", *more)
-        return outcome.document["finish_time_ps"]
+        return nadi.ok("run", run, "-q", "--json", *more).document["finish_time_ps"]
 
     assert sent() == sent("--set", "network.nvlink_framing=true") > sent("--set", "network.nvlink_framing=false")
 

@@ -99,10 +99,10 @@ def test_a_program_that_was_made_to_be_checked_is_the_one_that_is_run(nadi, monk
 
 def test_each_size_has_its_own_time_in_any_order(nadi):
     arguments = ["collective", "all-reduce", "-t", "ring:npus=4", "--algorithm", "ring", "--json", "--sizes"]
-    times = []
-    for sizes in ("1MiB,4MiB,2MiB", "4MiB,2MiB,1MiB", "2MiB,1MiB,4MiB"):
-        done = nadi(*arguments, sizes)
-        times.append({row["bytes"]: row["time_ps"] for row in json.loads(done.out)["rows"]})
+    times = [
+        {row["bytes"]: row["time_ps"] for row in nadi(*arguments, sizes).document["rows"]}
+        for sizes in ("1MiB,4MiB,2MiB", "4MiB,2MiB,1MiB", "2MiB,1MiB,4MiB")
+    ]
     assert times[0] == times[1] == times[2]
     assert len(set(times[0].values())) == 3
 
@@ -121,8 +121,7 @@ SWITCHES_REDUCE = ["in-network", "nvls", "nvls-sharp", "nvls-tree"]
 
 def test_json_holds_what_was_asked_for(nadi):
     arguments = ("-t", RING.format(4), "--sizes", "8:32:x2", "--set", "network.mtu=1KiB", "--seed", 3)
-    outcome = nadi("collective", "all-reduce", *arguments, "--algorithm", "all", "--json")
-    document = outcome.document
+    document = nadi("collective", "all-reduce", *arguments, "--algorithm", "all", "--json").document
     assert set(document) == {
         "kind",
         "topology",
@@ -368,8 +367,7 @@ def test_formulas_are_marked(nadi, monkeypatch, most):
 def test_progress_says_which_row(nadi, monkeypatch):
     monkeypatch.setattr(progress_module, "LINE_EVERY_S", 0.0)
     arguments = ("-t", RING.format(4), "--sizes", "1KiB,2KiB", "--algorithm", "ring,direct")
-    outcome = nadi("collective", "all-reduce", *arguments)
-    said = [line for line in outcome.err.splitlines() if "simulated" not in line]
+    said = [line for line in nadi("collective", "all-reduce", *arguments).err.splitlines() if "simulated" not in line]
     rows = ("1 of 4: ring, 1KiB", "2 of 4: ring, 2KiB", "3 of 4: direct, 1KiB", "4 of 4: direct, 2KiB")
     assert said == [f"nadi: row {row}{part}" for row in rows for part in ("", ", on an idle network")]
 

@@ -27,8 +27,7 @@ def collective(nadi):
     """Run it; gives the document."""
 
     def run(*arguments, topology=SWITCH):
-        outcome = nadi.ok("collective", "all-to-all-v", "-t", topology, "--json", "-q", *arguments)
-        return outcome.document
+        return nadi.ok("collective", "all-to-all-v", "-t", topology, "--json", "-q", *arguments).document
 
     return run
 
@@ -272,8 +271,7 @@ def test_a_long_row_is_announced_before_it_runs(nadi, monkeypatch, sizes, expect
         "network.mtu=1KiB",
         "-q",
     )
-    outcome = nadi(*arguments)
-    lines = outcome.err.splitlines()
+    lines = nadi(*arguments).err.splitlines()
     assert len(lines) == len(expected)
     for line, row in zip(lines, nonempty(expected), strict=True):
         assert re.fullmatch(rf"nadi: row {row} of {len(expected)}: ring, \d+KiB: about \d+ s", line)

@@ -86,8 +86,7 @@ def test_bench_counts(nadi, name, packets):
 
 
 def test_doctor(nadi):
-    outcome = nadi.ok("doctor")
-    lines = outcome.out.splitlines()
+    lines = nadi.ok("doctor").out.splitlines()
     assert {line.split(":")[0].split(maxsplit=1)[1] for line in lines} >= {"Python", "JIT", "cores", "memory", "MPI"}
     assert all(line.startswith(("ok  ", "warn")) for line in nonempty(lines))
     assert {check["what"] for check in json.loads(nadi("doctor", "--json").out)["checks"]} >= {"kernel cache"}

@@ -172,8 +172,7 @@ def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):
     run = finished("a")
 
     def complaint(*arguments):
-        outcome = nadi.refuse("compare", *arguments)
-        return outcome.err
+        return nadi.refuse("compare", *arguments).err
 
     assert "found 1 runs; expected 2 to 20" in complaint(run)
     assert "expected results of `nadi run --out`" in complaint(run, tmp_path / "none")
@@ -188,8 +187,7 @@ def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):
 def test_settings_that_follow_from_named_ones_are_left_out_of_the_table(nadi, finished):
     """The window is settled from the delay of the fabric."""
     near, far = finished("near"), finished("far", topology='spec = "ring:npus=4,rate=100Gbps,delay=9us"')
-    outcome = nadi("compare", near, far, "--json")
-    settings = {row["key"]: row["is_derived"] for row in outcome.document["settings"]}
+    settings = {row["key"]: row["is_derived"] for row in nadi("compare", near, far, "--json").document["settings"]}
     assert not settings["topology.spec"]
     assert settings["settled.window_packets"]
     shown = nadi("compare", near, far).out

@@ -152,11 +152,6 @@ def test_a_message_begins_when_it_is_posted(nadi, write_run, tmp_path):
     assert done_ps == [flow["finish_ps"] + 86 * 20 + 500_000, flow["finish_ps"] + 86 * 20 + 507_000]
 
 
-def refused(nadi, *arguments):
-    outcome = nadi.refuse(*arguments)
-    return outcome.err
-
-
 @pytest.mark.parametrize("aware", [False, True])
 def test_links_that_would_have_to_carry_more_than_they_can(nadi, write_run, tmp_path, aware):
     """Three senders to one NPU: its link has three times what it can send in the time that one message takes."""
@@ -166,8 +161,7 @@ def test_links_that_would_have_to_carry_more_than_they_can(nadi, write_run, tmp_
     nodes.append([et.recv_node(1 + npu, "r", npu, 3, 10**6, npu) for npu in range(3)])
     text = f"{ANALYTICAL}congestion_aware = {str(aware).lower()}\n"
     run = write_run(nodes, text, 'spec = "switch:npus=4,rate=100Gbps,delay=1ns"')
-    outcome = nadi("run", run, "--out", tmp_path / "out")
-    said = " ".join(outcome.out.split())
+    said = " ".join(nadi("run", run, "--out", tmp_path / "out").out.split())
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     text = "1 of 8 links would have to carry more than they can, up to 300% of it (switch 0 → npu 3)"
     assert [warning.startswith(text) for warning in summary["warnings"]] == ([] if aware else [True])
@@ -240,7 +234,7 @@ def test_flows_run_warn_of_keys_for_queues_and_refuse_losses(nadi, write_run, st
     assert "messages as flows" in outcome.out
     assert '[network] buffer (needs [network] fidelity = "packet")' in outcome.err
     faults = ("faults.0.at=1us", "faults.0.link=npu 0-npu 1", "faults.0.error_rate=0.1")
-    line = refused(nadi, "run", run, "-q", *(word for each in faults for word in ("--set", each)))
+    line = nadi.refuse("run", run, "-q", *(word for each in faults for word in ("--set", each))).err
     assert line.startswith("nadi: error: [faults.0] error_rate: messages as a whole are never lost; expected another")
 
 

@@ -233,8 +233,7 @@ def test_other_commands_take_runs_of_jobs(nadi, shared, tmp_path, command):
 
 def test_wrong_traces_name_the_job(nadi, write, tmp_path):
     et.write_trace(tmp_path / "step.2.et", et.metadata(), [et.send_node(0, "s", 2, 3, 64, 1)])
-    refused = nadi.refuse("run", write())
-    assert 'job "a": ' in refused.err
+    assert 'job "a": ' in nadi.refuse("run", write()).err
 
 
 def test_a_job_that_does_not_fit_is_named(nadi, tmp_path):
@@ -435,8 +434,7 @@ def test_slowdown_of_the_messages_of_a_job(nadi, write_beside, tmp_path):
         ("--job=db", "has no such job; expected one of step, web"),
         ("--by=jobs.7.name", "no such key"),
     ):
-        refused = nadi.refuse("net", "slowdown", *folders, option)
-        assert words in refused.err
+        assert words in nadi.refuse("net", "slowdown", *folders, option).err
 
 
 def test_the_step_of_a_run_is_that_of_npus_that_train(nadi, write_beside):
@@ -459,5 +457,4 @@ def test_the_critical_path_is_that_of_the_job_that_trains(nadi, write_beside, tm
     assert documents["web"]["finish_time_ps"] == web["finish_ps"]
     for answer in nonempty(documents["step"]["what_if"]):
         assert answer["finish_time_ps"] <= step["finish_ps"]
-    refused = nadi.refuse("explain", tmp_path / "out", "--job=db")
-    assert "has no such job; expected one of step, web" in refused.err
+    assert "has no such job; expected one of step, web" in nadi.refuse("explain", tmp_path / "out", "--job=db").err

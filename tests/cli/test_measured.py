@@ -243,8 +243,7 @@ def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):
     run = finished()
 
     def complaint(*arguments):
-        outcome = nadi.refuse("compare", *arguments)
-        return outcome.err
+        return nadi.refuse("compare", *arguments).err
 
     assert "found 1 runs; expected 2 to 20" in complaint(run)
     assert "expected results of `nadi run --out`" in complaint("--measured", tmp_path / "none")

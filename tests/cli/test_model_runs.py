@@ -246,8 +246,7 @@ def test_traces_run_to_the_end(nadi, tiny, tmp_path, framework, plan):
         f'[topology]\nspec = "dgx-a100:npus=8"\n[workload]\ntraces = "{tmp_path / "traces"}"\n'
         '[compute]\ngpu = "a100"\n[network]\nfidelity = "analytical"\n'
     )
-    ran = nadi.ok("run", run, "--json")
-    assert ran.document["finish_time_ps"] > 0
+    assert nadi.ok("run", run, "--json").document["finish_time_ps"] > 0
 
 
 def test_expanded_traces_do_the_same(nadi, tiny, tmp_path):
@@ -296,8 +295,7 @@ def run_of(nadi, tmp_path):
             f'[topology]\nspec = "dgx-a100:npus=8"\n[workload]\ntraces = "{tmp_path / folder}"\n{groups}'
             f'[compute]\ngpu = "a100"\n{named}[network]\nfidelity = "{fidelity}"\n'
         )
-        ran = nadi.ok("run", file, "--json")
-        return ran.document
+        return nadi.ok("run", file, "--json").document
 
     return run
 

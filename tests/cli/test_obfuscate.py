@@ -48,8 +48,7 @@ def simulated(nadi):
     def simulate(traces, fabric, *settings):
         words = [f"--set=workload.traces={traces}", f"--set=topology.spec={fabric}"]
         words += [f"--set={setting}" for setting in settings]
-        found = nadi.ok("run", *words, "--fidelity", "closed-form", "--quiet", "--json")
-        return found.document["finish_time_ps"]
+        return nadi.ok("run", *words, "--fidelity", "closed-form", "--quiet", "--json").document["finish_time_ps"]
 
     return simulate
 
@@ -110,8 +109,7 @@ def test_plain_traces_keep_their_groups_and_pairs(nadi, simulated, trained, key_
     """A folder of a file for each NPU, gzipped or not, with its group file; packets find their receives."""
     plain, out = tmp_path / "plain", tmp_path / "out"
     nadi("trace", "expand", trained, "-o", plain, "--prefix", "secretmodel")
-    found = nadi.ok("trace", "obfuscate", plain, "-o", out, "--key-file", key_file, "--json")
-    said = found.document
+    said = nadi.ok("trace", "obfuscate", plain, "-o", out, "--key-file", key_file, "--json").document
     assert (said["traces"], said["out"]) == (8, str(out / "trace"))
     assert not [word for word in words_of(read_set(trained).traces) if word.encode() in bytes_of(out)]
     before = json.loads((plain / "groups.json").read_text())

@@ -44,8 +44,7 @@ def answer(nadi, model):
     """The answer of a search on four GPUs."""
 
     def ask(*more):
-        found = nadi.ok("plan", "--model", model, "--gpus", 4, *_ON, *more)
-        return next(iter(found.document["answers"].values()))
+        return next(iter(nadi.ok("plan", "--model", model, "--gpus", 4, *_ON, *more).document["answers"].values()))
 
     return ask
 
@@ -290,8 +289,7 @@ def test_a_changed_request_does_not_continue(nadi, model, stopping, tmp_path, ch
     timed = stopping(-1, _never)
     changed = nadi.ok(*options, *change)
     assert "of another request or version; the search begins anew" in changed.err
-    alone = nadi(*options[:-2], *change)
-    assert changed.document == alone.document
+    assert changed.document == nadi(*options[:-2], *change).document
     assert len(timed) == 2 * len(set(timed))
 
 
@@ -310,6 +308,5 @@ def test_without_a_folder_a_stopped_search_shows_what_it_found(nadi, model, stop
 )
 def test_a_damaged_search_is_one_line(nadi, model, tmp_path, text):
     (tmp_path / FILE).write_text(text)
-    found = nadi.refuse("plan", "--model", model, "--gpus", 4, *_ON, "--out", tmp_path)
-    assert f"{FILE}: " in found.err
+    assert f"{FILE}: " in nadi.refuse("plan", "--model", model, "--gpus", 4, *_ON, "--out", tmp_path).err
     assert (tmp_path / FILE).read_text() == text

@@ -91,8 +91,7 @@ def test_a_run_without_nodes_says_so(nadi, write_run, step, tmp_path):
     ("out", "expected"), [("page.txt", "expected a file .html"), ("no/page.html", "expected a file")]
 )
 def test_a_page_that_cannot_be_written(run, nadi, tmp_path, out, expected):
-    outcome = nadi.refuse("report", run.folder, "-q", "-o", tmp_path / out)
-    assert expected in outcome.err
+    assert expected in nadi.refuse("report", run.folder, "-q", "-o", tmp_path / out).err
 
 
 def test_a_link_beside_the_page_is_not_followed(run, nadi, tmp_path):

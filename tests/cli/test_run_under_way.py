@@ -228,8 +228,7 @@ def test_one_look(tmp_path, write, nadi):
     slowest = {"rank": 3, "worker": 1, "waiting_share": 0.02, "mean_waiting_share": 0.125}
     values = {"simulated_ps": 1_500_000, "packet_hops": 10, "packet_hops_per_s": 2e6, "mean_packet_hops_per_s": 1e6}
     write(status(**values, done_share=0.25, left_s=125.0, slowest=slowest))
-    done = nadi.ok("watch", tmp_path, "--once")
-    lines = [line.split(None, 1) for line in done.out.splitlines() if line.strip()]
+    lines = [line.split(None, 1) for line in nadi.ok("watch", tmp_path, "--once").out.splitlines() if line.strip()]
     assert [line[0] for line in lines] == ["run", "simulated", "rate", "done", "left", "slowest"]
     assert lines[0][1].startswith("simulating (process 7 on elsewhere, first of 2 ranks; last renewed ")
     assert [line[1].strip() for line in lines[1:]] == [

@@ -110,8 +110,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, quick, tmp_pa
     assert 2 <= len(there) < 6
     assert not (out / "sweep.parquet").exists()
 
-    outcome = nadi.ok("sweep", file, "-o", out)
-    assert outcome.err.count("already finished") == len(there)
+    assert nadi.ok("sweep", file, "-o", out).err.count("already finished") == len(there)
     assert all((out / "runs" / name / "summary.json").stat().st_mtime_ns == when for name, when in there.items())
     made = rows(out)
     assert len(made) == 6
@@ -142,8 +141,7 @@ def test_points_that_fail_do_not_stop_the_others(nadi, sweep, tmp_path):
     """A plan for more GPUs than the fabric has is known when fabric and traces are there."""
     points = '[[points]]\n"workload.plan" = "dp8,gb8"\n[[points]]\n"engine.seed" = 2\n'
     file = sweep('method = "list"\nrun = "run.toml"\n' + points)
-    outcome = nadi.refuse("sweep", file, "-o", tmp_path / "out", "-q")
-    assert "1 of 2 points failed; point 0: " in outcome.err
+    assert "1 of 2 points failed; point 0: " in nadi.refuse("sweep", file, "-o", tmp_path / "out", "-q").err
     first, second = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
     assert "8" in first["error"]
     assert second["error"] is None

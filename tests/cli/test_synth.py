@@ -61,8 +61,7 @@ def simulated(nadi):
 
     def simulate(traces):
         words = [f"--set={setting}" for setting in (f"workload.traces={traces}", f"topology.spec={FABRIC}")]
-        found = nadi.ok("run", *words, "--fidelity", "closed-form", "--quiet", "--json")
-        return found.document["finish_time_ps"]
+        return nadi.ok("run", *words, "--fidelity", "closed-form", "--quiet", "--json").document["finish_time_ps"]
 
     return simulate
 

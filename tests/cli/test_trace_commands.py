@@ -341,8 +341,7 @@ def planted(tmp_path):
 
 
 def test_planted_clusters_are_found(nadi, planted):
-    found = nadi.ok("trace", "select", planted, "-k", 3, "--json")
-    said = found.document
+    said = nadi.ok("trace", "select", planted, "-k", 3, "--json").document
     assert [(row["path"].split("family")[1][0], row["items"]) for row in said["chosen"]] == [
         ("0", 30),
         ("1", 20),

@@ -338,8 +338,7 @@ def test_a_table_that_claims_more_rows_than_memory_holds(nadi, results, tmp_path
     shutil.copytree(results[0], out)
     monkeypatch.setattr("nadi.simulation.wiring.earlier_run.os.sysconf", lambda _: 10)
     for arguments in (("net", out), ("partition", results[1], "--parts", "2", "--weights", out)):
-        outcome = nadi.refuse(*arguments)
-        assert "more than this machine's memory holds" in outcome.err
+        assert "more than this machine's memory holds" in nadi.refuse(*arguments).err
 
 
 def test_a_collective_whose_memory_is_damaged(nadi, monkeypatch):
@@ -362,6 +361,5 @@ def test_a_collective_whose_memory_is_damaged(nadi, monkeypatch):
 def test_send_latency_with_nvls(nadi):
     """The command of issue 27, which ended with SIGSEGV."""
     how = ("-t", "dgx-h100:npus=8", "--sizes", "1MiB", "--set", "network.send_latency=1us", "-q", "--json")
-    done = nadi.ok("collective", "all-reduce", "--algorithm", "nvls", *how)
-    (row,) = done.document["rows"]
+    (row,) = nadi.ok("collective", "all-reduce", "--algorithm", "nvls", *how).document["rows"]
     assert row["ratio"] == 1

@@ -406,5 +406,4 @@ def test_named_files_are_searched_around_the_file_that_names_them(tmp_path):
 def test_a_network_of_many_brackets_is_one_line(astra_sim, nadi):
     files = astra_sim()
     (files.folder / "network.yml").write_text("[" * 100_000)
-    done = nadi.refuse("astra-sim", *files.arguments)
-    assert "expected a network of ASTRA-sim" in done.err
+    assert "expected a network of ASTRA-sim" in nadi.refuse("astra-sim", *files.arguments).err

@@ -306,8 +306,7 @@ def test_receives_of_one_key_end_in_order(ns3):
 )
 def test_wrong_files_are_refused_in_one_line(ns3, nadi, change, complaint):
     files, options = ns3(**change)
-    done = nadi.refuse("astra-sim", *arguments(files, options))
-    assert complaint in done.err
+    assert complaint in nadi.refuse("astra-sim", *arguments(files, options)).err
 
 
 def test_a_network_of_ns3_needs_logical_dimensions(ns3, nadi):

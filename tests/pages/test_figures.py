@@ -234,8 +234,7 @@ def test_comparisons_and_studies_have_figures(nadi, runs, tmp_path):  # noqa: F8
         ),
     }
     for name, command in commands.items():
-        outcome = nadi.ok(*command, "--figures", tmp_path / name)
-        assert f"figures: {tmp_path / name}, " in outcome.out
+        assert f"figures: {tmp_path / name}, " in nadi.ok(*command, "--figures", tmp_path / name).out
         assert any(found.startswith(name) for found in names_of(tmp_path / name)), name
 
 
