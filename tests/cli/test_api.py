@@ -38,7 +38,7 @@ def test_a_run_has_what_the_command_writes(run, nadi, tmp_path):
         "closed-form",
         "-q",
     ]
-    assert nadi("run", *said, "--fidelity", "closed-form", "--out", tmp_path / "out", "-q").code == 0
+    nadi.ok("run", *said, "--fidelity", "closed-form", "--out", tmp_path / "out", "-q")
     other = package.Run(tmp_path / "out")
     assert other.digest == run.digest
     assert other.finish_time_ps == run.finish_time_ps > 0
@@ -321,12 +321,12 @@ def test_the_run_has_the_values_and_its_folder_has_words(made_run, fabric):
 
 def test_commands_say_what_they_lack(made_run, nadi, tmp_path):
     page = tmp_path / "page.html"
-    assert nadi("report", made_run.folder, "-o", page).code == 0
+    nadi.ok("report", made_run.folder, "-o", page)
     assert "The fabric cannot be drawn" in page.read_text()
     explained = nadi.refuse("explain", made_run.folder)
     assert "made in Python; no file holds" in explained.err
     assert len(explained.err.strip().splitlines()) == 1
-    assert nadi("timeline", made_run.folder, "-o", tmp_path / "t.perfetto-trace").code == 0
+    nadi.ok("timeline", made_run.folder, "-o", tmp_path / "t.perfetto-trace")
 
 
 def test_fewer_traces_than_npus_leave_the_others_idle(fabric):

@@ -35,7 +35,7 @@ def test_remote_memory_is_not_modelled(nadi, write_run, tmp_path):
     modelled = "--set", "memory.remote=npu", "--set", "memory.remote_bandwidth=1GB/s"
     assert warnings(nadi, run, *modelled) == []
     out = tmp_path / "out"
-    assert nadi("run", run, "-q", "--out", out).code == 0
+    nadi.ok("run", run, "-q", "--out", out)
     assert json.loads((out / "summary.json").read_text())["warnings"] == [said]
 
 
@@ -125,15 +125,15 @@ def test_what_does_not_fit_in_memory(nadi, write_run, tmp_path, monkeypatch, fre
     assert "0.0 GB are free" in outcome.err
     assert outcome.err.endswith("or --force\n")
     assert sorted(tmp_path.iterdir()) == before
-    assert nadi(*text.split(), "--force").code == 0
+    nadi.ok(*text.split(), "--force")
 
 
 def test_a_fabric_in_a_file_that_does_not_fit(nadi, tmp_path, free):
     path = tmp_path / "fabric.toml"
-    assert nadi("topology", "build", SMALL_RING, "-o", path).code == 0
+    nadi.ok("topology", "build", SMALL_RING, "-o", path)
     free(100)
     assert "4 nodes and 4 cables would take about" in nadi.refuse("topology", "show", path).err
-    assert nadi("topology", "show", path, "--force").code == 0
+    nadi.ok("topology", "show", path, "--force")
 
 
 def test_collectives_whose_plans_do_not_fit(nadi, write_run, free, step, monkeypatch):
@@ -151,7 +151,7 @@ def test_collectives_whose_plans_do_not_fit(nadi, write_run, free, step, monkeyp
         assert "algorithm double-binary-tree for all-reduce of 4 members: its 1,560 steps would take" in outcome.err
         assert outcome.err.endswith("fewer members, or --force\n")
         assert not made
-        assert nadi(*command, "--force").code == 0
+        nadi.ok(*command, "--force")
         made.clear()
 
 
@@ -171,9 +171,9 @@ def test_more_than_a_day(nadi, write_run, monkeypatch, fidelity):
     size = 1 << 20
     nodes = [[et.send_node(1, "s", 0, 1, size)], [et.recv_node(1, "r", 0, 1, size)]]
     run = write_run(nodes, f'[network]\nfidelity = "{fidelity}"\n')
-    assert nadi("run", run, "-q").code == 0
+    nadi.ok("run", run, "-q")
     monkeypatch.setattr(resource_checks, "MAX_WALL_S", 1e-7)
     outcome = nadi.refuse("run", run, "-q")
     assert ("512 packet-hops (256 packets)" if fidelity == "packet" else "1 messages") in outcome.err
     assert "expected less than 24, or --force" in outcome.err
-    assert nadi("run", run, "-q", "--force").code == 0
+    nadi.ok("run", run, "-q", "--force")

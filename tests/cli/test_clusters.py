@@ -276,11 +276,11 @@ def test_the_file_of_a_run_files_cluster_lies_beside_the_run_file(nadi, tmp_path
     )
     monkeypatch.chdir("/")
     nadi.ok("run", tmp_path / "run.toml", "--fidelity", "closed-form", "--out", tmp_path / "out", "-q", "--json")
-    assert nadi("explain", tmp_path / "out", "--json").code == 0
+    nadi.ok("explain", tmp_path / "out", "--json")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deeper").mkdir()
     run = (tmp_path / "run.toml").rename(tmp_path / "deeper" / "run.toml")
-    assert nadi("run", run, "--cluster", "mine.toml", "--fidelity", "closed-form", "-q").code == 0
+    nadi.ok("run", run, "--cluster", "mine.toml", "--fidelity", "closed-form", "-q")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def finished(nadi, write_run, step, tmp_path):
 
     def run(name, text="", rate="100Gbps", topology=None):
         file = write_run([step] * 4, text, topology or RING.format(rate=rate))
-        assert nadi("run", file, "--out", tmp_path / name, "-q").code == 0
+        nadi.ok("run", file, "--out", tmp_path / name, "-q")
         return tmp_path / name
 
     return run

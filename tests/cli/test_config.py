@@ -326,7 +326,7 @@ def test_a_run_opens_the_files_that_are_listed_and_no_others(nadi, inputs_of, mo
     run.write_text("[network]\n")
     if case == "weights":
         overrides = [text for key, value in (TRACES | FABRIC).items() for text in ("--set", f"{key}={value}")]
-        assert nadi("run", run, *overrides, "-q", "--out", inputs_of / "earlier").code == 0
+        nadi.ok("run", run, *overrides, "-q", "--out", inputs_of / "earlier")
     overrides = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
     listed = {file.absolute() for entry in files_read(load_config(run, overrides)) for file in entry.files}
 
@@ -351,7 +351,7 @@ def test_a_sweep_simulates_again_when_a_file_has_changed(nadi, inputs_of, tmp_pa
     sweep.write_text('run = "run.toml"\n[values]\n"network.mtu" = ["4KiB"]\n')
 
     def swept():
-        assert nadi("sweep", sweep, "-o", tmp_path / "out", "-q").code == 0
+        nadi.ok("sweep", sweep, "-o", tmp_path / "out", "-q")
         (row,) = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
         return row["run"], row["finish_time_ps"]
 

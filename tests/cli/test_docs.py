@@ -101,7 +101,7 @@ def test_the_first_run_file_of_the_documents_runs_as_written(nadi, tmp_path, mon
     text = (ROOT / "docs" / "reference" / "run-file.md").read_text()
     monkeypatch.chdir(tmp_path)
     made = re.search(r"^    nadi (workload .*)$", text, re.MULTILINE)[1]
-    assert nadi(*made.split()).code == 0
+    nadi.ok(*made.split())
     Path("run.toml").write_text(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
     outcome = nadi("run", "run.toml", "--json", "-q")
     assert (outcome.code, outcome.document["npus"]) == (0, 16), outcome.err

@@ -64,7 +64,7 @@ def finished(nadi, write_run, tmp_path):
     """A run of these traces on this fabric."""
 
     def run(traces, topology, text=""):
-        assert nadi("run", write_run(traces, text, topology), "--out", tmp_path / "out", "-q").code == 0
+        nadi.ok("run", write_run(traces, text, topology), "--out", tmp_path / "out", "-q")
         return Run(tmp_path / "out")
 
     return run

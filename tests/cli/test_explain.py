@@ -186,7 +186,7 @@ def test_moments_are_told_again_to_the_picosecond(ran):
 
 def test_what_cannot_be_explained_is_one_line(nadi, write_run, tmp_path):
     run = write_run(program(1), '[output]\nnodes = "none"\n', FABRIC.format(1, 4, "100Gbps"))
-    assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
+    nadi.ok("run", run, "--out", tmp_path / "out", "-q")
     assert "no nodes.parquet" in nadi.refuse("explain", tmp_path / "out").err
 
 

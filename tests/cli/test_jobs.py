@@ -62,11 +62,11 @@ def test_each_job_has_results_of_its_own(nadi, write, tmp_path):
 def test_a_job_has_the_digest_of_its_own_run(nadi, write, tmp_path):
     """Each job has a leaf, and so the digest of a run of the same traces on a fabric of one leaf."""
     same = ["--set", "network.window=64KiB", "--out"]  # by default as long as the longest round trip of the fabric
-    assert nadi("run", write(), *same, tmp_path / "both").code == 0
+    nadi.ok("run", write(), *same, tmp_path / "both")
     jobs = summary_of(tmp_path / "both")["jobs"]
     one_leaf = LEAVES.replace("leaves=4", "leaves=1").replace("uplinks=4", "uplinks=1")
     alone = write("", one_leaf, '[workload]\ntraces = "step"\n')
-    assert nadi("run", alone, *same, tmp_path / "alone").code == 0
+    nadi.ok("run", alone, *same, tmp_path / "alone")
     found = summary_of(tmp_path / "alone")
     assert [job["digest"] for job in jobs] == [found["digest"]] * 2
     assert [job["time_ps"] for job in jobs] == [found["finish_time_ps"]] * 2
@@ -190,7 +190,7 @@ def test_results_say_who_takes_what_from_whom(shared):
 
 def test_comparison_names_jobs_and_losses(nadi, write, shared, tmp_path):
     alone = SHARED.partition('[[jobs]]\nname = "b"')[0]
-    assert nadi("run", write(alone, ONE_UPLINK), "--out", tmp_path / "alone").code == 0
+    nadi.ok("run", write(alone, ONE_UPLINK), "--out", tmp_path / "alone")
     compared = nadi("compare", tmp_path / "alone", shared, "--json").document["jobs"]
     first, second = summary_of(shared)["jobs"]
     assert [row["job"] for row in compared] == ["a", "b"]
@@ -213,7 +213,7 @@ def test_energy_of_jobs_is_part_of_that_of_the_run(nadi, shared):
 
 
 def test_the_page_has_the_jobs(nadi, shared):
-    assert nadi("report", shared).code == 0
+    nadi.ok("report", shared)
     page = (shared / "report.html").read_text()
     assert "links that jobs share" in page
     assert "slow-down" in page
@@ -269,9 +269,9 @@ def flows_of(folder, *columns):
 def test_a_run_file_has_the_messages_of_the_command(nadi, write_beside, tmp_path):
     """Traces have whole microseconds, so that starts differ by at most half of one."""
     options = ("--npus", 16, "--load", 0.4, "--rate", "100Gbps", "--duration", "200us", "--size", "hadoop")
-    assert nadi("workload", "traffic", "poisson", *options, "--prefix", "t", "-o", tmp_path / "et").code == 0
-    assert nadi("run", write_beside('[workload]\ntraces = "et/t"\n'), "--out", tmp_path / "files").code == 0
-    assert nadi("run", write_beside(f"[workload]\n{WEB}"), "--out", tmp_path / "own").code == 0
+    nadi.ok("workload", "traffic", "poisson", *options, "--prefix", "t", "-o", tmp_path / "et")
+    nadi.ok("run", write_beside('[workload]\ntraces = "et/t"\n'), "--out", tmp_path / "files")
+    nadi.ok("run", write_beside(f"[workload]\n{WEB}"), "--out", tmp_path / "own")
     files, own = (flows_of(tmp_path / name, "bytes") for name in ("files", "own"))
     assert sorted((*flow[:2], flow[3]) for flow in files) == sorted((*flow[:2], flow[3]) for flow in own)
     late = np.array([(one[2], other[2]) for one, other in nonempty(zip(files, own, strict=True))])
@@ -281,20 +281,17 @@ def test_a_run_file_has_the_messages_of_the_command(nadi, write_beside, tmp_path
 @pytest.mark.parametrize("process", ["poisson", "lognormal:sigma=2"])
 def test_a_list_of_the_flows_of_a_run_is_the_same_run(nadi, write_beside, tmp_path, process):
     run = write_beside("[workload]\n" + WEB.replace("}", f', arrivals = "{process}" }}'))
-    assert nadi("run", run, "--out", tmp_path / "random").code == 0
+    nadi.ok("run", run, "--out", tmp_path / "random")
     made = flows_of(tmp_path / "random", "bytes", "finish_ps")
     rows = [f"{src},{dst},{size},{start}" for src, dst, start, size, _ in nonempty(made)]
     (tmp_path / "flows.csv").write_text("src,dst,bytes,start_ps\n" + "\n".join(rows))
-    assert (
-        nadi("run", write_beside('[workload]\ntraffic = { file = "flows.csv" }\n'), "--out", tmp_path / "list").code
-        == 0
-    )
+    nadi.ok("run", write_beside('[workload]\ntraffic = { file = "flows.csv" }\n'), "--out", tmp_path / "list")
     assert flows_of(tmp_path / "list", "bytes", "finish_ps") == made
 
 
 def test_a_run_without_jobs_has_queue_pairs_by_message(nadi, write_beside, tmp_path):
     def finishes(name, work):
-        assert nadi("run", write_beside(work), "--out", tmp_path / name).code == 0
+        nadi.ok("run", write_beside(work), "--out", tmp_path / name)
         return flows_of(tmp_path / name, "finish_ps")
 
     usual = finishes("usual", f"[workload]\n{WEB}")
@@ -340,13 +337,13 @@ def test_each_job_has_queue_pairs_of_its_own_kind(nadi, write_beside, tmp_path):
         f'[[jobs]]\nname = "{kind}"\ngpus = 4\ntraffic = {{ file = "flows.csv", queue_pairs = "{kind}" }}\n'
         for kind in ("pair", "message")
     ]
-    assert nadi("run", write_beside("".join(jobs)), "--out", tmp_path / "out").code == 0
+    nadi.ok("run", write_beside("".join(jobs)), "--out", tmp_path / "out")
     rows = pq.read_table(tmp_path / "out" / "flows.parquet").to_pylist()
     short_us = {row["job"]: (row["finish_ps"] - row["start_ps"]) / 1e6 for row in rows if row["bytes"] == 1000}
     assert short_us["pair"] > 300
     assert short_us["message"] < 10
     other = '[network]\nqueue_pairs = "message"\n'
-    assert nadi("run", write_beside("".join(jobs), more=other), "--out", tmp_path / "other").code == 0
+    nadi.ok("run", write_beside("".join(jobs), more=other), "--out", tmp_path / "other")
     assert [job["digest"] for job in jobs_of(tmp_path / "other")] == [
         job["digest"] for job in jobs_of(tmp_path / "out")
     ]
@@ -354,7 +351,7 @@ def test_each_job_has_queue_pairs_of_its_own_kind(nadi, write_beside, tmp_path):
 
 def test_queue_pairs_of_the_network_are_those_of_other_jobs(nadi, write_beside, tmp_path):
     def digests(*arguments):
-        assert nadi("run", write_beside(STEP.replace("[0, 4, 8, 12]", '"packed"') + BESIDE + WEB), *arguments).code == 0
+        nadi.ok("run", write_beside(STEP.replace("[0, 4, 8, 12]", '"packed"') + BESIDE + WEB), *arguments)
         return [job["digest"] for job in jobs_of(arguments[1])]
 
     usual = digests("--out", tmp_path / "usual")
@@ -365,7 +362,7 @@ def test_queue_pairs_of_the_network_are_those_of_other_jobs(nadi, write_beside, 
 def test_starts_of_a_list_count_from_the_start_of_the_job(nadi, write_beside, tmp_path):
     (tmp_path / "flow.txt").write_text("2\n0 1 3 100 1000 2.1\n1 0 3 100 1000 2.1000025\n")
     job = '[[jobs]]\nname = "flows"\nstart = "3us"\ntraffic = { file = "flow.txt" }\n'
-    assert nadi("run", write_beside(job), "--out", tmp_path / "out").code == 0
+    nadi.ok("run", write_beside(job), "--out", tmp_path / "out")
     starts = [flow[2] for flow in flows_of(tmp_path / "out")]
     assert starts[0] == 3_000_000
     assert starts[1] == pytest.approx(5_500_000, abs=500)
@@ -378,7 +375,7 @@ def test_triggers_of_a_matrix_work_in_a_job(nadi, write_beside, tmp_path):
         "1->2 id 2 trigger 1 size 9000\ntrigger id 1 oneshot\n"
     )
     job = '[[jobs]]\nname = "flows"\nplacement = [8, 9, 10, 11]\ntraffic = { file = "x.cm" }\n'
-    assert nadi("run", write_beside(job), "--out", tmp_path / "out").code == 0
+    nadi.ok("run", write_beside(job), "--out", tmp_path / "out")
     (first, second) = flows_of(tmp_path / "out", "finish_ps")
     assert first[:3] == (8, 9, 1_500_000)
     assert second[2] == first[3]
@@ -422,7 +419,7 @@ def test_slowdown_of_the_messages_of_a_job(nadi, write_beside, tmp_path):
     """Runs at two loads are groups; only the messages of the job count."""
     for load in ("0.1", "0.6"):
         run = write_beside(STEP + BESIDE + WEB)
-        assert nadi("run", run, "--set", f"jobs.1.traffic.load={load}", "--out", tmp_path / load).code == 0
+        nadi.ok("run", run, "--set", f"jobs.1.traffic.load={load}", "--out", tmp_path / load)
     folders = [tmp_path / "0.1", tmp_path / "0.6"]
     shown = nadi.ok("net", "slowdown", *folders, "--job", "web", "--by", "jobs.1.traffic.load", "--json")
     every = {row["group"]: row for row in json.loads(shown.out) if row["from_bytes"] is None}
@@ -445,7 +442,7 @@ def test_the_step_of_a_run_is_that_of_npus_that_train(nadi, write_beside):
 
 
 def test_the_critical_path_is_that_of_the_job_that_trains(nadi, write_beside, tmp_path):
-    assert nadi("run", write_beside(STEP + BESIDE + WEB), "--out", tmp_path / "out").code == 0
+    nadi.ok("run", write_beside(STEP + BESIDE + WEB), "--out", tmp_path / "out")
     step, web = jobs_of(tmp_path / "out")
     assert web["finish_ps"] > step["finish_ps"]
     names = ("", "step", "web")

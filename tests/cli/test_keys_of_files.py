@@ -150,10 +150,10 @@ def test_a_copy_of_a_model_with_keys_is_that_model(nadi, run_file, tmp_path):
 def test_a_restart_has_the_same_keys(nadi, run_file):
     path, whole = run_file('speed = "slow"'), run_file('speed = "slow"', "whole.toml")
     out = path.with_suffix("")
-    assert nadi("run", whole, "--out", whole.with_suffix(""), "-q").code == 0
+    nadi.ok("run", whole, "--out", whole.with_suffix(""), "-q")
     with often(), after(2):
         assert nadi("run", path, "--out", out, "-q", "--set", "engine.checkpoint=1h").code == STOPPED
     nadi.ok("run", "--resume", out, "-q")
     assert different(out, whole.with_suffix("")) == []
     assert json.loads((out / "summary.json").read_text())["config"]["network"]["speed"] == "slow"
-    assert nadi("report", out).code == 0
+    nadi.ok("report", out)

@@ -104,7 +104,7 @@ def test_spans_are_those_of_trace_stats(nadi, write_run, tmp_path):
         for npu in range(4)
     ]
     run = tmp_path / "out"
-    assert nadi("run", write_run(nodes, ANALYTICAL, RING), "--out", run, "-q").code == 0
+    nadi.ok("run", write_run(nodes, ANALYTICAL, RING), "--out", run, "-q")
     traces = measured(run, tmp_path / "real" / "trace", micros(times_of(run)))
     for npu in range(4):
         metadata, timed = et.read_messages(f"{traces}.{npu}.et")

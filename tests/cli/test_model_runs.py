@@ -166,7 +166,7 @@ def test_a_served_model_runs_as_its_traces_do(nadi, run_file, model, tmp_path):
     assert (found["npus"], found["config"]["topology"]["gpus"]) == (4, 4)
     asked = "--batch", 3, "--requests", 10, "--prompt", "uniform:4-40", "--generate", 5, "--gpu", "h100"
     where = "--model", model, "--plan", "tp2,dp2", "-o", tmp_path / "traces"
-    assert nadi("workload", "inference", *where, *asked).code == 0
+    nadi.ok("workload", "inference", *where, *asked)
     cluster = 'cluster = "dgx-h100-superpod"\ngpus = 4'
     text = '[network]\nfidelity = "closed-form"'
     made = nadi("run", run_file(f'traces = "{tmp_path / "traces"}"', cluster, text), "--json", "-q").document
@@ -252,10 +252,7 @@ def test_traces_run_to_the_end(nadi, tiny, tmp_path, framework, plan):
 def test_expanded_traces_do_the_same(nadi, tiny, tmp_path):
     plan = "tp2,pp2,dp2,gb8,cp1"
     for folder, more in (("set", ()), ("plain", ("--expand",))):
-        assert (
-            nadi("workload", "megatron", "--model", tiny(plan), "--plan", plan, "-o", tmp_path / folder, *more).code
-            == 0
-        )
+        nadi.ok("workload", "megatron", "--model", tiny(plan), "--plan", plan, "-o", tmp_path / folder, *more)
     assert len(list((tmp_path / "set").glob("*.et"))) == 2
     assert len(list((tmp_path / "plain").glob("*.et"))) == 8
     assert len(json.loads((tmp_path / "plain" / "groups.json").read_text())) > 1
@@ -324,7 +321,7 @@ def test_traces_of_serving_run_to_the_end(nadi, served, run_of, tmp_path, kind, 
 def test_times_of_a_single_gpu_are_its_operators(nadi, served, run_of, tmp_path):
     """Two requests at once on one GPU: their first token after the first pass, four others each a pass later."""
     options = ("--plan", "tp1", "--batch", 2, "--prompt", 50, "--generate", 5, "-o", tmp_path / "traces")
-    assert nadi("workload", "inference", "--model", served("gqa"), *options).code == 0
+    nadi.ok("workload", "inference", "--model", served("gqa"), *options)
     times, took_ps = ComputeTimes(find_gpu("a100"), pace=IN_SERVING), {}
     (trace,) = read_set(tmp_path / "traces").traces
     for name, row in zip(trace.names, trace.operators.tolist(), strict=True):
@@ -344,7 +341,7 @@ def test_the_clock_with_a_network_is_that_of_a_run(nadi, tmp_path, plan):
     model, settled, gpu = find("llama3-8b"), settle(find("llama3-8b"), parallel_plan(plan)), find_gpu("h100")
     clock = iteration_clock(model, settled, gpu, network("dgx-h100-superpod", 8)(settled, 0))
     options = ("--plan", plan, "--prompt", 300, "--generate", 3, "--cluster", "dgx-h100-superpod")
-    assert nadi("workload", "inference", "--model", "llama3-8b", *options, "-o", tmp_path / "traces").code == 0
+    nadi.ok("workload", "inference", "--model", "llama3-8b", *options, "-o", tmp_path / "traces")
     run = tmp_path / "run.toml"
     run.write_text(
         f'[topology]\ncluster = "dgx-h100-superpod"\ngpus = 8\n[workload]\ntraces = "{tmp_path / "traces"}"\n'
@@ -361,7 +358,7 @@ def test_first_tokens_count_from_the_arrival(nadi, served, run_of, tmp_path):
     file = tmp_path / "requests.csv"
     file.write_text("arrival_s,prompt,generate\n0.5,50,1\n2,50,1\n")
     options = ("--plan", "tp1", "--requests-file", file, "--gpu", "a100", "-o", tmp_path / "traces")
-    assert nadi("workload", "inference", "--model", served("gqa"), *options).code == 0
+    nadi.ok("workload", "inference", "--model", served("gqa"), *options)
     document = run_of("analytical")
     found = document["serving"]
     assert found["ttft"]["p50_ps"] == found["ttft"]["quantiles_ps"][-1] < 1e9
@@ -387,20 +384,20 @@ def test_the_report_tells_of_requests_and_expanded_traces_do_the_same(nadi, serv
 def test_operators_of_serving_have_a_pace_of_their_own(nadi, served, run_of, tmp_path):
     """Operators of a server that replays CUDA graphs take their time alone; in a training step they take longer."""
     options = ("--plan", "tp1", "--prompt", 50, "--generate", 5, "-o", tmp_path / "traces")
-    assert nadi("workload", "inference", "--model", served("gqa"), *options).code == 0
+    nadi.ok("workload", "inference", "--model", served("gqa"), *options)
     finish_ps = {pace: run_of("closed-form", pace=pace)["finish_time_ps"] for pace in ("", "serving", "alone", "step")}
     assert finish_ps[""] == finish_ps["serving"] == finish_ps["alone"] < finish_ps["step"]
 
 
 def test_report_and_comparison_show_times_of_requests(nadi, served, run_of, tmp_path):
     options = ("--plan", "tp2", "--batch", 4, "--requests", 100, "--prompt", 50, "--generate", "uniform:2-9")
-    assert nadi("workload", "inference", "--model", served("gqa"), *options, "-o", tmp_path / "traces").code == 0
+    nadi.ok("workload", "inference", "--model", served("gqa"), *options, "-o", tmp_path / "traces")
     found = run_of("closed-form")["serving"]
     quantiles_ps = found["ttft"]["quantiles_ps"]
     assert quantiles_ps == sorted(quantiles_ps)
     assert (quantiles_ps[50], quantiles_ps[90]) == (found["ttft"]["p50_ps"], found["ttft"]["p90_ps"])
-    assert nadi("run", tmp_path / "run.toml", "--out", tmp_path / "out").code == 0
-    assert nadi("report", tmp_path / "out").code == 0
+    nadi.ok("run", tmp_path / "run.toml", "--out", tmp_path / "out")
+    nadi.ok("report", tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
     assert re.search("<h1>.* on .*: median TTFT [0-9.]+ .?s, TPOT [0-9.]+ .?s</h1>", page)
     assert "TTFT: time to first token, cumulative distribution" in page

@@ -67,7 +67,7 @@ def bytes_of(folder):
 @pytest.mark.parametrize("fidelity", LEVELS)
 def test_no_word_of_the_original_is_left(nadi, trained, key_file, tmp_path, fidelity):
     out = tmp_path / "out"
-    assert nadi("trace", "obfuscate", trained, "-o", out, "--key-file", key_file, "--fidelity", fidelity).code == 0
+    nadi.ok("trace", "obfuscate", trained, "-o", out, "--key-file", key_file, "--fidelity", fidelity)
     content = bytes_of(out)
     original = read_set(trained)
     assert len(words_of(original.traces)) > 100
@@ -87,8 +87,8 @@ def test_full_fidelity_takes_the_same_time(nadi, simulated, trained, key_file, t
     roofline = "compute.peak_flops=100TFLOPS", "memory.bandwidth=1TB/s"
     gpu = ("compute.gpu=h100",)
     plain, timed = tmp_path / "plain", tmp_path / "timed"
-    assert nadi("trace", "obfuscate", trained, "-o", plain, "--key-file", key_file).code == 0
-    assert nadi("trace", "obfuscate", trained, "-o", timed, "--key-file", key_file, "--gpu", "h100").code == 0
+    nadi.ok("trace", "obfuscate", trained, "-o", plain, "--key-file", key_file)
+    nadi.ok("trace", "obfuscate", trained, "-o", timed, "--key-file", key_file, "--gpu", "h100")
     if "dgx" not in fabric:
         assert simulated(plain, fabric, *roofline) == simulated(trained, fabric, *roofline)
     assert simulated(timed, fabric) == pytest.approx(simulated(trained, fabric, *gpu), rel=0.01)
@@ -97,7 +97,7 @@ def test_full_fidelity_takes_the_same_time(nadi, simulated, trained, key_file, t
 @pytest.mark.parametrize(("fidelity", "within"), [("near", 0.01), ("coarse", 0.09)])
 def test_lower_fidelity_costs_what_is_said(nadi, simulated, trained, key_file, tmp_path, fidelity, within):
     out = tmp_path / "out"
-    assert nadi("trace", "obfuscate", trained, "-o", out, "--key-file", key_file, "--fidelity", fidelity).code == 0
+    nadi.ok("trace", "obfuscate", trained, "-o", out, "--key-file", key_file, "--fidelity", fidelity)
     roofline = "compute.peak_flops=1TFLOPS", "memory.bandwidth=10GB/s"
     original = simulated(trained, FABRICS[1], *roofline)
     found = simulated(out, FABRICS[1], *roofline)
@@ -126,7 +126,7 @@ def test_the_key_decides(nadi, trained, key_file, tmp_path):
     other.write_bytes(OTHER_KEY)
     outs = [tmp_path / name for name in ("one", "again", "different")]
     for out, key in zip(outs, (key_file, key_file, other), strict=True):
-        assert nadi("trace", "obfuscate", trained, "-o", out, "--key-file", key, "--fidelity", "near").code == 0
+        nadi.ok("trace", "obfuscate", trained, "-o", out, "--key-file", key, "--fidelity", "near")
     assert bytes_of(outs[0]) == bytes_of(outs[1])
     one, different = read_set(outs[0]).traces[0], read_set(outs[2]).traces[0]
     assert not set(one.names) & set(different.names)

@@ -240,7 +240,7 @@ def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
     for row in (whole[0], whole[-1]):
         out = tmp_path / "out"
         options = ("--cluster", "small-a100", "--gpus", 4, "--fidelity", "closed-form", "--out", out, "-q")
-        assert nadi("run", "--model", model, "--plan", row["plan"], *options).code == 0
+        nadi.ok("run", "--model", model, "--plan", row["plan"], *options)
         summary = json.loads((out / "summary.json").read_text())
         assert row["step_s"] == pytest.approx(summary["finish_time_ps"] / 1e12, rel=1e-9)
         for key in ("mfu", "mfu_all_pairs"):
@@ -277,7 +277,7 @@ def test_a_training_costs_its_steps(nadi, model, tmp_path):
     on = ("--cluster", "small-a100", "--gpus", 2, "--confirm", 0)
     options = ("--model", model, *on, "--plan", "gb64", "--tokens", 1e9, "--energy-table", tmp_path / "own.toml")
     for shard in range(2):
-        assert nadi("plan", *options, "--shard", f"{shard}/2", "-q", "--out", tmp_path / str(shard)).code == 0
+        nadi.ok("plan", *options, "--shard", f"{shard}/2", "-q", "--out", tmp_path / str(shard))
     merged = nadi("plan", "--json", *(word for shard in range(2) for word in ("--merge", tmp_path / str(shard))))
     [found] = merged.document["answers"].values()
     best, whole = found["rows"][0], found["training"]

@@ -98,7 +98,7 @@ def test_copies_of_all_give_the_same_results_from_another_folder(nadi, tmp_path,
     assert read["network.load_balancing"] == str(tmp_path / copies["balancing"])
     assert read["workload.plan"] == str(tmp_path / copies["schedule"])
     assert {"topology.spec", "system.collectives", "compute.gpu", "engine.partitioner"} <= read.keys()
-    assert nadi("report", tmp_path / "copies").code == 0
+    nadi.ok("report", tmp_path / "copies")
 
 
 def test_a_restart_takes_the_same_files(nadi, tmp_path, copies):
@@ -116,7 +116,7 @@ def test_a_restart_takes_the_same_files(nadi, tmp_path, copies):
     assert refused.code == 2
     assert f"[network] congestion_control = {control.name}: its content differs from that of the checkpoint" in line
     control.write_text(content)
-    assert nadi("run", "--resume", out, "-q").code == 0
+    nadi.ok("run", "--resume", out, "-q")
     assert different(out, whole.with_suffix("")) == []
 
 
@@ -219,7 +219,7 @@ def test_a_trace_format_and_a_trace_check(nadi, write_run, step, tmp_path):
     json_format.write_text(plug_ins.own_files("trace format")["json"].read_text())
     given = [tmp_path / f"trace.{npu}.et" for npu in range(4)]
     nadi.ok("trace", "convert", *given, "--to", json_format, "-o", tmp_path / "own")
-    assert nadi("trace", "convert", *given, "--to", "json", "-o", tmp_path / "json").code == 0
+    nadi.ok("trace", "convert", *given, "--to", "json", "-o", tmp_path / "json")
     for npu in range(4):
         name = f"trace.{npu}.json"
         assert (tmp_path / "own" / name).read_bytes() == (tmp_path / "json" / name).read_bytes()
@@ -228,7 +228,7 @@ def test_a_trace_format_and_a_trace_check(nadi, write_run, step, tmp_path):
     schedule = tmp_path / "two.goal"
     schedule.write_text("num_ranks 2\nrank 0 {\nl1: send 9b to 1\n}\nrank 1 {\nl1: recv 9b from 0\n}\n")
     for name, options in {"recognised": (), "from": ("--from", goal)}.items():
-        assert nadi("trace", "convert", schedule, *options, "-o", tmp_path / name).code == 0
+        nadi.ok("trace", "convert", schedule, *options, "-o", tmp_path / name)
     (first, *_), (second, *_) = (sorted((tmp_path / name).glob("*.et")) for name in ("recognised", "from"))
     assert first.read_bytes() == second.read_bytes()
     (tmp_path / "all.py").write_text(CHECK)

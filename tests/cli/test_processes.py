@@ -45,7 +45,7 @@ def test_wrong_input_ends_with_2_where_errors_are_closed(tmp_path, arguments):
 
 def test_a_file_does_not_get_the_number_of_a_closed_output(nadi, write_run, step, tmp_path):
     """Else what is printed would go into that file."""
-    assert nadi("run", write_run([step] * 4), "--out", tmp_path / "one").code == 0
+    nadi.ok("run", write_run([step] * 4), "--out", tmp_path / "one")
     assert shell(f"{NADI} run run.toml --out two <&- >&- 2>&-", tmp_path).returncode == 0
     for name in ("nodes.parquet", "npus.parquet"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

@@ -85,7 +85,7 @@ def test_over_mpi_by_three_ranks(nadi, tmp_path):
         '[workload]\ntraces = "trace"\ngroups = "groups.json"\n[network]\nfidelity = "analytical"\n'
         '[topology]\nspec = "ring:npus=3,rate=8Gbps,delay=1us"\n'
     )
-    assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
+    nadi.ok("run", run, "--out", tmp_path / "out", "-q")
     arguments = [prefix, "--groups", tmp_path / "groups.json", "-o", tmp_path / "real", "--against", tmp_path / "out"]
     done = replayed([MPIEXEC, "-n", "3"], *arguments, "--json")
     assert done.returncode == 0, done.stderr

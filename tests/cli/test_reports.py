@@ -82,8 +82,8 @@ def test_the_timeline_covers_what_the_nodes_cover():
 
 
 def test_a_run_without_nodes_says_so(nadi, write_run, step, tmp_path):
-    assert nadi("run", write_run([step] * 4, '[output]\nnodes = "none"\n'), "--out", tmp_path / "out", "-q").code == 0
-    assert nadi("report", tmp_path / "out").code == 0
+    nadi.ok("run", write_run([step] * 4, '[output]\nnodes = "none"\n'), "--out", tmp_path / "out", "-q")
+    nadi.ok("report", tmp_path / "out")
     assert "kept no trace nodes" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -97,7 +97,7 @@ def test_a_page_that_cannot_be_written(run, nadi, tmp_path, out, expected):
 def test_a_link_beside_the_page_is_not_followed(run, nadi, tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / ".pp.html.part").symlink_to("precious")
-    assert nadi("report", run.folder, "-o", tmp_path / "pp.html").code == 0
+    nadi.ok("report", run.folder, "-o", tmp_path / "pp.html")
     assert (tmp_path / "precious").read_text() == "precious"
     assert (tmp_path / "pp.html").read_text().startswith("<!")
 
@@ -107,7 +107,7 @@ def test_a_run_writes_its_page(nadi, write_run, step, tmp_path):
     outcome = nadi.ok("run", write_run([step] * 4), "--out", out, "-q", "--report")
     assert outcome.out.endswith(f"page: {out / 'report.html'}\n")
     assert "critical path" in (out / "report.html").read_text()
-    assert nadi("run", write_run([step] * 4), "--out", out, "-q").code == 0
+    nadi.ok("run", write_run([step] * 4), "--out", out, "-q")
     assert not (out / "report.html").exists()
 
 

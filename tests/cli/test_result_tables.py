@@ -42,25 +42,25 @@ def test_files_of_a_run(nadi, write_run, tmp_path):
     """Three NPUs send to one over a shallow shared buffer, so that ports fill and links are paused."""
     group = et.coll_node(9, "sum", et.CollectiveCommType.ALL_REDUCE, 1 << 16)
     run = write_run([[*nodes, group] for nodes in INCAST], f'{SHALLOW}[output]\nsample = "10us"\n', STAR)
-    assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
+    nadi.ok("run", run, "--out", tmp_path / "out", "-q")
     of_packets = {*schemas.OF_EVERY_RUN, *schemas.LOGS} - {schemas.LIMITS}
     rows = {schema.name: check(tmp_path / "out" / schema.file, schema) for schema in of_packets}
     assert all(rows.values())
     assert sorted([*rows, "summary"]) == sorted(path.stem for path in (tmp_path / "out").iterdir())
-    assert nadi("run", run, "--out", tmp_path / "flows", "-q", "--fidelity", "flow").code == 0
+    nadi.ok("run", run, "--out", tmp_path / "flows", "-q", "--fidelity", "flow")
     assert check(tmp_path / "flows" / schemas.LIMITS.file, schemas.LIMITS) > 0
 
 
 def test_files_of_a_folded_run(nadi, write_run, step, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "MAX_ROWS", 0)
     run = write_run([step] * 4, '[network]\nfidelity = "closed-form"\n')
-    assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
+    nadi.ok("run", run, "--out", tmp_path / "out", "-q")
     assert check(tmp_path / "out" / schemas.NPUS.file, schemas.NPUS, more=["represented_by"]) == 4
 
 
 def test_the_file_of_a_sweep(nadi, tmp_path):
     arguments = ["all-reduce", "-t", "ring:npus=4,rate=100Gbps,delay=1us", "--algorithm", "ring,direct"]
-    assert nadi("collective", *arguments, "-o", tmp_path / "out", "-q").code == 0
+    nadi.ok("collective", *arguments, "-o", tmp_path / "out", "-q")
     assert check(tmp_path / "out" / schemas.SWEEP.file, schemas.SWEEP) == 2
 
 
@@ -293,8 +293,8 @@ def test_a_run_has_the_same_digest_with_and_without_samples(nadi, tmp_path):
 
 def test_the_pages_draw_samples(nadi, sampled, tmp_path):
     sampled(f"[workload]\n{WEB}", more=["--set", "output.sample=1us"])
-    assert nadi("net", tmp_path / "out", "-o", tmp_path / "net.html").code == 0
-    assert nadi("report", tmp_path / "out").code == 0
+    nadi.ok("net", tmp_path / "out", "-o", tmp_path / "net.html")
+    nadi.ok("report", tmp_path / "out")
     for page in (tmp_path / "net.html", tmp_path / "out" / "report.html"):
         assert "sending rates of the" in page.read_text(encoding="utf-8")
         assert "in intervals of 1 µs" in page.read_text(encoding="utf-8")

@@ -78,10 +78,10 @@ def test_times_are_those_of_the_closed_form(nadi, write_run, step, tmp_path):
 
 def test_output_of_the_run_file_and_left_out_tables(nadi, write_run, step, tmp_path):
     run = write_run([step] * 4, '[output]\ndir = "out"\n')
-    assert nadi("run", run).code == 0
+    nadi.ok("run", run)
     assert files(tmp_path / "out") == sorted(["summary.json", *(f"{table}.parquet" for table in (*TABLES, "workers"))])
     (tmp_path / "out" / "notes.txt").touch()
-    assert nadi("run", run, "--set", "output.nodes=none", "--set", "output.flows=none").code == 0
+    nadi.ok("run", run, "--set", "output.nodes=none", "--set", "output.flows=none")
     expected = ["collectives.parquet", "links.parquet", "notes.txt", "npus.parquet", "summary.json", "workers.parquet"]
     assert files(tmp_path / "out") == expected
 
@@ -110,7 +110,7 @@ def test_roofline_and_memory(nadi, write_run, tmp_path):
         et.mem_node(2, "load", et.NodeType.MEM_LOAD_NODE, 10**6, deps=[1]),
     ]
     text = '[compute]\npeak_flops = "1TFLOPS"\n[memory]\nbandwidth = "1GB/s"\nlatency = "5ns"\n[output]\ndir = "out"\n'
-    assert nadi("run", write_run([nodes], text)).code == 0
+    nadi.ok("run", write_run([nodes], text))
     npus = pq.read_table(tmp_path / "out" / "npus.parquet").to_pydict()
     assert npus["compute_ps"] == [10**9, 0, 0, 0]
     assert npus["memory_ps"] == [10**9 + 5000, 0, 0, 0]
@@ -126,7 +126,7 @@ def test_groups_and_messages(nadi, write_run, tmp_path):
     nodes[3].append(et.recv_node(2, "from 0", 0, 3, 100, 5))
     run = write_run(nodes, '[output]\ndir = "out"\n').read_text().replace('"trace"', '"trace"\ngroups = "groups.json"')
     (tmp_path / "run.toml").write_text(run)
-    assert nadi("run", tmp_path / "run.toml").code == 0
+    nadi.ok("run", tmp_path / "run.toml")
     collectives = pq.read_table(tmp_path / "out" / "collectives.parquet").to_pylist()
     assert [(c["group_name"], c["kind"], c["members"], c["bytes"]) for c in collectives] == [
         ("7", "all-gather", 2, 8192),
@@ -151,7 +151,7 @@ def test_a_run_that_cannot_finish_says_who_waits_and_leaves_nothing(nadi, write_
 
 def test_a_failure_keeps_the_results_of_an_earlier_run(nadi, write_run, step, tmp_path):
     run = write_run([step] * 4, '[output]\ndir = "out"\n')
-    assert nadi("run", run).code == 0
+    nadi.ok("run", run)
     before = files(tmp_path / "out")
     assert nadi("run", run, "--set", "topology.spec=ring:npus=2").code == 2
     assert files(tmp_path / "out") == before
@@ -277,7 +277,7 @@ def test_incast_takes_what_the_receivers_link_needs(nadi, tmp_path):
     ],
 )
 def test_every_pattern_runs_at_every_fidelity(nadi, tmp_path, arguments):
-    assert nadi("workload", "traffic", *arguments, "-o", tmp_path).code == 0
+    nadi.ok("workload", "traffic", *arguments, "-o", tmp_path)
     for fidelity in ("packet", "analytical"):
         done = run(
             nadi,
@@ -301,7 +301,7 @@ def test_poisson_says_what_it_offers(nadi, tmp_path):
 def test_a_run_of_messages_alone_has_no_share_of_computation_and_no_energy(nadi, tmp_path):
     """The report on the terminal, the page, and comparisons; messages have their completion times there."""
     options = ("poisson", "--size", "hadoop", "--duration", "100us")
-    assert nadi("workload", "traffic", *options, "-o", tmp_path).code == 0
+    nadi.ok("workload", "traffic", *options, "-o", tmp_path)
     file = tmp_path / "run.toml"
     file.write_text('[workload]\ntraces = "traffic"\n[topology]\nspec = "switch:npus=8,rate=400Gbps"\n')
     printed = nadi("run", file, "--out", tmp_path / "out", "--report")
@@ -316,4 +316,4 @@ def test_a_run_of_messages_alone_has_no_share_of_computation_and_no_energy(nadi,
     assert "median_completion_ps" in names
     assert not [name for name in names if "share" in name or "energy" in name or "cost" in name]
     assert document["times"]["rows"] == []
-    assert nadi("compare", tmp_path / "out", tmp_path / "out", "-o", tmp_path / "page.html").code == 0
+    nadi.ok("compare", tmp_path / "out", tmp_path / "out", "-o", tmp_path / "page.html")

@@ -121,7 +121,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, quick, tmp_pa
     for path in out.glob("runs/*"):  # the table is made of the folders alone, in the order of the sweep file
         (tmp_path / "again" / "runs").mkdir(exist_ok=True)
         path.rename(tmp_path / "again" / "runs" / path.name)
-    assert nadi("sweep", file, "-o", tmp_path / "again", "-q").code == 0
+    nadi.ok("sweep", file, "-o", tmp_path / "again", "-q")
     assert rows(tmp_path / "again") == made
 
 
@@ -171,7 +171,7 @@ def test_errors_are_not_among_the_runs_and_go_when_the_points_succeed(nadi, quic
     assert len(nonempty(list((out / "failed").iterdir()))) == 6
     assert nadi("sweep", quick, "-o", out, "-q", "--merge").err.count("trace.1.et") == 1  # the reason is kept
     trace.write_bytes(good)
-    assert nadi("sweep", quick, "-o", out, "-q").code == 0
+    nadi.ok("sweep", quick, "-o", out, "-q")
     assert all((run / "summary.json").is_file() for run in nonempty(list((out / "runs").iterdir())))
     assert sorted(path.name for path in out.iterdir()) == ["runs", "sweep.html", "sweep.parquet"]
 
@@ -208,7 +208,7 @@ def test_a_latin_hypercube_uses_each_stratum_once(sweep):
 @pytest.mark.usefixtures("points_here")
 def test_shards_share_the_points(nadi, sweep, tmp_path):
     file = sweep('run = "run.toml"\n[values]\n"engine.seed" = [1, 2, 3]\n')
-    assert nadi("sweep", file, "-o", tmp_path / "out", "-q", "--shard", "1/2").code == 0
+    nadi.ok("sweep", file, "-o", tmp_path / "out", "-q", "--shard", "1/2")
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
     assert not (tmp_path / "out" / "sweep.parquet").exists()
     script = nadi("sweep", file, "-o", tmp_path / "out", "--slurm", "2").out

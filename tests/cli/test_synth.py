@@ -254,7 +254,7 @@ def test_more_communication_and_longer_computations(nadi, folders, tmp_path):
     sums = []
     for name, words in (("plain", ()), ("more", ("--communication", 2, "--compute", 3))):
         out = tmp_path / name
-        assert nadi("trace", "synth", folders, "-o", out, "--seed", 1, *words).code == 0
+        nadi.ok("trace", "synth", folders, "-o", out, "--seed", 1, *words)
         tables = read_set(out).traces
         sizes = [int(table.comm_size[table.comm_size > 100].sum()) for table in tables]
         sums.append((sum(sizes), sum(int(table.duration_micros.sum()) for table in tables)))

@@ -108,11 +108,11 @@ def test_errors_show_names_as_they_are(nadi, evil):
 
 def test_pages_hold_no_html_of_names(nadi, evil):
     folder = evil.parent
-    assert nadi("run", evil, "--out", folder / "out", "-q").code == 0
-    assert nadi("net", folder / "out", "-o", folder / "net.html").code == 0
-    assert nadi("partition", evil, "--parts", "1", "--plot", folder / "cut.html").code == 0
+    nadi.ok("run", evil, "--out", folder / "out", "-q")
+    nadi.ok("net", folder / "out", "-o", folder / "net.html")
+    nadi.ok("partition", evil, "--parts", "1", "--plot", folder / "cut.html")
     arguments = ("-t", folder / "net.toml", "--sizes", "1KiB", "-q", "-o", folder / "sweep")
-    assert nadi("collective", "all-reduce", *arguments).code == 0
+    nadi.ok("collective", "all-reduce", *arguments)
     pages = [folder / "net.html", folder / "cut.html", *(folder / "sweep").glob("*.html")]
     assert len(pages) == 3
     for page in pages:
@@ -442,4 +442,4 @@ def test_a_foreign_trace_shows_what_a_run_would_refuse(nadi, tmp_path):
     refused = nadi.refuse("run", run, "-q")
     assert "(1 such dependencies)" in refused.err
     assert "--set workload.strict=false, drops such dependencies" in refused.err
-    assert nadi("run", run, "-q", "--set", "workload.strict=false").code == 0
+    nadi.ok("run", run, "-q", "--set", "workload.strict=false")

@@ -40,9 +40,9 @@ def contents(folder):
 
 def test_merge_and_split_of_a_trace_set(nadi, tmp_path):
     spread = ("--model", "gpt3-125m", "--plan", "tp2,pp2,dp2,mb1,gb4")
-    assert nadi("workload", "megatron", *spread, "-o", tmp_path / "set").code == 0
-    assert nadi("trace", "merge", tmp_path / "set", "-o", tmp_path / "m.et.gz").code == 0
-    assert nadi("trace", "split", tmp_path / "m.et.gz", "-o", tmp_path / "back").code == 0
+    nadi.ok("workload", "megatron", *spread, "-o", tmp_path / "set")
+    nadi.ok("trace", "merge", tmp_path / "set", "-o", tmp_path / "m.et.gz")
+    nadi.ok("trace", "split", tmp_path / "m.et.gz", "-o", tmp_path / "back")
     assert contents(tmp_path / "back") == contents(tmp_path / "set")
     said = nadi("trace", "stats", tmp_path / "set", "--json").document
     assert (said["ranks"], said["traces"]) == (8, 2)
@@ -81,7 +81,7 @@ def test_a_mended_trace_is_what_a_run_that_is_not_strict_makes_of_it(nadi, write
     ]
     run = write_run([nodes] * 4)
     loose = nadi("run", run, "--set", "workload.strict=false", "--json").document
-    assert nadi("trace", "check", tmp_path / "trace", "--fix", "-o", tmp_path / "out").code == 0
+    nadi.ok("trace", "check", tmp_path / "trace", "--fix", "-o", tmp_path / "out")
     mended = nadi("run", run, "--set", f'workload.traces="{tmp_path / "out" / "trace"}"', "--json").document
     assert mended["digest"] == loose["digest"]
     assert et.read_messages(tmp_path / "out" / "trace.0.et")[1][0].attr[-1].string_val == "kept"
@@ -117,15 +117,15 @@ def test_the_kind_is_found_and_all_is_reported(nadi, tmp_path):
 
 def test_a_trace_set_is_converted_as_its_traces_for_each_npu_are(nadi, tmp_path):
     traces, plain = tmp_path / "set", tmp_path / "plain"
-    assert nadi("workload", "megatron", "--model", "gpt3-125m", "--plan", "tp2,pp2,dp2,gb4", "-o", traces).code == 0
-    assert nadi("trace", "expand", traces, "-o", plain).code == 0
+    nadi.ok("workload", "megatron", "--model", "gpt3-125m", "--plan", "tp2,pp2,dp2,gb4", "-o", traces)
+    nadi.ok("trace", "expand", traces, "-o", plain)
     for to in ("chakra", "json"):
         said = nadi("trace", "convert", traces, "-o", tmp_path / to, "--to", to, "--json").document
         assert (said["from"], said["npus"]) == ("chakra", 8)
         wanted = plain
         if to != "chakra":
             wanted = tmp_path / f"{to}-of-plain"
-            assert nadi("trace", "convert", plain, "-o", wanted, "--to", to).code == 0
+            nadi.ok("trace", "convert", plain, "-o", wanted, "--to", to)
         names = sorted(file.name for file in wanted.iterdir())
         assert sorted(file.name for file in (tmp_path / to).iterdir()) == names
         assert len(names) == 9  # with groups.json
@@ -167,7 +167,7 @@ def test_layers_become_json_and_goal_and_chakra_again_and_all_take_as_long(nadi,
     goal = converted(nadi, first, tmp_path / "goal", "--to", "goal")
     messages = converted(nadi, goal / "trace.goal", tmp_path / "messages")
     for folder in (first, again, messages):
-        assert nadi("trace", "check", folder, "--strict").code == 0
+        nadi.ok("trace", "check", folder, "--strict")
     for npu in range(4):
         assert (again / f"trace.{npu}.et").read_bytes() == (first / f"trace.{npu}.et").read_bytes()
     as_collectives = finish(first / "trace")
@@ -221,7 +221,7 @@ def simulated_us(nadi, traces, fabric="fully-connected:npus=2,rate=10Gbps,delay=
     """How long each rank takes from when it begins."""
     run = traces.parent / "run.toml"
     run.write_text(f'[workload]\ntraces = "{traces.name}/trace"\n[topology]\nspec = "{fabric}"\n')
-    assert nadi("run", run, "--out", traces / "results", "-q").code == 0
+    nadi.ok("run", run, "--out", traces / "results", "-q")
     rows = pq.read_table(traces / "results" / "nodes.parquet", columns=["npu", "name", "finish_ps"]).to_pylist()
     took = []
     for rank in (0, 1):

@@ -333,7 +333,7 @@ def test_layers_of_astra_sim_1(shared_data, astra_sim, nadi, tmp_path, name):
     done = nadi("astra-sim", *arguments)
     cycles = re.search(r"sys\[3\] finished, (\d+) cycles", done.out)
     assert cycles is not None, done.err
-    assert nadi("astra-sim", *arguments, f"--write={tmp_path}/layers.toml").code == 0
+    nadi.ok("astra-sim", *arguments, f"--write={tmp_path}/layers.toml")
     document = nadi("run", tmp_path / "layers.toml", "--json").document
     assert document["finish_time_ps"] // 1000 == int(cycles[1])
 

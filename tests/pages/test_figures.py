@@ -203,7 +203,7 @@ def test_the_charts_of_pages_are_files(nadi, runs, tmp_path):  # noqa: F811
 
 def test_slowdowns_have_their_intervals_as_csv(nadi, runs, tmp_path):  # noqa: F811
     folders = [run.folder for run in runs]
-    assert nadi("net", "slowdown", *folders, "--figures", tmp_path / "b").code == 0
+    nadi.ok("net", "slowdown", *folders, "--figures", tmp_path / "b")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "b" / "slowdown-slow-down-p50.csv").read_text())))
     expected = [row for row in package.slowdown(*runs) if row["from_bytes"]]
     assert [float(row["y"]) for row in rows] == pytest.approx([row["slowdown"]["p50"] for row in expected])
