@@ -264,7 +264,8 @@ def test_figures_need_matplotlib(nadi, runs, monkeypatch, tmp_path):  # noqa: F8
 
 def test_figures_need_a_folder(nadi, runs, tmp_path):  # noqa: F811
     (tmp_path / "file").write_text("")
-    nadi.refuse("net", runs[0].folder, "--figures", tmp_path / "file")
+    outcome = nadi("net", runs[0].folder, "--figures", tmp_path / "file")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
 
 
 def test_figures_of_shards_come_with_their_merge(nadi, tmp_path):  # noqa: F811
