@@ -141,7 +141,9 @@ def test_points_that_fail_do_not_stop_the_others(nadi, sweep, tmp_path):
     """A plan for more GPUs than the fabric has is known when fabric and traces are there."""
     points = '[[points]]\n"workload.plan" = "dp8,gb8"\n[[points]]\n"engine.seed" = 2\n'
     file = sweep('method = "list"\nrun = "run.toml"\n' + points)
-    assert "1 of 2 points failed; point 0: " in nadi.refuse("sweep", file, "-o", tmp_path / "out", "-q").err
+    outcome = nadi("sweep", file, "-o", tmp_path / "out", "-q")
+    assert outcome.code == 2
+    assert "1 of 2 points failed; point 0: " in outcome.err
     first, second = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
     assert "8" in first["error"]
     assert second["error"] is None
