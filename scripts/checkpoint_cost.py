@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nadi import partition, topologies
 from nadi.launching.checkpoints import CheckpointFolder, newest
-from nadi.pdes import NO_CUT, SAVE_AND_END, SavedState, Settings, StoppedError, build_world, run
+from nadi.pdes import NO_SNAPSHOT, SAVE_AND_END, SavedState, Settings, StoppedError, build_world, run
 from nadi.studies.benchmarks.bench import BENCHES
 
 AFTER_S = 1.0  # wall time after which a checkpoint is requested
@@ -32,7 +32,7 @@ class Measured(CheckpointFolder):
         """As Checkpoints.request; the first call follows the first packets."""
         now_s = time.monotonic()
         self.begun_s = min(self.begun_s, now_s)
-        return SAVE_AND_END if self.resumed is None and now_s > self.begun_s + AFTER_S else NO_CUT
+        return SAVE_AND_END if self.resumed is None and now_s > self.begun_s + AFTER_S else NO_SNAPSHOT
 
     @request.setter
     def request(self, value: int) -> None:

@@ -20,18 +20,38 @@ class Outcome(NamedTuple):
         return json.loads(self.out)
 
 
+class Commands:
+    """Commands of Nadi, run in this process."""
+
+    def __init__(self, capsys):
+        self.capsys = capsys
+
+    def __call__(self, *arguments):
+        """Run a command, whose words may be paths and numbers."""
+        self.capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Outcome(code, *self.capsys.readouterr())
+
+    def ok(self, *arguments):
+        """Run a command that must end with 0."""
+        outcome = self(*arguments)
+        assert outcome.code == 0, outcome.err
+        return outcome
+
+    def refuse(self, *arguments):
+        """Run a command that must end with 2 and one line, and print nothing else."""
+        outcome = self(*arguments)
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1), outcome
+        assert outcome.err.startswith("nadi: error: ")
+        return outcome
+
+
 @pytest.fixture
 def nadi(capsys, monkeypatch):
-    """Run a command in this process."""
+    """Run commands in this process."""
     for name in ("NADI_DEBUG", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments):
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return Outcome(code, *capsys.readouterr())
-
-    return run
+    return Commands(capsys)
 
 
 @pytest.fixture

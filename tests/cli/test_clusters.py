@@ -1,4 +1,4 @@
-"""Clusters in run files and on the command line: what a name sets, and what wins over it."""
+"""Clusters, machines and GPUs in run files and on the command line: what a name sets, and what wins over it."""
 
 import json
 import re
@@ -6,19 +6,29 @@ import tomllib
 
 import pytest
 
-from nadi import pdes, topologies
+from nadi import et, pdes, topologies
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import collective_config, load_config
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
+from nadi.inputs import plug_ins
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.reading import WorkReader
 from nadi.topologies.clusters import clusters, find
-from nadi.workload.compute.gpu import find_gpu
+from nadi.workload.collectives import choose, defaults_on
+from nadi.workload.collectives.nccl.generations import generations
+from nadi.workload.compute import (
+    IN_STEPS,
+    ComputeTimes,
+    Efficiencies,
+    Measurement,
+    find_gpu,
+    parse_operators,
+    write_table,
+)
 from tests.docs.pages import DOCS, blocks
 from tests.network_sections import network_section
-from tests.nonempty import nonempty
 
 LEAST = '[workload]\ntraces = "x"\n'
 
@@ -149,51 +159,6 @@ def test_the_settled_config_is_a_run_file_again(config):
     assert topologies.describe(graph)["switches"]["core"] == 28
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('cluster = "selen"', "[topology] cluster: unknown cluster 'selen'; did you mean 'selene'?"),
-        ('cluster = "selene"\ngpus = 9', "[topology]: gpus = 9 of selene; expected 1 to 8, or a multiple of 8"),
-        ('cluster = "selene"\ngpus = 0', "[topology] gpus: found 0"),
-        ('cluster = "selene"\ngpus = "many"', "[topology] gpus: found 'many'"),
-        (
-            'cluster = "selene"\nspec = "ring:npus=4"',
-            "[topology]: found spec and cluster of spec, name, file and cluster",
-        ),
-        ('spec = "ring:npus=4"\ngpus = 4', "[topology]: gpus is set without cluster"),
-        ("cluster = 3", "[topology] cluster: found 3"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(text, words, config):
-    with pytest.raises(ConfigError) as error:
-        config(f"[topology]\n{text}\n")
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_the_list_of_clusters(nadi):
-    shown = nadi("topology", "clusters")
-    assert shown.code == 0
-    lines = shown.out.splitlines()
-    for name, cluster in nonempty(clusters().items()):
-        line = next(line for line in lines if f" {name} " in line)
-        assert cluster.summary in line
-        assert cluster.source in line
-    document = nadi("topology", "clusters", "--json").document
-    selene = next(one for one in document if one["name"] == "selene")
-    assert (selene["gpus"], selene["most_gpus"], selene["gpu"], selene["gpus_per_host"]) == (4480, 4480, "a100", 8)
-
-
-def test_commands_take_a_cluster_for_a_topology(nadi, tmp_path):
-    shown = nadi("topology", "show", "selene:gpus=64", "--json")
-    assert shown.document["switches"] == {"nvswitch": 8, "leaf": 8, "spine": 80, "core": 28}
-    assert nadi("topology", "build", "small-a100:gpus=16", "-o", tmp_path / "small.toml").code == 0
-    assert topologies.build(tmp_path / "small.toml").npus == 16
-    wrong = nadi("topology", "show", "selene:gpus=65")
-    assert (wrong.code, wrong.out) == (2, "")
-    assert "nearest: 64 and 72" in wrong.err
-
-
 def test_collectives_of_a_cluster_run_with_its_settings():
     assert network_section([], "llama3-24k:gpus=16").pfc is True
     assert network_section(["network.pfc=false"], "llama3-24k:gpus=16").pfc is False
@@ -219,8 +184,7 @@ def test_collectives_of_a_cluster_run_with_its_settings():
     ],
 )
 def test_an_all_reduce_takes_what_its_closed_form_says(name, gpus, slowest, nadi):
-    done = nadi("collective", "all-reduce", "-t", f"{name}:gpus={gpus}", "--sizes", "1MiB", "--json", "--quiet")
-    assert done.code == 0, done.err
+    done = nadi.ok("collective", "all-reduce", "-t", f"{name}:gpus={gpus}", "--sizes", "1MiB", "--json", "--quiet")
     (row,) = done.document["rows"]
     ratio = row["time_ps"] / row["closed_form_ps"]
     assert 0.99 < ratio < slowest
@@ -279,8 +243,7 @@ def test_the_page_about_clusters_shows_what_the_command_prints(nadi, tmp_path, m
 
 def test_a_cluster_is_a_file_or_a_name_with_parameters(nadi, mine):
     """Plan and run say of a file what they say of a listed cluster with the same values."""
-    found = nadi("run", *SMALL, "--cluster", mine, "-q")
-    assert found.code == 0, found.err
+    found = nadi.ok("run", *SMALL, "--cluster", mine, "-q")
     assert found.document["config"]["network"]["header"] == "70B"
     assert found.document["config"]["compute"]["gpu"] == "h100"
     listed = nadi("run", *SMALL, "--cluster", "dgx-h100-superpod:rate=100Gbps", "-q").document
@@ -312,30 +275,146 @@ def test_the_file_of_a_run_files_cluster_lies_beside_the_run_file(nadi, tmp_path
         '[topology]\ncluster = "mine.toml:rate=400Gbps"\n'
     )
     monkeypatch.chdir("/")
-    found = nadi("run", tmp_path / "run.toml", "--fidelity", "closed-form", "--out", tmp_path / "out", "-q", "--json")
-    assert found.code == 0, found.err
-    assert nadi("explain", tmp_path / "out", "--json").code == 0
+    nadi.ok("run", tmp_path / "run.toml", "--fidelity", "closed-form", "--out", tmp_path / "out", "-q", "--json")
+    nadi.ok("explain", tmp_path / "out", "--json")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deeper").mkdir()
     run = (tmp_path / "run.toml").rename(tmp_path / "deeper" / "run.toml")
-    assert nadi("run", run, "--cluster", "mine.toml", "--fidelity", "closed-form", "-q").code == 0
+    nadi.ok("run", run, "--cluster", "mine.toml", "--fidelity", "closed-form", "-q")
 
 
-def test_what_is_wrong_with_a_cluster_is_one_line(nadi, mine, tmp_path):
-    (tmp_path / "odd.toml").write_text('gpu = "h100"\ngpus = 8\n[fabric]\nname = "ring"\n')
-    (tmp_path / "text.toml").write_text("no = = toml")
-    for cluster, said in (
-        (tmp_path / "none.toml", "none.toml: No such file or directory; expected the file of a cluster"),
-        (tmp_path / "odd.toml", "odd.toml: gpus_per_host: missing"),
-        (tmp_path / "text.toml", "text.toml: no TOML"),
-        (f"{mine}:rate", "'rate' is no key=value"),
-        (f"{mine}:gpus=3.5", "gpus: '3.5' is not a count"),
-        (f"{mine}:colour=red", "colour: unknown key"),
-        (f"{mine}:nics_per_host=3", "gpus_per_host = 8; expected a multiple of nics_per_host = 3"),
-        (f"{mine}:oversubscription=3", "oversubscription = 3 needs 0.666667 spines; expected a whole number"),
-        (f"{mine}:oversubscription=2,spines=2", "both spines and oversubscription are given; expected one of them"),
-        ("selene:gpus=x", "selene: gpus: 'x' is not a count"),
+@pytest.mark.parametrize(
+    ("name", "accelerator"), [("a100", "a100"), ("h100", "h100"), ("h200", "h100"), ("b200", "b200")]
+)
+def test_a_named_machine_says_what_its_npus_are(name, accelerator, tmp_path):
+    graph = topologies.build(f"dgx-{name}:npus=16")
+    assert (graph.accelerator, graph.dims) == (accelerator, (8, 2))
+    assert int(graph.link_rate_bps.max()) == generations()[accelerator].nvlink_bps
+    topologies.write_toml(graph, tmp_path / "made.toml")
+    assert topologies.build(str(tmp_path / "made.toml")).accelerator == accelerator
+
+
+def test_nccl_is_the_default_on_hosts_behind_nvswitches():
+    for spec, expected in (
+        ("dgx-h100:npus=8", {"nccl"}),
+        ("rail-optimised:npus=4,gpus_per_host=2", {"nccl"}),
+        ("rail-optimised:npus=4,gpus_per_host=1", set()),
+        ("leaf-spine:npus=8,hosts_per_leaf=4", set()),
+        ("ring:npus=8", set()),
     ):
-        found = nadi("run", *SMALL[:-1], "--cluster", cluster, "-q")
-        assert (found.code, found.err.count("\n")) == (2, 1), found.err
-        assert said in found.err
+        found = defaults_on(topologies.build(spec))
+        assert set(found.values()) == expected, spec
+        assert all(choose(kind, name) for kind, name in found.items())
+
+
+def test_a_collective_needs_no_algorithms_name(nadi):
+    outcome = nadi.ok("collective", "all-reduce", "-t", "dgx-h100:npus=4", "--sizes", "64KiB,64MiB", "-q", "--json")
+    ways = [row["variant"] for row in outcome.document["rows"]]
+    assert ways == ["ring ll, 4 channels, h100", "ring simple, 24 channels, h100"]
+    assert (
+        "ring ll, 4 channels, h100"
+        in nadi("collective", "all-reduce", "-t", "dgx-h100:npus=4", "--sizes", "64KiB", "-q").out
+    )
+
+
+def test_a_run_says_whose_constants_it_takes(nadi, write_run, step, tmp_path):
+    topology = 'spec = "rail-optimised:npus=4,gpus_per_host=4,nvlink_rate=2400Gbps"'
+    run = write_run([step] * 4, topology=topology)
+    outcome = nadi("run", run, "-q", "--out", tmp_path / "out")
+    assert "collectives: nccl with the constants of a100 (NVLinks of 2.4 Tb/s)" in outcome.out
+    settled = json.loads((tmp_path / "out" / "summary.json").read_text())["settled"]
+    assert settled["collectives"]["all-reduce"] == "nccl"
+    named = nadi("run", run, "-q", "--set", "system.collectives.all-reduce='ring'")
+    assert "nccl with" in named.out  # of the other kinds
+    assert "ring" in named.out
+
+
+@pytest.mark.parametrize("spec", ["dgx-h100:npus=8", "rail-optimised:npus=8"])
+def test_links_of_nvswitches_are_framed_unless_told_otherwise(spec, nadi, write_run, step):
+    run = write_run([step] * 8, topology=f'spec = "{spec}"')
+
+    def sent(*more):
+        return nadi.ok("run", run, "-q", "--json", *more).document["finish_time_ps"]
+
+    assert sent() == sent("--set", "network.nvlink_framing=true") > sent("--set", "network.nvlink_framing=false")
+
+
+PRODUCT = "gemm 2048x4608x12288 bf16"
+OPERATOR = parse_operators(PRODUCT)[0]
+
+
+@pytest.fixture
+def write_compute(write_run):
+    """A run of one compute node with these operators on each of 4 NPUs, and a [compute] section."""
+
+    def write(section, text=PRODUCT, pace="alone"):
+        node = et.comp_node(1, "op", attrs=[et.attribute("operators", "string", text)])
+        return write_run([[node]] * 4, f'[compute]\n{section}\npace = "{pace}"\n[output]\ndir = "out"\n')
+
+    return write
+
+
+def end_ps(nadi, run):
+    nadi.ok("run", run)
+    return json.loads((run.parent / "out" / "summary.json").read_text())["finish_time_ps"]
+
+
+def test_a_run_takes_as_long_as_its_operators_on_the_gpu(nadi, write_compute):
+    assert end_ps(nadi, write_compute('gpu = "a100"')) == ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
+    assert end_ps(nadi, write_compute('gpu = "h100"')) == ComputeTimes(find_gpu("h100")).time_ps(OPERATOR)
+    half = ComputeTimes(find_gpu("h100"), efficiencies=Efficiencies(gemm=0.4)).time_ps(OPERATOR)
+    assert end_ps(nadi, write_compute('gpu = "h100"\nefficiency = { gemm = 0.4 }')) == half
+
+
+def test_operators_of_a_step_are_slower_than_alone(nadi, write_compute):
+    text = f"{PRODUCT}; norm 2048x12288 bf16"
+    product, norm = (ComputeTimes(find_gpu("a100")).time_ps(operator) for operator in parse_operators(text))
+    expected = round(product / IN_STEPS.products) + round(norm / IN_STEPS.others)
+    assert end_ps(nadi, write_compute('gpu = "a100"', text, "step")) == pytest.approx(expected, abs=2)
+    assert end_ps(nadi, write_compute('gpu = "a100"', text)) == product + norm
+
+
+def test_tables_and_gpus_are_found_from_the_run_file(nadi, write_compute, tmp_path):
+    write_table(tmp_path / "mine.csv", [Measurement("a100", OPERATOR, 777_000_000)])
+    assert end_ps(nadi, write_compute('gpu = "a100"\ntables = ["mine.csv"]')) == 777_000_000
+    scaled = round(777_000_000 * 312 / 989.4)
+    assert end_ps(nadi, write_compute('gpu = "h100"\ntables = ["mine.csv"]\nscale_from = "a100"')) == scaled
+    (tmp_path / "own.toml").write_text(_text_of("a100").replace('name = "a100"', 'name = "own"'))
+    assert end_ps(nadi, write_compute('gpu = "own.toml"')) == ComputeTimes(find_gpu("a100")).time_ps(OPERATOR)
+
+
+def _text_of(name):
+
+    return plug_ins.own_files("GPU")[name].read_text()
+
+
+def test_operators_need_a_gpu(nadi, write_compute):
+    ran = nadi.refuse("run", write_compute('model = "auto"'))
+    assert "trace.0.et: node 1: operators are given but no GPU that does them" in ran.err
+
+
+def test_times_of_aicb_become_a_table(nadi, tmp_path):
+    (tmp_path / "aiob.txt").write_text(
+        "train_iter:1\natten_linear:\n    time_gpu_avg: 349\nother:\n    time_gpu_avg: 1\n"
+    )
+    model = ("--gpu", "a100", "--hidden", 4096, "--heads", 32, "--vocab", 50304, "--seq", 2048)
+    made = nadi("workload", "operator-times", tmp_path / "aiob.txt", "-o", tmp_path / "t.csv", *model)
+    assert made.out == f"{tmp_path / 't.csv'}: 1 operators of a100; left out: other\n"
+    assert "a100,gemm,2048x4096x4096,bf16,349000000,AICB aiob.txt," in (tmp_path / "t.csv").read_text()
+
+
+def test_the_example_of_aicb_is_read(nadi, tmp_path, shared_data):
+    text = shared_data / "simai" / "aiob_kernel_times_example.txt"
+    model = ("--gpu", "a100", "--hidden", 4096, "--heads", 32, "--vocab", 50304, "--seq", 2048, "--parameters", 10**9)
+    made = nadi("workload", "operator-times", text, "-o", tmp_path / "t.csv", *model)
+    assert made.out == f"{tmp_path / 't.csv'}: 10 operators of a100\n"
+
+
+def test_a_cluster_brings_its_gpu_unless_a_rate_is_given(nadi, write_run):
+    node = et.comp_node(1, "op", num_ops=10**12, attrs=[et.attribute("operators", "string", PRODUCT)])
+    h100 = ComputeTimes(find_gpu("h100"), pace=IN_STEPS).time_ps(OPERATOR)
+    a100 = ComputeTimes(find_gpu("a100"), pace=IN_STEPS).time_ps(OPERATOR)
+    for section, expected in (("", h100), ('gpu = "a100"', a100), ('peak_flops = "1TFLOPS"', 10**12)):
+        text = f'[compute]\n{section}\n[output]\ndir = "out"\n'
+        run = write_run([[node]] * 8, text, 'cluster = "dgx-h100-superpod"\ngpus = 8')
+        assert end_ps(nadi, run) == expected

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from nadi.errors import ConfigError
 from nadi.launching import progress as progress_module
 from nadi.studies.collectives import microbench
-from nadi.studies.collectives.microbench import SweepRow, split_names
+from nadi.studies.collectives.microbench import SweepRow
 from nadi.studies.collectives.page import band_edges, figure, sweep_table
 from nadi.studies.collectives.sweep import CollectiveSweep, winners
 from nadi.workload import WorkloadError, algorithms_of, collective_program
@@ -100,10 +99,10 @@ def test_a_program_that_was_made_to_be_checked_is_the_one_that_is_run(nadi, monk
 
 def test_each_size_has_its_own_time_in_any_order(nadi):
     arguments = ["collective", "all-reduce", "-t", "ring:npus=4", "--algorithm", "ring", "--json", "--sizes"]
-    times = []
-    for sizes in ("1MiB,4MiB,2MiB", "4MiB,2MiB,1MiB", "2MiB,1MiB,4MiB"):
-        done = nadi(*arguments, sizes)
-        times.append({row["bytes"]: row["time_ps"] for row in json.loads(done.out)["rows"]})
+    times = [
+        {row["bytes"]: row["time_ps"] for row in nadi(*arguments, sizes).document["rows"]}
+        for sizes in ("1MiB,4MiB,2MiB", "4MiB,2MiB,1MiB", "2MiB,1MiB,4MiB")
+    ]
     assert times[0] == times[1] == times[2]
     assert len(set(times[0].values())) == 3
 
@@ -122,8 +121,7 @@ SWITCHES_REDUCE = ["in-network", "nvls", "nvls-sharp", "nvls-tree"]
 
 def test_json_holds_what_was_asked_for(nadi):
     arguments = ("-t", RING.format(4), "--sizes", "8:32:x2", "--set", "network.mtu=1KiB", "--seed", 3)
-    outcome = nadi("collective", "all-reduce", *arguments, "--algorithm", "all", "--json")
-    document = outcome.document
+    document = nadi("collective", "all-reduce", *arguments, "--algorithm", "all", "--json").document
     assert set(document) == {
         "kind",
         "topology",
@@ -148,8 +146,7 @@ def test_json_holds_what_was_asked_for(nadi):
 
 
 def rows_of(nadi, *arguments):
-    outcome = nadi("collective", "all-reduce", "-t", RING.format(4), "--sizes", "64KiB", "--json", "-q", *arguments)
-    assert outcome.code == 0, outcome.err
+    outcome = nadi.ok("collective", "all-reduce", "-t", RING.format(4), "--sizes", "64KiB", "--json", "-q", *arguments)
     return outcome.document["rows"]
 
 
@@ -311,23 +308,6 @@ def test_all_leaves_out_nvls_where_the_machine_has_none(nadi):
     assert "nvls" not in new.err
 
 
-def test_files_of_others_stay(nadi, tmp_path):
-    command = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-o", tmp_path / "out", "-q")
-    assert nadi(*command).code == 0
-    (tmp_path / "out" / "summary.json").write_text("{}")
-    assert nadi(*command).code == 0
-    names = ["collective.html", "collective.parquet", "summary.json"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
-
-
-def test_a_page_of_the_user_is_not_replaced(nadi, tmp_path):
-    (tmp_path / "collective.html").write_text("mine")
-    outcome = nadi("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-o", tmp_path, "-q")
-    assert outcome.code == 2
-    assert "collective.html in it was not written by Nadi" in outcome.err
-    assert [path.name for path in tmp_path.iterdir()] == ["collective.html"]
-
-
 def test_an_interrupted_sweep_leaves_nothing(nadi, tmp_path, monkeypatch):
     usual, calls = microbench.run_program, []
 
@@ -357,8 +337,7 @@ def refusing(name, why):
 def test_all_leaves_out_what_refuses(nadi, monkeypatch):
     monkeypatch.setattr("nadi.workload.collective_program", refusing("direct", "direct of 4 members: expected 5"))
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
-    outcome = nadi(*arguments, "--algorithm", "all", "--json")
-    assert outcome.code == 0
+    outcome = nadi.ok(*arguments, "--algorithm", "all", "--json")
     assert outcome.err.startswith("nadi: skipped: direct (direct of 4 members: expected 5); in-network, nvls (")
     assert all(name in outcome.err for name in SWITCHES_REDUCE)
     assert outcome.err.count("\n") == 1
@@ -372,53 +351,8 @@ def test_all_leaves_out_what_refuses(nadi, monkeypatch):
 
 def test_all_where_none_is_left(nadi, monkeypatch):
     monkeypatch.setattr("nadi.workload.collective_program", refusing("all", "too few"))
-    outcome = nadi("collective", "barrier", "-t", RING.format(4), "--algorithm", "all", "-q")
-    assert outcome.code == 2
+    outcome = nadi.refuse("collective", "barrier", "-t", RING.format(4), "--algorithm", "all", "-q")
     assert outcome.err == "nadi: error: --algorithm all: no algorithm performs barrier here; dissemination: too few\n"
-
-
-def test_names_of_algorithms():
-    assert split_names("ring") == ("ring",)
-    assert split_names("ring, direct,ring") == ("ring", "direct")
-    assert split_names("ring:channels=4,bidirectional=true,direct,tree:cut=2") == (
-        "ring:channels=4,bidirectional=true",
-        "direct",
-        "tree:cut=2",
-    )
-    for text in ("ring,,direct", "channels=4", ","):
-        with pytest.raises(ConfigError, match="expected all, or names"):
-            split_names(text)
-
-
-BAD = {
-    "kind": (["all-reduced"], ["all-reduced", "all-reduce"]),
-    "algorithm": (["all-reduce", "--algorithm", "ring,rnig"], ["rnig", "ring"]),
-    "algorithm of another kind": (["gather", "--algorithm", "ring"], ["ring", "direct"]),
-    "empty algorithm": (["all-reduce", "--algorithm", "ring,"], ["--algorithm ring,", "ring,direct"]),
-    "range": (["all-reduce", "--sizes", "8:8GiB"], ["--sizes 8:8GiB", "x2"]),
-    "step": (["all-reduce", "--sizes", "8:8GiB:x1"], ["--sizes 8:8GiB:x1", "grow"]),
-    "size": (["all-reduce", "--sizes", "8Q"], ["8Q", "64KiB"]),
-    "zero": (["all-reduce", "--sizes", "0"], ["--sizes 0", "size of 0"]),
-    "order": (["all-reduce", "--sizes", "8MiB:8:x2"], ["8MiB:8:x2", "above the last"]),
-    "key": (["all-reduce", "--set", "network.mut=1"], ["mut", "mtu"]),
-    "section": (["all-reduce", "--set", "engine.seed=1"], ["engine", "network"]),
-    "fabric": (["all-reduce", "--set", "topology.spec=ring:npus=8"], ["topology.spec", "topology.params"]),
-    "parameter": (["all-reduce", "--set", "topology.params.npu=8"], ["npu", "npus"]),
-    "key of system": (["all-reduce", "--set", "system.split=2"], ["[system] split", "splits"]),
-    "backend": (["all-reduce", "--backend", "gpus"], ["gpus", "threads"]),
-    "more workers than can be": (["all-reduce", "--workers", "64"], ["64"]),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line(nadi, tmp_path, case):
-    arguments, words = BAD[case]
-    outcome = nadi("collective", *arguments, "-t", RING.format(4), "-q", "-o", tmp_path / "out")
-    assert (outcome.code, outcome.out) == (2, "")
-    assert len(outcome.err.splitlines()) == 1
-    for word in nonempty(words):
-        assert word in outcome.err
-    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("most", [1, 1 << 20])
@@ -433,8 +367,7 @@ def test_formulas_are_marked(nadi, monkeypatch, most):
 def test_progress_says_which_row(nadi, monkeypatch):
     monkeypatch.setattr(progress_module, "LINE_EVERY_S", 0.0)
     arguments = ("-t", RING.format(4), "--sizes", "1KiB,2KiB", "--algorithm", "ring,direct")
-    outcome = nadi("collective", "all-reduce", *arguments)
-    said = [line for line in outcome.err.splitlines() if "simulated" not in line]
+    said = [line for line in nadi("collective", "all-reduce", *arguments).err.splitlines() if "simulated" not in line]
     rows = ("1 of 4: ring, 1KiB", "2 of 4: ring, 2KiB", "3 of 4: direct, 1KiB", "4 of 4: direct, 2KiB")
     assert said == [f"nadi: row {row}{part}" for row in rows for part in ("", ", on an idle network")]
 

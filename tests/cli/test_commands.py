@@ -1,32 +1,18 @@
-"""Transcripts of the smaller commands."""
+"""The smaller commands, and benchmarks."""
 
 import json
 
 import numpy as np
 import pytest
 
-from nadi import et, topologies, workload
+from nadi import et, workload
+from nadi.et import decoder
 from nadi.launching.progress import NoProgress
-from nadi.studies.benchmarks import scaling
+from nadi.pdes.core.jit import jit_enabled
+from nadi.studies.benchmarks import reuse, scaling, trace_decoding
 from nadi.studies.benchmarks.scaling import joint_rate
 from nadi.studies.collectives.microbench import parse_sizes
 from tests.nonempty import nonempty
-
-
-def test_topology_list(nadi):
-    outcome = nadi("topology", "list")
-    assert outcome.code == 0
-    for name in nonempty(topologies.topologies()):
-        assert f"\n{name}: " in f"\n{outcome.out}"
-    assert {row["name"] for row in nadi("topology", "list", "--json").document} == set(topologies.topologies())
-
-
-def test_topology_show(nadi):
-    outcome = nadi("topology", "show", "fat-tree:k=4,rate=100Gbps,delay=1us")
-    assert outcome.code == 0
-    for text in ("NPUs                16", "8 leaf, 8 spine, 4 core", "48 of 100 Gb/s", "delay of a cable    1 µs"):
-        assert text in outcome.out
-    assert nadi("topology", "show", "ring:npus=8", "--json").document["npus"] == 8
 
 
 def test_topology_build_can_be_run(nadi, write_run, step, tmp_path):
@@ -36,15 +22,6 @@ def test_topology_build_can_be_run(nadi, write_run, step, tmp_path):
     by_spec = nadi("run", write_run([step] * 4), "--json", "-q").document
     by_file = nadi("run", write_run([step] * 4, topology='file = "net.toml"'), "--json", "-q").document
     assert by_file["digest"] == by_spec["digest"]
-
-
-def test_trace_show(nadi, write_run, step, tmp_path):
-    write_run([step])
-    outcome = nadi("trace", "show", tmp_path / "trace.0.et")
-    assert outcome.code == 0
-    for text in ("all-reduce", "131,072", "COMM_COLL_NODE", "backward"):
-        assert text in outcome.out
-    assert nadi("trace", "show", tmp_path / "trace.0.et", "--json").document["nodes"] == 4
 
 
 def test_trace_sets(nadi, tmp_path):
@@ -71,39 +48,8 @@ def test_trace_sets(nadi, tmp_path):
     assert outcome == (2, "", f"nadi: error: {wanted}\n")
 
 
-def test_workload_transformer(nadi, tmp_path):
-    outcome = nadi("workload", "transformer", "--npus", 2, "--layers", 1, "-o", tmp_path / "t", "--prefix", "gpt")
-    assert outcome.code == 0
-    assert outcome.out.startswith(f"{tmp_path / 't' / 'gpt'}.<npu>.et: 2 traces, ")
-    assert len(et.read_trace(tmp_path / "t" / "gpt.1.et")) > 5
-
-
-def test_collective_table(nadi):
-    outcome = nadi("collective", "all-reduce", "-t", "ring:npus=4,rate=100Gbps,delay=1us", "--sizes", "4KiB:16KiB:x4")
-    assert outcome.code == 0
-    lines = [line.split() for line in outcome.out.splitlines() if " ring " in line]
-    # 6 steps of 1 KiB, then of 4 KiB, each with a header of 82 bytes, at 80 ps a byte and 1 us
-    assert [" ".join(line[:5]) for line in lines] == ["4 KiB ring 6.531 µs", "16 KiB ring 8.005 µs"]
-    assert [line[-3] for line in lines] == ["1.0000", "1.0000"]
-    # each link carries 6 of them, and is free of acknowledgements, which go round the other way
-    assert [" ".join(line[-2:]) for line in lines] == ["1.531 µs", "3.005 µs"]
-
-
 LEFT_OUT = {"nvls-tree", "nvls-sharp", "nvls", "in-network"}
 """Algorithms that want NPUs in hosts, or switches that reduce."""
-
-
-def test_collective_json(nadi):
-    arguments = ("-t", "switch:npus=4", "--sizes", "1KiB,1MiB", "--algorithm", "all", "--json", "-q")
-    document = nadi("collective", "all-reduce", *arguments).document
-    algorithms = [name for name in workload.algorithms_of("all-reduce") if name not in LEFT_OUT]
-    assert [(row["algorithm"], row["bytes"]) for row in document["rows"]] == [
-        (algorithm, size) for algorithm in algorithms for size in (1024, 1 << 20)
-    ]
-    for row in nonempty(document["rows"]):
-        assert set(row) >= {"algorithm", "bytes", "time_ps", "algbw_Bps", "busbw_Bps", "closed_form_ps"}
-        assert row["algbw_Bps"] == pytest.approx(row["bytes"] / row["time_ps"] * 1e12)
-        assert row["busbw_Bps"] == pytest.approx(1.5 * row["algbw_Bps"])
 
 
 @pytest.mark.parametrize("kind", workload.KINDS)
@@ -140,9 +86,7 @@ def test_bench_counts(nadi, name, packets):
 
 
 def test_doctor(nadi):
-    outcome = nadi("doctor")
-    assert outcome.code == 0
-    lines = outcome.out.splitlines()
+    lines = nadi.ok("doctor").out.splitlines()
     assert {line.split(":")[0].split(maxsplit=1)[1] for line in lines} >= {"Python", "JIT", "cores", "memory", "MPI"}
     assert all(line.startswith(("ok  ", "warn")) for line in nonempty(lines))
     assert {check["what"] for check in json.loads(nadi("doctor", "--json").out)["checks"]} >= {"kernel cache"}
@@ -182,3 +126,71 @@ def test_two_workers_against_one(monkeypatch):
     assert rows["2 threads"]["share"] == pytest.approx(2 / 3)
     assert rows["2 MPI ranks, by messages"]["share"] == 0.5
     assert rows["2 threads"]["waiting"] == 0.1
+
+
+@pytest.fixture
+def of_any_size(monkeypatch):
+    monkeypatch.setattr(decoder, "MIN_KERNEL_BYTES", 0)
+
+
+@pytest.mark.usefixtures("of_any_size")
+@pytest.mark.parametrize("kind", ["megatron", "pytorch"])
+def test_what_is_measured_is_what_was_written(tmp_path, kind):
+    path = tmp_path / "a.0.et"
+    getattr(trace_decoding, f"_write_{kind}")(path, 2000)
+    _, nodes = et.read_messages(path)
+    found = trace_decoding.measure(str(path), 1)
+    assert found["nodes"] == len(nodes) > 300
+    assert min(found[f"{name}nodes_per_s"] for name in ("", "kept_", "protobuf_")) > 0
+    assert found["peak_rss_bytes"] >= found["rss_before_bytes"] > 0
+    if jit_enabled():
+        assert decoder.decoded(path) is not None
+
+
+def test_the_bench_of_traces(nadi, monkeypatch):
+    monkeypatch.setattr(trace_decoding, "_measure_in_process", lambda path, n: trace_decoding.measure(str(path), n))
+    monkeypatch.setattr(trace_decoding.run_decoding_bench, "__defaults__", (1000, 1))
+    found = nadi("bench", "trace", "--runs", "1", "--json", "-q").document
+    assert [row["kind"] for row in found["files"]] == ["megatron", "pytorch"]
+    assert "protobuf" in nadi("bench", "trace", "--runs", "1", "-q").out
+    assert trace_decoding.run_decoding_bench(NoProgress())["runs"] == 1
+
+
+SMALL = {"model": "gpt3-350m", "plan": "tp8,pp2,mb1,gb2", "runs": 1}
+
+
+@pytest.mark.slow
+def test_figures_are_those_of_both_runs():
+    found = reuse.run_reuse_bench(NoProgress(), **SMALL)
+    assert found["same_digest"]
+    assert found["digest"] == found["digest_off"]
+    assert 0 < found["episodes_simulated"] < found["episodes_replayed"]
+    assert 0 < found["episode_hops"] < found["replayed_hops"] < found["packet_hops"]
+    assert found["ratio"] == pytest.approx(found["off_s"] / found["exact_s"])
+    assert found["record_bytes"] > 0
+
+
+@pytest.mark.parametrize(("other", "code", "text"), [("a1", 0, "a1, equal"), ("b2", 1, "a1, but b2 by all packets")])
+def test_digests_that_differ_end_with_code_1(nadi, monkeypatch, other, code, text):
+    figures = {
+        "model": "m",
+        "plan": "p",
+        "cluster": "c",
+        "runs": 1,
+        "packet_hops": 10,
+        "exact_s": 1.0,
+        "off_s": 2.0,
+        "ratio": 2.0,
+        "episodes_simulated": 1,
+        "episodes_replayed": 2,
+        "episode_hops": 3,
+        "replayed_hops": 6,
+        "record_bytes": 7,
+        "digest": "a1",
+        "digest_off": other,
+        "same_digest": other == "a1",
+    }
+    monkeypatch.setattr(reuse, "run_reuse_bench", lambda *_, **__: figures)
+    outcome = nadi("bench", "reuse", "-q")
+    assert outcome.code == code
+    assert text in outcome.out

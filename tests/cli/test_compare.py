@@ -25,7 +25,7 @@ def finished(nadi, write_run, step, tmp_path):
 
     def run(name, text="", rate="100Gbps", topology=None):
         file = write_run([step] * 4, text, topology or RING.format(rate=rate))
-        assert nadi("run", file, "--out", tmp_path / name, "-q").code == 0
+        nadi.ok("run", file, "--out", tmp_path / name, "-q")
         return tmp_path / name
 
     return run
@@ -143,8 +143,7 @@ def test_workers_are_compared(nadi, finished):
 
 def test_tables_and_page(nadi, finished, tmp_path):
     fast, slow = finished("fast"), finished("slow", rate="50Gbps")
-    outcome = nadi("compare", fast, slow, "-o", tmp_path / "page.html")
-    assert outcome.code == 0, outcome.err
+    outcome = nadi.ok("compare", fast, slow, "-o", tmp_path / "page.html")
     for words in ("settings that differ", "topology.spec", "finish time", "to fast", "npu → npu", "all-reduce"):
         assert words in outcome.out
     text = (tmp_path / "page.html").read_text()
@@ -173,10 +172,7 @@ def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):
     run = finished("a")
 
     def complaint(*arguments):
-        outcome = nadi("compare", *arguments)
-        assert outcome.code == 2
-        assert outcome.err.count("\n") == 1
-        return outcome.err
+        return nadi.refuse("compare", *arguments).err
 
     assert "found 1 runs; expected 2 to 20" in complaint(run)
     assert "expected results of `nadi run --out`" in complaint(run, tmp_path / "none")
@@ -191,8 +187,7 @@ def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):
 def test_settings_that_follow_from_named_ones_are_left_out_of_the_table(nadi, finished):
     """The window is settled from the delay of the fabric."""
     near, far = finished("near"), finished("far", topology='spec = "ring:npus=4,rate=100Gbps,delay=9us"')
-    outcome = nadi("compare", near, far, "--json")
-    settings = {row["key"]: row["is_derived"] for row in outcome.document["settings"]}
+    settings = {row["key"]: row["is_derived"] for row in nadi("compare", near, far, "--json").document["settings"]}
     assert not settings["topology.spec"]
     assert settings["settled.window_packets"]
     shown = nadi("compare", near, far).out

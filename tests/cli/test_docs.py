@@ -1,7 +1,12 @@
 """The documents say what the code does."""
 
+import importlib.util
 import re
+import shutil
+import sys
 from pathlib import Path
+
+import pytest
 
 from nadi import pdes
 from nadi.configuration.run_config import RunConfig
@@ -80,25 +85,6 @@ def test_options_have_the_defaults_of_their_keys():
     assert [(command, name, getattr(engine, name)) for command, name, _ in said] == said
 
 
-def test_sections_of_the_readme_are_commands(nadi):
-    text = (ROOT / "README.md").read_text()
-    commands = set(re.findall(r"`nadi ([a-z]+(?: (?:list|show|build|transformer))?)", text))
-    assert len(commands) >= 2
-    for command in commands:
-        assert nadi(*command.split(), "--help").code == 0, command
-
-
-def test_options_of_the_readme_exist(nadi):
-    lines = re.findall(r"^    nadi (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(lines) >= 3
-    for line in lines:
-        words = line.split()
-        command = words[:2] if words[0] == "workload" else words[:1]
-        known = nadi(*command, "--help").out
-        for option in nonempty(re.findall(r"(?<= )--?[a-z][a-z-]*", line)):
-            assert option in known, line
-
-
 def test_the_demo_is_a_run_file():
     config = load_config(ROOT / "scripts" / "demo.toml")
     assert config.workload.traces == ROOT / "scripts" / "../demo-out/traces/transformer"
@@ -115,8 +101,66 @@ def test_the_first_run_file_of_the_documents_runs_as_written(nadi, tmp_path, mon
     text = (ROOT / "docs" / "reference" / "run-file.md").read_text()
     monkeypatch.chdir(tmp_path)
     made = re.search(r"^    nadi (workload .*)$", text, re.MULTILINE)[1]
-    assert nadi(*made.split()).code == 0
+    nadi.ok(*made.split())
     Path("run.toml").write_text(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
     outcome = nadi("run", "run.toml", "--json", "-q")
     assert (outcome.code, outcome.document["npus"]) == (0, 16), outcome.err
     assert min(outcome.document["flows"], outcome.document["finish_time_ps"]) > 0
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
+FASTER = {'8, "gb64", confirm=0': '8, "gb8,tp4,mb1", confirm=0', "high - low > 100": "high - low > 300"}
+"""Searches of the page, and those of fewer plans and rates that the test does in their place."""
+
+
+@pytest.mark.slow
+def test_every_block_runs(capsys):
+    text = PAGE.read_text()
+    for said, smaller in FASTER.items():
+        assert said in text
+        text = text.replace(said, smaller)
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 7
+    known = {}
+    try:
+        for number, block in enumerate(blocks):
+            exec(compile(block, f"{PAGE.name} block {number}", "exec"), known)  # noqa: S102 - our own page
+    finally:
+        shutil.rmtree(known.get("folder", "/nowhere"), ignore_errors=True)
+    said = capsys.readouterr().out
+    assert "a step takes" in said
+    assert re.search(r"the step is \d+\.\d% shorter", said)
+    assert len(re.findall(r"GiB$", said, re.MULTILINE)) == 3
+    assert "4 NPUs, 16 directed links" in said
+    first, other = next(line.split() for line in said.splitlines() if re.fullmatch(r"\d+ \d+", line))
+    assert int(first) > int(other) > 20_000_000  # a ring is as fast as its slowest cable, of 50 Gbps
+    sufficient = int(re.search(r"(\d+) Gb/s are enough", said)[1])
+    assert 400 < sufficient < 1600  # the search begins between a rate that is too low and one that suffices
+    assert "collectives" in said
+    assert len(re.findall(r"[\d.]+% shorter$", said, re.MULTILINE)) >= 2
+
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "measured_step.py"
+
+
+@pytest.fixture
+def script():
+    spec = importlib.util.spec_from_file_location("measured_step", SCRIPT)
+    module = sys.modules["measured_step"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["measured_step"]
+
+
+@pytest.mark.slow
+def test_span_and_all_reduces_of_megatron_are_within_five_percent(script, shared_data, tmp_path):
+    archive = shared_data / "pytorch" / "megatron-tp8_host_and_kineto_8ranks.tgz"
+    found = script.run(archive, "dgx-a100:npus=8", tmp_path)
+    assert len(found.spans_us) == 8
+    for measured, simulated in found.spans_us.values():
+        assert simulated == pytest.approx(measured, rel=0.05)
+    count, measured, simulated = found.collectives_us["ncclDevKernel_AllReduce_Sum_f16_RING_LL"]
+    assert count == 81
+    assert simulated == pytest.approx(measured, rel=0.05)
+    late = sorted(found.started_us)
+    assert -1000 < late[len(late) // 20] < late[-len(late) // 20] < 1000

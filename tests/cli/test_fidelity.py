@@ -1,13 +1,11 @@
 """The analytical network on the command line: report, files, closed forms, and keys that mean nothing to it."""
 
 import json
-import re
 
 import pyarrow.parquet as pq
 import pytest
 
 from nadi.configuration.sections import NetworkSection
-from nadi.errors import ConfigError
 from nadi.pdes import fidelity
 from nadi.reports.result_files.run_folder import TABLES
 from nadi.simulation.fidelities import documentation
@@ -22,8 +20,7 @@ FINISH_PS = 10 * 10**6 + 2 * 6 * RING_STEP_PS
 def test_report_and_files(nadi, write_run, step, tmp_path, aware):
     """10 us forward, then two all-reduces of 6 ring steps of 16 KiB at 100 Gb/s and 1 us; nothing but payload."""
     run = write_run([step] * 4, f"{ANALYTICAL}congestion_aware = {aware}\n")
-    outcome = nadi("run", run, "--out", tmp_path / "out")
-    assert outcome.code == 0
+    outcome = nadi.ok("run", run, "--out", tmp_path / "out")
     kind = "congestion-aware" if aware == "true" else "congestion-unaware"
     for text in (f"48 messages, whole ({kind})", "48 message-hops", "collectives: mean time", "npu 0 → npu 1"):
         assert text in outcome.out
@@ -115,38 +112,6 @@ def test_keys_of_whole_messages_change_nothing_with_packets(key):
     assert network_section([f"network.{key}"]) == network_section([])
 
 
-@pytest.mark.parametrize(
-    ("key", "complaint"),
-    [
-        ("resolution=0ps", "[network] resolution: '0ps' is zero; expected more than 0"),
-        ("resolution=5", "[network] resolution: 5 is not a time"),
-        ("endpoint_delay=-1ns", "[network] endpoint_delay: '-1ns' is not a time"),
-        ("reduction_bandwidth=0GB/s", "[network] reduction_bandwidth: rate '0GB/s' is zero"),
-        ("congestion_aware='yes'", "[network] congestion_aware: found 'yes'"),
-        ("congestion_awre=true", "[network] congestion_awre: unknown key; nearest known key: congestion_aware"),
-        (
-            "fidelity=analytic",
-            "[network] fidelity: found 'analytic'; expected 'packet', 'flow', 'analytical' or 'closed-form'",
-        ),
-    ],
-)
-def test_wrong_values(key, complaint):
-    with pytest.raises(ConfigError, match=re.escape(complaint)):
-        network_section(["network.fidelity=analytical", f"network.{key}"])
-
-
-@pytest.mark.parametrize(
-    ("key", "complaint"),
-    [
-        ("send_latency=-1ns", "[network] send_latency: '-1ns' is not a time"),
-        ("acknowledged='yes'", "[network] acknowledged: found 'yes'; expected a valid boolean"),
-    ],
-)
-def test_wrong_values_of_packets(key, complaint):
-    with pytest.raises(ConfigError, match=re.escape(complaint)):
-        network_section([f"network.{key}"])
-
-
 ENDS = ("endpoint_delay=10ns", "reduction_bandwidth=1TB/s", "send_latency=2us", "acknowledged=true")
 PLAIN_STEP_PS = 20 * (2 * (4096 + 82)) + 500_000
 """Of two packets over a link of 400 Gb/s."""
@@ -187,26 +152,6 @@ def test_a_message_begins_when_it_is_posted(nadi, write_run, tmp_path):
     assert done_ps == [flow["finish_ps"] + 86 * 20 + 500_000, flow["finish_ps"] + 86 * 20 + 507_000]
 
 
-def refused(nadi, *arguments):
-    outcome = nadi(*arguments)
-    assert outcome.code == 2, outcome
-    assert outcome.out == ""
-    assert outcome.err.count("\n") == 1
-    return outcome.err
-
-
-def test_faults_are_refused(nadi, write_run, step, tmp_path):
-    run = write_run([step] * 4, ANALYTICAL + '[[faults]]\nat = "1us"\nnpu = 0\nslowdown = 2.0\n')
-    line = refused(nadi, "run", run, "--out", tmp_path / "out", "-q")
-    assert '[[faults]]: found with a [network] fidelity without faults; expected "packet"' in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_there_is_nothing_to_divide(nadi, write_run, step):
-    line = refused(nadi, "partition", write_run([step] * 4, ANALYTICAL), "--parts", "2")
-    assert "[network] fidelity: found 'analytical', which runs on one worker; expected \"packet\"" in line
-
-
 @pytest.mark.parametrize("aware", [False, True])
 def test_links_that_would_have_to_carry_more_than_they_can(nadi, write_run, tmp_path, aware):
     """Three senders to one NPU: its link has three times what it can send in the time that one message takes."""
@@ -216,8 +161,7 @@ def test_links_that_would_have_to_carry_more_than_they_can(nadi, write_run, tmp_
     nodes.append([et.recv_node(1 + npu, "r", npu, 3, 10**6, npu) for npu in range(3)])
     text = f"{ANALYTICAL}congestion_aware = {str(aware).lower()}\n"
     run = write_run(nodes, text, 'spec = "switch:npus=4,rate=100Gbps,delay=1ns"')
-    outcome = nadi("run", run, "--out", tmp_path / "out")
-    said = " ".join(outcome.out.split())
+    said = " ".join(nadi("run", run, "--out", tmp_path / "out").out.split())
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     text = "1 of 8 links would have to carry more than they can, up to 300% of it (switch 0 → npu 3)"
     assert [warning.startswith(text) for warning in summary["warnings"]] == ([] if aware else [True])
@@ -244,8 +188,7 @@ def test_collectives_are_coupled_flows_if_the_user_asks_or_the_run_has_many_mess
     found = []
     for name, most in (("auto", 10**6), ("coupled", 10**6), ("auto", 47)):
         monkeypatch.setattr("nadi.pdes.fidelity.flow.COUPLED_ABOVE_MESSAGES", most)
-        outcome = nadi("run", run, "--out", tmp_path / "out", "--force", "--set", f"network.collectives={name}")
-        assert outcome.code == 0, outcome.err
+        outcome = nadi.ok("run", run, "--out", tmp_path / "out", "--force", "--set", f"network.collectives={name}")
         way = "auto" if name == "auto" and most > 48 else "coupled"
         how = "48 messages as flows" if way == "auto" else "48 messages, collectives as coupled flows"
         assert how in outcome.out
@@ -266,8 +209,7 @@ def test_coupled_flows_have_no_stand_ins_of_nvlink(nadi, tmp_path, monkeypatch):
     for nvlink, how in (("messages", "coupled"), ("closed-form", "coupled"), ("closed-form", "auto")):
         keys = f"fidelity=flow collectives={how} nvlink={nvlink}".split()
         sets = [word for key in keys for word in ("--set", f"network.{key}")]
-        outcome = nadi("run", *given, "--out", tmp_path / "out", "--force", *sets)
-        assert outcome.code == 0, outcome.err
+        nadi.ok("run", *given, "--out", tmp_path / "out", "--force", *sets)
         summary = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert summary["config"]["network"]["collectives"] == "coupled"
         found.append(
@@ -288,12 +230,11 @@ def test_a_collective_alone_is_a_coupled_flow(nadi):
 
 def test_flows_run_warn_of_keys_for_queues_and_refuse_losses(nadi, write_run, step, tmp_path):
     run = write_run([step] * 4, FLOWS)
-    outcome = nadi("run", run, "--out", tmp_path / "out", "--set", "network.buffer=4MB")
-    assert outcome.code == 0, outcome.err
+    outcome = nadi.ok("run", run, "--out", tmp_path / "out", "--set", "network.buffer=4MB")
     assert "messages as flows" in outcome.out
     assert '[network] buffer (needs [network] fidelity = "packet")' in outcome.err
     faults = ("faults.0.at=1us", "faults.0.link=npu 0-npu 1", "faults.0.error_rate=0.1")
-    line = refused(nadi, "run", run, "-q", *(word for each in faults for word in ("--set", each)))
+    line = nadi.refuse("run", run, "-q", *(word for each in faults for word in ("--set", each))).err
     assert line.startswith("nadi: error: [faults.0] error_rate: messages as a whole are never lost; expected another")
 
 

@@ -140,10 +140,9 @@ def test_a_copy_of_a_model_with_keys_is_that_model(nadi, run_file, tmp_path):
     path = run_file('resolution = "10ns"\ncongestion_aware = true')
     digests = []
     for name in ("analytical", tmp_path / "copy.py"):
-        done = nadi(
+        nadi.ok(
             "run", path, "--set", f"network.fidelity={name}", "--set", tiny, "--out", tmp_path / "out", "--force", "-q"
         )
-        assert done.code == 0, done.err
         digests.append(json.loads((tmp_path / "out" / "summary.json").read_text())["digest"])
     assert digests[0] == digests[1]
 
@@ -151,11 +150,10 @@ def test_a_copy_of_a_model_with_keys_is_that_model(nadi, run_file, tmp_path):
 def test_a_restart_has_the_same_keys(nadi, run_file):
     path, whole = run_file('speed = "slow"'), run_file('speed = "slow"', "whole.toml")
     out = path.with_suffix("")
-    assert nadi("run", whole, "--out", whole.with_suffix(""), "-q").code == 0
+    nadi.ok("run", whole, "--out", whole.with_suffix(""), "-q")
     with often(), after(2):
         assert nadi("run", path, "--out", out, "-q", "--set", "engine.checkpoint=1h").code == STOPPED
-    resumed = nadi("run", "--resume", out, "-q")
-    assert resumed.code == 0, resumed.err
+    nadi.ok("run", "--resume", out, "-q")
     assert different(out, whole.with_suffix("")) == []
     assert json.loads((out / "summary.json").read_text())["config"]["network"]["speed"] == "slow"
-    assert nadi("report", out).code == 0
+    nadi.ok("report", out)

@@ -35,8 +35,7 @@ def rows(nadi, model):
     """The rows that a plan finds, of all plans that fit unless it asks for fewer."""
 
     def answer(*more):
-        found = nadi("plan", "--model", model, *_ON, "--top", 999, "--json", *more)
-        assert found.code == 0, found.err
+        found = nadi.ok("plan", "--model", model, *_ON, "--top", 999, "--json", *more)
         return next(iter(found.document["answers"].values()))["rows"]
 
     return answer
@@ -44,8 +43,7 @@ def rows(nadi, model):
 
 def test_a_plan_of_one_gpu_computes_only_and_takes_what_its_run_takes(nadi, model):
     on = ("--model", model, "--cluster", "small-a100")
-    found = nadi("plan", *on, "--gpus", 1, "--plan", "gb8", "--json", "-q")
-    assert found.code == 0, found.err
+    found = nadi.ok("plan", *on, "--gpus", 1, "--plan", "gb8", "--json", "-q")
     rows = next(iter(found.document["answers"].values()))["rows"]
     assert {row["shares"]["compute"] for row in rows} == {1.0}
     assert rows[0]["packets_step_s"] == rows[0]["step_s"]
@@ -222,13 +220,6 @@ def test_plans_leave_a_twentieth_free_by_default(nadi, model):
     assert DEFAULT_RESERVE.bytes_of(80 * 2**30, "a100") == 4 * 2**30
 
 
-def test_results_of_an_earlier_version_are_refused(nadi, tmp_path):
-    (tmp_path / "plan.json").write_text('{"answers": {"a": {"model": "a", "rows": []}}}')
-    found = nadi("plan", "--merge", tmp_path)
-    assert found.code == 2
-    assert "plan.json: answers.a.cluster: missing; expected results of this version's nadi plan" in found.err
-
-
 def _without_recompute(row):
     return ",".join(part for part in row["plan"].split(",") if not part.startswith("recompute="))
 
@@ -249,7 +240,7 @@ def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
     for row in (whole[0], whole[-1]):
         out = tmp_path / "out"
         options = ("--cluster", "small-a100", "--gpus", 4, "--fidelity", "closed-form", "--out", out, "-q")
-        assert nadi("run", "--model", model, "--plan", row["plan"], *options).code == 0
+        nadi.ok("run", "--model", model, "--plan", row["plan"], *options)
         summary = json.loads((out / "summary.json").read_text())
         assert row["step_s"] == pytest.approx(summary["finish_time_ps"] / 1e12, rel=1e-9)
         for key in ("mfu", "mfu_all_pairs"):
@@ -286,7 +277,7 @@ def test_a_training_costs_its_steps(nadi, model, tmp_path):
     on = ("--cluster", "small-a100", "--gpus", 2, "--confirm", 0)
     options = ("--model", model, *on, "--plan", "gb64", "--tokens", 1e9, "--energy-table", tmp_path / "own.toml")
     for shard in range(2):
-        assert nadi("plan", *options, "--shard", f"{shard}/2", "-q", "--out", tmp_path / str(shard)).code == 0
+        nadi.ok("plan", *options, "--shard", f"{shard}/2", "-q", "--out", tmp_path / str(shard))
     merged = nadi("plan", "--json", *(word for shard in range(2) for word in ("--merge", tmp_path / str(shard))))
     [found] = merged.document["answers"].values()
     best, whole = found["rows"][0], found["training"]
@@ -308,8 +299,7 @@ def test_a_training_costs_its_steps(nadi, model, tmp_path):
 def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
     """Sixteen GPUs of two hosts, all NICs of a host on one switch or on eight."""
     options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--confirm", 2, "--shard", "1/20")
-    found = nadi("plan", "--model", model, *options, "--sweep", "rails=1,8", "--json", "--out", tmp_path / "out")
-    assert found.code == 0, found.err
+    found = nadi.ok("plan", "--model", model, *options, "--sweep", "rails=1,8", "--json", "--out", tmp_path / "out")
     assert set(found.document["answers"]) == {"rails=1", "rails=8"}
     for answer in nonempty(found.document["answers"].values()):
         assert ["packets_step_s" in row for row in answer["rows"][:3]] == [True, True, False]
@@ -326,8 +316,7 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
 def test_flows_time_and_rank_whole_steps(nadi, model):
     """With all NICs of a host on one oversubscribed switch, plans that communicate between hosts lose their rank."""
     options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--shard", "0/20", "--confirm-by", "flow")
-    found = nadi("plan", "--model", model, *options, "--confirm", 99, "--json")
-    assert found.code == 0, found.err
+    found = nadi.ok("plan", "--model", model, *options, "--confirm", 99, "--json")
     rows = nonempty(found.document["answers"]["tiny"]["rows"])
     steps = [row["flows_step_s"] for row in rows]
     assert steps == sorted(steps)
@@ -335,58 +324,8 @@ def test_flows_time_and_rank_whole_steps(nadi, model):
         assert 0.98 < row["flows_step_s"] / row["step_s"] < 1.5
 
 
-def test_an_unknown_model_to_confirm_by_is_refused(nadi, model):
-    found = nadi("plan", "--model", model, *_ON, "--confirm-by", "closed-form")
-    assert found.code == 2
-    assert found.err == "nadi: error: --confirm-by closed-form: expected packet or flow\n"
-
-
 def test_a_batch_script_plans_in_shards(nadi, model):
     script = nadi("plan", "--model", model, *_ON[:4], "--reserve", "5%", "--slurm", 4, "--out", "plans").out
     assert " --reserve 5% " in script
     assert "--array=0-3" in script
     assert '--shard "$SLURM_ARRAY_TASK_ID/4" --out plans/$SLURM_ARRAY_TASK_ID' in script
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--model", "gpt9", *_ON), "gpt9"),
-        (
-            ("--model", "llama3-8b", "--cluster", "selen", "--gpus", 8),
-            "unknown cluster 'selen'; did you mean 'selene'?",
-        ),
-        (("--model", "gpt3-175b", *_ON), "gpt3-175b on 4 a100: none of "),
-        (("--model", "llama3-8b", *_ON, "--shard", "3/3"), "--shard '3/3': expected I/N with I from 0 below N"),
-        (("--model", "llama3-8b", *_ON, "--sweep", "rate"), "--sweep 'rate': expected KEY=VALUE,VALUE"),
-        (("--model", "llama3-8b", *_ON, "--framework", "jax"), "--framework jax: expected megatron, deepspeed or fsdp"),
-        (("--model", "llama3-8b", *_ON, "--plan", "tp0"), "plan: tp: found '0'"),
-        *(
-            (("--model", "llama3-8b", *_ON, "--reserve", text, "--slurm", 2, "--out", "plans"), f"found {text!r}; exp")
-            for text in ("-1GiB", "100%", "-5%", "nan%", "0.05", "4 pounds", "", "1e3%", "99PB")
-        ),
-        (
-            ("--model", "llama3-8b", *_ON, "--reserve", "80GiB"),
-            "--reserve: found 80GiB; expected less than the 80GiB that a GPU has (a100)",
-        ),
-        (
-            ("--model", "llama3-8b", *_ON, "--reserve", "79GiB"),
-            "GiB of 80.0 less 79.0 in reserve; expected more GPUs, a",
-        ),
-        (("--model", "llama3-8b", *_ON, "--plan", "pp4,zero3"), "no plan is valid; of pp4,gb16,seq8192,zero3,1f1b, z"),
-        (("--model", "llama3-8b", *_ON, "--plan", "tp2,dp3"), "tp * dp is 6, expected a divisor of the 4 GPUs"),
-        (("--model", "llama3-8b", *_ON, "--plan", "tp2,cp1,pp1,dp1"), "tp * cp * pp * dp is 2, expected 4"),
-        (("--model", "llama3-8b", *_ON, "--plan", "tp1,sp"), "sequence_parallel would be False, expected True"),
-        (_ON[:4], "--model is missing; expected --model NAME --cluster NAME --gpus N, or --merge DIR"),
-        (
-            ("--model", "llama3-8b", *_ON, "--energy-table", "no.toml"),
-            "no.toml: No such file or directory; expected a tab",
-        ),
-        (("--merge", "nowhere"), "nowhere/plan.json: No such file or directory; expected results of nadi plan"),
-    ],
-)
-def test_what_is_wrong_is_one_line(nadi, options, said):
-    found = nadi("plan", *options, "-q")
-    assert (found.code, found.out) == (2, "")
-    assert said in found.err
-    assert found.err.count("\n") == 1

@@ -44,9 +44,7 @@ def answer(nadi, model):
     """The answer of a search on four GPUs."""
 
     def ask(*more):
-        found = nadi("plan", "--model", model, "--gpus", 4, *_ON, *more)
-        assert found.code == 0, found.err
-        return next(iter(found.document["answers"].values()))
+        return next(iter(nadi.ok("plan", "--model", model, "--gpus", 4, *_ON, *more).document["answers"].values()))
 
     return ask
 
@@ -274,8 +272,7 @@ def test_a_stopped_search_shows_what_it_found_and_continues(nadi, model, answer,
     assert f"{found['left']} plans are left, which may be better" in nadi("plan", "--merge", out).out
     first = json.loads((out / FILE).read_text())
     timed = stopping(-1, _never)
-    continued = nadi(*(word for word in options if word != "-q"))
-    assert continued.code == 0
+    continued = nadi.ok(*(word for word in options if word != "-q"))
     assert "the search continues, with 2 of" in continued.err
     assert [*continued.document["answers"].values()] == [expected]
     assert not (out / FILE).exists()
@@ -290,11 +287,9 @@ def test_a_changed_request_does_not_continue(nadi, model, stopping, tmp_path, ch
     stopping(1, _interrupt)
     assert nadi(*options).code == 130
     timed = stopping(-1, _never)
-    changed = nadi(*options, *change)
-    assert changed.code == 0
+    changed = nadi.ok(*options, *change)
     assert "of another request or version; the search begins anew" in changed.err
-    alone = nadi(*options[:-2], *change)
-    assert changed.document == alone.document
+    assert changed.document == nadi(*options[:-2], *change).document
     assert len(timed) == 2 * len(set(timed))
 
 
@@ -313,8 +308,5 @@ def test_without_a_folder_a_stopped_search_shows_what_it_found(nadi, model, stop
 )
 def test_a_damaged_search_is_one_line(nadi, model, tmp_path, text):
     (tmp_path / FILE).write_text(text)
-    found = nadi("plan", "--model", model, "--gpus", 4, *_ON, "--out", tmp_path)
-    assert (found.code, found.out) == (2, "")
-    assert found.err.count("\n") == 1
-    assert f"{FILE}: " in found.err
+    assert f"{FILE}: " in nadi.refuse("plan", "--model", model, "--gpus", 4, *_ON, "--out", tmp_path).err
     assert (tmp_path / FILE).read_text() == text

@@ -71,8 +71,7 @@ def written(folder, name, **changed):
 def run(nadi, path, *options):
     """Run a run file; gives its digest."""
     out = path.with_suffix("")
-    done = nadi("run", path, "--out", out, "-q", *options)
-    assert done.code == 0, done.err
+    nadi.ok("run", path, "--out", out, "-q", *options)
     return json.loads((out / "summary.json").read_text())["digest"]
 
 
@@ -99,7 +98,7 @@ def test_copies_of_all_give_the_same_results_from_another_folder(nadi, tmp_path,
     assert read["network.load_balancing"] == str(tmp_path / copies["balancing"])
     assert read["workload.plan"] == str(tmp_path / copies["schedule"])
     assert {"topology.spec", "system.collectives", "compute.gpu", "engine.partitioner"} <= read.keys()
-    assert nadi("report", tmp_path / "copies").code == 0
+    nadi.ok("report", tmp_path / "copies")
 
 
 def test_a_restart_takes_the_same_files(nadi, tmp_path, copies):
@@ -117,7 +116,7 @@ def test_a_restart_takes_the_same_files(nadi, tmp_path, copies):
     assert refused.code == 2
     assert f"[network] congestion_control = {control.name}: its content differs from that of the checkpoint" in line
     control.write_text(content)
-    assert nadi("run", "--resume", out, "-q").code == 0
+    nadi.ok("run", "--resume", out, "-q")
     assert different(out, whole.with_suffix("")) == []
 
 
@@ -195,8 +194,7 @@ def test_a_wrong_file_is_refused_in_one_line(nadi, tmp_path, kind, key, text, co
 def test_a_wrong_kind_of_word_is_explained(nadi, tmp_path, copies):
     control = tmp_path / copies["control"]
     control.write_text(control.read_text().replace('word("float"', 'word("fraction"'))
-    refused = nadi("run", written(tmp_path, "run", **copies), "-q")
-    assert refused.code == 2
+    refused = nadi.refuse("run", written(tmp_path, "run", **copies), "-q")
     assert "ValueError: kind 'fraction' of the word '" in refused.err
     assert "'; expected one of time, duration, bytes, count, flag, " in refused.err
 
@@ -220,9 +218,8 @@ def test_a_trace_format_and_a_trace_check(nadi, write_run, step, tmp_path):
     json_format = tmp_path / "mine.py"
     json_format.write_text(plug_ins.own_files("trace format")["json"].read_text())
     given = [tmp_path / f"trace.{npu}.et" for npu in range(4)]
-    done = nadi("trace", "convert", *given, "--to", json_format, "-o", tmp_path / "own")
-    assert done.code == 0, done.err
-    assert nadi("trace", "convert", *given, "--to", "json", "-o", tmp_path / "json").code == 0
+    nadi.ok("trace", "convert", *given, "--to", json_format, "-o", tmp_path / "own")
+    nadi.ok("trace", "convert", *given, "--to", "json", "-o", tmp_path / "json")
     for npu in range(4):
         name = f"trace.{npu}.json"
         assert (tmp_path / "own" / name).read_bytes() == (tmp_path / "json" / name).read_bytes()
@@ -231,7 +228,7 @@ def test_a_trace_format_and_a_trace_check(nadi, write_run, step, tmp_path):
     schedule = tmp_path / "two.goal"
     schedule.write_text("num_ranks 2\nrank 0 {\nl1: send 9b to 1\n}\nrank 1 {\nl1: recv 9b from 0\n}\n")
     for name, options in {"recognised": (), "from": ("--from", goal)}.items():
-        assert nadi("trace", "convert", schedule, *options, "-o", tmp_path / name).code == 0
+        nadi.ok("trace", "convert", schedule, *options, "-o", tmp_path / name)
     (first, *_), (second, *_) = (sorted((tmp_path / name).glob("*.et")) for name in ("recognised", "from"))
     assert first.read_bytes() == second.read_bytes()
     (tmp_path / "all.py").write_text(CHECK)
@@ -307,8 +304,7 @@ def test_an_importer(nadi, tmp_path):
     (tmp_path / "peer.py").write_text(IMPORTER)
     (tmp_path / "run.toml").write_text(RUN_OF_IMPORTER)
     mtu = ("--set", "network.mtu=60kB")
-    done = nadi(tmp_path / "peer.py", "-q", 9, *mtu, "--out", tmp_path / "out", "--json", "--quiet")
-    assert done.code == 0, done.err
+    done = nadi.ok(tmp_path / "peer.py", "-q", 9, *mtu, "--out", tmp_path / "out", "--json", "--quiet")
     assert "nadi: queues differ" in done.err.splitlines()
     assert "4 nodes" in done.err.splitlines()
     assert "without effect here: [network] flowlet_gap (needs" in done.err
@@ -349,8 +345,7 @@ def test_paths_of_a_batch_job_and_of_set_are_absolute(nadi, tmp_path, copies, mo
     assert config.network.load_balancing == str(tmp_path / copies["balancing"])
     sweep = tmp_path / "sweep.toml"
     sweep.write_text(f'run = "run.toml"\n[values]\n"network.load_balancing" = ["flowlet", "{copies["balancing"]}"]\n')
-    done = nadi("sweep", sweep, "--out", tmp_path / "sweep", "-q")
-    assert done.code == 0, done.err
+    nadi.ok("sweep", sweep, "--out", tmp_path / "sweep", "-q")
 
 
 def test_ranks_that_read_different_contents_refuse_to_run(tmp_path, copies):

@@ -13,8 +13,38 @@ from nadi import et
 from nadi.studies.replay.player import play
 from nadi.studies.replay.steps import read_traces, steps_of
 from tests import needs
-from tests.cli.replaying import COLLECTIVES, write
 from tests.nonempty import nonempty
+
+KIND = et.CollectiveCommType
+SIZE = 24_000
+COLLECTIVES = [kind for kind in KIND if kind is not KIND.REDUCE_SCATTER_BLOCK]
+
+
+def nodes_of(rank, ranks):
+    """All kinds over all ranks, then in the group "back", then an uneven all-to-all and a ring of messages."""
+    nodes = [et.comp_node(1, "forward", duration_micros=2000)]
+    for number, kind in enumerate(COLLECTIVES, 10):
+        nodes.append(et.coll_node(number, f"all {kind.name}", kind, SIZE, deps=[nodes[-1].id]))
+    if rank in {0, ranks - 1}:
+        for number, kind in enumerate(COLLECTIVES, 30):
+            nodes.append(et.coll_node(number, f"back {kind.name}", kind, SIZE, pg_name="back", deps=[1]))
+    sent = [1 + (rank + member) % 3 for member in range(ranks)]
+    came = [1 + (rank + member) % 3 for member in range(ranks)]
+    uneven = {"in_split_size": [4 * size for size in sent], "out_split_size": [4 * size for size in came]}
+    nodes.append(et.coll_node(60, "uneven", KIND.ALL_TO_ALL, 4 * sum(sent), deps=[nodes[-1].id], **uneven))
+    nodes.append(et.send_node(61, "to the next", rank, (rank + 1) % ranks, 4096, 3, deps=[60]))
+    nodes.append(et.recv_node(62, "from before", (rank - 1) % ranks, rank, 4096, 3, deps=[60]))
+    nodes.append(et.comp_node(63, "end", duration_micros=10, deps=[61, 62]))
+    return nodes
+
+
+def write(folder, ranks):
+    """Traces and the file of groups; the prefix."""
+    for rank in range(ranks):
+        et.write_trace(folder / f"trace.{rank}.et", et.metadata(), nodes_of(rank, ranks))
+    (folder / "groups.json").write_text(f'{{"back": [{ranks - 1}, 0]}}')
+    return folder / "trace"
+
 
 ROOT = Path(__file__).parents[2]
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
@@ -55,7 +85,7 @@ def test_over_mpi_by_three_ranks(nadi, tmp_path):
         '[workload]\ntraces = "trace"\ngroups = "groups.json"\n[network]\nfidelity = "analytical"\n'
         '[topology]\nspec = "ring:npus=3,rate=8Gbps,delay=1us"\n'
     )
-    assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
+    nadi.ok("run", run, "--out", tmp_path / "out", "-q")
     arguments = [prefix, "--groups", tmp_path / "groups.json", "-o", tmp_path / "real", "--against", tmp_path / "out"]
     done = replayed([MPIEXEC, "-n", "3"], *arguments, "--json")
     assert done.returncode == 0, done.stderr
@@ -115,22 +145,7 @@ def test_operations_begin_in_the_order_of_the_trace(tmp_path, rank):
     assert (times.start_ns[rows] >= ends[steps.table.dep]).all()
 
 
-def test_what_is_wrong_is_one_line(nadi, tmp_path):
-    prefix, groups = write(tmp_path, 2), tmp_path / "groups.json"
-
-    def complaint(*arguments):
-        outcome = nadi("trace", "replay", *arguments)
-        assert outcome.code == 2
-        assert outcome.err.count("\n") == 1
-        return outcome.err
-
-    gloo = ("--over", "gloo", "--ranks", "2", "--groups", groups)
-    assert "expected mpiexec -n N" in complaint(prefix)
-    assert "expected mpiexec -n 2" in complaint(prefix, "--ranks", "2")
-    assert "expected --ranks N" in complaint(prefix, "--over", "gloo")
-    assert "--over smoke" in complaint(prefix, "--over", "smoke")
-    assert "--compute nap" in complaint(prefix, *gloo, "--compute", "nap")
-    assert "found no --out" in complaint(prefix, *gloo, "--against", tmp_path)
-    assert "no traces" in complaint(tmp_path / "none", *gloo)
-    assert "no trace" in complaint(prefix, "--over", "gloo", "--ranks", "3", "--groups", groups)
-    assert "back" in complaint(prefix, "--over", "gloo", "--ranks", "2")
+@pytest.mark.parametrize(("options", "says"), [(("--ranks", 3, "--groups"), "no trace"), (("--ranks", 2), "back")])
+def test_traces_and_groups_that_lack_ranks_are_one_line(nadi, tmp_path, options, says):
+    groups = [tmp_path / "groups.json"] * (options[-1] == "--groups")
+    assert says in nadi.refuse("trace", "replay", write(tmp_path, 2), "--over", "gloo", *options, *groups).err

@@ -3,7 +3,7 @@
 import json
 
 from tests.damaged.peers import damaged_text
-from tests.et.formats.test_goal_binary import RANKS, TEXT, packed
+from tests.et.formats.test_goal import BINARY_TEXT, RANKS, packed
 from tests.et.mutations import changed_bytes
 from tests.topologies.test_graphs import NEW
 from tests.topologies.test_servers import MATRIX, PAIRS, PARTIAL, xml
@@ -80,7 +80,7 @@ _COMMANDS = {
             {"x.cm": _MATRIX, "tree.topo": SMALL_TREE},
             ["htsim", "-tm", "x.cm", "-topo", "tree.topo", "-strat", "ecmp_host", "-end", "100"],
         ),
-        ({"x.goal": TEXT}, ["htsim", "-goal", "x.goal", "-nodes", "16", "-end", "100"]),
+        ({"x.goal": BINARY_TEXT}, ["htsim", "-goal", "x.goal", "-nodes", "16", "-end", "100"]),
         ({"x.bin": packed(RANKS)}, ["htsim", "-goal", "x.bin", "-nodes", "16", "-end", "100"]),
         ({"x.bin": packed(RANKS)}, ["trace", "convert", "x.bin", "-o", "out"]),
     ],

@@ -161,8 +161,7 @@ def test_the_workload_is_a_prefix(astra_sim, nadi):
     (files.folder / "work.4.et").write_bytes((files.folder / "work.0.et").read_bytes())
     assert finish_ns(files.sections()[0]) == cycles
     (files.folder / "work.2.et").unlink()
-    done = nadi("astra-sim", *files.arguments)
-    assert done.code == 2
+    done = nadi.refuse("astra-sim", *files.arguments)
     assert "work.2.et: no such file" in done.err
     assert "expected the prefix of traces of 4 NPUs" in done.err
 
@@ -195,8 +194,7 @@ def test_a_rendezvous_needs_packets(astra_sim, nadi):
 def test_keys_without_effect_are_named_once(astra_sim, nadi):
     system = {"boost-mode": 1, "trace-enabled": 1, "L": 3, "peak-perf": 900, "new-key": 5, "roofline-enabled": 0}
     files = astra_sim(system | {"model-shared-bus": 0}, {"more": 1})
-    done = nadi("astra-sim", *files.arguments, "--comm-scale=2")
-    assert done.code == 0
+    done = nadi.ok("astra-sim", *files.arguments, "--comm-scale=2")
     (line,) = [line for line in done.err.splitlines() if "warning" in line]
     assert line == (
         f"nadi: warning: without effect here: {files.folder}/network.yml: more; "
@@ -302,67 +300,6 @@ def test_no_remote_memory(astra_sim):
     assert warning.endswith("remote-memory-configuration.json: more")
 
 
-def test_remote_memories_of_too_few_nodes(astra_sim, nadi):
-    memory = {"memory-type": "PER_NODE_MEMORY_EXPANSION", "remote-mem-bw": 1, "num-nodes": 1, "num-npus-per-node": 3}
-    done = nadi("astra-sim", *astra_sim(remote_memory_configuration=memory).arguments)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "num-nodes: found 1 of 3 NPUs; expected room for 4 NPUs" in done.err
-
-
-WRONG = {
-    "system": [
-        ({"scheduling-policy": "RANDOM"}, "scheduling-policy: found 'RANDOM'; expected 'LIFO', 'FIFO' or 'EXPLICIT'"),
-        ({"all-reduce-implementation": ["rings"]}, "all-reduce-implementation: found 'rings'; expected one of ring"),
-        ({"all-reduce-implementation": ["Direct"]}, "all-reduce-implementation: found 'Direct'; expected one of ring"),
-        ({"all-reduce-implementation": ["ring2"]}, "all-reduce-implementation: found 'ring2'; expected one of ring"),
-        ({"all-reduce-implementation": "ring"}, "all-reduce-implementation: found 'ring'; expected a valid list"),
-        ({"preferred-dataset-splits": 2000}, "preferred-dataset-splits: found 2000; expected 0 to 1024"),
-        ({"endpoint-delay": -1}, "endpoint-delay: found -1; expected 0 to"),
-        ({"local-mem-bw": float("inf")}, "local-mem-bw: found inf"),
-        ({"replay-only": 1}, "replay-only: found 1; expected 0"),
-        ({"roofline-enabled": 1}, "peak-perf: found 0 with roofline-enabled; expected more than 0"),
-    ],
-    "network": [
-        ({"topology": ["Torus"]}, "found 'Torus'; expected 'Ring', 'FullyConnected' or 'Switch'"),
-        ({"npus_count": [1]}, "found '1'; expected"),
-        ({"bandwidth": [50, 25]}, "bandwidth has 2 entries; expected 1"),
-        ({"bandwidth": [0]}, "bandwidth.0: found '0'"),
-        ({"latency": ["x"]}, "latency.0: found 'x'"),
-        ({"latency": "&a [*a]"}, "latency.0: found '&a [*a]'"),
-    ],
-}
-
-
-@pytest.mark.parametrize(("file", "change", "complaint"), [(f, *case) for f, cases in WRONG.items() for case in cases])
-def test_wrong_values_are_refused_in_one_line(astra_sim, nadi, file, change, complaint):
-    files = astra_sim(**{file: change}, npus=4)
-    done = nadi("astra-sim", *files.arguments)
-    assert done.code == 2
-    assert len(done.err.splitlines()) == 1
-    name = "network.yml" if file == "network" else "system.json"
-    assert f"{files.folder}/{name}: " in done.err
-    assert complaint in done.err
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("a: &x [1]\nb: *x\n", "an alias; expected values"),
-        ("[" * 100_000, "expected a network of ASTRA-sim"),
-        ("topology: [Ring\n", "expected a network of ASTRA-sim"),
-        ("- Ring\n", "no mapping of keys to values"),
-        ("", "no mapping of keys to values"),
-        ('{"topology": ["Ring"]}', "npus_count: missing"),
-    ],
-)
-def test_texts_that_are_no_network(astra_sim, nadi, text, complaint):
-    files = astra_sim()
-    (files.folder / "network.yml").write_text(text)
-    done = nadi("astra-sim", *files.arguments)
-    assert (done.code, len(done.err.splitlines())) == (2, 1)
-    assert complaint in done.err
-
-
 def test_the_written_run_file_is_the_same_run(astra_sim, nadi):
     files = astra_sim()
     run_file = files.folder / "elsewhere" / "run.toml"
@@ -379,8 +316,7 @@ def test_a_written_run_file_counts_from_any_folder(astra_sim, nadi, monkeypatch)
     (files.folder / "elsewhere").mkdir()
     monkeypatch.chdir(files.folder)
     options = ["--workload-configuration=work", "--comm-group-configuration=groups.json", *files.arguments[1:]]
-    done = nadi("astra-sim", *options, "--write=elsewhere/run.toml", "--set", "network.endpoint_delay=1us")
-    assert done.code == 0, done.err
+    nadi.ok("astra-sim", *options, "--write=elsewhere/run.toml", "--set", "network.endpoint_delay=1us")
     config = load_config(files.folder / "elsewhere" / "run.toml")
     assert (config.workload.traces, config.workload.groups) == (files.folder / "work", files.folder / "groups.json")
     assert config.system.collectives["all-reduce"] == f"custom:file={files.folder}/work"
@@ -397,7 +333,7 @@ def test_layers_of_astra_sim_1(shared_data, astra_sim, nadi, tmp_path, name):
     done = nadi("astra-sim", *arguments)
     cycles = re.search(r"sys\[3\] finished, (\d+) cycles", done.out)
     assert cycles is not None, done.err
-    assert nadi("astra-sim", *arguments, f"--write={tmp_path}/layers.toml").code == 0
+    nadi.ok("astra-sim", *arguments, f"--write={tmp_path}/layers.toml")
     document = nadi("run", tmp_path / "layers.toml", "--json").document
     assert document["finish_time_ps"] // 1000 == int(cycles[1])
 
@@ -405,14 +341,13 @@ def test_layers_of_astra_sim_1(shared_data, astra_sim, nadi, tmp_path, name):
 def test_shipped_custom_collective(shared_data, nadi):
     """Its path starts at ASTRA-sim's folder. By hand: 14 messages of 128 KiB, and 7 us for each of 7 reductions."""
     data = shared_data / "astra-sim"
-    done = nadi(
+    done = nadi.ok(
         "astra-sim",
         f"--workload-configuration={shared_data}/chakra/microbenchmarks/all_reduce/8npus_1MB/all_reduce",
         f"--system-configuration={data}/system/custom_collectives/custom_collective.json",
         f"--network-configuration={data}/network/analytical/Ring_8npus.yml",
         f"--remote-memory-configuration={data}/remote_memory/analytical/no_memory_expansion.json",
     )
-    assert done.code == 0, done.err
     step = int(500 + (1 << 17) / (50 * 2**30 / 1e9))
     assert re.findall(r"sys\[\d\] finished, (\d+) cycles", done.out) == [str(14 * step + 7 * 7000)] * 8
 
@@ -434,33 +369,16 @@ def test_the_htsim_back_end(astra_sim, nadi):
     files = astra_sim()
     (files.folder / "tree.topo").write_text(SMALL_TREE)
     options = ["--htsim-proto=tcp", "--htsim_opts", "-topo", files.folder / "tree.topo", "-o", "x.dat", "UNCOUPLED"]
-    done = nadi("astra-sim", *files.arguments, *options)
-    assert done.code == 0, done.err
+    done = nadi.ok("astra-sim", *files.arguments, *options)
     assert "bandwidth, latency, TCP (windows of a round trip, no losses), -o, UNCOUPLED" in done.err
     sections, _ = files.sections(htsim=("--htsim_opts", "-topo", str(files.folder / "tree.topo"), "-nodes", "4"))
     graph = simulate(load_config(None, sections=sections)).graph
     assert (graph.npus, graph.dims, set(graph.link_rate_bps.tolist())) == (4, (4,), {200 * 10**9})
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["--htsim-proto=tcp"], "found no -topo; expected -topo FILE"),
-        (["--htsim_opts", "-topo"], "-topo: found no value; expected one"),
-        (["--htsim_opts", "-topo", "x", "-nodes", "8"], "-nodes: found 8; expected 4"),
-        (["--htsim_opts", "-top", "x"], "found '-top'; expected one of -o"),
-        (["--frob"], "found --frob; expected a known option"),
-    ],
-)
-def test_wrong_options_of_htsim(astra_sim, nadi, options, complaint):
-    done = nadi("astra-sim", *astra_sim().arguments, *options)
-    assert done.code == 2
-    assert complaint in " ".join(done.err.split())
-
-
 def test_shipped_tree_of_htsim(shared_data, nadi):
     data = shared_data / "astra-sim"
-    done = nadi(
+    done = nadi.ok(
         "astra-sim",
         f"--workload-configuration={shared_data}/chakra/microbenchmarks/all_reduce/8npus_1MB/all_reduce",
         f"--system-configuration={data}/system/native_collectives/Ring_4chunks.json",
@@ -468,7 +386,6 @@ def test_shipped_tree_of_htsim(shared_data, nadi):
         f"--remote-memory-configuration={data}/remote_memory/analytical/no_memory_expansion.json",
         *("--htsim_opts", "-topo", data / "network" / "htsim" / "8nodes.topo"),
     )
-    assert done.code == 0, done.err
     assert len(re.findall(r"sys\[\d\] finished", done.out)) == 8
 
 
@@ -484,3 +401,9 @@ def test_named_files_are_searched_around_the_file_that_names_them(tmp_path):
     assert found["../../z/beside"] == tmp_path / "a" / "b" / "beside"
     assert (str(found["top"]), str(found["none"])) == ("top", "none")
     assert find_named(str(tmp_path / "top"), naming, ".0.et") == tmp_path / "top"
+
+
+def test_a_network_of_many_brackets_is_one_line(astra_sim, nadi):
+    files = astra_sim()
+    (files.folder / "network.yml").write_text("[" * 100_000)
+    assert "expected a network of ASTRA-sim" in nadi.refuse("astra-sim", *files.arguments).err

@@ -118,26 +118,6 @@ def test_what_was_read_before_changes_no_complaint(refuse, write, monkeypatch, c
     assert called in refuse("trace show", write(content))
 
 
-@pytest.mark.parametrize(
-    ("command", "content", "called"),
-    [
-        ("run", FABRIC, "is a fabric (TOML with npus and links), expected a run file"),
-        ("run", SIMAI, "is a topology (SimAI's text), expected a run file"),
-        ("run", "", "is empty, expected a run file"),
-        ("run", "a: 1\nb:\n  - 2\n", "no TOML"),
-        ("trace show", "", "the file is empty"),
-        ("trace show", "# Nadi\n\nSimulates [training](docs/x.md).\n", "is text, expected a Chakra trace"),
-        ("trace show", RUN, "is a run file of Nadi (TOML with [workload]), expected a Chakra trace"),
-        ("trace show", FABRIC, "`nadi topology show` and [topology] file read it"),
-        ("topology show", RUN, "is a run file of Nadi (TOML with [workload]), expected a fabric"),
-        ("topology show", "", "line 1"),
-        ("topology show", "some words\n", "no header"),
-    ],
-)
-def test_ours_given_to_the_wrong_command(refuse, write, command, content, called):
-    assert called in refuse(command, write(content.encode()))
-
-
 @pytest.mark.parametrize("command", ["run", "topology show", "collective all-reduce --sizes 8 -q -t"])
 def test_a_trace_given_as_something_else(refuse, tmp_path, command):
     path = tmp_path / "t.0.et"

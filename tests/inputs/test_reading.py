@@ -1,19 +1,28 @@
-"""Files are read whole, bounded, and without waiting; what is wrong is one line and exit code 2."""
+"""Files are read within bounds, and values with units are parsed; what is wrong is one line."""
 
+import ast
 import gzip
 import os
 import subprocess
 import sys
 import threading
+import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nadi import et, inputs
+from nadi import et, inputs, topologies
 from nadi.cli.main import main
 from nadi.et.framing import frame, iter_messages
-from nadi.inputs import files
+from nadi.inputs import files, parse_toml
+from nadi.inputs.errors import InputError, NadiError
+from nadi.inputs.files import MAX_KEY_PARTS, MAX_LEVELS
+from nadi.inputs.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from tests.rules.sources import product
 
 RING = '[topology]\nspec = "ring:npus=4"\n'
 
@@ -173,3 +182,202 @@ def test_a_word_without_end_is_shortened(refuse):
     line = refuse("topology", "show", "ring:npus=4,rate=" + "9" * 5000 + "Xbps")
     assert "99...99" in line
     assert len(line) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_bps"),
+    [
+        ("400Gbps", 400 * 10**9),
+        ("400 Gb/s", 400 * 10**9),
+        ("50GB/s", 400 * 10**9),
+        ("50GiB/s", 50 * 2**30 * 8),
+        ("2.5Gbps", 2_500_000_000),
+        ("1.6Tbps", 1_600_000_000_000),
+        ("100Mbit/s", 10**8),
+        ("9600bps", 9600),
+        ("1e3kbps", 10**6),
+    ],
+)
+def test_rates(text, rate_bps):
+    assert parse_rate(text) == rate_bps
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ps"),
+    [
+        ("1us", 10**6),
+        ("1µs", 10**6),
+        ("500ns", 500_000),
+        ("0.0005ms", 500_000),
+        ("936.25ns", 936_250),
+        ("0", 0),
+        (0, 0),
+        ("0ns", 0),
+        ("3ps", 3),
+        ("2 s", 2 * 10**12),
+        (".5us", 500_000),
+    ],
+)
+def test_times(text, time_ps):
+    assert parse_time(text) == time_ps
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("64KiB", 65536), ("1MB", 10**6), ("1.5GiB", 3 * 2**29), ("512B", 512), ("512", 512), (512, 512), ("0", 0)],
+)
+def test_sizes(text, size_bytes):
+    assert parse_bytes(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    ("parse", "value", "text"),
+    [
+        (parse_rate, "fast", "'fast' is not a rate; expected a number and a unit, as 400Gbps or 50GB/s"),
+        (parse_rate, 400, "400 is not a rate; expected a number and a unit, as 400Gbps or 50GB/s"),
+        (parse_rate, "400", "'400' is not a rate; expected a number and a unit, as 400Gbps or 50GB/s"),
+        (parse_rate, "-1Gbps", "'-1Gbps' is not a rate; expected a number and a unit, as 400Gbps or 50GB/s"),
+        (parse_rate, "1iB/s", "'1iB/s' is not a rate; expected a number and a unit, as 400Gbps or 50GB/s"),
+        (parse_rate, "0Gbps", "rate '0Gbps' is zero; expected more than 0"),
+        (parse_rate, "0.1bps", "'0.1bps' is no whole number of units of 1 bit per second"),
+        (parse_rate, "99999PB/s", "'99999PB/s' is too large; expected less than 2^63 times 1 bit per second"),
+        (parse_time, "1", "'1' is not a time; expected a number >= 0 and a unit, as 500ns or 1us"),
+        (parse_time, "-1us", "'-1us' is not a time; expected a number >= 0 and a unit, as 500ns or 1us"),
+        (parse_time, False, "False is not a time; expected a number >= 0 and a unit, as 500ns or 1us"),
+        (parse_time, [0], "[0] is not a time; expected a number >= 0 and a unit, as 500ns or 1us"),
+        (parse_time, "0.3ps", "'0.3ps' is no whole number of units of 1 ps"),
+        (parse_time, "1e20s", "'1e20s' is too large; expected less than 2^63 times 1 ps"),
+        (parse_bytes, "64kb", "'64kb' is not a size; expected a number >= 0 and a unit, as 64KiB or 1MB"),
+        (parse_bytes, -1, "-1 is not a size; expected a number >= 0 and a unit, as 64KiB or 1MB"),
+        (parse_bytes, "1.5B", "'1.5B' is no whole number of units of 1 byte"),
+    ],
+)
+def test_what_is_wrong_is_said(parse, value, text):
+    with pytest.raises(InputError) as error:
+        parse(value)
+    assert str(error.value) == text
+    assert error.value.exit_code == 2
+
+
+@given(st.integers(1, 2**63 - 1))
+def test_formatted_rates_read_back(rate_bps):
+    assert parse_rate(format_rate(rate_bps)) == rate_bps
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_formatted_times_and_sizes_read_back(value):
+    assert parse_time(format_time(value)) == value
+    assert parse_bytes(format_bytes(value)) == value
+
+
+def test_formats_are_short():
+    assert format_rate(400 * 10**9) == "400Gbps"
+    assert format_rate(50 * 2**30 * 8) == "429.4967296Gbps"
+    assert format_time(1_500_000) == "1.5us"
+    assert format_time(0) == "0ps"
+    assert format_bytes(65536) == "64KiB"
+    assert format_bytes(1_500_000) == "1.5MB"
+    assert format_bytes(0) == "0B"
+
+
+ROOT = Path(__file__).parents[2]
+LONG = ".".join(["a"] * 200_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LONG + " = 1\n",
+        f"[{LONG}]\n",
+        f"[[ {LONG} ]]\n",
+        f"x = {{ {LONG} = 1 }}\n",
+        '"a".' * 100_000 + "a = 1\n",
+        "'a' . " * 100_000 + "a = 1\n",
+        '"a,=#".' * 50_000 + "a = 1\n",
+        '""."\\"".' * 50_000 + "a = 1\n",
+        "s = '''\n#'''\n" + LONG + " = 1\n",
+        's = """\\"""" # "\n' + LONG + " = 1\n",
+    ],
+)
+def test_a_key_of_many_parts_is_refused_at_once(text):
+    began = time.process_time()
+    with pytest.raises(ValueError, match=f"a dotted key of more than {MAX_KEY_PARTS} parts"):
+        parse_toml(text)
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join(["a"] * MAX_KEY_PARTS) + " = 1\n",
+        f"s = '{LONG}'\n",
+        f's = "{LONG}"\n',
+        f's = """\n{LONG} \\"" #\n"""\n',
+        f"s = '''\n{LONG}'' '''\n",
+        f"# {LONG}\na = 1.5 # it's {LONG}\n",
+        f"a = [{', '.join(['1.5'] * 10_000)}]\n",
+    ],
+)
+def test_dots_elsewhere_are_no_keys(text):
+    assert parse_toml(text) == tomllib.loads(text)
+
+
+def test_levels_are_bounded():
+    key = ".".join(["a"] * (MAX_KEY_PARTS - 1))
+    with pytest.raises(ValueError, match=f"tables within more than {MAX_LEVELS} others"):
+        parse_toml("x = " + f"{{ {key} = " * 10 + "1" + " }" * 10 + "\n")
+    assert parse_toml("x = { a.b = [ { c = 1 } ] }\n") == {"x": {"a": {"b": [{"c": 1}]}}}
+
+
+class OwnError(ValueError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("problem", "also", "said"),
+    [
+        (FileNotFoundError(2, "No such file or directory"), (), "a.txt: No such file or directory; expected a poem"),
+        (OSError("lost"), (), "a.txt: lost; expected a poem"),
+        (ValueError("wrong"), (ValueError,), "a.txt: wrong; expected a poem"),
+        (OwnError("b.txt: told already"), (ValueError,), "b.txt: told already"),
+    ],
+)
+def test_problems_with_files_become_errors_of_one_line(problem, also, said):
+    with pytest.raises(OwnError) as error, inputs.refusing("a.txt", "a poem", OwnError, *also):
+        raise problem
+    assert str(error.value) == said
+
+
+def test_other_errors_pass():
+    with pytest.raises(ValueError, match=r"^wrong$"), inputs.refusing("a.txt", "a poem", OwnError):
+        raise ValueError("wrong")
+
+
+OWN_CODES = ("inputs/errors.py", "compiling/", "pdes/", "nadi/launching/")
+"""Where classes set exit codes: `compiling` and `pdes` import no error, and launching passes on those of others."""
+
+
+def test_an_error_says_place_value_and_what_was_expected():
+    error = topologies.TopologyError.at("net.toml: links.3", "rate 0", "more than 0")
+    assert str(error) == "net.toml: links.3: rate 0; expected more than 0"
+    assert (type(error), error.exit_code) == (topologies.TopologyError, 2)
+
+
+@pytest.mark.parametrize("kind", [et.TraceError, topologies.TopologyError])
+def test_wrong_input_is_a_value_error(kind):
+    assert issubclass(kind, InputError)
+    assert issubclass(InputError, ValueError)
+    assert NadiError.exit_code == 1
+
+
+def test_exit_codes_are_set_by_the_base_classes():
+    own = [
+        f"{source.path}:{node.lineno}"
+        for source in product()
+        if not source.path.startswith(OWN_CODES)
+        for parent in source.nodes
+        if isinstance(parent, ast.ClassDef)
+        for node in parent.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "exit_code"
+    ]
+    assert own == []

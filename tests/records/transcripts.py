@@ -9,10 +9,13 @@
     = 2
 
 A transcript begins in an empty folder. `write FILE` writes the lines with `<`, `show FILE` prints a text file, and
-`list DIR` the names of all files in a folder. Everything else is a command of Nadi, which runs in this process. With
-`stopped` before it, a run saves its state and ends before it is done. A command without `=` ends with 0.
+`list DIR` the names of all files in a folder. `traces PREFIX` writes a trace for each NPU, whose lines with `<` are
+nodes: NPUs, the function of `nadi.et` that makes the node, and its arguments, as `0-3 coll 1 grads ALL_REDUCE 1024`.
+Everything else is a command of Nadi, which runs in this process. With `stopped` before it, a run saves its state and
+ends before it is done. A command without `=` ends with 0.
 """
 
+import ast
 import re
 import shlex
 import sys
@@ -21,10 +24,13 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+from nadi import et
 from tests.features.restarting import after, often
 
 FOLDER = Path(__file__).with_name("transcripts")
 ROOT = Path(__file__).parents[2]
+TIMES = {"start_time_micros", "duration_micros"}
+"""Fields that every node of a trace may have."""
 _WIDTHS = re.compile(r"(?<=\S) {2,}|─+")
 _SECONDS = r"[\d.]+ (?:s|min|h)"
 _RULES = (
@@ -40,6 +46,8 @@ _RULES = (
     (r'(?<="peak_rss_bytes": )\d+', "BYTES"),
     # The last digits of a floating-point sum, which depend on the instructions of the processor.
     (r"(?<![\w.])\d+\.\d{12,}(?:e[+-]?\d+)?", lambda number: f"{float(number[0]):.10g}"),
+    # Memory of this machine that nobody uses.
+    (r"[\d.,]+ GB(?= are free)", "MEMORY"),
     # The version, which changes with each release, and names of folders that are hashes of it and of settings.
     (r'(?<="version": ")[^"]+', "VERSION"),
     (r"(?<=runs/)[0-9a-f]{20}\b", "HASH"),
@@ -110,6 +118,9 @@ def run(step: Step, nadi: Callable, folder: Path) -> Step:
         Path(words[0]).parent.mkdir(parents=True, exist_ok=True)
         Path(words[0]).write_text("".join(f"{line}\n" for line in step.given))
         return step._replace(out=(), err=(), code=0)
+    if program == "traces":
+        write_traces(Path(words[0]), step.given)
+        return step._replace(out=(), err=(), code=0)
     if program == "show":
         return step._replace(out=masked(Path(words[0]).read_text(), folder), err=(), code=0)
     if program == "list":
@@ -119,6 +130,35 @@ def run(step: Step, nadi: Callable, folder: Path) -> Step:
     with stopping() if program == "stopped" else nullcontext():
         outcome = nadi(*words[program == "stopped" :])
     return step._replace(out=masked(outcome.out, folder), err=masked(outcome.err, folder), code=outcome.code)
+
+
+def write_traces(prefix, lines):
+    """Write traces of which each line is a node of some NPUs, for example `0-3 comp 2 work deps=[1]`."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    nodes = {}
+    for line in lines:
+        npus, kind, *words = shlex.split(line)
+        named = {name: argument(text) for name, _, text in (word.partition("=") for word in words if "=" in word)}
+        fields = {name: named.pop(name) for name in TIMES & named.keys()}
+        made = getattr(et, f"{kind}_node")(*(argument(word) for word in words if "=" not in word), **named)
+        for name, value in fields.items():
+            setattr(made, name, value)
+        first, _, last = npus.partition("-")
+        for npu in range(int(first), int(last or first) + 1):
+            nodes.setdefault(npu, []).append(made)
+    for npu, own in nodes.items():
+        et.write_trace(f"{prefix}.{npu}.et", et.metadata(), own)
+
+
+def argument(text):
+    """Return an argument of a node: a kind of collective or of node, a literal of Python, or the text itself."""
+    for known in (et.CollectiveCommType, et.NodeType):
+        if text in known.__members__:
+            return known[text]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 @contextmanager

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
-from nadi import et
-from nadi.et.checking.check import Sources
-from nadi.et.checks import check_traces
 from nadi.et.formats import format_of, formats
 from nadi.et.reader import collective_name
 from nadi.et.schema import NodeType
+from tests.et.checked import checked_tables
 from tests.nonempty import nonempty
 
 ASTRA, SIMAI = formats()["astra-sim"], formats()["simai"]
@@ -217,7 +215,7 @@ def test_chunks_go_round_the_stages_for_as_many_micro_batches_as_there_are(tmp_p
 def test_each_message_of_a_pipeline_has_both_ends_and_nothing_waits_for_itself(tmp_path, pp, vpp, ga):
     npus = 2 * pp
     traces = read(tmp_path, pipeline_of(pp, vpp, ga, npus), SIMAI, npus=str(npus))
-    report = written_and_checked(traces, tmp_path / "out", npus)
+    report = checked_tables(tmp_path / "out", traces.tables, groups=traces.groups)
     assert (report.count("error"), report.count("warning")) == (0, 0), report.described(2)
     hops = 2 * (pp * vpp - 1) * ga * 2  # forward and backward, of two replicas
     assert sum(len(messages_of(traces.tables[npu])) for npu in range(npus)) == 2 * hops
@@ -229,44 +227,6 @@ def test_blocks_that_are_not_aicbs_are_one_micro_batch(tmp_path):
     assert [name for *_, name in told_messages] == ["microbatch0-chunk0"] * 2
     silent = pipeline_of(pp=2, vpp=2, ga=2, npus=2, size=0)
     assert messages_of(read(tmp_path, silent, SIMAI, npus="2").tables[0]) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("DATA\n", "1 lines, expected a policy"),
-        ("NONSENSE\n1\n", "policy 'NONSENSE', expected one of DATA"),
-        ("DATA\n3\n" + TWO[2:], "2 lines of layers, expected 3"),
-        ("DATA\n1\na -1 1 NONE 0 1 NONE 0 1 NONE 0\n", "line 3: 11 columns, expected 12"),
-        ("DATA\n1\na -1 1 ALLSUM 0 1 NONE 0 1 NONE 0 1\n", "line 3: fwd_comm is 'ALLSUM', expected NONE"),
-        ("DATA\n1\na -1 1 NONE 0 x NONE 0 1 NONE 0 1\n", "line 3: ig_time is 'x', expected an integer"),
-        ("DATA all_gpus: 16\n" + TWO, "all_gpus is 16, but npus=8"),
-        ("HYBRID_TRANSFORMER model_parallel_NPU_group: 3\n" + TWO, "tensor 3, .* expected that tensor x pipeline"),
-        ("HYBRID_TRANSFORMER_FWD_IN_BCKWD checkpoint_initiates: 1 1\n" + TWO, "expected a checkpoint up to it"),
-        ("DATA nonsense: 3\n" + TWO, "found 'nonsense'"),
-    ],
-)
-def test_wrong_files_are_told(tmp_path, text, says):
-    with pytest.raises(et.TraceError, match=says):
-        read(tmp_path, text)
-
-
-def test_somebody_must_say_how_many_npus_there_are(tmp_path):
-    (tmp_path / "x.txt").write_text("DATA\n" + TWO)
-    assert format_of(tmp_path / "x.txt") == "astra-sim"
-    with pytest.raises(et.TraceError, match="expected --from NAME:npus=N"):
-        ASTRA.read([tmp_path / "x.txt"], {})
-
-
-def written_and_checked(traces, folder, npus):
-    folder.mkdir()
-    users = np.arange(npus)
-    files = []
-    for npu in users.tolist():
-        files.append(folder / f"a.{npu}.et")
-        et.write_table(files[-1], traces.tables[npu])
-    own = tuple(users[n : n + 1] for n in range(npus))
-    return check_traces(Sources(folder, tuple(files), own, (-1,) * npus, npus, traces.groups))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +265,7 @@ def test_real_files_keep_their_collectives_bytes_and_times(shared_data, tmp_path
         nanos = sum(int(row[i]) for row in rows for i in (2, 5, 8)) - first
     compute = (table.type == NodeType.COMP_NODE) & ~table.is_cpu_op
     assert int(table.duration_micros[compute].sum()) == nanos // 1000
-    report = written_and_checked(traces, tmp_path / "out", npus)
+    report = checked_tables(tmp_path / "out", traces.tables, groups=traces.groups)
     assert (report.count("error"), report.count("warning")) == (0, 0), report.described(2)
 
 

@@ -1,14 +1,31 @@
-"""Collectives that threads of the host carry out: what their threads take for themselves, transfers, and clocks."""
+"""Threads of the host, their collectives and calls, pieces of time, and clocks of ranks."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nadi import et
-from nadi.et.checking.check import Sources
-from nadi.et.checks import check_traces
 from nadi.et.pytorch import convert
+from nadi.et.pytorch.comm_calls import (
+    GROUP_ANNOTATION,
+    RECV,
+    SEND,
+    call_of_host,
+    call_of_kineto,
+    kind_named,
+    with_issuer,
+)
+from nadi.et.pytorch.comms import Comm
+from nadi.et.pytorch.host_trace import HostOp
+from nadi.et.pytorch.injected import nadi_collecting
 from nadi.et.pytorch.nodes import BEGINS, ENDS
+from nadi.et.pytorch.rank_nodes import NO_OWNER, HostSpan, pieces
+from nadi.et.pytorch.ranks import estimate, waited_and_early_ns
+from nadi.et.schema import CollectiveCommType as Kind
 from nadi.et.table import waited_micros
+from tests.et.checked import checked_tables
 from tests.et.pytorch.recorded import kineto, op, written
 
 CALL = "gloo:all_reduce"
@@ -122,12 +139,7 @@ def test_two_calls_that_threads_begin_in_another_order_stay_in_that_of_issue(tmp
 
 def found_in(made, folder):
     """What `nadi trace check` finds."""
-    folder.mkdir()
-    files = tuple(folder / f"trace.{npu}.et" for npu in made.tables)
-    for file, table in zip(files, made.tables.values(), strict=True):
-        et.write_table(file, table)
-    users = tuple(np.array([npu]) for npu in made.tables)
-    return [sort.what for sort in check_traces(Sources(folder, files, users, (-1, -1), 2)).groups]
+    return [sort.what for sort in checked_tables(folder, made.tables).groups]
 
 
 def test_times_are_of_one_clock_though_waiting_is_taken_out_unless_recorded_ones_are_not(tmp_path):
@@ -142,3 +154,133 @@ def test_times_are_of_one_clock_though_waiting_is_taken_out_unless_recorded_ones
     assert wrong.report["left_too_early_us"] == [20.0]
     assert any("leaves a collective before another has come, up to 20.0 us" in note for note in wrong.notes)
     assert found_in(wrong, tmp_path / "wrong-traces") == ["collectives end at a member before another begins them"]
+
+
+END = 40
+
+
+def naive(spans):
+    """By moment the owner: of the spans that are open the one that began last, of these the last one listed."""
+    found = []
+    for now in range(END):
+        open_now = [span for span in spans if span.start_ns <= now < span.end_ns]
+        found.append(max(open_now, key=lambda span: (span.start_ns, span.owner)).owner if open_now else NO_OWNER)
+    return found
+
+
+@given(st.lists(st.tuples(st.integers(0, END - 1), st.integers(0, END)), max_size=8))
+def test_every_moment_belongs_to_what_began_last(drawn):
+    spans = [HostSpan(start, min(start + length, END), owner) for owner, (start, length) in enumerate(drawn)]
+    made = pieces(spans, 0, END)
+    assert [piece.owner for piece in made for _ in range(piece.start_ns, piece.end_ns)] == naive(spans)
+    assert all(before.end_ns == after.start_ns for before, after in pairwise(made))
+    first = [piece.owner for piece in made if piece.is_first and piece.owner != NO_OWNER]
+    assert sorted(first) == list(range(len(spans)))
+
+
+TENSOR = [5, 6, 0, 1000, 2, "cuda:0"]
+
+
+def record(inputs, types, **attributes):
+    return HostOp(1, "record_param_comms", 0, 1, 1, inputs, types, [], attributes)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("allreduce", Kind.ALL_REDUCE),
+        ("_allgather_base", Kind.ALL_GATHER),
+        ("all_gather_into_tensor_coalesced", Kind.ALL_GATHER),
+        ("reduce_scatter_tensor_coalesced", Kind.REDUCE_SCATTER),
+        ("all_to_allv", Kind.ALL_TO_ALL),
+        ("c10d::alltoall_base_", Kind.ALL_TO_ALL),
+        ("c10d::allreduce_coalesced_", Kind.ALL_REDUCE),
+        ("reduce", Kind.REDUCE),
+        ("scatter", Kind.SCATTER),
+        ("send", SEND),
+        ("recv_any_source", RECV),
+        ("wait", None),
+        ("all_reduce_of_the_future", None),
+    ],
+)
+def test_a_name_means_its_kind_or_none(name, kind):
+    assert kind_named(name) == kind
+
+
+OLD = ([[TENSOR], 3, 93825114103440, 0, "allreduce", [], [], 8], ["GenericList[Tensor(c10::Half)]", *["Int"] * 7])
+NEW = ([[TENSOR], 3, ["1", "tp"], 0, "allreduce", [], [], 4, 2, 8], ["GenericList[Tensor(float)]", *["Int"] * 9])
+
+
+def test_every_schema_says_kind_bytes_and_group():
+    old = call_of_host(record(*OLD))
+    assert (old.kind, old.size_bytes, old.group, old.group_size, old.dtype) == (0, 2000, "93825114103440", 8, "Half")
+    new = call_of_host(record(*NEW, pg_name="1", pg_size=8, global_rank_start=4, global_rank_stride=2, dtype="Half"))
+    assert (new.kind, new.size_bytes, new.group, new.ranks) == (0, 2000, "1", tuple(range(4, 20, 2)))
+    assert call_of_host(record([3, 0, 0, "wait", [], [], 1], ["Int"] * 7)) is None
+
+
+def test_split_sizes_and_sizes_in_elements_are_kept():
+    args = {"Collective name": "all_to_allv", "In msg nelems": 6, "Out msg nelems": 4, "dtype": "BFloat16"}
+    call = call_of_kineto("record_param_comms", args | {"In split size": "[4, 2]", "Out split size": "[1, 3]"})
+    assert (call.size_bytes, call.in_split, call.out_split) == (12, (4, 2), (1, 3))
+    cut = call_of_kineto("record_param_comms", args | {"In split size": "[4, ...]"})
+    assert cut.in_split == ()
+
+
+def test_gloo_has_peers_and_splits_from_what_has_issued_it():
+    send = call_of_kineto("gloo:send", {"Input Dims": [[4]], "Input type": ["float"]})
+    send = with_issuer(send, "c10d::send", ["", "", "3", "17"])
+    assert (send.kind, send.size_bytes, send.peer, send.tag) == (SEND, 16, 3, 17)
+    even = call_of_kineto("gloo:all_to_all", {"Input Dims": [[4]], "Input type": ["float"]})
+    uneven = with_issuer(even, "c10d::alltoall_base_", ["", "", "", "[3, 1]", "[1, 3]", "False", "-1"])
+    assert (uneven.in_split, uneven.out_split) == ((1, 3), (3, 1))
+    assert call_of_kineto("gloo:barrier", {}).size_bytes == 0
+    assert call_of_kineto("gloo:all_reduce", {}).size_bytes == -1
+
+
+def test_the_annotation_of_groups_is_that_of_the_collector():
+    assert GROUP_ANNOTATION == nadi_collecting.GROUP_ANNOTATION
+
+
+def executed(start_ns, end_ns):
+    return Comm(call=None, issuer=-1, name="", start_ns=start_ns, end_ns=end_ns)
+
+
+def test_offsets_of_clocks_are_found_and_removed():
+    rng = np.random.default_rng(1)
+    offsets = {0: 0, 1: 7_000_000, 2: -3_000_000}
+    instances = []
+    for moment in range(0, 10**9, 10**7):
+        end = {rank: moment + int(rng.integers(0, 20_000)) for rank in offsets}
+        own = {rank: end[rank] - offset for rank, offset in offsets.items()}
+        instances.append({rank: executed(own[rank] - 10**6, own[rank]) for rank in offsets})
+    first = [{rank: taken for rank, taken in some.items() if rank < 2} for some in instances]
+    second = [{rank: taken for rank, taken in some.items() if rank > 0} for some in instances]
+    clocks = estimate([0, 1, 2, 5], first + second)  # ranks 0 and 2 share none
+    assert clocks.offset_ns == pytest.approx(offsets | {5: 0}, abs=20_000)
+    assert clocks.unknown == (5,)
+    hosts = {0: "a", 1: "b", 2: "b", 5: "b"}
+    assert clocks.significant(hosts) == clocks.offset_ns
+    assert set(clocks.significant(dict.fromkeys(hosts, "a")).values()) == {0}
+
+
+def test_an_offset_no_larger_than_chance_is_not_significant():
+    ends = [0, 100, -90, 110, -80]
+    clocks = estimate([0, 1], [{0: executed(-9, 0), 1: executed(-9, end)} for end in ends])
+    assert clocks.spread_ns[1] > 0
+    assert clocks.significant({0: "", 1: ""}) == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "root", "waited"),
+    [
+        (Kind.ALL_REDUCE, None, {0: 30, 1: 20, 2: 0}),
+        (Kind.BROADCAST, 1, {0: 10, 1: 0, 2: 0}),
+        (Kind.REDUCE, 0, {0: 30, 1: 0, 2: 0}),
+    ],
+)
+def test_members_wait_for_those_whom_they_need(kind, root, waited):
+    instance = {0: executed(0, 100), 1: executed(10, 100), 2: executed(30, 100)}
+    assert waited_and_early_ns(kind, instance, dict.fromkeys(instance, 0), root)[0] == waited
+    shifted = {0: executed(0, 100), 1: executed(10, 100), 2: executed(1030, 1100)}
+    assert waited_and_early_ns(kind, shifted, {0: 0, 1: 0, 2: -1000}, root)[0] == waited

@@ -1,5 +1,6 @@
-"""Statistics against examples whose answers are found by hand."""
+"""Statistics and percentiles against examples whose answers are found by hand."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from nadi import et
 from nadi.et import CollectiveCommType
 from nadi.et.communications import communications_of, evenly, some_of
 from nadi.et.statistics import Rank, statistics
-from nadi.et.statistics.timing import _union, critical_path, earliest
+from nadi.et.statistics.timing import _union, critical_path, earliest, percentile, values_needed
 from tests.budgets import bounded
 
 REDUCE = CollectiveCommType.ALL_REDUCE
@@ -215,3 +216,11 @@ def test_unions_cover_what_intervals_cover(intervals):
     found = _union(np.array(begin, np.int64), np.array(end, np.int64))
     covered = [t for a, b in zip(*(x.tolist() for x in found), strict=True) for t in range(a, b)]
     assert covered == sorted({t for a, b in zip(begin, end, strict=True) for t in range(a, b)})
+
+
+@pytest.mark.parametrize(("percent", "needed"), [(50, 1), (90, 10), (95, 20), (99, 100), (99.9, 1000), (100, 1)])
+def test_a_percentile_needs_a_value_above_it(percent, needed):
+    assert values_needed(percent) == needed
+    values = np.arange(needed)
+    assert percentile(values, percent) == np.sort(values)[max(int(np.ceil(needed * percent / 100 - 1e-9)) - 1, 0)]
+    assert percentile(values[:-1], percent) is None

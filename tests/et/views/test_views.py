@@ -37,31 +37,6 @@ def test_all_of_a_small_trace():
     assert (shown.left_out, shown.cut, shown.notes()) == (0, 0, [])
 
 
-def test_the_first_nodes_of_a_large_one():
-    shown = picture([chain(50)], NodeFilter(), 10)
-    assert [node.id for node in shown.nodes] == list(range(10))
-    assert (shown.left_out, shown.cut) == (40, 1)
-    assert shown.notes() == ["40 nodes are not shown", "1 dependencies lead to nodes that are not shown"]
-
-
-def test_what_is_between_is_bridged():
-    shown = picture([chain(9)], NodeFilter(names=("*c2", "*c6", "*c7")), 10)
-    assert [node.id for node in shown.nodes] == [2, 6, 7]
-    assert shown.edges == (Edge(0, 1, "through"), Edge(1, 2, "depends"))
-
-
-def test_around_a_node():
-    shown = picture([chain(50)], NodeFilter(around=20, hops=2), 10)
-    assert [node.id for node in shown.nodes] == [18, 19, 20, 21, 22]
-    assert shown.cut == 2
-
-
-def test_ids_and_nothing():
-    assert len(picture([chain(5)], NodeFilter(ids=((1, 2), (4, 9))), 10).nodes) == 3
-    with pytest.raises(et.TraceError, match="no node matches the selection"):
-        picture([chain(5)], NodeFilter(ids=((7, 9),)), 10)
-
-
 def test_small_traces_leave_room_to_large_ones():
     shown = picture([chain(2, 0), chain(50, 1), chain(50, 2)], NodeFilter(), 22)
     assert [sum(node.npu == npu for node in shown.nodes) for npu in range(3)] == [2, 10, 10]
@@ -75,11 +50,6 @@ def pair():
     return picture(
         [Rank(npu, et.table_of(et.metadata(), nodes)) for npu, nodes in enumerate((first, second))], NodeFilter(), 9
     )
-
-
-def test_messages_are_arrows_between_npus(pair):
-    assert pair.edges[-1] == Edge(1, 2, "message")
-    assert [node.layer for node in pair.nodes] == [0, 1, 2, 3]
 
 
 def test_graphml_is_read_by_networkx(pair):
