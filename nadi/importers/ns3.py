@@ -12,7 +12,7 @@ import numpy as np
 
 from nadi import inputs
 from nadi.errors import ConfigError
-from nadi.importers.file_sections import FileSections
+from nadi.importers import FileSections
 from nadi.inputs.units import (
     BITS_PER_BYTE,
     MIB,

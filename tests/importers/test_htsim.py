@@ -4,7 +4,7 @@ import pytest
 from pyarrow import parquet
 
 from nadi.errors import ConfigError
-from nadi.importers.htsim.translation import HtsimOptions, translated
+from nadi.importers.htsim import HtsimOptions, translated
 from nadi.workload.generators.point_to_point.connection_matrix import flow_traces, read_connections
 from tests.nonempty import nonempty
 

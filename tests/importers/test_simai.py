@@ -6,9 +6,7 @@ from pyarrow import parquet
 from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType
 from nadi.et.layers.file import read_layers
-from nadi.importers.simai.busbw import read_busbw
-from nadi.importers.simai.translation import SimaiOptions, translated
-from nadi.importers.simai.workload import read_workload, trace_set
+from nadi.importers.simai import SimaiOptions, read_busbw, read_workload, trace_set, translated
 from tests.nonempty import nonempty
 
 HEAD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {tp} ep: 1 pp: {pp} vpp: {vpp} ga: {ga} {more}\n"

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from nadi.cli.options import Force, Overrides, Quiet, named_path
 from nadi.cli.simulating import run_and_report
-from nadi.importers.file_sections import TranslatedRun
+from nadi.importers import TranslatedRun
 from nadi.inputs.plug_ins import PlugInError
 from nadi.terminal.printing import say
 
@@ -82,7 +82,7 @@ def _run(
     """Simulate what an importer reads, or write its run file."""
     from nadi.api.running import RunRequest
     from nadi.configuration.run_file import load_config
-    from nadi.importers.run_files import write_run_file
+    from nadi.importers.files import write_run_file
     from nadi.launching.launcher import connected_ranks
     from nadi.launching.world import together
 

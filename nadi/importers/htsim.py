@@ -1,4 +1,8 @@
-"""The options of htsim's UEC program (htsim_uec) as the sections of a run file."""
+"""Files and options of htsim's UEC program (htsim_uec) and ATLAHS: connection matrices, topologies and GOAL schedules.
+
+Sources of the meanings: ultraethernet/uet-htsim, Broadcom/csg-htsim and spcl/HTSIM, sim/datacenter
+(connection_matrix.cpp, fat_tree_topology.cpp, main_uec.cpp) and sim/trigger.cpp.
+"""
 
 import math
 from collections.abc import Iterator
@@ -9,9 +13,12 @@ import numpy as np
 
 from nadi import topologies
 from nadi.errors import ConfigError
+from nadi.et import NodeType
 from nadi.et.formats import goal
-from nadi.importers.file_sections import TranslatedRun
+from nadi.importers import TranslatedRun
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US, format_rate, format_time
+from nadi.simulation.run_plan import FinishedRun
+from nadi.terminal.printing import say
 from nadi.topologies import SWITCH, Graph
 from nadi.topologies.builders.htsim import HtsimTree, read_tree
 from nadi.workload import TraceSet
@@ -211,3 +218,22 @@ def _core_of(failed: FailedLink, tree: HtsimTree) -> int:
         )
     # link 1 of the second of 2 aggregation switches of a pod leads to core 1 + 2 x 1 = 3
     return failed.switch % tree.aggs + tree.aggs * failed.link
+
+
+def print_spread(run: FinishedRun, *, err: bool) -> None:
+    """Print the shortest and longest completion time of the flows: from the post of a send to its last acknowledgement.
+
+    Nothing is printed if the run does not have sends wait for it. err: Whether the line goes to standard error.
+    """
+    if not run.settings.fidelity.acknowledged:
+        return
+    times = []
+    for npu, trace in enumerate(run.trace_of_npu.tolist()):
+        rows = slice(*run.results.npu_node_ptr[npu : npu + 2].tolist())
+        if trace >= 0 and rows.stop > rows.start:
+            is_send = run.traces[trace].type == NodeType.COMM_SEND_NODE
+            times.append((run.results.node_finish_ps[rows] - run.results.node_start_ps[rows])[is_send])
+    spent = np.concatenate(times) if times else np.zeros(0)
+    if len(spent):
+        low, high = spent.min() / PS_PER_US, spent.max() / PS_PER_US
+        say(f"FCT spread {low:.6g} -> {high:.6g} us, ratio {high / low:.4g}, {len(spent):,} flows", err=err)
