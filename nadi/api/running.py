@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nadi.launching.checkpoints import CheckpointFolder
     from nadi.launching.progress import Progress
     from nadi.simulation.closed_forms.collective import ClosedForm
-    from nadi.simulation.run_plan import FinishedRun
+    from nadi.simulation.run import FinishedRun
 
 
 class RunRequest(NamedTuple):
@@ -79,8 +79,7 @@ def run(request: RunRequest, ranks: RankGather = ALONE, *, force: bool = False, 
     """
     from nadi.insight.analysis.findings import merge, part
     from nadi.insight.runs import Run
-    from nadi.launching.progress import progress
-    from nadi.launching.status import run_status
+    from nadi.launching.progress import progress, run_status
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.result_files.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
     from nadi.reports.result_files.staging import staged

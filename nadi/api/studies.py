@@ -55,8 +55,8 @@ def time_collective(
     """
     from nadi.configuration.run_file import collective_config
     from nadi.reports.result_files.staging import staged
+    from nadi.simulation.assembly.resource_checks import checker
     from nadi.simulation.resolving import Resolver
-    from nadi.simulation.wiring.resource_checks import checker
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
     from nadi.studies.collectives.page import FILES, write_sweep
     from nadi.studies.collectives.skew import demand

@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from nadi import __version__
 from nadi.cli import commands
-from nadi.launching.sources import COMMIT, PACKAGE
+from nadi.launching.installation import COMMIT, PACKAGE
 
 _SHORT_HASH_DIGITS = 12
 

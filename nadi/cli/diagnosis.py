@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from nadi.compiling.defects import defect_text
 from nadi.inputs.units import GIB
-from nadi.launching.python import code_command
+from nadi.launching.installation import code_command
 
 MIN_PYTHON = (3, 11)
 MIN_MEMORY_BYTES = 8 * GIB  # Memory for fabrics of 16,384 NPUs

@@ -10,7 +10,7 @@ from nadi.terminal.printing import say
 if TYPE_CHECKING:
     from nadi.api.running import RunRequest
     from nadi.launching.world import RankGather
-    from nadi.simulation.run_plan import FinishedRun
+    from nadi.simulation.run import FinishedRun
 
 
 def run_and_report(

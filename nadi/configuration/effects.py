@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from nadi import pdes
 from nadi.configuration.conditions import Condition, EffectContext, Needs, needs, takes
-from nadi.configuration.jobs import JobSection
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import (
     ComputeSection,
@@ -25,8 +24,7 @@ from nadi.configuration.sections import (
     SystemSection,
     TopologySection,
 )
-from nadi.configuration.traffic import TrafficSection
-from nadi.configuration.workload import ServingSection, WorkloadSection
+from nadi.configuration.work import JobSection, ServingSection, TrafficSection, WorkloadSection
 from nadi.inputs.units import format_rate, format_time
 from nadi.topologies import DimensionRouting, Graph
 

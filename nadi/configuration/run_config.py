@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field, PrivateAttr, create_model, model_validato
 
 from nadi.configuration import bounds, named_files
 from nadi.configuration.faults import FaultSection
-from nadi.configuration.jobs import JobSection
 from nadi.configuration.sections import (
     ComputeSection,
     EnergySection,
@@ -27,7 +26,7 @@ from nadi.configuration.sections import (
     network_section,
 )
 from nadi.configuration.values import Section
-from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
+from nadi.configuration.work import NO_WORKLOAD, JobSection, ServingSection, WorkloadOrJobs
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked

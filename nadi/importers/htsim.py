@@ -17,7 +17,7 @@ from nadi.et import NodeType
 from nadi.et.formats import goal
 from nadi.importers import TranslatedRun
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US, format_rate, format_time
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.topologies import SWITCH, Graph
 from nadi.topologies.builders.htsim import HtsimTree, read_tree

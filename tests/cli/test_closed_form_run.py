@@ -9,8 +9,8 @@ import pytest
 from nadi import et
 from nadi.errors import ConfigError
 from nadi.reports.result_files.run_folder import TABLES
+from nadi.simulation.assembly import resource_checks
 from nadi.simulation.closed_forms import running
-from nadi.simulation.wiring import resource_checks
 from tests.parallel.waiting import add_a_knot
 
 CLOSED = '[network]\nfidelity = "closed-form"\n'

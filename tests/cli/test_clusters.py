@@ -11,9 +11,9 @@ from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import collective_config, load_config
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
-from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.reading import WorkReader
+from nadi.simulation import network_settings as fabric
+from nadi.simulation.assembly.reading import WorkReader
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies.clusters import clusters, find
 from nadi.workload.compute.gpu import find_gpu
 from tests.docs.pages import DOCS, blocks

@@ -91,7 +91,7 @@ def test_spoilt_results(nadi, results, tmp_path, case):
 def test_a_table_that_claims_more_rows_than_memory_holds(nadi, results, tmp_path, monkeypatch):
     out = tmp_path / "out"
     shutil.copytree(results[0], out)
-    monkeypatch.setattr("nadi.simulation.wiring.earlier_run.os.sysconf", lambda _: 10)
+    monkeypatch.setattr("nadi.simulation.earlier_run.os.sysconf", lambda _: 10)
     for arguments in (("net", out), ("partition", results[1], "--parts", "2", "--weights", out)):
         outcome = nadi(*arguments)
         assert outcome.code == 2

@@ -9,8 +9,8 @@ import pytest
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.insight.analysis.step_times import CATEGORIES
+from nadi.simulation.assembly.reading import WorkReader
 from nadi.simulation.closed_forms import running
-from nadi.simulation.wiring.reading import WorkReader
 from nadi.workload import write_set
 from nadi.workload.generators.models import find, training_flops
 from nadi.workload.generators.training import parallel_plan

@@ -16,7 +16,7 @@ from nadi.insight.analysis.findings import find, merge, part
 from nadi.launching.world import RankGather
 from nadi.reports.result_files.run_folder import TABLES, summary, write_results
 from nadi.reports.text.run import render
-from nadi.simulation.wiring.reading import WorkReader
+from nadi.simulation.assembly.reading import WorkReader
 from nadi.terminal.tables import console
 from tests.nonempty import nonempty
 from tests.running import simulate

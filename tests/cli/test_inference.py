@@ -9,7 +9,7 @@ import pytest
 from nadi.cli.commands.workload.serving_network import network
 from nadi.et import CollectiveCommType
 from nadi.simulation.closed_forms import costs
-from nadi.simulation.closed_forms.played import PlayedCollectives
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload.compute import IN_SERVING, find_gpu
 from nadi.workload.compute.times import ComputeTimes
 from nadi.workload.generators.inference.deployment import iteration_clock, settle
@@ -179,7 +179,9 @@ def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
     made = []
     monkeypatch.setattr(costs, "_MAX_KEPT_PLANS", 4)
     monkeypatch.setattr(
-        costs, "PlayedCollectives", lambda *given: made.append(weakref.ref(found := PlayedCollectives(*given))) or found
+        costs,
+        "IsolatedCollectives",
+        lambda *given: made.append(weakref.ref(found := IsolatedCollectives(*given))) or found,
     )
     link = network("dgx-h100-superpod", 8)(settle(find("llama3-8b"), parallel_plan("tp8")), 0)
     for tokens in range(1, 80):

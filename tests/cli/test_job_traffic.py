@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi.configuration.run_file import load_config
-from nadi.simulation.wiring.traffic import network_rate_bps
+from nadi.simulation.assembly.placement import network_rate_bps
 from nadi.topologies import build
 from tests.nonempty import nonempty
 

@@ -9,7 +9,7 @@ import pytest
 from nadi import et
 from nadi.configuration.run_file import load_config
 from nadi.insight.runs import Run
-from nadi.simulation.wiring.placement import placements
+from nadi.simulation.assembly.placement import placements
 from nadi.topologies import build
 from tests.nonempty import nonempty
 

@@ -14,8 +14,8 @@ from nadi.reports.pages import network as network_page
 from nadi.reports.pages import places
 from nadi.reports.pages.page import Plot, Table
 from nadi.reports.pages.report import collectives, engine, explanation, fabric, network, report, step, timeline
+from nadi.simulation import earlier_run
 from nadi.simulation.schemas import WORKERS
-from nadi.simulation.wiring import earlier_run
 from tests.nonempty import nonempty
 
 MODEL = {"model": "gpt3-125m", "plan": "tp2,dp8,gb16"}

@@ -3,8 +3,8 @@
 import pytest
 
 from nadi import et
-from nadi.simulation.wiring import resource_checks
-from nadi.simulation.wiring.resource_checks import available_bytes
+from nadi.simulation.assembly import resource_checks
+from nadi.simulation.assembly.resource_checks import available_bytes
 from nadi.workload.collectives import AlgorithmChoice
 
 GB = 10**9

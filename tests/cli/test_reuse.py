@@ -7,7 +7,7 @@ import pytest
 
 from nadi.insight.runs import Run
 from nadi.reports.pages.report.engine import section
-from nadi.simulation.wiring import resource_checks
+from nadi.simulation.assembly import resource_checks
 
 STEP = (
     *("run", "--model", "gpt3-350m", "--plan", "tp8,dp2,gb4,seq512", "--cluster", "dgx-b200-superpod"),

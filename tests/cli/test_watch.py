@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nadi.launching.status import STATUS_FILE, RunStatus, Status, run_status
+from nadi.launching.progress import STATUS_FILE, RunStatus, Status, run_status
 from nadi.pdes import Snapshot
 from nadi.reports.result_files import watching
 from nadi.reports.result_files.staging import staged

@@ -9,7 +9,7 @@ from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.pdes import build_world, run
 from nadi.pdes.nic import congestion
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
 from tests.pdes.cases import Traces
 

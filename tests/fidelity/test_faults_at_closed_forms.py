@@ -14,10 +14,10 @@ from nadi import pdes, topologies
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Faults, LinkFault, NpuFault
+from nadi.simulation.assembly.fault_schedule import with_slow_links
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.fault_schedule import with_slow_links
+from nadi.simulation.network_settings import network_settings
 from nadi.workload import CollectiveSettings, ComputeModel, build_program
 from tests.failures.common import cable
 from tests.fidelity.test_interference import STEPS, ran

@@ -5,7 +5,7 @@ import pytest
 
 from nadi import pdes
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
 from nadi.workload import build_program
 from tests.jobs.common import FIDELITIES, LEAVES, finish_of, job, program_of, run, run_jobs, tables

@@ -8,8 +8,8 @@ import pytest
 from nadi import et
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import build_world, run
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.engine_inputs import engine_inputs
+from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build, clusters
 from nadi.workload import CollectiveSettings
 from nadi.workload.collectives import defaults_on

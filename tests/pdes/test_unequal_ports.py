@@ -7,8 +7,8 @@ from nadi import partition
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import Settings, build_world, run
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.played import PlayedCollectives
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import GraphBuilder
 from nadi.workload import collective_program
 from tests.pdes.cases import BASE, Traces
@@ -104,7 +104,7 @@ def test_the_formula_counts_all_nics(rates, kind):
         graph = planes(4, *(rate * GBPS for rate in nics), hosts=4)
         program = collective_program(kind, 4, 64 << 20, "ring", graph)
         form = closed_form(
-            *(graph, program, Settings(**BASE), kind, "ring", 0, np.arange(4), 64 << 20), PlayedCollectives(0)
+            *(graph, program, Settings(**BASE), kind, "ring", 0, np.arange(4), 64 << 20), IsolatedCollectives(0)
         )
         times_ps.append(form.time_ps)
     assert times_ps[0] == pytest.approx(times_ps[1], rel=0.005)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nadi import et
-from nadi.launching.status import STATUS_FILE
+from nadi.launching.progress import STATUS_FILE
 from nadi.pdes import compile_all
 from tests.needs import mpich
 from tests.slurm.test_jobs import logs, node_tmp, write_script  # noqa: F401 - a fixture

@@ -34,8 +34,8 @@ def partition(
     """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
     from nadi.reports.pages.partition import check_plot, write_plot
+    from nadi.simulation.assembly.partitioning import compare, divide
     from nadi.simulation.resolving import Resolver
-    from nadi.simulation.wiring.partitioning import compare, divide
 
     if plot:
         check_plot(plot)

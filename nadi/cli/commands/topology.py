@@ -67,7 +67,7 @@ def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
     """Show a fabric: sizes, rates, routing, bisection, oversubscription."""
     from nadi import topologies
     from nadi.reports.text.fabric import labelled
-    from nadi.simulation.wiring.resource_checks import check_fabric
+    from nadi.simulation.assembly.resource_checks import check_fabric
     from nadi.terminal.tables import facts
 
     check_fabric(spec, force=force)
@@ -79,7 +79,7 @@ def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
 def build(spec: Spec, out: Out, force: Force = False) -> None:
     """Write a fabric as a TOML file of nodes and links, which you can edit and run."""
     from nadi import topologies
-    from nadi.simulation.wiring.resource_checks import check_fabric
+    from nadi.simulation.assembly.resource_checks import check_fabric
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)

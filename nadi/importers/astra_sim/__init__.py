@@ -24,7 +24,7 @@ from nadi.importers.astra_sim.system import read_groups_of, read_memory, read_sy
 from nadi.inputs.arrays import Int64, Mask
 from nadi.inputs.limits import MAX_NPUS
 from nadi.inputs.units import KIB, PS_PER_NS
-from nadi.simulation.run_plan import FinishedRun, Roofline
+from nadi.simulation.run import FinishedRun, Roofline
 from nadi.terminal.printing import say
 
 _CONTROL_BYTES = 8 * KIB  # size of a rendezvous message (system/Rendezvous*Data.cc)

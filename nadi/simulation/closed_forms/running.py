@@ -11,8 +11,14 @@ from nadi import pdes, topologies
 from nadi.inputs.arrays import Int32, Int64
 from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes import COUNTERS, LINK_COLUMNS, FoldedRows
-from nadi.simulation.closed_forms.advancing.equivalence import TracePeers, classes_of, pairs_of
-from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out, ranges
+from nadi.simulation.closed_forms.advancing.equivalence import (
+    ClassProgram,
+    TracePeers,
+    classes_of,
+    lay_out,
+    pairs_of,
+    ranges,
+)
 from nadi.simulation.closed_forms.advancing.run import (
     ClassTimes,
     compile_closed_form,
@@ -42,7 +48,7 @@ def laid_out(
     *,
     slow_npus: Sequence[pdes.NpuFault] = (),
     job_slowdowns: Sequence[float] = (),
-) -> FoldedProgram:
+) -> ClassProgram:
     """Return a program's classes of NPUs with the collectives and messages that need a time.
 
     Args:
@@ -80,39 +86,39 @@ def _paces(num_npus: int, npu_faults: Sequence[pdes.NpuFault]) -> Int64:
     return paces
 
 
-def costed(folded: FoldedProgram, costs: CollectiveCosts, collective_settings: CollectiveSettings) -> ClosedFormCosts:
-    """Return the times at closed forms of the collectives of a folded program.
+def costed(by_class: ClassProgram, costs: CollectiveCosts, collective_settings: CollectiveSettings) -> ClosedFormCosts:
+    """Return the times at closed forms of the collectives of a program by classes.
 
     Args:
-        folded: The Program laid out by classes of NPUs.
+        by_class: The Program laid out by classes of NPUs.
         costs: Times of collectives on the fabric.
         collective_settings: Algorithms of collectives that the user has chosen.
     """
-    keys, program = folded.collectives, folded.program
+    keys, program = by_class.collectives, by_class.program
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
     return costs.of_collectives(program, collective_settings, keys, kinds)
 
 
-def formulas(folded: FoldedProgram, closed_forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
-    """Return (schedule number in `program`, before folding, bytes) of collectives whose time a formula gives.
+def formulas(by_class: ClassProgram, closed_forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
+    """Return (schedule number in `program`, bytes) of collectives whose time a formula gives.
 
     Args:
-        folded: The Program laid out by classes of NPUs.
-        closed_forms: Times of the collectives of the folded program.
-        program: The program before folding.
+        by_class: The Program laid out by classes of NPUs.
+        closed_forms: Times of the collectives of the program by classes.
+        program: The program of all NPUs.
     """
-    keys = folded.collectives
-    derived = np.flatnonzero(~closed_forms.is_played)
+    keys = by_class.collectives
+    derived = np.flatnonzero(~closed_forms.is_simulated)
     not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))
-    # pairs of schedule numbers before and after folding; -1 of rows without a schedule makes a pair negative
-    both = np.unique(program.node_schedule.astype(np.int64) << 32 | folded.program.node_schedule)
+    # pairs of schedule numbers before and after; -1 of rows without a schedule makes a pair negative
+    both = np.unique(program.node_schedule.astype(np.int64) << 32 | by_class.program.node_schedule)
     pairs = [(pair >> 32, pair & 0xFFFFFFFF) for pair in both[both >= 0].tolist()]
     return frozenset((own, size) for own, shared in pairs for schedule, size in not_played if schedule == shared)
 
 
 def run(
     graph: Graph,
-    folded: FoldedProgram,
+    by_class: ClassProgram,
     collective_costs: ClosedFormCosts,
     costs: CollectiveCosts,
     settings: pdes.Settings,
@@ -120,7 +126,7 @@ def run(
     *,
     max_rows: int | None = None,
 ) -> pdes.Results:
-    """Run a folded program, with times of its collectives, and return the same kind of results as other fidelities.
+    """Run a program by classes, with times of its collectives, and return the same kind of results as other fidelities.
 
     `costs`: Costs on the fabric, for messages.
     `progress`: Receiver of snapshots.
@@ -128,8 +134,8 @@ def run(
 
     Args:
         graph: The fabric (`Graph`).
-        folded: The Program laid out by classes of NPUs.
-        collective_costs: Times of the collectives of the folded program.
+        by_class: The Program laid out by classes of NPUs.
+        collective_costs: Times of the collectives of the program by classes.
         costs: Times on the fabric, for messages.
         settings: The engine's settings of the run (`pdes.Settings`).
         progress: Receiver of snapshots.
@@ -137,9 +143,11 @@ def run(
     """
     begun = time.perf_counter()
     compile_s = compile_closed_form()
-    times = run_closed_form(folded, collective_costs.time_ps, costs.of_messages(folded.messages), settings, progress)
+    times = run_closed_form(
+        by_class, collective_costs.time_ps, costs.of_messages(by_class.messages), settings, progress
+    )
     setup_s = time.perf_counter() - begun - compile_s
-    classes, program = folded.classes, folded.program
+    classes, program = by_class.classes, by_class.program
     rows_of_class = np.diff(times.row_ptr)
     total = int((rows_of_class * classes.size).sum())
     keeps_all = total <= (MAX_ROWS if max_rows is None else max_rows)
@@ -151,10 +159,10 @@ def run(
     groups = np.arange(len(classes.class_of_group), dtype=np.int32)
     used = classes.class_of_group >= 0
     groups[used] = classes.group_example[classes.class_of_group[used]]
-    sends = int((np.diff(folded.send_ptr) * classes.size).sum())
+    sends = int((np.diff(by_class.send_ptr) * classes.size).sum())
     # sums up to each send, so that a class's bytes are the difference of two of them
-    bytes_before = np.concatenate([[0], np.cumsum(folded.messages.bytes[folded.send_key])])
-    payload_bytes = int((np.diff(bytes_before[folded.send_ptr]) * classes.size).sum())
+    bytes_before = np.concatenate([[0], np.cumsum(by_class.messages.bytes[by_class.send_key])])
+    payload_bytes = int((np.diff(bytes_before[by_class.send_ptr]) * classes.size).sum())
     counters = dict.fromkeys([*COUNTERS, "packets"], 0)
     counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": payload_bytes}
     return pdes.Results(
@@ -164,7 +172,7 @@ def run(
         npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
         node_start_ps=times.start_ps[kept_rows],
         node_finish_ps=times.finish_ps[kept_rows],
-        flows=_flows(folded, times, record=settings.record_flows and sends <= MAX_FLOWS),
+        flows=_flows(by_class, times, record=settings.record_flows and sends <= MAX_FLOWS),
         links={name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS},
         wall_s=times.wall_s,
         setup_s=setup_s,
@@ -195,18 +203,18 @@ def _ports(graph: Graph, pairs: TracePeers, path_numbers: Int64) -> Int32:
     return port
 
 
-def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
+def _flows(by_class: ClassProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
     """Return the messages between two NPUs as columns of pdes.Results; empty columns unless `record`."""
-    program, classes = folded.program, folded.classes
-    counts = np.diff(folded.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
+    program, classes = by_class.program, by_class.classes
+    counts = np.diff(by_class.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
     src = np.repeat(np.arange(program.npus), counts)
     of_class = classes.class_of_npu[src]
-    at = ranges(folded.send_ptr[classes.class_of_npu], counts)
+    at = ranges(by_class.send_ptr[classes.class_of_npu], counts)
     is_send = np.flatnonzero(program.node_kind == SEND)
     # index of each trace's first send among all
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
     # `at` counts the sends of all classes; less the first of its class it counts those of a trace
-    node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
+    node = is_send[first[program.trace_of_npu[src]] + at - by_class.send_ptr[of_class]]
     row = node - program.trace_ptr[program.trace_of_npu[src]]
     start_ps = times.start_ps[times.row_ptr[of_class] + row] + program.node_duration_ps[node]
     dst = program.peers(src, program.node_peer[node])
@@ -229,7 +237,7 @@ def _with_shared_traces(program: Program) -> Program:
     """Return an equivalent program without duplicate schedules, and without traces that differ only in their numbers.
 
     Algorithms that depend on a group's position get one schedule per shape, although members on the first GPUs of their
-    hosts do the same as members on the second GPUs. Otherwise, NPUs with such schedules would not fold.
+    hosts do the same as members on the second GPUs. Otherwise, NPUs with such schedules would be of different classes.
     """
     schedules = range(len(program.schedules.members))
     number = _first_equal(_digest(_schedule_columns(program.schedules, index)) for index in schedules)

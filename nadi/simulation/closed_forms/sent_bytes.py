@@ -14,7 +14,7 @@ from nadi.energy.bill import PortUse, port_uses
 from nadi.inputs.arrays import Int64
 from nadi.pdes import Settings
 from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
-from nadi.simulation.wiring.engine_inputs import engine_inputs
+from nadi.simulation.assembly.engine_inputs import engine_inputs
 from nadi.topologies import Graph, TableRouting
 from nadi.workload import Program
 from nadi.workload.program.traffic import sample

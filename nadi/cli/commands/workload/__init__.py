@@ -100,7 +100,7 @@ def transformer(
     from nadi.inputs.documents import checked
     from nadi.inputs.limits import MAX_BYTES
     from nadi.inputs.units import parse_bytes_within
-    from nadi.simulation.wiring.resource_checks import check_trace
+    from nadi.simulation.assembly.resource_checks import check_trace
     from nadi.workload import WorkloadError, expand
     from nadi.workload.generators.models import Model, parameters, training_flops
     from nadi.workload.generators.training import generator

@@ -58,7 +58,7 @@ def inference(
     """Generate serving of a model: prompts and decoding in continuous batches, on one set of GPUs or on two."""
     from nadi.cli.commands.workload.serving_network import network
     from nadi.launching.progress import progress
-    from nadi.simulation.wiring.resource_checks import check_trace
+    from nadi.simulation.assembly.resource_checks import check_trace
     from nadi.topologies.clusters import find as find_cluster
     from nadi.workload.compute import find_gpu
     from nadi.workload.generators.inference import (

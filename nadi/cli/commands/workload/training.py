@@ -46,7 +46,7 @@ def _command(framework: "Framework") -> Callable[..., None]:
     def command(
         model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
     ) -> None:
-        from nadi.simulation.wiring.resource_checks import check_trace
+        from nadi.simulation.assembly.resource_checks import check_trace
         from nadi.workload.generators.models import find
         from nadi.workload.generators.training import parallel_plan
         from nadi.workload.generators.training.generator import NODE_BYTES, generate, nodes_at_most

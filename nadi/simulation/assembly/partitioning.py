@@ -17,10 +17,10 @@ from nadi.launching.world import ALONE, RankGather
 from nadi.partition import Partition, PartitionError, PartitionReport, TrafficWeights
 from nadi.pdes import Settings
 from nadi.pdes.wire import FLIT_BYTES
+from nadi.simulation.assembly.engine_inputs import engine_inputs, weights_without_aggregators
+from nadi.simulation.assembly.reading import LoadedWorkload
+from nadi.simulation.earlier_run import read_summary, read_table
 from nadi.simulation.schemas import LINKS
-from nadi.simulation.wiring.earlier_run import read_summary, read_table
-from nadi.simulation.wiring.engine_inputs import engine_inputs, folded_weights
-from nadi.simulation.wiring.reading import LoadedWorkload
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload import Program
 from nadi.workload.program.traffic import merge, traffic
@@ -67,7 +67,7 @@ def traffic_load(graph: Graph, program: Program, settings: Settings, ranks: Rank
     fabric, running, _ = engine_inputs(graph, program, counts_reducers=ranks.rank == 0)
     sent = merge(ranks.exchange(traffic(running)))
     weights = partition.expected(fabric, *sent, mtu_bytes=settings.mtu_bytes)
-    weights = folded_weights(weights, graph, program)
+    weights = weights_without_aggregators(weights, graph, program)
     source = f"{sent.messages.sum():,} messages of {sent.bytes.sum() / 1e9:,.3f} GB between {len(sent.src):,} pairs"
     # data packets and acknowledgements, for messages of equal size per pair
     messages = np.maximum(sent.messages, 1)

@@ -1,10 +1,4 @@
-"""A collective alone on the fabric: the packet engine runs it on a copy of the part of the fabric that its group uses.
-
-On the copy, senders share no links between switches before the links on which only one receiver is left: these links
-exist several times, and switches choose one by the sender (`pdes.network.balancing.source`). So messages wait for each
-other only at the members' own ports. Fabrics whose NPUs pass packets on (`DimensionRouting`), and message-level models,
-use the fabric as it is: there, messages of one collective may also wait for each other between the members' ports.
-"""
+"""Collectives simulated in isolation, on an idle fabric, and the limits above which a formula replaces that."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -14,14 +8,115 @@ import numpy as np
 
 from nadi import pdes, topologies
 from nadi.inputs.arrays import Int64
+from nadi.pdes import Settings
 from nadi.pdes.wire import MAX_SET, window_packets
+from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.topologies import DimensionRouting, Graph, build_table_routing
+from nadi.topologies.endpoints import with_aggregators
 from nadi.workload import Program, Schedules
+from nadi.workload.collectives import AlgorithmChoice, trees_of
+from nadi.workload.collectives.schedules import message_count, packet_count, pairs
 from nadi.workload.node_kinds import COLLECTIVE
 from nadi.workload.program import NOT_HERE, assemble, empty_rows
 from nadi.workload.trace_sets import GroupTable
 
+# Maximum number of messages to simulate: the first if the formula is an estimate and messages are packets, the second
+# otherwise. Laying out two million messages takes half a gigabyte.
+_MAX_MESSAGES_OF_ESTIMATES, _MAX_MESSAGES = 1 << 21, 1 << 19
+# maximum number of sender-receiver pairs to simulate if there is a formula; their paths take a second
+_MAX_PAIRS = 1 << 14
+# Maximum number of packets to simulate, about half a microsecond each: the first if the formula is exact, the second if
+# it is an estimate.
+_MAX_PACKETS, _MAX_PACKETS_OF_ESTIMATES = 1 << 23, 1 << 26
+_UNLIMITED = 1 << 62
 Pair = tuple[int, int]  # sender and receiver, as members of the group
+
+
+class Paths(NamedTuple):
+    """Equal paths of a group's messages."""
+
+    links: list[int]  # links of one of the paths, in order
+    both_ways: bool  # True if the sender acknowledges another message over the same cable meanwhile
+    multiplicity: int  # number of these paths
+
+
+class IsolatedCollectives:
+    """Collectives of a program on an idle network, each simulated once, whatever others are simulated.
+
+    `paths`: Distinct paths by schedule and members, for formulas. `max_packets`: Maximum number of packets to simulate
+    for a collective that has a formula; None = the limits of this module. `positions`: Positions of groups, of which
+    those with equal positions are simulated once; None = each group is simulated.
+    """
+
+    def __init__(self, max_packets: int | None = None, positions: GroupPositions | None = None) -> None:
+        self._max_packets, self._positions = max_packets, positions
+        self._times_ps: dict[tuple[int, int, object], float] = {}
+        self.paths: dict[tuple[int, tuple[int, ...]], list[Paths]] = {}
+        self.formulas_ps: dict[tuple[int, int, object], float] = {}  # times by formulas, which positions share too
+        self._position_of: dict[tuple[int, ...], object] = {}
+        self._fabrics: dict[tuple[int, object], IdleFabric] = {}
+
+    def time_ps(
+        self,
+        graph: Graph,
+        program: Program,
+        settings: Settings,
+        choice: AlgorithmChoice,
+        schedule: int,
+        members: list[int],
+        size_bytes: int,
+    ) -> float | None:
+        """Return the time of a group's collective simulated on its own ports; None if its formula must be used.
+
+        Args:
+            graph: The fabric (`Graph`).
+            program: Work of all NPUs (`Program`).
+            settings: The engine's settings of the run (`pdes.Settings`).
+            choice: Algorithm of the collective.
+            schedule: Number of the schedule.
+            members: NPUs of the group's members.
+            size_bytes: Size of the buffer in bytes.
+        """
+        s = program.schedules
+        # without a formula there is no other way, however long it takes
+        must_play = not choice.has_formula or bool(s.uneven[schedule])
+        if not must_play and self._takes_long(s, settings, schedule, size_bytes, is_exact=choice.is_exact):
+            return None
+        position = self.position(tuple(members))
+        if (schedule, position) not in self._fabrics:
+            ends = pairs(s, schedule, _UNLIMITED if must_play else _MAX_PAIRS)
+            if ends is None:
+                return None
+            # switches that reduce act as further members
+            if s.aggregators[schedule]:
+                switches = trees_of(graph, np.array(members), choice.trees)[1]
+                members = [*members, *range(graph.npus, graph.npus + len(switches))]
+                graph = with_aggregators(graph, switches)
+            self._fabrics[schedule, position] = idle_fabric(graph, settings, members, ends)
+        key = schedule, size_bytes, position
+        if key not in self._times_ps:
+            self._times_ps[key] = self._fabrics[schedule, position].time_ps(s, schedule, size_bytes)
+        return self._times_ps[key]
+
+    def position(self, npus: tuple[int, ...]) -> object:
+        """Return a key that groups of NPUs with equal positions share; without positions, that of these NPUs alone.
+
+        Args:
+            npus: NPUs of the group's members.
+        """
+        if npus not in self._position_of:
+            self._position_of[npus] = self._positions.keys([np.array(npus)])[0] if self._positions else npus
+        return self._position_of[npus]
+
+    def _takes_long(self, s: Schedules, settings: Settings, schedule: int, size_bytes: int, *, is_exact: bool) -> bool:
+        """Return whether a collective has more messages or packets than are simulated."""
+        has_headers, packets = settings.fidelity.model.has_headers, float(message_count(s, schedule))
+        if packets > (_MAX_MESSAGES_OF_ESTIMATES if has_headers and not is_exact else _MAX_MESSAGES):
+            return True
+        if has_headers:
+            packets = packet_count(s, schedule, size_bytes, settings.mtu_bytes)
+        limit = _MAX_PACKETS if is_exact else _MAX_PACKETS_OF_ESTIMATES
+        return packets > (limit if self._max_packets is None else self._max_packets)
 
 
 class IdleFabric(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.configuration.conditions import DurationSources
-from nadi.simulation.wiring.reading import LoadedWorkload
+from nadi.simulation.assembly.reading import LoadedWorkload
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 

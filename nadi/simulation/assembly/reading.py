@@ -16,11 +16,10 @@ from nadi.et import TraceError, TraceTable, read_groups
 from nadi.et.prefixes import npu_of
 from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE
-from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring import resource_checks
-from nadi.simulation.wiring.placement import placements
-from nadi.simulation.wiring.traffic import traffic_traces
+from nadi.simulation import network_settings as fabric
+from nadi.simulation.assembly import resource_checks
+from nadi.simulation.assembly.placement import placements, traffic_traces
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import Graph, TopologyError
 from nadi.topologies.endpoints import with_host_memories
 from nadi.workload import CollectiveSettings, ComputeModel, Exchange, Program, TraceSet, WorkloadError, alone
