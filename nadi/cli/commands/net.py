@@ -117,7 +117,7 @@ def fidelities(as_json: AsJson = False) -> None:
 
 def controls(as_json: AsJson = False) -> None:
     """List all congestion controls and their parameters."""
-    from nadi.simulation.network_settings.fabric_settings import controls as known_controls
+    from nadi.simulation.network_settings import controls as known_controls
     from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
 
     known = known_controls()
