@@ -16,7 +16,7 @@ from typing import Any, get_args
 import typer
 from mkdocs.structure.files import File
 
-from nadi.cli.app import build_app
+from nadi.cli.commands import build_app
 from nadi.compiling import kernel_sources
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import SETTINGS, given_default

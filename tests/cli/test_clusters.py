@@ -234,7 +234,7 @@ def test_all_reduces_of_tpus_have_about_the_published_bandwidth(nadi):
 
 
 def test_names_are_offered_by_the_shell():
-    from nadi.cli.completion import topology_names
+    from nadi.cli.options import topology_names
 
     assert topology_names("sel") == ["selene"]
 

@@ -5,7 +5,6 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nadi.simulation.network_settings.fabric_settings import fitted
 
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
@@ -14,7 +13,7 @@ from nadi.errors import ConfigError
 from nadi.inputs.units import parse_flops
 from nadi.pdes.construction.fabric import rto_ps
 from nadi.pdes.construction.settings import SharedBuffer
-from nadi.simulation.network_settings import network_settings
+from nadi.simulation.network_settings import fitted, network_settings
 from nadi.topologies import build
 from tests.network_sections import network_section
 

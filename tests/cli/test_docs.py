@@ -67,7 +67,7 @@ def test_options_have_the_defaults_of_their_keys():
     """Those that say something themselves: others leave it to the run file."""
     import typer
 
-    from nadi.cli.app import build_app
+    from nadi.cli.commands import build_app
 
     engine = RunConfig.model_fields["engine"].default
     known = {"seed", "workers", "backend", "share_memory"}

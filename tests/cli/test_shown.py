@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from nadi import et
-from nadi.cli.app import command_line
+from nadi.cli.commands import command_line
 from nadi.cli.main import main
 from nadi.et import CollectiveCommType
 from nadi.inputs import shown
@@ -217,5 +217,5 @@ def test_what_is_the_fault_of_the_world_is_no_defect(nadi, monkeypatch, error, c
         raise error
 
     monkeypatch.setattr("nadi.cli.commands.doctor.doctor", doctor)
-    monkeypatch.setattr("nadi.cli.app.command_line", command_line.__wrapped__)
+    monkeypatch.setattr("nadi.cli.commands.command_line", command_line.__wrapped__)
     assert nadi("doctor") == (code, "", f"nadi: error: {text}\n")

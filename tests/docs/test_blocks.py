@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 import typer
 
-from nadi.cli.app import build_app
+from nadi.cli.commands import build_app
 from nadi.configuration.run_config import RunConfig
 from tests.docs.pages import blocks, commands
 from tests.nonempty import nonempty

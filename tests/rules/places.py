@@ -42,7 +42,7 @@ PLACES = (
         {
             "nadi/studies/benchmarks/scaling.py",  # looks for mpiexec beside it
             "nadi/cli/commands/slurm.py",  # names it in a script, with -P
-            "nadi/cli/diagnosis.py",  # prints it
+            "nadi/cli/commands/doctor.py",  # prints it
             "nadi/launching/launcher.py",  # looks for mpiexec beside it
             "nadi/launching/installation.py",  # starts it
         },
@@ -95,7 +95,7 @@ MODELS = tuple(fidelity.networks())
 QUOTED = re.compile(f"['\"]({'|'.join(MODELS)})['\"]")
 OTHER_MEANINGS = {
     ("pdes/construction/growth.py", "flow"),  # a table of the engine
-    ("nadi/cli/completion.py", "flow"),  # a benchmark
+    ("nadi/cli/options.py", "flow"),  # a benchmark
     ("nadi/configuration/sections.py", "closed-form"),  # a value of [network] nvlink
     ("nadi/simulation/mixed_fidelity.py", "closed-form"),
 }

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli.completion import algorithms, kinds
 from nadi.cli.options import (
     AsJson,
     BackendName,
@@ -15,7 +14,9 @@ from nadi.cli.options import (
     Quiet,
     Topology,
     WorkerCount,
+    algorithms,
     backend_of,
+    kinds,
     named_path,
 )
 from nadi.cli.output import check_outputs, print_document, say_results, write_charts

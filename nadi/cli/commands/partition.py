@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli.completion import methods
-from nadi.cli.options import AsJson, Force, Overrides, named_path
+from nadi.cli.options import AsJson, Force, Overrides, methods, named_path
 from nadi.cli.output import print_json, print_table
 from nadi.terminal.printing import say
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nadi.cli.completion import cluster_names, model_names
-from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Quiet, Sbatch, named_path
+from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Quiet, Sbatch, cluster_names, model_names, named_path
 from nadi.cli.output import check_outputs, print_json, print_table, say_results, write_charts
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError

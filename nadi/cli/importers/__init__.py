@@ -16,7 +16,7 @@ import typer
 from typer.main import get_command
 
 from nadi.cli.options import Force, Overrides, Quiet, named_path
-from nadi.cli.simulating import run_and_report
+from nadi.cli.output import run_and_report
 from nadi.importers import TranslatedRun
 from nadi.inputs.plug_ins import PlugInError
 from nadi.terminal.printing import say

@@ -5,8 +5,7 @@ from pathlib import Path
 import typer
 
 from nadi.cli.commands.workload.training import Expand, Name, write_traces
-from nadi.cli.completion import cluster_names
-from nadi.cli.options import Force, Prefix, Quiet, TracesOut, named_path
+from nadi.cli.options import Force, Prefix, Quiet, TracesOut, cluster_names, named_path
 from nadi.configuration.bounds import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound

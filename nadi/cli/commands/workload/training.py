@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli.completion import model_names
-from nadi.cli.options import Force, Prefix, TracesOut
+from nadi.cli.options import Force, Prefix, TracesOut, model_names
 from nadi.launching.ending import unwound
 from nadi.terminal.printing import say
 
