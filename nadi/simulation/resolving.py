@@ -21,7 +21,7 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import Workers
 from nadi.launching.world import ALONE, RankGather, together
 from nadi.simulation import network_settings as fabric
-from nadi.simulation.assembly import resource_checks, work_counts
+from nadi.simulation.assembly import reading, resource_checks
 from nadi.simulation.assembly.engine_inputs import with_flows
 from nadi.simulation.assembly.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.assembly.partitioning import Division, Load, measured_load, place, traffic_load
@@ -321,10 +321,10 @@ class Resolver:
         """Return the plan of a run with these inputs, with what its reports say about them."""
         config, graph, work, settings = inputs.config, inputs.graph, inputs.work, inputs.settings
         compute, memory, output = config.compute, config.memory, config.output
-        own = work_counts.count(
+        own = reading.count(
             work, has_remote_memory=memory.remote is not None, has_gpu=compute.gpu is not None, model=compute.model
         )
-        counts = work_counts.total(self.ranks.exchange(own))
+        counts = reading.total(self.ranks.exchange(own))
         traffics = [single.workload.traffic for single in config.single_jobs()]
         flow_files = [traffic.file for traffic in traffics if traffic is not None]
         roofline = Roofline(compute.peak_flops or 0.0, (memory.bandwidth or 0) / BITS_PER_BYTE)
@@ -347,10 +347,10 @@ class Resolver:
                 *config.remarks(graph.npus - len(work.memories)),
                 *graph.remarks,
                 *(text for file in filter(None, flow_files) for text in flow_lists.remarks(file)),
-                *filter(None, [work_counts.remote_tensors(counts)]),
+                *filter(None, [reading.remote_tensors(counts)]),
             ],
             without_effect=Effects(config, counts.times, graph, settings.faults).without(),
-            if_no_time=work_counts.why_no_time(counts, work, compute.model, str(config.workload.traces or "")),
+            if_no_time=reading.why_no_time(counts, work, compute.model, str(config.workload.traces or "")),
             without_faults=self._compared(config.without_faults()) if output.without_faults and config.faults else None,
             alone=[self._compared(alone) for alone in inputs.jobs_alone()] if output.alone else [],
         )
