@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nadi.configuration.bounds import MAX_GPUS, MAX_SEED, MAX_WORKERS
+from nadi.configuration import MAX_GPUS, MAX_SEED, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 

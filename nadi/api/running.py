@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nadi.insight.analysis.findings import CollectiveKey, Findings
     from nadi.launching.checkpoints import CheckpointFolder
     from nadi.launching.progress import Progress
-    from nadi.simulation.closed_forms.collective import ClosedForm
+    from nadi.simulation.closed_forms import ClosedForm
     from nadi.simulation.run import FinishedRun
 
 
@@ -126,8 +126,8 @@ def _executed(
     config, resumes = request.config, request.resumed_from is not None
     resolver = Resolver(config, ranks, force=force)
     plan = resolver.plan(shown, has_folder=request.folder is not None, resumes=resumes)
-    for remark in plan.remarks if ranks.rank == 0 else ():
-        shown.warn(remark)
+    for warning in plan.model_warnings if ranks.rank == 0 else ():
+        shown.warn(warning)
     if not plan.identity or request.folder is None:
         return execute(plan, shown), None, {}
     from nadi.launching.checkpoints import CheckpointFolder

@@ -74,7 +74,7 @@ def time_collective(
         chosen = choose(graph, case, ",".join(request.algorithms), steps_bytes, check)
     if ranks.rank == 0:
         left_out = [f"skipped: {skipped_text(chosen.left_out)}"] if chosen.left_out else []
-        for sentence in [*left_out, *idle.remarks]:
+        for sentence in [*left_out, *idle.warnings]:
             say(f"nadi: {sentence}", err=True)
     with staged(request.out, FILES, ranks) if request.out else nullcontext() as staging:
         with shown() as display:

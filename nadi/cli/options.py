@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nadi.configuration.bounds import MAX_WORKERS
+from nadi.configuration import MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from nadi.configuration import bounds, named_files
+from nadi.configuration import MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, named_files
 from nadi.configuration.conditions import (
     ASKED,
     BALANCED,
@@ -84,10 +84,7 @@ from nadi.configuration.values import (
 )
 from nadi.errors import ConfigError
 from nadi.inputs.limits import MAX_NODES
-from nadi.inputs.units import (
-    format_bytes,
-    format_time,
-)
+from nadi.inputs.units import format_bytes, format_time
 from nadi.launching.workers import Backend, Workers
 from nadi.partition import DEFAULT_METHOD
 from nadi.pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
@@ -277,8 +274,8 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     queue_limit: Annotated[SizeOrUnlimited, needs(QUEUES)] = _engine("queue_limit")
     cut_through: StrictBool = _engine("cut_through")
     rto: TimeOrAuto = _engine("rto")
-    max_retries: Annotated[int, needs(TIMEOUTS)] = _engine("max_retries", ge=1, le=bounds.MAX_RETRIES)
-    max_resends: Annotated[int, needs(SHARED, TRIMMING)] = _engine("max_resends", ge=1, le=bounds.MAX_RESENDS)
+    max_retries: Annotated[int, needs(TIMEOUTS)] = _engine("max_retries", ge=1, le=MAX_RETRIES)
+    max_resends: Annotated[int, needs(SHARED, TRIMMING)] = _engine("max_resends", ge=1, le=MAX_RESENDS)
     detection_time: Annotated[Moment, needs(DOWN)] = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
     nvlink: Literal["messages", "closed-form"] = Field(
@@ -511,11 +508,11 @@ class MemorySection(Section):
 class EngineSection(Section):
     """Workers and partition of the engine."""
 
-    seed: int = _engine("seed", ge=0, le=bounds.MAX_SEED)
+    seed: int = _engine("seed", ge=0, le=MAX_SEED)
     backend: Annotated[Backend, needs(DIVIDED)] = _engine("backend")
-    workers: Annotated[int, needs(DIVIDED)] = _engine("workers", ge=1, le=bounds.MAX_WORKERS)
+    workers: Annotated[int, needs(DIVIDED)] = _engine("workers", ge=1, le=MAX_WORKERS)
     share_memory: Annotated[bool, needs(DIVIDED)] = _engine("share_memory")
-    lps_per_worker: Annotated[int, needs(DIVIDED)] = _engine("lps_per_worker", ge=1, le=bounds.MAX_WORKERS)
+    lps_per_worker: Annotated[int, needs(DIVIDED)] = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
     partitioner: Annotated[str, named_files.PARTITIONER, needs(DIVIDED)] = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from nadi.configuration import bounds, named_files
+from nadi.configuration import MAX_ITERATIONS, MAX_JOBS, MAX_SEED, MAX_SEQUENCES, MAX_TOKENS, named_files
 from nadi.configuration.conditions import DRAWN, MODEL, NODES, RANDOM, TRACES, WHOLE_PROMPTS, needs, takes
 from nadi.configuration.values import FilePath, GivenTraces, Moment, OptionalRate, Section
 from nadi.inputs.limits import LONGEST_PS, MAX_NODES
@@ -51,9 +51,7 @@ class TrafficSection(Section):
     arrivals: Annotated[str, AfterValidator(_known_process), needs(RANDOM)] = Field(
         "poisson", description=f"times: {EXPECTED}"
     )
-    seed: Annotated[int, needs(RANDOM)] = Field(
-        1, ge=0, le=bounds.MAX_SEED, description="seed of times, sizes and receivers"
-    )
+    seed: Annotated[int, needs(RANDOM)] = Field(1, ge=0, le=MAX_SEED, description="seed of times, sizes and receivers")
     file: Annotated[FilePath | None, named_files.FILE] = Field(
         None, description="list of flows instead: CSV (.csv), ns-3's flow.txt (.txt), or htsim's matrix (.cm)"
     )
@@ -167,25 +165,25 @@ WorkloadOrJobs = Annotated[
 class ServingSection(Section):
     """Requests to a served model; all of them arrive at once."""
 
-    batch: int = Field(1, ge=1, le=bounds.MAX_SEQUENCES, description="sequences that a replica runs at a time")
+    batch: int = Field(1, ge=1, le=MAX_SEQUENCES, description="sequences that a replica runs at a time")
     requests: int = Field(
-        0, ge=0, le=bounds.MAX_SEQUENCES, description="number of requests; 0 = as many as all replicas run at a time"
+        0, ge=0, le=MAX_SEQUENCES, description="number of requests; 0 = as many as all replicas run at a time"
     )
     prompt: _Lengths = Field("1024", description="tokens per prompt: 1024, uniform:128-2048, lognormal:512,0.8")
     generate: _Lengths = Field("128", description="tokens generated per request, as for prompt")
     chunk: int = Field(
         0,
         ge=0,
-        le=bounds.MAX_TOKENS,
+        le=MAX_TOKENS,
         description="tokens per iteration with chunked prefill; 0 = whole prompts go first",
     )
     prompt_tokens: Annotated[int, needs(WHOLE_PROMPTS)] = Field(
-        8192, ge=1, le=bounds.MAX_TOKENS, description="maximum tokens of whole prompts per iteration"
+        8192, ge=1, le=MAX_TOKENS, description="maximum tokens of whole prompts per iteration"
     )
     kv_tokens: int = Field(
-        0, ge=0, le=bounds.MAX_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
+        0, ge=0, le=MAX_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
     )
-    seed: Annotated[int, needs(DRAWN)] = Field(1, ge=0, le=bounds.MAX_SEED, description="seed of random lengths")
+    seed: Annotated[int, needs(DRAWN)] = Field(1, ge=0, le=MAX_SEED, description="seed of random lengths")
 
 
 def _parse_name(value: object) -> str:
@@ -253,11 +251,11 @@ class JobSection(WorkloadSection):
         description="time at which the job starts; a list with a time for each copy; or arrivals of the copies: "
         '"every:1ms", or "poisson:1ms,seed=2" with this mean distance',
     )
-    repeat: int = Field(1, ge=1, le=bounds.MAX_JOBS, description="number of copies, each on NPUs of its own")
+    repeat: int = Field(1, ge=1, le=MAX_JOBS, description="number of copies, each on NPUs of its own")
     iterations: int = Field(
         1,
         ge=1,
-        le=bounds.MAX_ITERATIONS,
+        le=MAX_ITERATIONS,
         description="number of times that each copy runs its traces, one after another",
     )
     serving: ServingSection | None = Field(None, description="requests of a served model, as [serving]")

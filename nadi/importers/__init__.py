@@ -16,7 +16,7 @@ class TranslatedRun(NamedTuple):
     """A run of another simulator's files as a run of Nadi."""
 
     sections: dict[str, Any]  # sections of a run file
-    remarks: tuple[str, ...] = ()  # sentences about differences
+    warnings: tuple[str, ...] = ()  # sentences about differences
     warns: bool = True  # whether a warning names keys of the sections without effect; else only those of options
     overrides: tuple[str, ...] = ()  # keys that options name, "section.key=value", as --set has them
     before_report: Callable[..., None] | None = None  # prints lines, of a FinishedRun; `err`: on standard error

@@ -70,12 +70,12 @@ def translated(options: HtsimOptions) -> TranslatedRun:
         found = "neither" if options.goal is None else "both"
         raise ConfigError(f"found {found} of -tm MATRIX and -goal SCHEDULE; expected one of them")
     matrix = read_connections(options.traffic) if options.traffic is not None else None
-    remarks: list[str] = []
+    warnings: list[str] = []
     if matrix is not None:
         made = flow_traces(matrix)
         traces = made.traces
         if made.signals:
-            remarks.append(f"{made.signals} triggers reach other nodes by messages of one byte; htsim takes no time")
+            warnings.append(f"{made.signals} triggers reach other nodes by messages of one byte; htsim takes no time")
     else:
         traces = _goal_traces(options.goal or Path())
     graph, tree = _fabric(options, traces.npus)
@@ -85,7 +85,7 @@ def translated(options: HtsimOptions) -> TranslatedRun:
     by_receiver = any(flow.recv_done for flow in flows)
     network["acknowledged"] = not by_receiver
     if by_receiver and any(flow.send_done for flow in flows):
-        remarks.append("send_done_trigger fires when the last byte has left, as recv_done_trigger is used too")
+        warnings.append("send_done_trigger fires when the last byte has left, as recv_done_trigger is used too")
     sections: dict[str, Any] = {
         "workload": {"trace_set": traces},
         "topology": {"graph": graph},
@@ -96,7 +96,7 @@ def translated(options: HtsimOptions) -> TranslatedRun:
         sections["compute"] = {"peak_flops": f"{OPS_PER_S}FLOPS"}
     if matrix is not None and matrix.failures:
         sections["faults"] = list(_faults(matrix, tree))
-    return TranslatedRun(sections, (*remarks, *differences))
+    return TranslatedRun(sections, (*warnings, *differences))
 
 
 def _goal_traces(path: Path) -> TraceSet:

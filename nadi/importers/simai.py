@@ -128,14 +128,14 @@ def read_workload(path: Path) -> tuple[LayerFile, list[str]]:
     """
     file = read_layers(path)
     dropped = [name for name, layers in file.lists.items() if len(layers) > 1]
-    remarks = [
+    warnings = [
         f"{path}: {name} has {len(file.lists[name])} layers, of which only the first ({file.lists[name][0]}) counts, "
         "as in SimAI"
         for name in dropped
     ]
     if file.numbers.get("pp", 1) > 1 and not file.numbers.get("pp_comm"):
-        remarks.append(f"{path}: pp is {file.numbers['pp']} without pp_comm, so that stages send each other nothing")
-    return file._replace(lists={name: layers[:1] for name, layers in file.lists.items()}), remarks
+        warnings.append(f"{path}: pp is {file.numbers['pp']} without pp_comm, so that stages send each other nothing")
+    return file._replace(lists={name: layers[:1] for name, layers in file.lists.items()}), warnings
 
 
 class SimaiOptions(NamedTuple):
@@ -157,20 +157,20 @@ def translated(options: SimaiOptions, environment: Mapping[str, str]) -> Transla
         if options.configuration is not None:
             raise ConfigError("found -c beside -busbw; expected it beside -n, as no packets are sent")
         return _analytical(options, options.bandwidths)
-    file, remarks = read_workload(options.workload)
+    file, warnings = read_workload(options.workload)
     graph = topologies.build(options.topology)
     gpus = options.gpus or graph.npus
     if gpus > graph.npus:
         raise ConfigError(f"-g {gpus}: expected at most {graph.npus}, the GPUs of {options.topology}")
     in_file = file.numbers.get("all_gpus", gpus)
     if in_file != gpus:
-        remarks.append(
+        warnings.append(
             f"{options.workload}: all_gpus is {in_file}, but {gpus} GPUs run it, as SimAI counts the topology's"
         )
     network = _configuration(options.configuration, graph)
     latency_us = _send_latency_us(environment)
     if "AS_SEND_LAT" in environment:
-        remarks.append(_UNIT.format(latency=latency_us))
+        warnings.append(_UNIT.format(latency=latency_us))
     others = tuple(name for name in _UNUSED_VARIABLES if environment.get(name, "0") != "0")
     unused = warning([(str(options.configuration), network), ("environment", FileSections({}, others))])
     sections = {
@@ -180,12 +180,12 @@ def translated(options: SimaiOptions, environment: Mapping[str, str]) -> Transla
         **network.sections,
     }
     sections["network"] = {**network.sections.get("network", {}), "send_latency": f"{latency_us}us"}
-    return TranslatedRun(sections, (*remarks, *([unused] if unused else [])))
+    return TranslatedRun(sections, (*warnings, *([unused] if unused else [])))
 
 
 def _analytical(options: SimaiOptions, bandwidths_path: Path) -> TranslatedRun:
     """Return the sections of a run whose collectives take their time at a bus bandwidth, without links."""
-    file, remarks = read_workload(options.workload)
+    file, warnings = read_workload(options.workload)
     bandwidths = read_busbw(bandwidths_path)
     gpus = options.gpus or file.numbers.get("all_gpus", 0)
     if not gpus:
@@ -195,13 +195,13 @@ def _analytical(options: SimaiOptions, bandwidths_path: Path) -> TranslatedRun:
         fabric["params"]["rate"] = f"{bandwidths.pipeline_bps}bps"
     elif file.numbers.get("pp", 1) > 1 and file.numbers.get("pp_comm"):
         raise ConfigError(f"{bandwidths_path}: PP has no busbw, which the workload uses; expected GB/s")
-    remarks.append("collectives are computations of fixed time, so that the report counts them as compute")
+    warnings.append("collectives are computations of fixed time, so that the report counts them as compute")
     sections = {
         "workload": {"trace_set": trace_set(file, gpus, bandwidths)},
         "topology": fabric,
         "network": {"fidelity": "closed-form"},
     }
-    return TranslatedRun(sections, tuple(remarks))
+    return TranslatedRun(sections, tuple(warnings))
 
 
 def _configuration(path: Path | None, graph: Graph) -> FileSections:

@@ -131,7 +131,7 @@ def _slots(graph: Graph, inside: NDArray[np.bool_], program: Program, costs: Col
     groups = _members(program, used)
     of_domains = [index for index, members in enumerate(groups) if _is_domain(graph, inside, members)]
     position_of_group = np.full(len(program.group_ptr) - 1, -1)
-    position_of_group[used[of_domains]] = costs.standing.numbers([groups[index] for index in of_domains])
+    position_of_group[used[of_domains]] = costs.positions.numbers([groups[index] for index in of_domains])
     entry = program.trace_slot_ptr[program.trace_of_npu[owner]] + slot
     position = position_of_group[program.slot_group]
     example = np.zeros(int(program.trace_slot_ptr[-1]), np.int64)
@@ -251,7 +251,7 @@ def coupled_collectives(
     used, group_index = np.unique(group, return_inverse=True)
     members = np.split(program.group_member, program.group_ptr[1:-1])
     # groups with equal positions take equal times
-    position = costs.standing.numbers([members[each] for each in used.tolist()])
+    position = costs.positions.numbers([members[each] for each in used.tolist()])
     places = np.stack([position[group_index.reshape(-1)], schedule, size_bytes], axis=1)
     # one closed form for all collectives with equal position, schedule and size
     _, first, place = np.unique(places, axis=0, return_index=True, return_inverse=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nadi import pdes
-from nadi.configuration.bounds import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
+from nadi.configuration import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time

@@ -46,7 +46,7 @@ class TimedFabric(NamedTuple):
     collectives: CollectiveSettings  # algorithms of collectives
     simulates: bool  # whether the model has links
     overload: str  # why links may carry more than they can, as the model declares it; "" = they cannot
-    remarks: Sequence[str]  # sentences about the fabric and about keys without effect
+    warnings: Sequence[str]  # sentences about the fabric and about keys without effect
 
 
 class _Inputs(NamedTuple):
@@ -162,7 +162,7 @@ class Resolver:
                 raise ConfigError(
                     "[engine] checkpoint: found no folder of results; expected --out DIR, or dir in [output]"
                 )
-            self._refuse(self.ranks.size)
+            self._validate(self.ranks.size)
             # models that run on one worker do so on the first rank
             workers = Workers(self.ranks, alone=True)
             if self.config.network.several_workers:
@@ -196,7 +196,7 @@ class Resolver:
             limits: The resources of a node.
         """
         ranks, network = nodes * ranks_per_node, self.config.network
-        self._refuse(ranks)
+        self._validate(ranks)
         lps_per_worker, alone = self.config.engine.lps_per_worker, not network.several_workers
         workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=lps_per_worker, alone=alone)
         inputs = self._inputs(workers, keeps_flows=True)
@@ -234,7 +234,7 @@ class Resolver:
             collectives=reader.collective_settings(),
             simulates=model.has_links,
             overload=model.hooks_with(network.own_keys).overload,
-            remarks=said,
+            warnings=said,
         )
 
     def partition_inputs(self, weights: Path | None) -> tuple[Graph, Load, Division]:
@@ -256,7 +256,7 @@ class Resolver:
             return graph, measured_load(weights, graph), division
         return graph, traffic_load(graph, reader.work().program, division.settings), division
 
-    def _refuse(self, num_ranks: int) -> None:
+    def _validate(self, num_ranks: int) -> None:
         """Refuse worker processes on several MPI ranks, and, unless `force`, too large models."""
         engine, force = self.config.engine, self.force
         if num_ranks > 1 and engine.backend == "processes":
@@ -341,10 +341,10 @@ class Resolver:
             keeps_nodes=output.nodes == "all",
             checkpoint_s=config.engine.checkpoint,
             identity=identity,
-            remarks=config.remarks(),
+            model_warnings=config.model_warnings(),
             warning=Effects(config).without().sentence(),
             warnings=[
-                *config.remarks(graph.npus - len(work.memories)),
+                *config.model_warnings(graph.npus - len(work.memories)),
                 *graph.remarks,
                 *(text for file in filter(None, flow_files) for text in flow_lists.remarks(file)),
                 *filter(None, [reading.remote_tensors(counts)]),

@@ -82,7 +82,7 @@ class RunPlan:
     checkpoint_s: float  # wall time between two checkpoints in seconds, 0 = none
     identity: Mapping[str, Any]  # what must be equal where a run continues from a checkpoint; {} = none is written
     note: str  # that more workers will not pay, which progress shows; "" = nothing
-    remarks: Sequence[str]  # sentences about a model's run, which are printed before it begins
+    model_warnings: Sequence[str]  # sentences about a model's run, which are printed before it begins
     warning: str  # sentence about keys without effect, which is printed before the run begins; "" = none
     warnings: Sequence[str]  # sentences about inputs, for the results
     without_effect: WithoutEffect  # keys and faults that change nothing, as far as they are known before the run
@@ -315,7 +315,7 @@ def run_program(
 
 
 @functools.cache
-def _warn_once(progress: Progress, complaint: str) -> None:
+def _warn_once(progress: Progress, reason: str) -> None:
     """Warn once why the next run will not find the compiled kernels."""
-    if complaint:
-        progress.warn(f"compiled kernels are not kept: {complaint}; `nadi doctor` explains why")
+    if reason:
+        progress.warn(f"compiled kernels are not kept: {reason}; `nadi doctor` explains why")

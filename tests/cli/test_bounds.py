@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from nadi import et
-from nadi.configuration import bounds
+from nadi.configuration import MAX_COLLECTIVES_IN_FLIGHT, MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS, MAX_WIRE_BYTES
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
@@ -86,10 +86,10 @@ def test_what_a_key_holds_fits_the_engine(tmp_path, section, key):
 
 
 def test_bounds_are_what_the_engine_holds():
-    assert bounds.MAX_WIRE_BYTES == packet.MAX_WIRE_BYTES
-    assert packet.HALF_PSN // 2 == bounds.MAX_WINDOW_PACKETS
-    assert bounds.MAX_COLLECTIVES_IN_FLIGHT == MAX_EQUAL_MESSAGES
-    assert (bounds.MAX_TELEMETRY_BUFFER_BYTES + 1).bit_length() - 1 == 64 - engine.TELEMETRY_QUEUE_SHIFT - 1
+    assert MAX_WIRE_BYTES == packet.MAX_WIRE_BYTES
+    assert packet.HALF_PSN // 2 == MAX_WINDOW_PACKETS
+    assert MAX_COLLECTIVES_IN_FLIGHT == MAX_EQUAL_MESSAGES
+    assert (MAX_TELEMETRY_BUFFER_BYTES + 1).bit_length() - 1 == 64 - engine.TELEMETRY_QUEUE_SHIFT - 1
     assert quantities.MAX_BYTES == (1 << BYTES_BITS) - 1
     assert engine.MAX_NODES - 1 == quantities.MAX_NODES
     assert 2 * quantities.MAX_CABLES < engine.MAX_LINKS

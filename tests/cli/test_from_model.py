@@ -130,9 +130,9 @@ def test_a_rank_has_the_traces_of_its_own_npus(run_file):
 
 def test_what_does_not_fit_is_said(run_file):
     large = load_config(run_file('model = "llama3-70b"\nplan = "tp8"'))
-    (said,) = large.remarks()
+    (said,) = large.model_warnings()
     assert said.startswith("does not fit: ")
-    assert load_config(run_file()).remarks() == []
+    assert load_config(run_file()).model_warnings() == []
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ TAKERS = {
     "reading.of",
     "resolving._compared",
     "run.__init__",
-    "run_files.write_run_file",
+    "files.write_run_file",
 }
 """Functions that take a whole configuration, beside the classes that hold one."""
 SECTIONS = set(RunConfig.model_fields)

@@ -20,7 +20,7 @@ from nadi.cli.options import (
     named_path,
 )
 from nadi.cli.output import check_outputs, print_document, say_results, write_charts
-from nadi.configuration.bounds import MAX_SEED
+from nadi.configuration import MAX_SEED
 
 if TYPE_CHECKING:
     from rich.console import Group

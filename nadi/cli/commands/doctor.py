@@ -35,7 +35,7 @@ _RANKS = 2
 _COMPILE = "Only compile the kernels that runs need into the cache."
 
 
-class MachineFinding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of one check."""
 
     ok: bool  # Whether the check passed
@@ -44,13 +44,13 @@ class MachineFinding(NamedTuple):
     fix: str = ""  # Fix for a failure
 
 
-def diagnose() -> Iterator[MachineFinding]:
-    """Yield all findings, each as soon as it is known."""
+def diagnose() -> Iterator[CheckResult]:
+    """Yield all results, each as soon as it is known."""
     for check in (_python, _packages, _jit, _cache, _cores, _memory, _tables, _launcher, _mpi):
         try:
             yield check()
-        except Exception as error:  # noqa: BLE001 - a check that fails is a finding
-            yield MachineFinding(False, check.__name__.strip("_"), defect_text(error), "see the error")
+        except Exception as error:  # noqa: BLE001 - a check that fails is a result
+            yield CheckResult(False, check.__name__.strip("_"), defect_text(error), "see the error")
 
 
 def compile_kernels() -> dict[str, Any]:
@@ -58,20 +58,20 @@ def compile_kernels() -> dict[str, Any]:
     from nadi.compiling.kernel_cache import cache_dir
     from nadi.et.kernels import compile_decoder
     from nadi.pdes import compile_all
-    from nadi.simulation.closed_forms.advancing.run import compile_closed_form
+    from nadi.simulation.closed_forms import compile_closed_form
 
     took_s = compile_all() + compile_closed_form() + compile_decoder()
     return {"compile_s": took_s, "cache": str(cache_dir())}
 
 
-def _python() -> MachineFinding:
+def _python() -> CheckResult:
     """Check the version of Python."""
     version = platform.python_version()
     fix = "install Python 3.11 or later and create a new environment"
-    return MachineFinding(sys.version_info >= MIN_PYTHON, "Python", f"{version} ({sys.executable})", fix)
+    return CheckResult(sys.version_info >= MIN_PYTHON, "Python", f"{version} ({sys.executable})", fix)
 
 
-def _packages() -> MachineFinding:
+def _packages() -> CheckResult:
     """Check that the packages that Nadi needs are installed."""
     found, missing = [], []
     for name in PACKAGES:
@@ -79,30 +79,30 @@ def _packages() -> MachineFinding:
             found.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             missing.append(name)
-    return MachineFinding(not missing, "packages", ", ".join(found), f"pip install {' '.join(missing)}")
+    return CheckResult(not missing, "packages", ", ".join(found), f"pip install {' '.join(missing)}")
 
 
-def _jit() -> MachineFinding:
+def _jit() -> CheckResult:
     """Check that the JIT is on and that its code is fast."""
     from nadi.compiling.decorators import jit_enabled
     from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
 
     if not jit_enabled():
-        return MachineFinding(False, "JIT", "off", "unset NUMBA_DISABLE_JIT, runs are 100 to 250 times slower without")
+        return CheckResult(False, "JIT", "off", "unset NUMBA_DISABLE_JIT, runs are 100 to 250 times slower without")
     rate = pairs_per_second(rounds=200_000, runs=1)
     speed = f"compiles and runs, {rate / 1e6:.1f} M heap pairs/s"
-    return MachineFinding(rate > 1e6, "JIT", speed, "use a CPU of this decade")
+    return CheckResult(rate > 1e6, "JIT", speed, "use a CPU of this decade")
 
 
-def _cache() -> MachineFinding:
+def _cache() -> CheckResult:
     """Check that the cache of kernels is usable and intact."""
     from nadi.compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm, last_compilation_s
     from nadi.pdes import work
 
-    folder, complaint = cache_dir(), cache_complaint()
-    if complaint:
+    folder, reason = cache_dir(), cache_complaint()
+    if reason:
         fix = "set NADI_CACHE_DIR to a permanent folder that only you can write to (chmod go-w)"
-        return MachineFinding(False, "kernel cache", f"{complaint}; {folder} is used for this process alone", fix)
+        return CheckResult(False, "kernel cache", f"{reason}; {folder} is used for this process alone", fix)
     status, owner = folder.stat(), os.geteuid()
     corrupt = corrupt_files()
     seconds = last_compilation_s(work)
@@ -111,58 +111,58 @@ def _cache() -> MachineFinding:
     if corrupt:
         state = f"{len(corrupt)} corrupt files, such as {corrupt[0]}"
     found = f"{folder} (of user {owner}, mode {stat.S_IMODE(status.st_mode):o}; {state})"
-    return MachineFinding(not corrupt, "kernel cache", found, "the next run deletes them and compiles again")
+    return CheckResult(not corrupt, "kernel cache", found, "the next run deletes them and compiles again")
 
 
-def _cores() -> MachineFinding:
+def _cores() -> CheckResult:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return MachineFinding(True, "cores", f"{usable} usable of {os.cpu_count()}, {platform.machine()}")
+    return CheckResult(True, "cores", f"{usable} usable of {os.cpu_count()}, {platform.machine()}")
 
 
-def _memory() -> MachineFinding:
+def _memory() -> CheckResult:
     """Check the size of memory."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     found = f"{total / GIB:.1f} GiB, {free / GIB:.1f} GiB free"
-    return MachineFinding(total >= MIN_MEMORY_BYTES, "memory", found, "fabrics of 16,384 NPUs need 8 GiB")
+    return CheckResult(total >= MIN_MEMORY_BYTES, "memory", found, "fabrics of 16,384 NPUs need 8 GiB")
 
 
-def _tables() -> MachineFinding:
+def _tables() -> CheckResult:
     """Report the version of NVIDIA's measured tables."""
     from nadi.workload.compute import nvidia
 
     found = nvidia.installed() or f"not installed (optional: {nvidia.INSTALL})"
-    return MachineFinding(True, "NVIDIA's tables", found)
+    return CheckResult(True, "NVIDIA's tables", found)
 
 
-def _launcher() -> MachineFinding:
+def _launcher() -> CheckResult:
     """Check that an MPI launcher is installed."""
     path = _mpiexec()
     fix = "pip install mpi4py mpich, or install an MPI; only runs on several ranks need it"
-    return MachineFinding(path is not None, "MPI launcher", str(path or "no mpiexec"), fix)
+    return CheckResult(path is not None, "MPI launcher", str(path or "no mpiexec"), fix)
 
 
-def _mpi() -> MachineFinding:
+def _mpi() -> CheckResult:
     """Check that two ranks see each other: the launcher of another MPI starts independent worlds of one rank."""
     fix = "pip install mpi4py mpich; only runs on several ranks need it"
     if importlib.util.find_spec("mpi4py") is None:
-        return MachineFinding(False, "MPI", "no mpi4py", fix)
+        return CheckResult(False, "MPI", "no mpi4py", fix)
     launcher = _mpiexec()
     if launcher is None:
-        return MachineFinding(False, "MPI", "not tried: no launcher", fix)
+        return CheckResult(False, "MPI", "not tried: no launcher", fix)
     command = [str(launcher), "-n", str(_RANKS), *code_command(_MPI_PROBE)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MPI_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
-        return MachineFinding(False, "MPI", f"no answer in {_MPI_TIMEOUT_S} s", fix)
+        return CheckResult(False, "MPI", f"no answer in {_MPI_TIMEOUT_S} s", fix)
     answers = _MPI_ANSWER.findall(done.stdout)
     if done.returncode or not answers:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return MachineFinding(False, "MPI", f"{launcher} failed: {last}", fix)
+        return CheckResult(False, "MPI", f"{launcher} failed: {last}", fix)
     sizes = {int(size) for size, _ in answers}
     found = f"{' '.join(answers[0][1].split())}, {_RANKS} ranks see a world of {', '.join(map(str, sizes))}"
     other_mpi = "launcher and mpi4py belong to different MPIs: use the launcher of mpi4py's MPI"
-    return MachineFinding(sizes == {_RANKS}, "MPI", found, other_mpi)
+    return CheckResult(sizes == {_RANKS}, "MPI", found, other_mpi)
 
 
 def _mpiexec() -> Path | None:
@@ -180,11 +180,11 @@ def doctor(as_json: AsJson = False, compile_only: bool = typer.Option(False, "--
         kernels = compile_kernels()
         typer.echo(json.dumps(kernels) if as_json else f"kernels in {kernels['cache']}: {kernels['compile_s']:.1f} s")
         return
-    findings = []
-    for finding in diagnose():
-        findings.append(finding._asdict())
+    results = []
+    for result in diagnose():
+        results.append(result._asdict())
         if not as_json:
-            fix = f"; {finding.fix}" if not finding.ok else ""
-            print_table(f"{'ok  ' if finding.ok else 'warn'}  {finding.what}: {finding.found}{fix}")
+            fix = f"; {result.fix}" if not result.ok else ""
+            print_table(f"{'ok  ' if result.ok else 'warn'}  {result.what}: {result.found}{fix}")
     if as_json:
-        print_json({"version": __version__, "checks": findings})
+        print_json({"version": __version__, "checks": results})

@@ -51,8 +51,8 @@ def show(
 
     check_outputs(out, figures)
     run = read_run(folder)
-    findings = document(run)
-    print_with_page(findings, render, lambda: page(run, findings), out, figures, as_json=as_json)
+    answer = document(run)
+    print_with_page(answer, render, lambda: page(run, answer), out, figures, as_json=as_json)
 
 
 def slowdown(

@@ -9,7 +9,7 @@ import typer
 
 from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Quiet, Sbatch, cluster_names, model_names, named_path
 from nadi.cli.output import check_outputs, print_json, print_table, say_results, write_charts
-from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
+from nadi.configuration import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.inputs.errors import NadiError
 

@@ -9,7 +9,7 @@ import typer
 
 from nadi.cli.options import Force, Overrides, Quiet, cluster_names, model_names, named_path
 from nadi.cli.output import run_and_report
-from nadi.configuration.bounds import MAX_WORKERS
+from nadi.configuration import MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 

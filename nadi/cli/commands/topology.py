@@ -72,7 +72,7 @@ def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
-    _say_remarks(graph.remarks)
+    _say_warnings(graph.remarks)
     print_document(topologies.describe(graph), lambda found: facts("", labelled(found, graph)), as_json=as_json)
 
 
@@ -83,15 +83,15 @@ def build(spec: Spec, out: Out, force: Force = False) -> None:
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
-    _say_remarks(graph.remarks)
+    _say_warnings(graph.remarks)
     topologies.write_toml(graph, out)
     say(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")
 
 
-def _say_remarks(remarks: tuple[str, ...]) -> None:
+def _say_warnings(warnings: tuple[str, ...]) -> None:
     """Print sentences about what is not read of a network's file."""
-    for remark in remarks:
-        say(f"nadi: {remark}", err=True)
+    for warning in warnings:
+        say(f"nadi: {warning}", err=True)
 
 
 def _meaning(default: str | None, text: str) -> str:

@@ -95,8 +95,8 @@ def _run(
         config = load_config(None, keys, run.sections, source)
         if not run.warns:
             config = config.with_named(key.partition("=")[0].strip() for key in keys)
-    for remark in run.remarks if ranks.rank == 0 else ():
-        say(f"nadi: {remark}", err=True)
+    for warning in run.warnings if ranks.rank == 0 else ():
+        say(f"nadi: {warning}", err=True)
     if run.run_file is None:
         before = partial(run.before_report, err=as_json) if run.before_report and ranks.size == 1 else None
         request = RunRequest(config, out)

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from nadi.cli.options import named_path
-from nadi.configuration.bounds import MAX_SEED
+from nadi.configuration import MAX_SEED
 from nadi.importers import TranslatedRun
 
 _TRAFFIC = "Connection matrix (.cm)."

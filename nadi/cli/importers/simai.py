@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from nadi.cli.options import named_path
-from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
+from nadi.configuration import MAX_GPUS, MAX_WORKERS
 from nadi.importers import TranslatedRun
 
 _WORKLOAD = "Workload of layers, as AICB writes it."

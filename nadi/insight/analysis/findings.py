@@ -17,9 +17,7 @@ from nadi.insight.analysis.cautions import cautions
 from nadi.insight.analysis.done_steps import DoneSteps, done_steps
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
-from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
-from nadi.simulation.closed_forms.isolated import IsolatedCollectives
-from nadi.simulation.closed_forms.position import GroupPositions
+from nadi.simulation.closed_forms import ClosedForm, GroupPositions, IsolatedCollectives, busiest_member_ps, closed_form
 from nadi.simulation.run import FinishedRun, job_finish_ps
 from nadi.workload import KINDS, Exchange, alone
 from nadi.workload.collectives import UNEVEN

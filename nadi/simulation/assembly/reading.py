@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import pdes, topologies, workload
-from nadi.configuration.conditions import DurationSources
+from nadi.configuration import DurationSources
 from nadi.configuration.run_config import RunConfig, Training
 from nadi.errors import ConfigError
 from nadi.et import TraceError, TraceTable, read_groups

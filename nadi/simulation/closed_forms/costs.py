@@ -41,7 +41,7 @@ _MAX_STEP = 2  # maximum ratio of neighbouring sizes between which a curve inter
 _POINTS = 3  # number of sizes that an extrapolation simulates
 # maximum number of messages of a simulated all-to-all with split sizes; a larger one takes the time of its busiest
 # member
-_MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
+_MAX_SIMULATED_UNEVEN_MESSAGES = 1 << 19
 _NOTHING_SIMULATED = 0  # maximum number of packets to simulate that leaves every collective to its formula
 _MAX_FOLLOWED = 64  # maximum number of members of a group of which all paths are followed; that takes 0.1 s
 # Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
@@ -207,7 +207,7 @@ class CollectiveCosts:
     ) -> None:
         self._effort, self._before = effort, before
         self._planned_on = planned_on or graph
-        self.standing = GroupPositions(graph)
+        self.positions = GroupPositions(graph)
         self.kept = KeptResults()  # schedules of curves, and schedules and shapes of programs on the fabric
         window_bytes = window_packets(self._planned_on, settings) * settings.mtu_bytes
         self._graph, self._settings = graph, replace(settings, window_bytes=window_bytes)
@@ -231,7 +231,7 @@ class CollectiveCosts:
         members_of_group = np.split(program.group_member.astype(np.int64), program.group_ptr[1:-1])
         groups = [members_of_group[group] for group in keys.group.tolist()]
         forms = []
-        positions = self.standing.keys(groups)
+        positions = self.positions.keys(groups)
         lanes = program.node_lane[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
         columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist(), (lanes == MEMORY_LANE).tolist())
         for schedule, size_bytes, kind, is_copied, members, position in zip(*columns, groups, positions, strict=True):
@@ -257,7 +257,7 @@ class CollectiveCosts:
             members: int64[n], NPUs of the group's members.
             size_bytes: Size of the buffer in bytes.
         """
-        key = kind, collective_settings.algorithm_of(kind), self.standing.keys([members])[0]
+        key = kind, collective_settings.algorithm_of(kind), self.positions.keys([members])[0]
         if key not in self._curves:
             self._curves[key] = self.curve(collective_program("barrier", 1, 0), *key[:2], members)
         return self._curves[key].at(size_bytes)
@@ -269,7 +269,7 @@ class CollectiveCosts:
         costs, has_changed = self._before
         if self._may_use(has_changed, members, of_switches=bool(collectives.choose(kind, algorithm).trees)):
             return None
-        return costs._curves.get((kind, algorithm, costs.standing.keys([members])[0]))  # noqa: SLF001 - of this class
+        return costs._curves.get((kind, algorithm, costs.positions.keys([members])[0]))  # noqa: SLF001 - of this class
 
     def _may_use(self, links: NDArray[np.bool_], members: Int64, *, of_switches: bool) -> bool:
         """Return whether a group may use one of some links, bool[links]; of_switches: argument of `used_links`."""
@@ -342,7 +342,7 @@ class CollectiveCosts:
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
         """Return the time of an all-to-all with split sizes; `schedule` is its number, valid for this program only."""
         graph, settings = self._fabric_of(members, of_switches=False), self._settings
-        if message_count(program.schedules, schedule) > _MAX_PLAYED_UNEVEN_MESSAGES:
+        if message_count(program.schedules, schedule) > _MAX_SIMULATED_UNEVEN_MESSAGES:
             busiest_ps = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
             return ClosedForm(busiest_ps, is_simulated=False)
         return closed_form(graph, program, settings, "all-to-all", "direct", schedule, members, size_bytes)

@@ -19,12 +19,7 @@ from nadi.simulation.closed_forms.advancing.equivalence import (
     pairs_of,
     ranges,
 )
-from nadi.simulation.closed_forms.advancing.run import (
-    ClassTimes,
-    compile_closed_form,
-    digests_of,
-    run_closed_form,
-)
+from nadi.simulation.closed_forms.advancing.run import ClassTimes, compile_closed_form, digests_of, run_closed_form
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
 from nadi.topologies import Graph
 from nadi.workload import CollectiveSettings, Program
@@ -64,8 +59,8 @@ def laid_out(
     members = np.split(program.group_member, program.group_ptr[1:-1])
     groups = np.zeros(len(members), np.int64)
     # groups that no NPU uses keep 0, which nothing reads
-    groups[used] = fabric_costs.standing.numbers([members[group] for group in used.tolist()])
-    ways = fabric_costs.standing.of_pairs(pairs.npu, pairs.peer)
+    groups[used] = fabric_costs.positions.numbers([members[group] for group in used.tolist()])
+    ways = fabric_costs.positions.of_pairs(pairs.npu, pairs.peer)
     paces = _paces(program.npus, slow_npus)
     if program.jobs is not None:
         slowdowns = np.array([*(job_slowdowns or np.ones(len(program.jobs.names))), 1.0])[program.jobs.of_npus()]

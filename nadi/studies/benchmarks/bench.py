@@ -24,7 +24,7 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.pdes import fidelity
 from nadi.simulation.assembly.partitioning import owner_by_traffic
-from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms import CollectiveCosts
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.studies.benchmarks.instruments.calibration import pairs_per_second

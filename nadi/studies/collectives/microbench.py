@@ -18,8 +18,7 @@ from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.assembly.partitioning import owner_by_traffic
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.simulation.assembly.resource_checks import work as work_of
-from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms import CollectiveCosts, closed_form
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.studies.collectives.link_bound import link_bound_ps

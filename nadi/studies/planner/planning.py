@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from nadi.configuration.bounds import MAX_GPUS
+from nadi.configuration import MAX_GPUS
 from nadi.energy.table import EnergyTable, read_table
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins

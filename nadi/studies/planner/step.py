@@ -20,9 +20,7 @@ from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Results, Settings, fidelity
 from nadi.simulation import network_settings as fabric
-from nadi.simulation.closed_forms import running
-from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
-from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
+from nadi.simulation.closed_forms import PLANNER_EFFORT, CollectiveCosts, running, sent_by_ports
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import Graph
 from nadi.topologies.clusters import Cluster

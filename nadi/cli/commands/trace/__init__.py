@@ -1,10 +1,12 @@
 """`nadi trace`: the tools for Chakra traces, some to a module; each is a function, and `_COMMANDS` lists them all."""
 
+from collections.abc import Callable
+
 import typer
 
 from nadi.cli.commands.trace import contents, imitation, recording, transformation
 
-_COMMANDS = {
+_COMMANDS: dict[str, Callable[..., None]] = {
     "check": contents.check,
     "collect": recording.collect,
     "convert": transformation.convert,

@@ -77,13 +77,13 @@ def memory(
     known, chosen, own = find(model), parallel_plan(plan), frameworks(framework)
     memory_bytes = parse_bytes_within(gpu_memory, MAX_BYTES)
     stages = estimate(known, chosen, own)
-    complaint = does_not_fit(known, chosen, memory_bytes, own)
+    warning = does_not_fit(known, chosen, memory_bytes, own)
     if as_json:
-        print_json(memory_document(stages, complaint))
+        print_json(memory_document(stages, warning))
     else:
         print_table(memory_table(f"{known.name}, {chosen}: GiB on each GPU", stages))
-        say(complaint or f"fits into {gpu_memory}")
-    if complaint:
+        say(warning or f"fits into {gpu_memory}")
+    if warning:
         raise typer.Exit(1)
 
 

@@ -6,7 +6,7 @@ import typer
 
 from nadi.cli.commands.workload.training import Expand, Name, write_traces
 from nadi.cli.options import Force, Prefix, Quiet, TracesOut, cluster_names, named_path
-from nadi.configuration.bounds import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
+from nadi.configuration import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
 from nadi.terminal.printing import say

@@ -8,8 +8,7 @@ from nadi import topologies, workload
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes.fidelity import FASTEST
 from nadi.simulation import network_settings as fabric
-from nadi.simulation.closed_forms.advancing.equivalence import MessageKeys
-from nadi.simulation.closed_forms.costs import CollectiveCosts, Curve
+from nadi.simulation.closed_forms import CollectiveCosts, Curve, MessageKeys
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies.clusters import find
 from nadi.workload import KINDS, CollectiveSettings

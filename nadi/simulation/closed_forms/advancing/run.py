@@ -14,7 +14,6 @@ from nadi.pdes.kernels import Directory, aligned, compile_for, full, row_of, row
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
 from nadi.simulation.closed_forms.advancing.equivalence import Classes, ClassProgram
-from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
 
 EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
 _MIN_PS = 1  # minimum time of a collective or a message: effects on other NPUs come later than their cause
@@ -151,7 +150,7 @@ def _initial_state(
     program, classes = by_class.program, by_class.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
-    words = rows_of(NpuClass, count)
+    words = rows_of(s.NpuClass, count)
     state, _ = traces.begin_traces(words, trace, program)
     words.slot_base[:count] = by_class.slot_ptr[:-1]
     words.send_base[:count] = by_class.send_ptr[:-1]
@@ -165,7 +164,7 @@ def _initial_state(
     heap[0 : 2 * count : 2] = begin_ps[order]
     # the first event of each class is the begin of its job, kind 0
     heap[1 : 2 * count : 2] = order << 32
-    ctl = row_of(RunState)
+    ctl = row_of(s.RunState)
     ctl.at, ctl.events, ctl.room, ctl.most = -1, count, room, most
     ctl.serial, ctl.one_at_a_time = not settings.concurrent_collectives, settings.one_at_a_time
     takes = np.where(by_class.instance_key >= 0, np.append(collective_ps, 0)[by_class.instance_key], 0)
