@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from pydantic import BaseModel, Field, PrivateAttr, create_model, model_validator
 
 from nadi.configuration import MAX_JOBS, named_files
-from nadi.configuration.faults import FaultSection
+from nadi.configuration.machine import ComputeSection, EnergySection, FaultSection, MemorySection, TopologySection
 from nadi.configuration.sections import (
-    ComputeSection,
-    EnergySection,
     EngineSection,
-    MemorySection,
     NetworkSection,
     OutputSection,
     SystemSection,
-    TopologySection,
     known_model,
     network_section,
 )

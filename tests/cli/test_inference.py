@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from nadi.cli.commands.workload.inference import network
+from nadi.cli.commands.workload.serving_network import network
 from nadi.et import CollectiveCommType
 from nadi.simulation.closed_forms import costs
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives

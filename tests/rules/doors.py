@@ -12,7 +12,7 @@ DOORS = {
     "api": ("running", "studies"),
     "cli": ("commands", "main"),
     "compiling": ("decorators", "defects", "kernel_cache", "kernel_sources"),
-    "configuration": ("effects", "input_files", "run_config", "run_file", "sections", "work"),
+    "configuration": ("effects", "input_files", "machine", "run_config", "run_file", "sections", "work"),
     "et": (
         "checking",
         "checks",

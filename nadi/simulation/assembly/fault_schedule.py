@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from nadi import pdes
-from nadi.configuration.run_config import FaultSection
+from nadi.configuration.machine import FaultSection
 from nadi.errors import ConfigError
 from nadi.topologies import SWITCH, Graph, TableRouting, routing_without
 
