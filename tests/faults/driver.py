@@ -14,7 +14,7 @@ import threading
 import time
 
 from nadi.__main__ import entry_point
-from nadi.launching import progress
+from nadi.launching import progress, status
 
 LONG_S = 60
 LONGEST_FILE_BYTES = 2000
@@ -83,12 +83,12 @@ def end_at_the_first():
 
 FAULTS = {
     # in a window, where the kernel returns for more memory
-    "windows": (boom, "nadi.pdes.workers.crew.grow"),
+    "windows": (boom, "nadi.pdes.workers.worker_pool.grow"),
     # before the first window, while the others are in theirs
-    "starting": (boom_later, "nadi.pdes.workers.crew.Crew._work"),
+    "starting": (boom_later, "nadi.pdes.workers.worker_pool.WorkerPool._work"),
     "reading": (boom, "nadi.simulation.assembly.reading.WorkReader.work"),
     "building": (boom, "nadi.pdes.construction.worlds.build_lps", "nadi.pdes.driver.build_lps"),
-    "harvesting": (boom, "nadi.pdes.driver.harvest"),
+    "collecting": (boom, "nadi.pdes.driver.outcome_of"),
     "writing": (boom, "nadi.reports.result_files.run_tables._nodes"),
     # from the first table on, no file can become longer than some bytes
     "no_room": (short_files, "nadi.reports.result_files.run_tables._rows_of_npu"),
@@ -110,7 +110,7 @@ def run(fault, *arguments):
         for function in functions:
             before(function, action, who)
     os.environ.pop("NADI_DEBUG", None)
-    progress.LINE_EVERY_S = progress.RENEW_EVERY_S = 0.1
+    progress.LINE_EVERY_S = status.RENEW_EVERY_S = 0.1
     sys.argv = ["nadi", *arguments]
     entry_point()
 

@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 
 def command(folder, out, *keys):
     """Return the arguments of a run with some keys."""
-    return ["run", str(folder / "run.toml"), "--quiet", "--out", str(out), *(f"--set={key}" for key in keys)]
+    return ["run", str(folder / "run.toml"), "--quiescent", "--out", str(out), *(f"--set={key}" for key in keys)]
 
 
 def whole(folder, *keys):
@@ -78,19 +78,19 @@ def summary_of(partial):
 def check_times(partial, results):
     """Check times in partial results against those of the whole run until then; return the number of collectives."""
     summary = summary_of(partial)
-    cut_ps = summary["finish_time_ps"]
+    snapshot_ps = summary["finish_time_ps"]
     collectives = pq.read_table(results / "collectives.parquet")
-    done = collectives.filter(pc.less(collectives["finish_ps"], cut_ps))
+    done = collectives.filter(pc.less(collectives["finish_ps"], snapshot_ps))
     assert pq.read_table(partial / "collectives.parquet").equals(done)
     nodes = pq.read_table(results / "nodes.parquet")
     npu, start_ps, finish_ps = (np.asarray(nodes[name]) for name in ("npu", "start_ps", "finish_ps"))
     is_compute = np.asarray(pc.equal(nodes["kind"].cast("string"), "compute"))
-    length_ps = np.minimum(finish_ps, cut_ps) - np.minimum(start_ps, cut_ps)
+    length_ps = np.minimum(finish_ps, snapshot_ps) - np.minimum(start_ps, snapshot_ps)
     found = pq.read_table(partial / "npus.parquet")
     for column, kept in nonempty([("compute_ps", is_compute), ("exposed_ps", ~is_compute)]):
         assert found[column].to_pylist() == np.bincount(npu[kept], length_ps[kept], len(found)).tolist()
     numbers = np.array([int(name.as_py()[4 : name.as_py().index("/")]) for name in nodes["name"]])
-    assert summary["partial"]["steps_done"] == numbers[finish_ps >= cut_ps].min()
+    assert summary["partial"]["steps_done"] == numbers[finish_ps >= snapshot_ps].min()
     return len(done)
 
 
@@ -102,13 +102,13 @@ def test_they_are_those_of_the_whole_run_until_then(folder, tmp_path, fidelity):
         assert main(command(folder, tmp_path / "out", *keys)) == STOPPED
     partial = tmp_path / "out" / PARTIAL
     summary = summary_of(partial)
-    cut_ps = summary["partial"]["simulated_ps"]
-    assert summary["finish_time_ps"] == cut_ps
-    assert summary["warnings"][0] == f"partial results, of the first {format_time(cut_ps)}: the run is not over"
+    snapshot_ps = summary["partial"]["simulated_ps"]
+    assert summary["finish_time_ps"] == snapshot_ps
+    assert summary["warnings"][0] == f"partial results, of the first {format_time(snapshot_ps)}: the run is not over"
     assert 0 < check_times(partial, results) < len(pq.read_table(results / "collectives.parquet"))
     steps = pq.read_table(partial / "steps.parquet")
     total_ps = sum(np.asarray(steps[name]) for name in steps.column_names if name.endswith("_ps"))
-    assert total_ps.tolist() == [cut_ps] * NPUS
+    assert total_ps.tolist() == [snapshot_ps] * NPUS
     assert summary["partial"]["steps"] == STEPS
     sent, all_sent = (np.asarray(pq.read_table(each / "links.parquet")["tx_bytes"]) for each in (partial, results))
     assert (sent <= all_sent).all()
@@ -137,7 +137,7 @@ def test_a_run_that_continues_removes_them(folder, tmp_path):
     with cut_at(middle_ps(folder)):
         assert main(command(folder, out)) == STOPPED
     assert (out / PARTIAL).is_dir()
-    assert main(["run", "--quiet", "--resume", str(out)]) == 0
+    assert main(["run", "--quiescent", "--resume", str(out)]) == 0
     assert not (out / PARTIAL).exists()
     assert differences(tables(out), tables(whole(folder))) == []
 
@@ -153,11 +153,11 @@ def test_commands_that_read_them(folder, tmp_path, capsys):
     assert (seen["state"], seen["partial"]) == ("ended", summary_of(partial)["partial"])
     assert main(["watch", str(out)]) == 1
     assert f"tables in {out / PARTIAL}; steps 2 of 6 done; compute " in capsys.readouterr().out
-    assert main(["report", str(partial), "--quiet"]) == 0
+    assert main(["report", str(partial), "--quiescent"]) == 0
     assert "the run is not over" in (partial / "report.html").read_text()
     assert main(["compare", str(partial), str(partial)]) == 0
     capsys.readouterr()
-    assert main(["explain", str(partial), "--quiet"]) == 2
+    assert main(["explain", str(partial), "--quiescent"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "the run was not over, and has no nodes.parquet" in line
 
@@ -167,9 +167,9 @@ def test_a_failure_does_not_end_the_run(folder, tmp_path, monkeypatch, capsys):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("nadi.reports.result_files.partial.write_results", failing)
-    command_line = [word for word in command(folder, tmp_path / "out") if word != "--quiet"]
+    command_line = [word for word in command(folder, tmp_path / "out") if word != "--quiescent"]
     with cut_at(middle_ps(folder)):
         assert main(command_line) == STOPPED
     assert "no partial results could be written: [Errno 28] No space left on device" in capsys.readouterr().err
     assert not (tmp_path / "out" / PARTIAL).exists()
-    assert main(["run", "--quiet", "--resume", str(tmp_path / "out")]) == 0
+    assert main(["run", "--quiescent", "--resume", str(tmp_path / "out")]) == 0

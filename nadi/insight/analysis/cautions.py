@@ -18,8 +18,8 @@ def cautions(simulation: FinishedRun) -> list[str]:
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
     """
-    cut_ps, finish_ps = simulation.results.cut_ps, simulation.results.finish_time_ps
-    warnings = [] if cut_ps is None else [f"partial results, of the first {format_time(cut_ps)}: the run is not over"]
+    end_ps, finish_ps = simulation.results.snapshot_ps, simulation.results.finish_time_ps
+    warnings = [] if end_ps is None else [f"partial results, of the first {format_time(end_ps)}: the run is not over"]
     warnings += simulation.warnings
     others = _narrow_window(simulation), _overtaken(simulation), _sent_again(simulation), _seldom_repeats(simulation)
     without = simulation.without_effect.sentence(finish_ps)

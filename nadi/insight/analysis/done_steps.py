@@ -41,7 +41,7 @@ def done_steps(simulation: FinishedRun, exchange: Exchange) -> DoneSteps | None:
     for step, finish_ps in blocks:
         last = max(last, int(step.max(initial=-1)))
         # a step is done when all its nodes, on all NPUs, have ended before the cut
-        first_open = min(first_open, int(step[(step >= 0) & (finish_ps >= results.cut_ps)].min(initial=_NO_STEP)))
+        first_open = min(first_open, int(step[(step >= 0) & (finish_ps >= results.snapshot_ps)].min(initial=_NO_STEP)))
     lasts, opens = zip(*exchange((last, first_open)), strict=True)
     if max(lasts) < 0:
         return None

@@ -123,7 +123,7 @@ def part(
         step_times=None if steps is None else steps[npus],
         requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
         job_finish_ps=job_finish_ps(program, results),
-        done_steps=None if results.cut_ps is None else done_steps(simulation, exchange),
+        done_steps=None if results.snapshot_ps is None else done_steps(simulation, exchange),
     )
 
 
@@ -148,8 +148,8 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
     found = node_times.merge_collectives([p.collectives for p in parts])
-    if results.cut_ps is not None:  # others are not done
-        done = found.finish_ps < results.cut_ps
+    if results.snapshot_ps is not None:  # others are not done
+        done = found.finish_ps < results.snapshot_ps
         found = found._replace(**{name: column[done] for name, column in found._asdict().items()})
     steps = [p.step_times for p in parts if p.step_times is not None]
     names = {group: name for p in parts for group, name in p.group_names.items()}

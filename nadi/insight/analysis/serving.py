@@ -76,7 +76,7 @@ def requests_of(
         for npu, first in zip(npus.tolist(), firsts.tolist(), strict=True):
             for row, (request, tokens) in named[trace_of_npu[npu]].items():
                 at_ps = int(finish_ps[first + row])
-                if results.cut_ps is None or at_ps < results.cut_ps:  # else the token is not there yet
+                if results.snapshot_ps is None or at_ps < results.snapshot_ps:  # else the token is not there yet
                     requests.note(request, tokens, at_ps)
     return requests
 

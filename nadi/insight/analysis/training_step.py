@@ -39,7 +39,7 @@ def throughput(simulation: FinishedRun, so_far: DoneSteps | None = None) -> Thro
         so_far: Steps that a run which is not over has done; None = the run is over.
     """
     found, results = simulation.training, simulation.results
-    finish_ps = results.finish_time_ps if results.cut_ps is None else so_far.end_ps if so_far else 0
+    finish_ps = results.finish_time_ps if results.snapshot_ps is None else so_far.end_ps if so_far else 0
     if found is None or finish_ps == 0:
         return None
     from nadi.workload.generators.models import training_flops

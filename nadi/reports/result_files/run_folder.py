@@ -43,7 +43,7 @@ def write_results(
 
     if folder:
         folder.mkdir(exist_ok=True)
-    is_over = simulation.results.cut_ps is None
+    is_over = simulation.results.snapshot_ps is None
     if simulation.keeps_nodes and is_over:
         run_tables.write_nodes(simulation, folder, ranks)
     if findings and folder:
@@ -95,7 +95,7 @@ def summary(
         "step": step.document(
             simulation, findings.step_times if findings else None, so_far=findings.done_steps if findings else None
         ),
-        **({"partial": partial_document(simulation, findings)} if findings and results.cut_ps is not None else {}),
+        **({"partial": partial_document(simulation, findings)} if findings and results.snapshot_ps is not None else {}),
         **({"jobs": list(findings.jobs)} if findings and findings.jobs else {}),
         **simulation.operators.document(),
         **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
@@ -119,7 +119,7 @@ def _without_rows(simulation: FinishedRun) -> dict[str, int]:
     """Return how many messages have no row in flows.parquet, and their bytes; nothing where all have one."""
     results = simulation.results
     flows = results.counters["flows"] - len(results.flows["src"])
-    if not flows or not simulation.settings.record_flows or results.cut_ps is not None:
+    if not flows or not simulation.settings.record_flows or results.snapshot_ps is not None:
         return {}
     size = results.counters["payload_bytes"] - int(results.flows["bytes"].sum())
     return {"flows_without_rows": flows, "bytes_without_rows": size}
@@ -133,9 +133,9 @@ def partial_document(simulation: FinishedRun, findings: Findings) -> dict[str, A
         findings: Result of the analysis of the run (`Findings`).
     """
     times, found = findings.npu_times, findings.collectives
-    whole_ps = (simulation.results.cut_ps or 1) * len(times.compute_ps)
+    whole_ps = (simulation.results.snapshot_ps or 1) * len(times.compute_ps)
     return {
-        "simulated_ps": simulation.results.cut_ps,
+        "simulated_ps": simulation.results.snapshot_ps,
         **({"steps_done": findings.done_steps.steps, "steps": findings.done_steps.of} if findings.done_steps else {}),
         "compute_share": int(times.compute_ps.sum()) / whole_ps,
         "exposed_share": int(times.exposed_ps.sum()) / whole_ps,
