@@ -107,16 +107,6 @@ def write_charts(folder: Path, page: Any, *, err: bool) -> None:  # noqa: ANN401
     say(f"figures: {folder}, {len(names)} as SVG, PDF and CSV", err=err)
 
 
-def say_results(folder: Path, *, err: bool) -> None:
-    """Print the folder of results.
-
-    Args:
-        folder: Folder of the results.
-        err: Whether to print on standard error.
-    """
-    say(f"results: {folder}", err=err)
-
-
 def print_timeline(out: Path, timeline: Any, counters: str = "", *, as_json: bool) -> None:  # noqa: ANN401 - either timeline
     """Print the contents and omissions of a written timeline.
 

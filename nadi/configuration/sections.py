@@ -41,7 +41,6 @@ SETTINGS: dict[str, Setting] = {
     if setting.is_given
 }
 """Settings of the engine, by key."""
-_SHARED_BUFFER = {setting.key: setting for setting in settings_of(SharedBuffer)}
 
 
 def given_default(key: str) -> Any:  # noqa: ANN401 - of any type

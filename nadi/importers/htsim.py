@@ -77,7 +77,8 @@ def translated(options: HtsimOptions) -> TranslatedRun:
         if made.signals:
             warnings.append(f"{made.signals} triggers reach other nodes by messages of one byte; htsim takes no time")
     else:
-        traces = _goal_traces(options.goal or Path())
+        tables = goal.read([options.goal or Path()], {}).tables
+        traces = TraceSet.of([tables[rank] for rank in range(len(tables))])
     graph, tree = _fabric(options, traces.npus)
     network, differences = _network(options, graph, tree)
     # With acknowledgements both ends of a message end when the last one is back, without them when the bytes are.
@@ -97,12 +98,6 @@ def translated(options: HtsimOptions) -> TranslatedRun:
     if matrix is not None and matrix.failures:
         sections["faults"] = list(_faults(matrix, tree))
     return TranslatedRun(sections, (*warnings, *differences))
-
-
-def _goal_traces(path: Path) -> TraceSet:
-    """Return the ranks of a GOAL schedule."""
-    tables = goal.read([path], {}).tables
-    return TraceSet.of([tables[rank] for rank in range(len(tables))])
 
 
 def _fabric(options: HtsimOptions, nodes: int) -> tuple[Graph, HtsimTree | None]:

@@ -19,8 +19,9 @@ from nadi.cli.options import (
     kinds,
     named_path,
 )
-from nadi.cli.output import check_outputs, print_document, say_results, write_charts
+from nadi.cli.output import check_outputs, print_document, write_charts
 from nadi.configuration import MAX_SEED
+from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -85,7 +86,7 @@ def collective(
         return
     print_document(sweep.document() if as_json else sweep, _tables, as_json=as_json)
     if out:
-        say_results(out, err=as_json)
+        say(f"results: {out}", err=as_json)
     if figures:
         write_charts(figures, page(sweep), err=as_json)
 

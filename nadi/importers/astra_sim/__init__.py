@@ -77,22 +77,19 @@ def translated(options: Options) -> tuple[dict[str, Any], str]:
         queues_per_dim=options.queues_per_dim,
         has_groups=bool(groups.sections),
     )
+    # with rendezvous, every message is announced and answered before its data moves
+    rendezvous = {"system": {"rendezvous": 1, "rendezvous_control": _CONTROL_BYTES}} if options.rendezvous else {}
     parts = [
         (str(options.network), network),
         (str(options.system), system),
         (options.workload, read_workload(options.workload, npus)),
         (options.groups, groups),
-        ("options", _rendezvous(is_on=options.rendezvous)._replace(unused=tuple(unused))),
+        ("options", FileSections(rendezvous, tuple(unused))),
     ]
     if options.remote_memory is not None:
         parts.append((str(options.remote_memory), read_memory(options.remote_memory, npus)))
     sections: Mapping[str, Any] = functools.reduce(put_over, (part.sections for _, part in parts), {})
     return dict(sections), warning(parts)
-
-
-def _rendezvous(*, is_on: bool) -> FileSections:
-    """Return the settings with which every message is announced and answered before its data moves."""
-    return FileSections({"system": {"rendezvous": 1, "rendezvous_control": _CONTROL_BYTES}} if is_on else {})
 
 
 class _Times(NamedTuple):
