@@ -2,8 +2,7 @@
 
 Modules in reading order: `lone_message`, a message alone on its path; `isolated` and `collective`, a collective alone
 on the fabric, its simulated time or that of a formula; `position` and `costs`, each kind of group once, at any size;
-`advancing` and `running`, programs whose collectives and messages take these times; `sent_bytes`, the bytes that links
-would send.
+`advancing` and `running`, programs whose collectives and messages take these times.
 """
 
 from nadi.simulation.closed_forms import running
@@ -14,4 +13,4 @@ from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, WHAT_IF_EFFORT, C
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.simulation.closed_forms.position import GroupPositions
-from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
+from nadi.simulation.closed_forms.running import sent_by_ports

@@ -1,16 +1,34 @@
-"""`nadi workload inference`: generate traces of serving a model."""
+"""`nadi workload megatron`, `deepspeed`, `fsdp` and `inference`: generate traces of training and serving models."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli.commands.workload.training import Expand, Name, write_traces
-from nadi.cli.options import Force, Prefix, Quiet, TracesOut, cluster_names, named_path
+from nadi.cli.options import Force, Prefix, Quiet, TracesOut, cluster_names, model_names, named_path
 from nadi.configuration import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
 from nadi.terminal.printing import say
 
+if TYPE_CHECKING:
+    from nadi.workload import TraceSet
+    from nadi.workload.generators.training.rules import Framework
+
+_MODEL = "Model of `nadi workload models`, TOML file, or config.json of Hugging Face."
+_PLAN = "Parallel plan, such as tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full."
+
+Name = Annotated[str, typer.Option("--model", metavar="MODEL", help=_MODEL, autocompletion=model_names)]
+Plan = Annotated[str, typer.Option("--plan", metavar="PLAN", help=_PLAN)]
+Expand = Annotated[bool, typer.Option("--expand", help="Write a trace per NPU and groups.json, for other tools.")]
+
+
+_FRAMEWORKS: "dict[Framework, str]" = {
+    "megatron": "Megatron-LM: tensor, sequence, pipeline, context, expert and data parallelism.",
+    "deepspeed": "DeepSpeed: ZeRO 0 to 3, pipelines, Ulysses.",
+    "fsdp": "PyTorch's FSDP: layers are gathered before use, gradients reduce-scattered.",
+}
 _REQUESTS = "Number of requests; 0 = as many as all replicas run concurrently."
 _FILE = "File of requests with columns arrival_s,prompt,generate."
 _CHUNK = "Tokens per iteration with chunked prefill; 0 = prompts run first."
@@ -22,12 +40,59 @@ _LENGTHS = "1024, uniform:128-2048 or lognormal:512,0.8 (median and sigma)."
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add the command.
+    """Add a command per framework of training, and that of serving.
 
     Args:
-        group: The group that gets the command.
+        group: The group that gets the commands.
     """
+    for framework, contents in _FRAMEWORKS.items():
+        group.command(framework, help=f"Generate training steps of {contents}")(_command(framework))
     group.command()(inference)
+
+
+def _command(framework: "Framework") -> Callable[..., None]:
+    """Return the command that generates the traces of a model and plan, and writes them."""
+
+    def command(
+        model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
+    ) -> None:
+        from nadi.simulation.assembly.resource_checks import check_trace
+        from nadi.workload.generators.models import find
+        from nadi.workload.generators.training import parallel_plan
+        from nadi.workload.generators.training.generator import NODE_BYTES, generate, nodes_at_most
+
+        known, chosen = find(model), parallel_plan(plan)
+        nodes = nodes_at_most(known, chosen, framework)
+        check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+        with unwound():
+            description = write_traces(generate(known, chosen, framework), out, prefix, expand=expand)
+        say(description)
+
+    return command
+
+
+def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:
+    """Write a trace set; return a description of the result.
+
+    Args:
+        traces: Traces to write.
+        out: Folder to write to.
+        prefix: Beginning of the names of the files.
+        expand: Whether to write a trace per NPU instead of a trace set.
+    """
+    from nadi.workload import expand as expanded
+    from nadi.workload import write_set
+
+    if expand:
+        written = expanded(traces, out, prefix)
+        groups = f', groups = "{written.parent / "groups.json"}"' if traces.families else ""
+    else:
+        written, groups = write_set(out, traces, prefix), ""
+    count = sum(len(trace) for trace in traces.traces)
+    return (
+        f"{traces.npus} NPUs, {len(traces.traces)} distinct traces of {count:,} nodes in all; "
+        f'in a run file: [workload] traces = "{written}"{groups}'
+    )
 
 
 def inference(
