@@ -14,7 +14,7 @@ import threading
 import time
 
 from nadi.__main__ import entry_point
-from nadi.launching import progress, status
+from nadi.launching import progress
 
 LONG_S = 60
 LONGEST_FILE_BYTES = 2000
@@ -110,7 +110,7 @@ def run(fault, *arguments):
         for function in functions:
             before(function, action, who)
     os.environ.pop("NADI_DEBUG", None)
-    progress.LINE_EVERY_S = status.RENEW_EVERY_S = 0.1
+    progress.LINE_EVERY_S = progress.RENEW_EVERY_S = 0.1
     sys.argv = ["nadi", *arguments]
     entry_point()
 
