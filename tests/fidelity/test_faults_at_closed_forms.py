@@ -192,7 +192,7 @@ def test_groups_with_and_without_a_slow_link_are_told_apart(fabric, links, with_
     groups = [with_slow, without] if is_slow_first else [without, with_slow]
     times = {group: costs.of_group(how, "all-reduce", np.array(group), 1 << 20).time_ps for group in groups}
     assert times[with_slow] > 5 * times[without]
-    ways = costs.standing.of_pairs(*np.array([with_slow, without]).T)
+    ways = costs.positions.of_pairs(*np.array([with_slow, without]).T)
     assert ways[0] != ways[1]
 
 

@@ -11,7 +11,7 @@ from nadi.errors import ConfigError
 from nadi.importers.astra_sim.system import MemoryFile, SystemFile
 from nadi.importers.files import find_named
 from tests.running import simulate
-from tests.topologies.test_htsim import SMALL_TREE
+from tests.topologies.test_simulator_files import SMALL_TREE
 
 COLL = et.CollectiveCommType
 

@@ -10,12 +10,12 @@ from nadi.inputs.limits import MAX_EQUAL_MESSAGES
 from nadi.topologies import build
 from nadi.workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
 from nadi.workload.node_kinds import SEND
-from nadi.workload.program.dividing import divided, joined
+from nadi.workload.program.program import divided, joined
 from nadi.workload.program.sends import _check_numbers
 from nadi.workload.shape import stripes_between
 from nadi.workload.trace_sets.trace_set import TraceView
 from tests.budgets import bounded
-from tests.pdes.test_unequal_ports import GBPS, planes
+from tests.pdes.test_places import GBPS, planes
 
 KIB = 1024
 

@@ -18,13 +18,11 @@ from nadi.workload.errors import Exchange, WorkloadError, agree, alone
 from nadi.workload.kept import KeptResults
 from nadi.workload.kinds import KINDS
 from nadi.workload.node_kinds import MEMORY_LANE
-from nadi.workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
 from nadi.workload.program.checks.messages import check_collectives, check_messages
 from nadi.workload.program.checks.sources import check_sizes
 from nadi.workload.program.choosing import CollectiveSettings, ScheduleChooser
-from nadi.workload.program.durations import ComputeModel, durations_ps
-from nadi.workload.program.memory_pool import lanes
-from nadi.workload.program.program import Program
+from nadi.workload.program.durations import ComputeModel, durations_ps, lanes
+from nadi.workload.program.program import NOT_HERE, Program, TraceRows, assemble, empty_rows
 from nadi.workload.program.sends import SendColumns, Ways
 from nadi.workload.trace_sets.groups import GroupTable, resolve
 from nadi.workload.trace_sets.trace_set import AS_WRITTEN, IDLE, Families, TraceView, own_traces

@@ -1,6 +1,6 @@
 """Sends and receives of traces: their parts over several NICs, and NCCL's delays, bytes on the wire, and rates.
 
-A message is divided into as many parts as its sender's NICs share by their rates (workload.program.dividing).
+A message is divided into as many parts as its sender's NICs share by their rates (workload.program.program).
 
 NCCL sends the messages if it runs the run's all-to-alls, which consist of sends and receives. A send uses the
 communicator of the group that its node names, or else that of all NPUs, like PyTorch's default process group. For all
@@ -22,9 +22,8 @@ from nadi.workload.collectives import AlgorithmChoice
 from nadi.workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
 from nadi.workload.errors import WorkloadError
 from nadi.workload.node_kinds import SEND
-from nadi.workload.program.assembling import TraceRows
 from nadi.workload.program.choosing import CollectiveSettings
-from nadi.workload.program.program import NO_CHANNELS, Channels
+from nadi.workload.program.program import NO_CHANNELS, Channels, TraceRows
 from nadi.workload.shape import GroupShape, has_parallel_ports, shape_of, stripes_between
 from nadi.workload.trace_sets.trace_set import AS_WRITTEN, Families, TraceView, group_of_npu
 

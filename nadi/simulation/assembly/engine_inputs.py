@@ -20,7 +20,7 @@ from nadi.workload.node_kinds import NOOP, SEND
 from nadi.workload.program import divided, extended, joined, switches_of
 
 POINT_TO_POINT, ALL_NPUS = "p2p", "all"
-# groups of plans (workload.generators.training.ranks.families), of which a plan may lack some
+# groups of plans (workload.generators.training.stages.families), of which a plan may lack some
 PLAN_GROUPS = ("tp", "cp", "ep", "etp", "pp", "dp", "edp", "model", "embedding", "world")
 
 
