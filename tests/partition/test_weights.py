@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import partition, topologies, workload
-from nadi.partition.dimension_flows import dimension_loads
 from nadi.partition.owners import Partition
-from nadi.partition.table_flows import has_way, table_loads
-from nadi.partition.weights import TrafficWeights
+from nadi.partition.weights import TrafficWeights, dimension_loads, has_way, table_loads
 from nadi.topologies.endpoints import with_host_memories
 from nadi.workload.program.traffic import traffic
 from tests.budgets import bounded
@@ -116,9 +114,9 @@ RAILS = "rail-optimised:npus=12,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,u
 @pytest.mark.parametrize(
     ("spec", "limit", "value"),
     [
-        (RAILS, "table_flows._MAX_ENTRIES", 3),
-        (RAILS, "table_flows._MAX_DENSE", 3),
-        ("torus:sizes=4x3", "dimension_flows._MAX_PAIRS", 7),
+        (RAILS, "weights._MAX_ENTRIES", 3),
+        (RAILS, "weights._MAX_DENSE", 3),
+        ("torus:sizes=4x3", "weights._MAX_PAIRS", 7),
     ],
 )
 def test_small_blocks_and_sparse_sums_change_nothing(monkeypatch, spec, limit, value):

@@ -11,11 +11,13 @@ WIDER = {"pdes": 47, "pdes.traces": 38}
 DOORS = {
     "api": ("running", "studies"),
     "cli": ("commands", "main"),
-    "compiling": ("decorators", "defects", "kernel_cache", "kernel_sources"),
+    "compiling": ("decorators", "kernel_cache", "kernel_sources"),
     "configuration": ("effects", "input_files", "machine", "run_config", "run_file", "sections", "work"),
     "et": (
         "checking",
+        "checking.matching",
         "checks",
+        "files",
         "formats",
         "formats.astra_sim",
         "formats.chakra",
@@ -25,7 +27,6 @@ DOORS = {
         "kernels",
         "layers",
         "obfuscation",
-        "prefixes",
         "pytorch.injected.nadi_collecting",
         "reshape",
         "selection",
@@ -44,7 +45,6 @@ DOORS = {
         "limits",
         "mappings",
         "plug_ins",
-        "toml",
         "units",
     ),
     "launching": (
@@ -106,7 +106,7 @@ def source_of(door):
     """Return the source of a door, `et.checking`, `et.framing` or `terminal`."""
     path = door.replace(".", "/")
     path = path if (ROOT / path.partition("/")[0]).is_dir() else f"nadi/{path}"
-    return read(f"{path}/__init__.py" if (ROOT / path).is_dir() else f"{path}.py")
+    return read(f"{path}/__init__.py" if (ROOT / path / "__init__.py").is_file() else f"{path}.py")
 
 
 def is_in(source, folder):

@@ -1,5 +1,7 @@
 """Messages over several NICs: a program whose sends are divided, against one built part by part, and back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -149,8 +151,8 @@ def test_messages_stay_whole_if_the_settings_say_so():
 
 def test_too_many_messages_of_a_tag_are_refused():
     view = TraceView(table_of(metadata(), [send_node(7, "s", 0, 1, KIB, 0)], "t.0.et"))
-    view.p2p_seq = np.array([MAX_EQUAL_MESSAGES // 4])
+    view.messages = replace(view.messages, seq=np.array([MAX_EQUAL_MESSAGES // 4]))
     with pytest.raises(WorkloadError, match=r"t\.0\.et: node 7: message 262,144 of this peer and tag, in 4 parts"):
         _check_numbers(view, np.array([4]))
-    view.p2p_seq -= 1
+    view.messages.seq[:] -= 1
     _check_numbers(view, np.array([4]))

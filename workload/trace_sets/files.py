@@ -14,7 +14,7 @@ import numpy as np
 
 from nadi import inputs
 from nadi.et import NodeType, TraceError, TraceTable, TraceTables, read_trace, write_table
-from nadi.et.prefixes import GROUPS_NAME
+from nadi.et.files import GROUPS_NAME
 from nadi.et.reshape import find_files
 from nadi.et.statistics import Rank
 from nadi.inputs.arrays import Mask

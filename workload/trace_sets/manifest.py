@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from nadi import inputs
 from nadi.et import ComposedNames, NameTable, NodeType, TraceTable
-from nadi.et.prefixes import MANIFEST_NAME
+from nadi.et.files import MANIFEST_NAME
 from nadi.inputs.arrays import Int32, Int64, pointers
 from nadi.inputs.documents import checked, quoted
 from nadi.inputs.limits import MAX_NPUS

@@ -18,7 +18,7 @@ import typer
 
 from nadi.cli.options import AsJson
 from nadi.cli.output import print_json, print_table
-from nadi.compiling.defects import defect_text
+from nadi.compiling import defect_text
 from nadi.inputs.units import GIB
 from nadi.launching.installation import code_command
 

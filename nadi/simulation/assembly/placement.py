@@ -9,7 +9,7 @@ import numpy as np
 from nadi import inputs
 from nadi.configuration.work import JobSection, TrafficSection
 from nadi.errors import ConfigError
-from nadi.et.prefixes import MANIFEST_NAME as NAME
+from nadi.et.files import MANIFEST_NAME as NAME
 from nadi.inputs.arrays import Int32, Mask
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, short
 from nadi.simulation.assembly.resource_checks import check_trace

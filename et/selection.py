@@ -7,8 +7,8 @@ from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import cdist
 
 from nadi.et.order import depth
+from nadi.et.reader import collective_name
 from nadi.et.schema import CollectiveCommType, NodeType
-from nadi.et.summary import collective_name
 from nadi.et.table import TraceTable
 from nadi.inputs.arrays import Float64, Int64
 
