@@ -8,7 +8,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-COMMIT = "nadi/commit.txt"  # nadi/launching/sources.py
+COMMIT = "nadi/commit.txt"  # nadi/launching/installation.py
 SHORT_HASH_DIGITS = "12"
 
 

@@ -18,9 +18,9 @@ from nadi import topologies
 from nadi.configuration.sections import NetworkSection
 from nadi.et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.launching.progress import NoProgress
-from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.closed_forms import CollectiveCosts
+from nadi.simulation.mixed_fidelity import coupled_collectives
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
 from nadi.topologies import Graph
 from nadi.workload import KINDS, CollectiveSettings, WorkloadError, algorithms_of, build_program

@@ -16,16 +16,16 @@ from typing import Any, get_args
 import typer
 from mkdocs.structure.files import File
 
-from nadi.cli.app import build_app
+from nadi.cli.commands import build_app
 from nadi.compiling import kernel_sources
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import SETTINGS, given_default
-from nadi.configuration.workload import WorkloadSection
+from nadi.configuration.work import WorkloadSection
 from nadi.energy.table import documentation as energy_table
 from nadi.pdes.core.declared import saved_arrays
 from nadi.pdes.core.rows.row import Word, kinds_of_rows
 from nadi.pdes.kernels import Row, WordKind
-from nadi.simulation.fidelities import documentation as fidelities
+from nadi.simulation.network_settings import documentation as fidelities
 from nadi.simulation.schemas import documentation as result_columns
 
 _COMMANDS = """# Commands

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from packaging.version import Version
 
 from nadi.configuration.run_file import collective_config
-from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.wiring.reading import WorkReader
+from nadi.simulation.assembly.reading import WorkReader
+from nadi.simulation.closed_forms import closed_form
 from nadi.studies.collectives.microbench import CollectiveCase
 from nadi.workload.compute.nvidia import folder
 

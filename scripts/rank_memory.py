@@ -25,7 +25,7 @@ from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.network.boundary import WORD_BYTES
 from nadi.pdes.workers.batches import MOST_RECORDS, batch_words, record_words
 from nadi.pdes.workers.mailbox import rounded
-from nadi.simulation.wiring.partitioning import Load, divide
+from nadi.simulation.assembly.partitioning import Load, divide
 from nadi.studies.benchmarks.bench import BENCHES
 
 FABRIC = "fat-tree:npus={npus},rate=100Gbps,delay=1us"

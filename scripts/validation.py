@@ -33,7 +33,7 @@ import nccl_tables
 import nadi
 from nadi import et
 from nadi.cli.main import main as run_command
-from nadi.launching.sources import source_hash
+from nadi.launching.installation import source_hash
 from nadi.studies.planner.step import step_time, target_machine
 from nadi.topologies import clusters
 from nadi.workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators

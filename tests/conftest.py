@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from nadi.cli.main import main
 from nadi.et import decoder
-from nadi.launching.python import nadi_command
+from nadi.launching.installation import nadi_command
 from nadi.studies.sweeps import running
 from tests import durations
 from tests.budgets import bounded

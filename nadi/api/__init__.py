@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nadi.configuration.bounds import MAX_GPUS, MAX_SEED, MAX_WORKERS
+from nadi.configuration import MAX_GPUS, MAX_SEED, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 
@@ -327,8 +327,8 @@ def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **
     """
     from nadi.api.values import with_topology
     from nadi.configuration.run_file import load_config
+    from nadi.simulation.assembly.reading import WorkReader
     from nadi.simulation.open_network import open_network as opened
-    from nadi.simulation.wiring.reading import WorkReader
 
     sections, _ = with_topology({"workload": {"traces": "."}, "network": network}, topology)
     reader = WorkReader.of(load_config(None, sections=sections), force=True)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from nadi.insight.analysis.findings import CollectiveKey, Findings
     from nadi.launching.checkpoints import CheckpointFolder
     from nadi.launching.progress import Progress
-    from nadi.simulation.closed_forms.collective import ClosedForm
-    from nadi.simulation.run_plan import FinishedRun
+    from nadi.simulation.closed_forms import ClosedForm
+    from nadi.simulation.run import FinishedRun
 
 
 class RunRequest(NamedTuple):
@@ -79,8 +79,7 @@ def run(request: RunRequest, ranks: RankGather = ALONE, *, force: bool = False, 
     """
     from nadi.insight.analysis.findings import merge, part
     from nadi.insight.runs import Run
-    from nadi.launching.progress import progress
-    from nadi.launching.status import run_status
+    from nadi.launching.progress import progress, run_status
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.result_files.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
     from nadi.reports.result_files.staging import staged
@@ -127,8 +126,8 @@ def _executed(
     config, resumes = request.config, request.resumed_from is not None
     resolver = Resolver(config, ranks, force=force)
     plan = resolver.plan(shown, has_folder=request.folder is not None, resumes=resumes)
-    for remark in plan.remarks if ranks.rank == 0 else ():
-        shown.warn(remark)
+    for warning in plan.model_warnings if ranks.rank == 0 else ():
+        shown.warn(warning)
     if not plan.identity or request.folder is None:
         return execute(plan, shown), None, {}
     from nadi.launching.checkpoints import CheckpointFolder

@@ -55,8 +55,8 @@ def time_collective(
     """
     from nadi.configuration.run_file import collective_config
     from nadi.reports.result_files.staging import staged
+    from nadi.simulation.assembly.resource_checks import checker
     from nadi.simulation.resolving import Resolver
-    from nadi.simulation.wiring.resource_checks import checker
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
     from nadi.studies.collectives.page import FILES, write_sweep
     from nadi.studies.collectives.skew import demand
@@ -74,7 +74,7 @@ def time_collective(
         chosen = choose(graph, case, ",".join(request.algorithms), steps_bytes, check)
     if ranks.rank == 0:
         left_out = [f"skipped: {skipped_text(chosen.left_out)}"] if chosen.left_out else []
-        for sentence in [*left_out, *idle.remarks]:
+        for sentence in [*left_out, *idle.warnings]:
             say(f"nadi: {sentence}", err=True)
     with staged(request.out, FILES, ranks) if request.out else nullcontext() as staging:
         with shown() as display:

@@ -59,7 +59,7 @@ def _npus(sections: Mapping[str, Any], npus: int | None) -> int:
     """Return the number of NPUs of the fabric, which is built if the number is unknown."""
     if npus is not None:
         return npus
-    from nadi.configuration.sections import TopologySection
+    from nadi.configuration.machine import TopologySection
     from nadi.topologies import build
 
     if "topology" not in sections:

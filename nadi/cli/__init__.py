@@ -1,1 +1,1 @@
-"""The command line: one file per command, its options, completion, and `nadi doctor`."""
+"""The command line: its commands, the options that they share, and their output."""

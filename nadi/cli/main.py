@@ -53,7 +53,7 @@ def entry_point() -> NoReturn:
 def _run(arguments: Sequence[str] | None) -> int:
     """Run one command with these arguments, or those of the process, and return its exit code."""
     never_fail_to_print()
-    from nadi.cli.app import command_line
+    from nadi.cli.commands import command_line
 
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     outcome = command_line().main(args=arguments, prog_name="nadi", standalone_mode=False)

@@ -1,13 +1,19 @@
-"""Output of commands on the terminal: JSON, tables, and the places of written files."""
+"""Output of commands on the terminal: JSON, tables, places of written files, and runs with progress and report."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from nadi.terminal.printing import say
+
+if TYPE_CHECKING:
+    from nadi.api.running import RunRequest
+    from nadi.launching.world import RankGather
+    from nadi.simulation.run import FinishedRun
 
 
 def print_json(document: object, indent: int | None = 2) -> None:
@@ -101,16 +107,6 @@ def write_charts(folder: Path, page: Any, *, err: bool) -> None:  # noqa: ANN401
     say(f"figures: {folder}, {len(names)} as SVG, PDF and CSV", err=err)
 
 
-def say_results(folder: Path, *, err: bool) -> None:
-    """Print the folder of results.
-
-    Args:
-        folder: Folder of the results.
-        err: Whether to print on standard error.
-    """
-    say(f"results: {folder}", err=err)
-
-
 def print_timeline(out: Path, timeline: Any, counters: str = "", *, as_json: bool) -> None:  # noqa: ANN401 - either timeline
     """Print the contents and omissions of a written timeline.
 
@@ -127,3 +123,43 @@ def print_timeline(out: Path, timeline: Any, counters: str = "", *, as_json: boo
     say(f"{out}: {slices}; open it in ui.perfetto.dev")
     for note in timeline.notes():
         say(f"  {note}")
+
+
+def run_and_report(
+    request: "RunRequest",
+    ranks: "RankGather",
+    begin_s: float,
+    *,
+    force: bool,
+    as_json: bool = False,
+    quiet: bool,
+    before_report: Callable[["FinishedRun"], None] | None = None,
+) -> None:
+    """Run a request; print the results, with the time since the command began.
+
+    Args:
+        request: The run and its folder of results.
+        ranks: Exchange of values between ranks.
+        begin_s: Time of the monotonic clock in s at which the command began.
+        force: Whether to accept too much work or memory.
+        as_json: Whether to print the summary as JSON instead of the report.
+        quiet: Whether to show no progress.
+        before_report: Function that is called with the finished run on the first rank before the report is printed;
+            None = none.
+    """
+    from nadi.api.running import run
+    from nadi.reports.result_files.run_folder import summary
+    from nadi.reports.text.run import print_report
+
+    outcome = run(request, ranks, force=force, quiet=quiet)
+    if outcome is None:
+        return
+    if before_report is not None:
+        before_report(outcome.simulation)
+    if as_json:
+        print_json(summary(outcome.simulation, outcome.peak_rss_bytes, outcome.findings))
+        say(f"results: {request.folder}" if request.folder else "results are not kept: no --out DIR", err=True)
+    else:
+        print_report(outcome.simulation, outcome.findings, request.folder, time.monotonic() - begin_s)
+    if outcome.page:
+        say(f"page: {outcome.page}", err=as_json)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nadi import pdes
+from nadi.configuration import UNKNOWN, DurationSources
 from nadi.pdes import NetworkModel, SharedBuffer, balancing, congestion, fidelity, settings_of
 
 if TYPE_CHECKING:
@@ -17,17 +18,6 @@ if TYPE_CHECKING:
 
 FABRIC_KEYS = (*(setting.key for setting in settings_of(SharedBuffer)), "p2p_class")
 """Keys that only switches with shared buffers have."""
-
-
-class DurationSources(NamedTuple):
-    """Sources of the times of compute and memory nodes, besides durations in the traces."""
-
-    operators: int  # number of nodes that take the times of their operators on a GPU
-    num_ops: int  # number of nodes that take num_ops / peak_flops
-    tensors: int  # number of nodes that take tensor_size / bandwidth
-
-
-UNKNOWN = DurationSources(1, 1, 1)  # sources for traces that are not read yet: they may have all of them
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,10 @@ from pydantic import BaseModel
 
 from nadi import pdes
 from nadi.configuration.conditions import Condition, EffectContext, Needs, needs, takes
-from nadi.configuration.jobs import JobSection
+from nadi.configuration.machine import ComputeSection, EnergySection, MemorySection, TopologySection
 from nadi.configuration.run_config import RunConfig
-from nadi.configuration.sections import (
-    ComputeSection,
-    EnergySection,
-    EngineSection,
-    MemorySection,
-    NetworkSection,
-    OutputSection,
-    SystemSection,
-    TopologySection,
-)
-from nadi.configuration.traffic import TrafficSection
-from nadi.configuration.workload import ServingSection, WorkloadSection
+from nadi.configuration.sections import EngineSection, NetworkSection, OutputSection, SystemSection
+from nadi.configuration.work import JobSection, ServingSection, TrafficSection, WorkloadSection
 from nadi.inputs.units import format_rate, format_time
 from nadi.topologies import DimensionRouting, Graph
 

@@ -11,23 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import BaseModel, Field, PrivateAttr, create_model, model_validator
 
-from nadi.configuration import bounds, named_files
-from nadi.configuration.faults import FaultSection
-from nadi.configuration.jobs import JobSection
+from nadi.configuration import MAX_JOBS, named_files
+from nadi.configuration.machine import ComputeSection, EnergySection, FaultSection, MemorySection, TopologySection
 from nadi.configuration.sections import (
-    ComputeSection,
-    EnergySection,
     EngineSection,
-    MemorySection,
     NetworkSection,
     OutputSection,
     SystemSection,
-    TopologySection,
     known_model,
     network_section,
 )
 from nadi.configuration.values import Section
-from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
+from nadi.configuration.work import NO_WORKLOAD, JobSection, ServingSection, WorkloadOrJobs
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked
@@ -119,10 +114,8 @@ class RunConfig(Section):
         again = next((name for at, name in enumerate(names) if name in names[:at]), None)
         if again is not None:
             raise ValueError(f'[[jobs]]: found the name "{again}" twice; expected different names')
-        if len(names) > bounds.MAX_JOBS:
-            raise ValueError(
-                f"[[jobs]]: found {len(names):,} jobs with all copies; expected at most {bounds.MAX_JOBS:,}"
-            )
+        if len(names) > MAX_JOBS:
+            raise ValueError(f"[[jobs]]: found {len(names):,} jobs with all copies; expected at most {MAX_JOBS:,}")
         if self.jobs and self.serving is not None:
             raise ValueError("[serving] is set beside [[jobs]]; expected [jobs.serving] in the job that serves")
         if self.jobs and self.memory.remote in {"pool", "node"}:
@@ -297,11 +290,11 @@ class RunConfig(Section):
         """Return package and version of NVIDIA's tables if operators may take their times from them, else ""."""
         return nvidia.installed() if self.compute.gpu and self.compute.vendor_tables else ""
 
-    def remarks(self, num_npus: int | None = None) -> list[str]:
-        """Return remarks on a model's run of so many NPUs (None = not known): too little memory, or NPUs idle."""
+    def model_warnings(self, num_npus: int | None = None) -> list[str]:
+        """Return warnings about a model's run of so many NPUs (None = not known): too little memory, or NPUs idle."""
         if self.jobs:
             singles = zip(self.jobs, self.single_jobs(), strict=True)
-            return [f'job "{job.name}": {remark}' for job, single in singles for remark in single.remarks()]
+            return [f'job "{job.name}": {warning}' for job, single in singles for warning in single.model_warnings()]
         trained, gpu = self.model_and_plan(), self.compute.gpu
         if trained is None:
             return []

@@ -1,6 +1,7 @@
-"""Sections of a run file that say where and how work runs; `run_config` puts all sections together.
+"""Sections of a run file that say how work runs: [network], [system], [engine] and [output].
 
-Each section is a model, and its fields are the keys. Values carry units as people write them.
+Each section is a model, and its fields are the keys. Values carry units as people write them. `run_config` puts all
+sections together.
 """
 
 import functools
@@ -15,86 +16,21 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     StrictBool,
     create_model,
-    field_validator,
     model_serializer,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from nadi.configuration import bounds, named_files
-from nadi.configuration.conditions import (
-    ASKED,
-    BALANCED,
-    CLASSES,
-    CONTROL,
-    DIVIDED,
-    DOWN,
-    ECN,
-    FABRIC_KEYS,
-    FAULTS,
-    FLOWLETS,
-    GPU,
-    JOBS,
-    MODELLED,
-    NODES,
-    NOTIFIED,
-    NUM_OPS,
-    OPERATORS,
-    OWN_REMOTE,
-    PACKETS,
-    PFC,
-    QUEUED,
-    QUEUES,
-    SELECTIVE,
-    SHARED,
-    SIMULATED,
-    TENSORS,
-    TIMEOUTS,
-    TRIMMING,
-    WEIGHTED,
-    WHOLE_MESSAGES,
-    Needs,
-    needs,
-)
-from nadi.configuration.values import (
-    BufferSize,
-    BufferSizeFromZero,
-    BufferSizeOrAuto,
-    ChoiceOrAuto,
-    CountOrUnlimited,
-    EcnByRate,
-    FactorOrAuto,
-    FilePath,
-    GivenGraph,
-    MessageSize,
-    Moment,
-    OptionalFlops,
-    OptionalRate,
-    PacketSize,
-    PacketsOrAuto,
-    Percentage,
-    Section,
-    SizeOrAuto,
-    SizeOrUnlimited,
-    Time,
-    TimeAboveZero,
-    TimeOrAuto,
-    WallTime,
-    Weight,
-)
+from nadi.configuration import MAX_RESENDS, MAX_RETRIES, MAX_SEED, MAX_WORKERS, named_files, values
+from nadi.configuration import conditions as when
+from nadi.configuration.conditions import FABRIC_KEYS, Needs, needs
+from nadi.configuration.values import Section
 from nadi.errors import ConfigError
-from nadi.inputs.limits import MAX_NODES
-from nadi.inputs.units import (
-    format_bytes,
-    format_time,
-)
+from nadi.inputs.units import format_bytes, format_time
 from nadi.launching.workers import Backend, Workers
 from nadi.partition import DEFAULT_METHOD
 from nadi.pdes import Faults, Fidelity, NetworkModel, RunError, Setting, Settings, SharedBuffer, fidelity, settings_of
-from nadi.topologies import parse_pairs, parse_spec
-from nadi.topologies.clusters import find
-from nadi.workload import CollectiveSettings, ComputeModel
-from nadi.workload.compute import find_gpu
+from nadi.workload import CollectiveSettings
 
 WEIGHT_SOURCES = ("traces", "fabric")  # words that [engine] weights accepts besides a folder
 _KEYS_OF_MODELS = tuple(model.own for model in fidelity.networks().values())
@@ -105,7 +41,6 @@ SETTINGS: dict[str, Setting] = {
     if setting.is_given
 }
 """Settings of the engine, by key."""
-_SHARED_BUFFER = {setting.key: setting for setting in settings_of(SharedBuffer)}
 
 
 def given_default(key: str) -> Any:  # noqa: ANN401 - of any type
@@ -132,68 +67,6 @@ def _engine_if(key: str, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's 
     return Field(None, description=SETTINGS[key].doc, **limits)
 
 
-class TopologySection(Section):
-    """The fabric: exactly one of spec, name, file and cluster, or a fabric that Python gives."""
-
-    spec: Annotated[str | None, named_files.SPEC] = Field(
-        None, description='topology with parameters, "fat-tree:k=4,rate=100Gbps"'
-    )
-    name: Annotated[str | None, named_files.TOPOLOGY] = Field(
-        None, description="name of a topology; params has its parameters"
-    )
-    params: Annotated[dict[str, Any], named_files.PARAMS] = Field(
-        {}, description="parameters of the topology name, or replacements of spec's parameters"
-    )
-    file: Annotated[FilePath | None, named_files.FILE] = Field(
-        None, description="path of a network file, as `nadi topology build` writes it"
-    )
-    graph: GivenGraph = Field(
-        None, description="fabric that Python gives (docs/reference/python.md); results contain a text"
-    )
-    cluster: Annotated[str | None, named_files.CLUSTER] = Field(
-        None, description='cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
-    )
-    gpus: int | None = Field(None, ge=1, le=MAX_NODES, description="number of GPUs of the cluster; default: all")
-
-    @field_validator("cluster")
-    @classmethod
-    def _is_known(cls, name: str | None) -> str | None:
-        """Refuse names of clusters that are not known."""
-        if name is not None:
-            find(name)
-        return name
-
-    @model_validator(mode="after")
-    def _exactly_one_source(self) -> Self:
-        """Refuse sections without exactly one fabric, or with keys that do not belong to it."""
-        given = [key for key in ("spec", "name", "file", "cluster", "graph") if getattr(self, key) is not None]
-        if len(given) != 1:
-            found = " and ".join(given) or "none"
-            raise ValueError(f"found {found} of spec, name, file and cluster; expected exactly one, as --cluster NAME")
-        beside = next((key for key in ("file", "graph") if self.params and getattr(self, key) is not None), None)
-        if beside is not None:
-            raise ValueError(f"params are set beside {beside}; expected name or spec beside them")
-        if self.gpus is not None and self.cluster is None:
-            raise ValueError("gpus is set without cluster; expected cluster beside it")
-        if self.cluster is not None:
-            find(self.cluster).with_parameters(self.params).topology(self.gpus)
-        return self
-
-    def source(self) -> str | dict[str, Any]:
-        """Return the argument for `topologies.build`: a specification, a path, or a table."""
-        if self.graph is not None:
-            raise ConfigError(f"[topology] graph: {self.graph!s:.100}; no file holds it, so only that process has it")
-        if self.cluster is not None:
-            name, _, rest = self.cluster.partition(":")
-            own = {"name": name, **parse_pairs(self.cluster, rest)}
-            return own | ({"gpus": self.gpus} if self.gpus else {}) | self.params
-        if self.name is not None:
-            return {"name": self.name, **self.params}
-        if self.spec is not None and self.params:
-            return parse_spec(self.spec) | self.params
-        return self.spec or str(self.file)
-
-
 class SystemSection(Section):
     """Algorithms and scheduling of collectives."""
 
@@ -202,7 +75,7 @@ class SystemSection(Section):
     )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
     one_at_a_time: StrictBool = _engine("one_at_a_time")
-    tick: Annotated[Time, needs(PACKETS)] = _engine("tick")
+    tick: Annotated[values.Time, needs(when.PACKETS)] = _engine("tick")
     splits: int = Field(
         CollectiveSettings.splits,
         ge=1,
@@ -218,12 +91,14 @@ class SystemSection(Section):
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = Field(
         CollectiveSettings.dimension_order, description="order in which the splits use the dimensions"
     )
-    scheduling: Annotated[Literal["fifo", "lifo", "priority"], needs(SIMULATED, QUEUED)] = _engine("scheduling")
-    phases_per_dimension: CountOrUnlimited = _engine("phases_per_dimension")
-    collectives_in_flight: Annotated[CountOrUnlimited, needs(PACKETS)] = _engine("collectives_in_flight")
-    rendezvous: Annotated[SizeOrUnlimited, needs(PACKETS)] = _engine("rendezvous")
-    rendezvous_control: Annotated[MessageSize, needs(PACKETS, ASKED)] = _engine("rendezvous_control")
-    compute_slowdown: FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
+    scheduling: Annotated[Literal["fifo", "lifo", "priority"], needs(when.SIMULATED, when.QUEUED)] = _engine(
+        "scheduling"
+    )
+    phases_per_dimension: values.CountOrUnlimited = _engine("phases_per_dimension")
+    collectives_in_flight: Annotated[values.CountOrUnlimited, needs(when.PACKETS)] = _engine("collectives_in_flight")
+    rendezvous: Annotated[values.SizeOrUnlimited, needs(when.PACKETS)] = _engine("rendezvous")
+    rendezvous_control: Annotated[values.MessageSize, needs(when.PACKETS, when.ASKED)] = _engine("rendezvous_control")
+    compute_slowdown: values.FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
@@ -248,7 +123,7 @@ class _NetworkModelSection(Section):
 
 def _of_model(setting: Setting) -> tuple[Any, Any]:
     """Return type and field of a key that one model of the network declares; its value is None with other models."""
-    kind = TimeAboveZero if setting.unit == "_ps" else StrictBool if setting.type is bool else setting.type
+    kind = values.TimeAboveZero if setting.unit == "_ps" else StrictBool if setting.type is bool else setting.type
     return Optional[kind], Field(None, description=setting.doc)  # noqa: UP045 - the type is a value
 
 
@@ -266,20 +141,20 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     (`network_section`).
     """
 
-    endpoint_delay: Time = _engine("endpoint_delay")
-    reduction_bandwidth: OptionalRate = _engine("reduction_bandwidth")
-    send_latency: Time = _engine("send_latency")
+    endpoint_delay: values.Time = _engine("endpoint_delay")
+    reduction_bandwidth: values.OptionalRate = _engine("reduction_bandwidth")
+    send_latency: values.Time = _engine("send_latency")
     acknowledged: StrictBool = _engine("acknowledged")
-    mtu: PacketSize = _engine("mtu")
-    header: PacketSize = _engine("header")
-    ack: PacketSize = _engine("ack")
-    window: SizeOrAuto = _engine("window")
-    queue_limit: Annotated[SizeOrUnlimited, needs(QUEUES)] = _engine("queue_limit")
+    mtu: values.PacketSize = _engine("mtu")
+    header: values.PacketSize = _engine("header")
+    ack: values.PacketSize = _engine("ack")
+    window: values.SizeOrAuto = _engine("window")
+    queue_limit: Annotated[values.SizeOrUnlimited, needs(when.QUEUES)] = _engine("queue_limit")
     cut_through: StrictBool = _engine("cut_through")
-    rto: TimeOrAuto = _engine("rto")
-    max_retries: Annotated[int, needs(TIMEOUTS)] = _engine("max_retries", ge=1, le=bounds.MAX_RETRIES)
-    max_resends: Annotated[int, needs(SHARED, TRIMMING)] = _engine("max_resends", ge=1, le=bounds.MAX_RESENDS)
-    detection_time: Annotated[Moment, needs(DOWN)] = _engine("detection_time")
+    rto: values.TimeOrAuto = _engine("rto")
+    max_retries: Annotated[int, needs(when.TIMEOUTS)] = _engine("max_retries", ge=1, le=MAX_RETRIES)
+    max_resends: Annotated[int, needs(when.SHARED, when.TRIMMING)] = _engine("max_resends", ge=1, le=MAX_RESENDS)
+    detection_time: Annotated[values.Moment, needs(when.DOWN)] = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
     nvlink: Literal["messages", "closed-form"] = Field(
         "messages",
@@ -292,35 +167,39 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         'point-to-point messages, "all" for collectives of all NPUs',
     )
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
-    queue_pairs: Annotated[Literal["pair", "message"], needs(NODES)] = _engine("queue_pairs")
+    queue_pairs: Annotated[Literal["pair", "message"], needs(when.NODES)] = _engine("queue_pairs")
     switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
-    buffer: Annotated[BufferSize | None, needs(SHARED)] = _engine_if("buffer")
-    pfc: Annotated[StrictBool | None, needs(SHARED)] = _engine_if("pfc")
-    pfc_alpha: Annotated[float | None, needs(SHARED)] = _engine_if("pfc_alpha", ge=1 / 1024, le=1024)
-    pfc_headroom: Annotated[BufferSizeOrAuto | None, needs(SHARED, PFC)] = _engine_if("pfc_headroom")
-    pfc_resume_offset: Annotated[BufferSizeFromZero | None, needs(SHARED, PFC)] = _engine_if("pfc_resume_offset")
-    ecn: Annotated[StrictBool | None, needs(SHARED)] = _engine_if("ecn")
-    ecn_kmin: Annotated[BufferSizeFromZero | None, needs(SHARED, ECN)] = _engine_if("ecn_kmin")
-    ecn_kmax: Annotated[BufferSizeFromZero | None, needs(SHARED, ECN)] = _engine_if("ecn_kmax")
-    ecn_pmax: Annotated[float | None, needs(SHARED, ECN)] = _engine_if("ecn_pmax", ge=0, le=1)
-    ecn_by_rate: Annotated[EcnByRate | None, needs(SHARED, ECN)] = _engine_if("ecn_by_rate")
-    trimming: Annotated[StrictBool | None, needs(SHARED)] = _engine_if("trimming")
-    class_weights: Annotated[tuple[Weight, ...] | None, needs(SHARED, CLASSES, WEIGHTED)] = _engine_if(
-        "class_weights", min_length=2, max_length=2
+    buffer: Annotated[values.BufferSize | None, needs(when.SHARED)] = _engine_if("buffer")
+    pfc: Annotated[StrictBool | None, needs(when.SHARED)] = _engine_if("pfc")
+    pfc_alpha: Annotated[float | None, needs(when.SHARED)] = _engine_if("pfc_alpha", ge=1 / 1024, le=1024)
+    pfc_headroom: Annotated[values.BufferSizeOrAuto | None, needs(when.SHARED, when.PFC)] = _engine_if("pfc_headroom")
+    pfc_resume_offset: Annotated[values.BufferSizeFromZero | None, needs(when.SHARED, when.PFC)] = _engine_if(
+        "pfc_resume_offset"
     )
-    discipline: Annotated[str | None, named_files.DISCIPLINE, needs(SHARED, CLASSES)] = _engine_if("discipline")
-    p2p_class: Annotated[Literal[0, 1] | None, needs(SHARED)] = _engine_if("p2p_class")
+    ecn: Annotated[StrictBool | None, needs(when.SHARED)] = _engine_if("ecn")
+    ecn_kmin: Annotated[values.BufferSizeFromZero | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_kmin")
+    ecn_kmax: Annotated[values.BufferSizeFromZero | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_kmax")
+    ecn_pmax: Annotated[float | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_pmax", ge=0, le=1)
+    ecn_by_rate: Annotated[values.EcnByRate | None, needs(when.SHARED, when.ECN)] = _engine_if("ecn_by_rate")
+    trimming: Annotated[StrictBool | None, needs(when.SHARED)] = _engine_if("trimming")
+    class_weights: Annotated[tuple[values.Weight, ...] | None, needs(when.SHARED, when.CLASSES, when.WEIGHTED)] = (
+        _engine_if("class_weights", min_length=2, max_length=2)
+    )
+    discipline: Annotated[str | None, named_files.DISCIPLINE, needs(when.SHARED, when.CLASSES)] = _engine_if(
+        "discipline"
+    )
+    p2p_class: Annotated[Literal[0, 1] | None, needs(when.SHARED)] = _engine_if("p2p_class")
     congestion_control: Annotated[str, named_files.CONTROL] = _engine("congestion_control")
-    congestion: Annotated[dict[str, FiniteFloat], needs(CONTROL)] = Field(
+    congestion: Annotated[dict[str, FiniteFloat], needs(when.CONTROL)] = Field(
         {}, description="parameters of the congestion control"
     )
-    cnp_interval: Annotated[Time, needs(NOTIFIED)] = _engine("cnp_interval")
-    load_balancing: Annotated[str, named_files.BALANCING, Needs((BALANCED,), whatever_model=True)] = _engine(
+    cnp_interval: Annotated[values.Time, needs(when.NOTIFIED)] = _engine("cnp_interval")
+    load_balancing: Annotated[str, named_files.BALANCING, Needs((when.BALANCED,), whatever_model=True)] = _engine(
         "load_balancing"
     )
-    flowlet_gap: Annotated[Time, needs(FLOWLETS)] = _engine("flowlet_gap")
-    selective_repeat: ChoiceOrAuto = _engine("selective_repeat")
-    reorder: Annotated[PacketsOrAuto, needs(SELECTIVE)] = _engine("reorder")
+    flowlet_gap: Annotated[values.Time, needs(when.FLOWLETS)] = _engine("flowlet_gap")
+    selective_repeat: values.ChoiceOrAuto = _engine("selective_repeat")
+    reorder: Annotated[values.PacketsOrAuto, needs(when.SELECTIVE)] = _engine("reorder")
 
     @model_validator(mode="before")
     @classmethod
@@ -328,24 +207,24 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         """Choose the switches, and add the defaults of keys that depend on model, switches, PFC and ECN."""
         if not isinstance(given, dict):
             return given
-        values = {key: value for key, value in given.items() if value is not None}
-        model = known_model(values.get("fidelity", fidelity.REFERENCE))
+        settled = {key: value for key, value in given.items() if value is not None}
+        model = known_model(settled.get("fidelity", fidelity.REFERENCE))
         if model is not None:
-            values = {each.key: _default_of(each) for each in settings_of(model.own)} | values
+            settled = {each.key: _default_of(each) for each in settings_of(model.own)} | settled
         if model is None or not fidelity.accepts(model, "switch"):
-            if values.get("switch") == "auto":
-                del values["switch"]
-            return values
-        if values.get("switch", "auto") == "auto":
-            shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
-            values["switch"] = "shared-buffer" if shares else "output-queued"
-        if values["switch"] == "shared-buffer":
+            if settled.get("switch") == "auto":
+                del settled["switch"]
+            return settled
+        if settled.get("switch", "auto") == "auto":
+            shares = settled.get("congestion_control", "none") != "none" or any(key in settled for key in FABRIC_KEYS)
+            settled["switch"] = "shared-buffer" if shares else "output-queued"
+        if settled["switch"] == "shared-buffer":
             defaults = {key: given_default(key) for key in FABRIC_KEYS if key not in _WITHOUT_DEFAULT}
             for switch, dependent_keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
-                if (defaults | values)[switch] is not True:
+                if (defaults | settled)[switch] is not True:
                     defaults = {key: value for key, value in defaults.items() if key not in dependent_keys}
-            values = defaults | values
-        return values
+            settled = defaults | settled
+        return settled
 
     @model_validator(mode="wrap")
     @classmethod
@@ -429,110 +308,31 @@ def known_model(name: object) -> NetworkModel | None:
         raise ConfigError(str(error)) from error
 
 
-class ComputeSection(Section):
-    """Durations of compute nodes."""
-
-    model: Literal["auto", "trace", "roofline"] = Field(
-        ComputeModel.model,
-        description='source of durations: "trace" = the trace\'s durations; "roofline" = operators, or num_ops and '
-        'tensor_size; "auto" = what the node has',
-    )
-    peak_flops: Annotated[OptionalFlops, needs(MODELLED, NUM_OPS)] = Field(
-        None, description='floating-point operations per second, "312TFLOPS"'
-    )
-    gpu: Annotated[str | None, named_files.GPU, needs(MODELLED, GPU)] = Field(
-        None, description="GPU that runs operators: a name (`nadi workload gpus` lists them) or the path of a TOML file"
-    )
-    tables: Annotated[tuple[str, ...], named_files.TABLES, needs(MODELLED, OPERATORS)] = Field(
-        (), description="tables of measured times of operators: names, or paths of CSV or Parquet files"
-    )
-    vendor_tables: Annotated[bool, needs(MODELLED, OPERATORS)] = Field(
-        True,
-        description="whether operators that `tables` does not have take their times from NVIDIA's measured tables; "
-        "they need the package aiconfigurator-core",
-    )
-    scale_from: Annotated[str | None, named_files.GPU, needs(MODELLED, OPERATORS)] = Field(
-        None, description="GPU whose measured times are scaled if the tables have no times of gpu"
-    )
-    efficiency: Annotated[
-        dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat], needs(MODELLED, GPU)
-    ] = Field(
-        {},
-        description="share of the GPU's rates that a class of operators reaches; defaults: docs/explanation/compute.md",
-    )
-
-    pace: Annotated[Literal["step", "serving", "alone"] | None, needs(MODELLED, OPERATORS)] = Field(
-        None,
-        description="pace of operators: as in a training step, as in a server that replays CUDA graphs, or as alone in "
-        "a benchmark; default: serving if the traces name requests, else step",
-    )
-
-    @field_validator("gpu", "scale_from")
-    @classmethod
-    def _known_gpu(cls, value: str | None) -> str | None:
-        """Refuse names of GPUs that are not known, unless they are files."""
-        if value is not None and not value.endswith(".toml"):  # run_file.py resolves paths
-            find_gpu(value)
-        return value
-
-
-class MemorySection(Section):
-    """Memory of an NPU."""
-
-    latency: Annotated[Time, needs(MODELLED)] = Field(0, description="latency of each memory node")
-    bandwidth: Annotated[OptionalRate, needs(MODELLED, TENSORS)] = Field(
-        None, description='bandwidth of memory nodes and of the roofline, "2.04TB/s"'
-    )
-    remote: Literal["npu", "node", "pool", "none"] | None = Field(
-        None,
-        description="memory of remote tensors (tensor_loc other than 0): one per NPU, one per host, NPUs of the fabric "
-        "that serve tensors over the network, or no such memory; default: remote tensors count as local",
-    )
-    remote_npus: tuple[Annotated[int, Field(ge=0, le=MAX_NODES)], ...] = Field(
-        (), description="NPUs without traces that form the memory pool"
-    )
-    remote_sharers: Annotated[int, needs(WHOLE_MESSAGES, OWN_REMOTE)] = Field(
-        1, ge=1, le=MAX_NODES, description="consecutive NPUs that share a remote memory and wait for each other there"
-    )
-    remote_latency: Time = Field(0, description="latency of each access to remote memory")
-    remote_bandwidth: OptionalRate = Field(None, description='bandwidth of remote memory, "64GB/s"')
-
-    @model_validator(mode="after")
-    def _remote_is_complete(self) -> Self:
-        """Refuse keys of remote memory that contradict each other."""
-        if self.remote in {None, "none"} and (self.remote_latency or self.remote_bandwidth is not None):
-            key = "remote_latency" if self.remote_latency else "remote_bandwidth"
-            raise ValueError(f'{key} is set without remote = "npu", "node" or "pool"; expected both or neither')
-        if (self.remote == "pool") != bool(self.remote_npus):
-            raise ValueError('expected remote = "pool" and remote_npus together, as remote_npus = [64, 65]')
-        return self
-
-
 class EngineSection(Section):
     """Workers and partition of the engine."""
 
-    seed: int = _engine("seed", ge=0, le=bounds.MAX_SEED)
-    backend: Annotated[Backend, needs(DIVIDED)] = _engine("backend")
-    workers: Annotated[int, needs(DIVIDED)] = _engine("workers", ge=1, le=bounds.MAX_WORKERS)
-    share_memory: Annotated[bool, needs(DIVIDED)] = _engine("share_memory")
-    lps_per_worker: Annotated[int, needs(DIVIDED)] = _engine("lps_per_worker", ge=1, le=bounds.MAX_WORKERS)
-    partitioner: Annotated[str, named_files.PARTITIONER, needs(DIVIDED)] = Field(
+    seed: int = _engine("seed", ge=0, le=MAX_SEED)
+    backend: Annotated[Backend, needs(when.DIVIDED)] = _engine("backend")
+    workers: Annotated[int, needs(when.DIVIDED)] = _engine("workers", ge=1, le=MAX_WORKERS)
+    share_memory: Annotated[bool, needs(when.DIVIDED)] = _engine("share_memory")
+    lps_per_worker: Annotated[int, needs(when.DIVIDED)] = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
+    partitioner: Annotated[str, named_files.PARTITIONER, needs(when.DIVIDED)] = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
-    weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES), needs(DIVIDED)] = Field(
+    weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES), needs(when.DIVIDED)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
     )
-    checkpoint: Annotated[WallTime, needs(SIMULATED)] = Field(
+    checkpoint: Annotated[values.WallTime, needs(when.SIMULATED)] = Field(
         0,
         description='wall time between two checkpoints in the folder of results, "30min"; "off": none. `nadi run '
         "--resume DIR` continues from the newest",
     )
-    reuse: Annotated[Literal["exact", "off"], needs(PACKETS)] = Field(
+    reuse: Annotated[Literal["exact", "off"], needs(when.PACKETS)] = Field(
         "exact",
         description='"exact": collectives of NVLink domains and periods of the run that repeat are simulated once, '
         'with the same results; "off": each packet is simulated',
     )
-    fast_forward: Annotated[Percentage, needs(PACKETS)] = Field(
+    fast_forward: Annotated[values.Percentage, needs(when.PACKETS)] = Field(
         0.0,
         description='"1%": periods of the run, such as micro-batches, that differ by no more than this are counted as '
         'alike, and only some simulated; the results are then estimates, with a bound of their error; "off": none',
@@ -548,18 +348,10 @@ class EngineSection(Section):
         return self
 
 
-class EnergySection(Section):
-    """Source of powers and prices."""
-
-    table: Annotated[FilePath | None, named_files.FILE] = Field(
-        None, description="TOML file of powers and prices that replace the default ones"
-    )
-
-
 class OutputSection(Section):
     """Files that a run writes."""
 
-    dir: Annotated[FilePath | None, named_files.OUTPUT_FOLDER] = Field(
+    dir: Annotated[values.FilePath | None, named_files.OUTPUT_FOLDER] = Field(
         None, description="folder of the results; --out overrides it; without both, the run writes no files"
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row per trace node and NPU")
@@ -569,16 +361,16 @@ class OutputSection(Section):
         "collectives that are replayed have no rows",
     )
     report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
-    sample: Annotated[TimeAboveZero | None, needs(PACKETS)] = Field(
+    sample: Annotated[values.TimeAboveZero | None, needs(when.PACKETS)] = Field(
         None,
         description="interval of samples.parquet, which has the bytes that each link sent and the longest queue at its "
         "port in each such interval; default: no samples",
     )
-    alone: Annotated[bool, needs(JOBS)] = Field(
+    alone: Annotated[bool, needs(when.JOBS)] = Field(
         default=False,
         description="simulate each of [[jobs]] alone, too: results show what it lost to the others",
     )
-    without_faults: Annotated[bool, needs(FAULTS)] = Field(
+    without_faults: Annotated[bool, needs(when.FAULTS)] = Field(
         default=False,
         description="simulate the run without its [[faults]], too: results show what these cost",
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 
-from nadi.configuration import bounds
+from nadi.configuration import MAX_BUFFER_BYTES, MAX_COLLECTIVES_IN_FLIGHT, MAX_WINDOW_PACKETS, MAX_WIRE_BYTES
 from nadi.inputs.limits import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
 from nadi.inputs.units import (
     format_bytes,
@@ -64,16 +64,16 @@ def _parse_path(value: object) -> Path:
 def _parse_count(value: object) -> int:
     """Return a count of collectives or phases."""
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= bounds.MAX_COLLECTIVES_IN_FLIGHT:
-        raise ValueError(f"{short(value)}; expected a whole number from 1 to {bounds.MAX_COLLECTIVES_IN_FLIGHT}")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MAX_COLLECTIVES_IN_FLIGHT:
+        raise ValueError(f"{short(value)}; expected a whole number from 1 to {MAX_COLLECTIVES_IN_FLIGHT}")
     return number
 
 
 def _parse_packets(value: object) -> int | str:
     """Return a number of packets that a receiver may hold out of order, or "auto"."""
-    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= bounds.MAX_WINDOW_PACKETS
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_WINDOW_PACKETS
     if not is_number and value != "auto":
-        raise ValueError(f'{short(value)}; expected a whole number from 0 to {bounds.MAX_WINDOW_PACKETS}, or "auto"')
+        raise ValueError(f'{short(value)}; expected a whole number from 0 to {MAX_WINDOW_PACKETS}, or "auto"')
     return cast("int | str", value)
 
 
@@ -92,7 +92,7 @@ def _parse_ecn_by_rate(value: object) -> object:
     for rate, own in value.items():
         if not isinstance(own, list | tuple) or len(own) != 3:
             raise ValueError(f'{rate}: found {short(own)}; expected kmin, kmax and pmax, as ["800kB", "3200kB", 0.2]')
-        kmin, kmax = (parse_bytes_within(size, bounds.MAX_BUFFER_BYTES) for size in own[:2])
+        kmin, kmax = (parse_bytes_within(size, MAX_BUFFER_BYTES) for size in own[:2])
         pmax = own[2]
         if kmin > kmax:
             raise ValueError(f"{rate}: found kmin {format_bytes(kmin)} above kmax {format_bytes(kmax)}; expected less")
@@ -151,13 +151,11 @@ def _percentage_text(value: float) -> str:
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 WallTime = Annotated[int, PlainValidator(_parse_wall_time), PlainSerializer(_wall_time_text)]  # seconds
 Percentage = Annotated[float, PlainValidator(_parse_percentage), PlainSerializer(_percentage_text)]  # as a share
-PacketSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
-MessageSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeOrAuto = Annotated[
-    int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES), "auto"), _word_or("auto", format_bytes)
-]
+PacketSize = Annotated[int, _above_zero(_bytes_to(MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
+MessageSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSize = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_BUFFER_BYTES), "auto"), _word_or("auto", format_bytes)]
 SizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "auto"), _word_or("auto", format_bytes)]
 SizeOrUnlimited = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "unlimited"), _word_or("unlimited", format_bytes)]
 Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]

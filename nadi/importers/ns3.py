@@ -12,7 +12,7 @@ import numpy as np
 
 from nadi import inputs
 from nadi.errors import ConfigError
-from nadi.importers.file_sections import FileSections
+from nadi.importers import FileSections
 from nadi.inputs.units import (
     BITS_PER_BYTE,
     MIB,
@@ -204,15 +204,10 @@ def _broken_link(config: Ns3Config, graph: Graph) -> Iterator[dict[str, Any]]:
     words = [*config.words.get("LINK_DOWN", []), "0", "0", "0"][:3]
     at_us, *ends = (Ns3Config(config.path, {"LINK_DOWN": [word]}).number("LINK_DOWN", 0, 0, 1e9) for word in words)
     if at_us:
-        node_of = _file_nodes(graph)
+        node_of = {number: node for node, number in enumerate(graph.numbers or range(graph.nodes))}
         unknown = [int(end) for end in ends if int(end) not in node_of]
         if unknown:
             raise ConfigError(f"{config.path}: LINK_DOWN names node {unknown[0]}, expected nodes of the topology")
         a, b = (node_of[int(end)] for end in ends)
         at = format_time(_FIRST_SEND_PS + round(at_us * PS_PER_US))
         yield {"at": at, "link": f"{a}-{b}", "state": "down"}
-
-
-def _file_nodes(graph: Graph) -> dict[int, int]:
-    """Return the node of each number in a topology's file."""
-    return {number: node for node, number in enumerate(graph.numbers or range(graph.nodes))}

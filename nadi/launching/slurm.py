@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from nadi.errors import ConfigError
 from nadi.inputs.errors import NadiError
-from nadi.launching.python import nadi_command
+from nadi.launching.installation import nadi_command
 
 # Options of srun, which takes the CPUs of a task from its own option only
 _SRUN_OPTIONS = '--ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1'

@@ -6,7 +6,7 @@ import numpy as np
 
 from nadi import pdes, topologies
 from nadi.pdes.fidelity.contract import MessageReport, Network, check_message
-from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
+from nadi.simulation.closed_forms.advancing.equivalence import MessageKeys
 from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.topologies import Graph
 from nadi.workload import Program

@@ -1,35 +1,168 @@
-"""From a plan to results: `execute` decides nothing."""
+"""Runs: what is decided about one before it begins (by `resolving`), its execution, and what it is when it is over."""
 
 import functools
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nadi import pdes
 from nadi.compiling.decorators import jit_enabled
-from nadi.compiling.kernel_cache import cache_complaint, note_compilation, what_was_not_kept
+from nadi.compiling.kernel_cache import (
+    cache_complaint,
+    cache_dir,
+    is_warm,
+    last_compilation_s,
+    note_compilation,
+    what_was_not_kept,
+)
+from nadi.configuration.effects import WithoutEffect
+from nadi.configuration.input_files import InputFiles
+from nadi.configuration.run_config import RunConfig, Training
+from nadi.et import TraceTable
+from nadi.inputs.arrays import Int64
 from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import ALONE, RankGather
 from nadi.pdes import work, work_messages
+from nadi.simulation.assembly.engine_inputs import engine_inputs, results_of_traces
+from nadi.simulation.assembly.fault_schedule import rerouted
+from nadi.simulation.assembly.reading import JobWork, OperatorSources
+from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
+from nadi.simulation.assembly.resource_checks import work as work_of
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
-from nadi.simulation.compilation import announce_compilation, compile_plays
-from nadi.simulation.job_times import job_finish_ps
-from nadi.simulation.run_plan import FinishedRun, RunPlan
-from nadi.simulation.wiring.engine_inputs import engine_inputs, results_of_traces
-from nadi.simulation.wiring.fault_schedule import rerouted
-from nadi.simulation.wiring.resource_checks import Estimate, estimate, of_all_ranks
-from nadi.simulation.wiring.resource_checks import work as work_of
+from nadi.simulation.closed_forms.advancing.equivalence import ClassProgram
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.isolated import idle_settings
 from nadi.topologies import Graph
-from nadi.workload import Program
+from nadi.workload import CollectiveSettings, Program
 from nadi.workload.program import further_rows
 
+# main kernels that this process has already loaded, whose cache entries need no second check
+_LOADED_KERNELS: set[Callable[..., Any]] = set()
 SELDOM_REPEAT = "collectives of NVLink domains seldom repeat, so all of their packets are simulated from now on"
 WITH_TICKS = "; with [system] tick, such as 1us, more of them repeat (docs/explanation/reuse.md)"
+
+
+class Roofline(NamedTuple):
+    """Rates of a GPU that bound all computation."""
+
+    peak_flops: float  # floating-point operations per second; 0 = not set
+    bandwidth_Bps: float  # noqa: N815 - of the memory, in bytes per second; 0 = not set
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunPlan:
+    """All that is decided about a run before it begins, and this rank's part of its inputs."""
+
+    config: RunConfig  # settled values of the run file, which are only to be printed
+    graph: Graph  # fabric of the run
+    traces: list[TraceTable]  # distinct trace files
+    trace_of_npu: NDArray[np.int32]  # int32[npus], trace of each NPU, -1 = none
+    program: Program  # Program of the NPUs
+    settings: pdes.Settings  # settings of the packet network, with faults, reuse, ticks and records
+    collectives: CollectiveSettings  # algorithms of collectives
+    operators: OperatorSources  # sources of the times of operators
+    workers: Workers  # ranks and workers that run it
+    owner: NDArray[np.int32] | None  # int32[nodes], logical process of each node; None = there is one
+    expected: Estimate | None  # work of all ranks; None at closed forms
+    # costs and classes of NPUs of a run at closed forms; None on other ranks than the first, and for other runs
+    closed_form: tuple[CollectiveCosts, ClassProgram] | None
+    files: Sequence[InputFiles]  # user files that the run reads, as they are before it
+    memories: Sequence[int]  # NPUs that are remote memories
+    jobs: Sequence[JobWork]  # work of each of [[jobs]], copy by copy
+    training: Training | None  # model and plan that the run trains; None = neither is known, or there are [[jobs]]
+    roofline: Roofline | None  # rates that bound computation in a run by rooflines
+    flow_names: Sequence[str]  # groups whose messages are flows in a run of packets
+    keeps_nodes: bool  # whether results have a row per trace node
+    checkpoint_s: float  # wall time between two checkpoints in seconds, 0 = none
+    identity: Mapping[str, Any]  # what must be equal where a run continues from a checkpoint; {} = none is written
+    note: str  # that more workers will not pay, which progress shows; "" = nothing
+    model_warnings: Sequence[str]  # sentences about a model's run, which are printed before it begins
+    warning: str  # sentence about keys without effect, which is printed before the run begins; "" = none
+    warnings: Sequence[str]  # sentences about inputs, for the results
+    without_effect: WithoutEffect  # keys and faults that change nothing, as far as they are known before the run
+    if_no_time: str  # why the run takes no time, if it takes none
+    without_faults: Callable[[], "RunPlan"] | None  # plan of the same run without its faults, if results compare it
+    alone: Sequence[Callable[[], "RunPlan"]]  # plan of each job alone on the fabric, if results compare them
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FinishedRun(RunPlan):
+    """A finished run with its plan and results."""
+
+    results: pdes.Results  # times, counters, flows and links
+    # schedule and size of the collectives that a closed-form run computes by formula; it simulates the others
+    formulas: frozenset[tuple[int, int]] = frozenset()
+    alone_ps: tuple[int, ...] = ()  # time in picoseconds of each job alone on the fabric; () = not simulated
+    without_faults_ps: int = -1  # end of the same run without faults, in picoseconds; -1 = not simulated
+
+    def peak_rss_bytes(self) -> int:
+        """Return the peak resident memory in bytes of this rank and of the processes that it forked."""
+        return pdes.peak_rss_bytes() + self.results.workers_rss_bytes
+
+
+def announce_compilation(kernel: Callable[..., Any], progress: Progress) -> bool:
+    """Print a line if a main kernel must be compiled first, with the time that this took before; return whether.
+
+    Args:
+        kernel: The main kernel of the run.
+        progress: Display of the run's progress.
+    """
+    if not jit_enabled() or kernel in _LOADED_KERNELS:
+        return False
+    # only the first run of a process can have to compile
+    _LOADED_KERNELS.add(kernel)
+    if is_warm(kernel):
+        return False
+    seconds = last_compilation_s(kernel)
+    hint = "" if seconds is None else f" (it took {seconds:.0f} s here before)"
+    progress.say(f"compiling the kernels, once, into {cache_dir()}{hint}")
+    return True
+
+
+def compile_isolated(graph: Graph, program: Program, settings: pdes.Settings, progress: Progress) -> None:
+    """Compile the kernels that simulate collectives as packets, in a run that simulates no packets itself.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        progress: Display of the run's progress.
+    """
+    model = settings.fidelity.model
+    simulates = model.has_headers and not model.has_packets and bool((program.node_schedule >= 0).any())
+    if simulates and announce_compilation(work, progress):
+        idle = idle_settings(graph, settings)
+        note_compilation(work, pdes.compile_kernels(pdes.Layout(graph, idle), idle))
+
+
+def job_finish_ps(program: Program, results: pdes.Results) -> Int64:
+    """Return int64[jobs]: the end of the last trace node of each job on this rank's NPUs; 0 where there are none.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        results: Results of the run.
+    """
+    jobs = program.jobs
+    if jobs is None:
+        return np.zeros(0, np.int64)
+    finish_ps = np.zeros(len(jobs.names), np.int64)
+    job_of_npu = jobs.of_npus()
+    has_rows = np.flatnonzero(np.diff(results.npu_node_ptr) > 0)
+    if len(has_rows):
+        of_npu = np.zeros(program.npus, np.int64)
+        # reduceat takes no empty stretches, so NPUs without rows are left out
+        of_npu[has_rows] = np.maximum.reduceat(results.node_finish_ps, results.npu_node_ptr[has_rows])
+        if results.folded is not None:
+            of_npu = of_npu[results.folded.like]
+        works = job_of_npu >= 0
+        np.maximum.at(finish_ps, job_of_npu[works], of_npu[works])
+    return finish_ps
 
 
 class _Silence(NoProgress):
@@ -91,14 +224,14 @@ def execute(
 
 
 def _at_closed_forms(plan: RunPlan, formulas: set[tuple[int, int]], progress: Progress) -> pdes.Results:
-    """Run a plan at closed forms; `formulas` gets the collectives whose times are not played."""
+    """Run a plan at closed forms; `formulas` gets the collectives whose times are not simulated."""
     assert plan.closed_form is not None  # noqa: S101 - that of rank 0, which runs this
-    costs, folded = plan.closed_form
-    compile_plays(plan.graph, plan.program, plan.settings, progress)
-    costed = running.costed(folded, costs, plan.collectives)
-    formulas.update(running.formulas(folded, costed, plan.program))
+    costs, by_class = plan.closed_form
+    compile_isolated(plan.graph, plan.program, plan.settings, progress)
+    costed = running.costed(by_class, costs, plan.collectives)
+    formulas.update(running.formulas(by_class, costed, plan.program))
     compiles = announce_compilation(advance, progress)
-    results = running.run(plan.graph, folded, costed, costs, plan.settings, progress)
+    results = running.run(plan.graph, by_class, costed, costs, plan.settings, progress)
     if compiles:
         note_compilation(advance, results.compile_s)
     return results
@@ -182,7 +315,7 @@ def run_program(
 
 
 @functools.cache
-def _warn_once(progress: Progress, complaint: str) -> None:
+def _warn_once(progress: Progress, reason: str) -> None:
     """Warn once why the next run will not find the compiled kernels."""
-    if complaint:
-        progress.warn(f"compiled kernels are not kept: {complaint}; `nadi doctor` explains why")
+    if reason:
+        progress.warn(f"compiled kernels are not kept: {reason}; `nadi doctor` explains why")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from nadi import et
-from nadi.simulation.wiring import resource_checks
-from nadi.simulation.wiring.resource_checks import available_bytes
+from nadi.simulation.assembly import resource_checks
+from nadi.simulation.assembly.resource_checks import available_bytes
 from nadi.workload.collectives import AlgorithmChoice
 
 ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE

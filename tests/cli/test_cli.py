@@ -9,8 +9,8 @@ import pytest
 from typer.main import get_command
 
 from nadi import __version__, partition, topologies
-from nadi.cli import completion
-from nadi.cli.app import build_app, command_line
+from nadi.cli import options
+from nadi.cli.commands import build_app, command_line
 from nadi.pdes.fidelity import FLUID
 from nadi.studies.benchmarks.bench import BENCHES
 from nadi.topologies.clusters import clusters
@@ -101,7 +101,7 @@ def _raising(monkeypatch, error):
         raise error
 
     monkeypatch.setattr("nadi.cli.commands.doctor.doctor", doctor)
-    monkeypatch.setattr("nadi.cli.app.command_line", command_line.__wrapped__)
+    monkeypatch.setattr("nadi.cli.commands.command_line", command_line.__wrapped__)
 
 
 def test_defects_are_one_line_with_their_place(nadi, monkeypatch):
@@ -173,24 +173,24 @@ def test_the_shell_is_offered_names(nadi, monkeypatch, line):
 
 def test_completion_knows_the_names_of_the_registries(monkeypatch):
     monkeypatch.delenv("COMP_WORDS", raising=False)
-    assert set(completion.topology_names("")) == {*topologies.topologies(), *clusters()}
-    assert completion.cluster_names("") == list(clusters())
-    assert set(completion.model_names("")) == set(models.names())
-    assert completion.kinds("") == [*KINDS, UNEVEN]
-    assert set(completion.algorithms("")) == {"all", *known_algorithms()}
+    assert set(options.topology_names("")) == {*topologies.topologies(), *clusters()}
+    assert options.cluster_names("") == list(clusters())
+    assert set(options.model_names("")) == set(models.names())
+    assert options.kinds("") == [*KINDS, UNEVEN]
+    assert set(options.algorithms("")) == {"all", *known_algorithms()}
     for kind in nonempty(KINDS):
         monkeypatch.setenv("COMP_WORDS", f"nadi collective {kind} -a ")
         known = {name for name, module in known_algorithms().items() if kind in module.KINDS}
-        assert set(completion.algorithms("")) - {"custom"} == {"all", *known} - {"custom"}
+        assert set(options.algorithms("")) - {"custom"} == {"all", *known} - {"custom"}
     monkeypatch.setenv("COMP_WORDS", f"nadi collective {UNEVEN} -a ")
-    assert completion.algorithms("") == ["all", *uneven_algorithms()]
-    assert set(completion.methods("")) == set(partition.methods())
-    assert set(completion.benches("")) == {*BENCHES, FLUID, "coupled", "reuse", "trace"}
+    assert options.algorithms("") == ["all", *uneven_algorithms()]
+    assert set(options.methods("")) == set(partition.methods())
+    assert set(options.benches("")) == {*BENCHES, FLUID, "coupled", "reuse", "trace"}
 
 
 def test_completion_starts_no_heavy_package():
     """It takes 0.25 s of CPU time where NumPy alone takes 0.1 s, and the packages of the project up to 1 s."""
-    code = "import nadi.cli.app, nadi.cli.completion as c; nadi.cli.app.command_line()\n"
+    code = "import nadi.cli.commands, nadi.cli.options as c; nadi.cli.commands.command_line()\n"
     code += "c.topology_names(''), c.model_names(''), c.algorithms(''), c.methods(''), c.benches('')\n"
     code += "import sys; print(*({'numpy', 'pydantic', 'nadi.topologies', 'nadi.pdes'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -12,12 +12,12 @@ from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Settings
 from nadi.reports.result_files.run_folder import TABLES
+from nadi.simulation.assembly import resource_checks
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.simulation.closed_forms.lone_message import train
-from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.run import run_program
-from nadi.simulation.wiring import resource_checks
 from tests.parallel.waiting import add_a_knot
 from tests.samples import pairwise
 
@@ -43,7 +43,7 @@ def test_a_ring_all_reduce_by_hand():
     program = workload.collective_program("all-reduce", 8, 8 << 20, "ring")
     step_ps = 256 * (4096 + 82) * WIRE_PS / 400e9 + 500e3
     played, formula = (
-        _closed_form(graph, program, "all-reduce", "ring", PlayedCollectives(most)) for most in (None, 0)
+        _closed_form(graph, program, "all-reduce", "ring", IsolatedCollectives(most)) for most in (None, 0)
     )
     assert played == (14 * step_ps, True)
     assert formula == (pytest.approx(14 * step_ps), False)
@@ -53,19 +53,21 @@ def test_what_takes_long_gets_its_formula():
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one = ("all-reduce", "nccl:algo=tree")
-    exact, enough, estimate = (_closed_form(graph, program, *one, PlayedCollectives(most)) for most in (None, 10**5, 9))
+    exact, enough, estimate = (
+        _closed_form(graph, program, *one, IsolatedCollectives(most)) for most in (None, 10**5, 9)
+    )
     assert exact == enough
-    assert exact.is_played
-    assert not estimate.is_played
+    assert exact.is_simulated
+    assert not estimate.is_simulated
     assert abs(estimate.time_ps / exact.time_ps - 1) > 1e-3
 
 
 def test_it_is_played_once(monkeypatch):
     graph = topologies.build("rail-optimised:npus=8")
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
-    one, played = ("all-reduce", "nccl:algo=tree"), PlayedCollectives()
+    one, played = ("all-reduce", "nccl:algo=tree"), IsolatedCollectives()
     first = _closed_form(graph, program, *one, played)
-    monkeypatch.setattr("nadi.simulation.closed_forms.idle_fabric.IdleFabric.time_ps", None)
+    monkeypatch.setattr("nadi.simulation.closed_forms.isolated.IdleFabric.time_ps", None)
     assert _closed_form(graph, program, *one, played) == first
 
 
@@ -79,7 +81,7 @@ def _closed_form(graph, program, kind, algorithm, played):
         schedule=int(program.node_schedule[0]),
         members=np.arange(graph.npus),
         size_bytes=int(program.node_bytes[0]),
-        played=played,
+        isolated=played,
     )
 
 
@@ -101,7 +103,7 @@ def test_the_simulator_agrees(spec, kind, algorithm, tolerance, size):
     graph = topologies.build(spec)
     program = workload.collective_program(kind, graph.npus, size, algorithm)
     results = run_program(graph, program, Settings(record_nodes=False), NoProgress())
-    formula = _closed_form(graph, program, kind, algorithm, PlayedCollectives(0))
+    formula = _closed_form(graph, program, kind, algorithm, IsolatedCollectives(0))
     assert results.finish_time_ps == pytest.approx(formula.time_ps, rel=tolerance)
 
 
@@ -119,7 +121,7 @@ OF_MANY = [("all-reduce", "ring"), ("all-gather", "ring"), ("all-to-all", "direc
 
 def formula_ps(graph, kind, algorithm, size):
     program = workload.collective_program(kind, graph.npus, size, algorithm, graph)
-    return _closed_form(graph, program, kind, algorithm, PlayedCollectives(0)).time_ps
+    return _closed_form(graph, program, kind, algorithm, IsolatedCollectives(0)).time_ps
 
 
 @pytest.mark.parametrize("spec", [RAILS, LEAVES])

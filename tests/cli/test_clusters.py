@@ -12,9 +12,9 @@ from nadi.configuration.run_file import collective_config, load_config
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
-from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.reading import WorkReader
+from nadi.simulation import network_settings as fabric
+from nadi.simulation.assembly.reading import WorkReader
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies.clusters import clusters, find
 from nadi.workload.collectives import choose, defaults_on
 from nadi.workload.collectives.nccl.generations import generations
@@ -198,7 +198,7 @@ def test_all_reduces_of_tpus_have_about_the_published_bandwidth(nadi):
 
 
 def test_names_are_offered_by_the_shell():
-    from nadi.cli.completion import topology_names
+    from nadi.cli.options import topology_names
 
     assert topology_names("sel") == ["selene"]
 

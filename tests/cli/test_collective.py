@@ -357,7 +357,7 @@ def test_all_where_none_is_left(nadi, monkeypatch):
 
 @pytest.mark.parametrize("most", [1, 1 << 20])
 def test_formulas_are_marked(nadi, monkeypatch, most):
-    monkeypatch.setattr("nadi.simulation.closed_forms.played._MAX_PACKETS", most)
+    monkeypatch.setattr("nadi.simulation.closed_forms.isolated._MAX_PACKETS", most)
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB", "-q")
     (row,) = nadi(*arguments, "--json").document["rows"]
     assert row["closed_form_played"] == (most > 1)

@@ -23,8 +23,7 @@ from nadi.et.files import npu_of
 from nadi.inputs.units import parse_flops
 from nadi.pdes.construction.fabric import rto_ps
 from nadi.pdes.construction.settings import SharedBuffer
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.fidelities.fabric_settings import fitted
+from nadi.simulation.network_settings import fitted, network_settings
 from nadi.topologies import build, write_toml
 from nadi.workload import TraceSet, compute, write_set
 from nadi.workload.generators import models

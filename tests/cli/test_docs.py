@@ -41,7 +41,7 @@ def test_every_setting_of_the_engine_is_a_key_with_its_meaning():
 
 
 def test_a_section_of_defaults_gives_the_settings_of_defaults():
-    from nadi.simulation.fidelities import network_settings
+    from nadi.simulation.network_settings import network_settings
 
     config = RunConfig.model_validate({"workload": {"traces": "x"}, "topology": {"spec": "ring:npus=2"}})
     made = network_settings(config.network, config.system, seed=config.engine.seed)
@@ -72,7 +72,7 @@ def test_options_have_the_defaults_of_their_keys():
     """Those that say something themselves: others leave it to the run file."""
     import typer
 
-    from nadi.cli.app import build_app
+    from nadi.cli.commands import build_app
 
     engine = RunConfig.model_fields["engine"].default
     known = {"seed", "workers", "backend", "share_memory"}

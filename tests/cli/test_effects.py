@@ -9,7 +9,7 @@ from nadi.configuration.effects import CONDITIONS, Effects
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.network_settings import network_settings
 from tests.cli.test_config import sections_of
 from tests.running import simulate
 

@@ -159,7 +159,7 @@ def test_gains_are_those_of_real_runs(ran, seed, monkeypatch):
 
     def quicker(*arguments):
         costs = of_collectives(*arguments)
-        return ClosedFormCosts(np.round(costs.time_ps / 1.1).astype(np.int64), costs.is_played)
+        return ClosedFormCosts(np.round(costs.time_ps / 1.1).astype(np.int64), costs.is_simulated)
 
     monkeypatch.setattr(CollectiveCosts, "of_collectives", quicker)
     after = ran(program(seed), more=closed, name="after")

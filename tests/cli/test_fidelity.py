@@ -8,7 +8,7 @@ import pytest
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import fidelity
 from nadi.reports.result_files.run_folder import TABLES
-from nadi.simulation.fidelities import documentation
+from nadi.simulation.network_settings import documentation
 from tests.network_sections import network_section
 
 ANALYTICAL = '[network]\nfidelity = "analytical"\n'

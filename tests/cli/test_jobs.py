@@ -9,8 +9,7 @@ import pytest
 from nadi import et
 from nadi.configuration.run_file import load_config
 from nadi.insight.runs import Run
-from nadi.simulation.wiring.placement import placements
-from nadi.simulation.wiring.traffic import network_rate_bps
+from nadi.simulation.assembly.placement import network_rate_bps, placements
 from nadi.topologies import build
 from tests.nonempty import nonempty
 

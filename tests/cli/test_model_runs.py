@@ -13,9 +13,9 @@ from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType
 from nadi.insight.analysis.step_times import CATEGORIES
+from nadi.simulation.assembly.reading import WorkReader
 from nadi.simulation.closed_forms import costs, running
-from nadi.simulation.closed_forms.played import PlayedCollectives
-from nadi.simulation.wiring.reading import WorkReader
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import write_set
 from nadi.workload.compute import IN_SERVING, find_gpu
 from nadi.workload.compute.times import ComputeTimes
@@ -141,9 +141,9 @@ def test_a_rank_has_the_traces_of_its_own_npus(run_file):
 
 def test_what_does_not_fit_is_said(run_file):
     large = load_config(run_file('model = "llama3-70b"\nplan = "tp8"'))
-    (said,) = large.remarks()
+    (said,) = large.model_warnings()
     assert said.startswith("does not fit: ")
-    assert load_config(run_file()).remarks() == []
+    assert load_config(run_file()).model_warnings() == []
 
 
 def test_plans_may_be_tables(run_file):
@@ -414,7 +414,9 @@ def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
     made = []
     monkeypatch.setattr(costs, "_MAX_KEPT_PLANS", 4)
     monkeypatch.setattr(
-        costs, "PlayedCollectives", lambda *given: made.append(weakref.ref(found := PlayedCollectives(*given))) or found
+        costs,
+        "IsolatedCollectives",
+        lambda *given: made.append(weakref.ref(found := IsolatedCollectives(*given))) or found,
     )
     link = network("dgx-h100-superpod", 8)(settle(find("llama3-8b"), parallel_plan("tp8")), 0)
     for tokens in range(1, 80):

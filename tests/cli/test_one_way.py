@@ -12,8 +12,7 @@ from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.launching.progress import NoProgress
 from nadi.simulation.resolving import Resolver
-from nadi.simulation.run import execute
-from nadi.simulation.run_plan import RunPlan
+from nadi.simulation.run import RunPlan, execute
 from tests.features.restarting import after, often
 from tests.nonempty import nonempty
 
@@ -21,7 +20,7 @@ READERS = {
     "nadi/configuration/conditions.py",
     "nadi/configuration/effects.py",
     "nadi/simulation/resolving.py",
-    "nadi/simulation/wiring/reading.py",
+    "nadi/simulation/assembly/reading.py",
 }
 """Modules that read sections of a configuration."""
 TAKERS = {
@@ -31,7 +30,7 @@ TAKERS = {
     "reading.of",
     "resolving._compared",
     "run.__init__",
-    "run_files.write_run_file",
+    "files.write_run_file",
 }
 """Functions that take a whole configuration, beside the classes that hold one."""
 SECTIONS = set(RunConfig.model_fields)

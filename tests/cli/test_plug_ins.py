@@ -264,7 +264,7 @@ def test_a_command(nadi, tmp_path):
 
 IMPORTER = '''
 import typer
-from nadi.importers.file_sections import TranslatedRun
+from nadi.importers import TranslatedRun
 from nadi.terminal.printing import say
 
 def read(

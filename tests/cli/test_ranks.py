@@ -20,7 +20,7 @@ from nadi.launching import launcher
 from nadi.launching.world import RankGather
 from nadi.reports.result_files.run_folder import TABLES, summary, write_results
 from nadi.reports.text.run import render
-from nadi.simulation.wiring.reading import WorkReader
+from nadi.simulation.assembly.reading import WorkReader
 from nadi.terminal.tables import console
 from tests.needs import BIN, mpich, open_mpi
 from tests.nonempty import nonempty

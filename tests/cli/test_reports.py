@@ -16,8 +16,8 @@ from nadi.reports.pages import places
 from nadi.reports.pages.page import Facts, Plot, Table
 from nadi.reports.pages.report import collectives, engine, explanation, fabric, network, report, step, timeline
 from nadi.reports.pages.report.timeline import _covered
+from nadi.simulation import earlier_run
 from nadi.simulation.schemas import WORKERS
-from nadi.simulation.wiring import earlier_run
 from tests.headings import unexplained
 from tests.nonempty import nonempty
 

@@ -13,7 +13,7 @@ from nadi.insight.runs import Run
 from nadi.reports.pages.report.engine import section
 from nadi.reports.result_files.run_folder import TABLES
 from nadi.simulation import run as simulation
-from nadi.simulation.wiring import resource_checks
+from nadi.simulation.assembly import resource_checks
 
 SUMMARY_KEYS = {
     *(

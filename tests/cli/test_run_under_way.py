@@ -13,8 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from nadi.errors import OutputError
-from nadi.launching.progress import NoProgress, describe, progress
-from nadi.launching.status import STATUS_FILE, RunStatus, Status, run_status
+from nadi.launching.progress import STATUS_FILE, NoProgress, RunStatus, Status, describe, progress, run_status
 from nadi.pdes import Snapshot
 from nadi.reports.result_files import watching
 from nadi.reports.result_files.staging import staged

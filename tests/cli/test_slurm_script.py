@@ -12,9 +12,9 @@ import pytest
 from nadi import et
 from nadi.cli.main import main
 from nadi.errors import ConfigError
-from nadi.launching import python
+from nadi.launching import installation
 from nadi.launching import slurm as batch
-from nadi.simulation.wiring.resource_checks import JobCost
+from nadi.simulation.assembly.resource_checks import JobCost
 from tests.nonempty import nonempty
 
 ROOT = Path(__file__).parents[2]
@@ -166,7 +166,7 @@ def scripts_of(tmp_path, monkeypatch, capsys):
         (tmp_path / name / "sweep.toml").write_text((folder / "sweep.toml").read_text())
         (tmp_path / name / "run.toml").write_text(RUN)
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(python, "PYTHON", (str(stub), "-P"))
+        monkeypatch.setattr(installation, "PYTHON", (str(stub), "-P"))
         monkeypatch.setattr(sys, "executable", str(stub))
         asked = (
             ("sweep", folder / "sweep.toml", "--slurm", "2", "-o", name),

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nadi import et
-from nadi.cli.app import command_line
+from nadi.cli.commands import command_line
 from nadi.cli.main import main
 from nadi.et import CollectiveCommType
 from nadi.inputs import shown
@@ -226,7 +226,7 @@ def test_what_is_the_fault_of_the_world_is_no_defect(nadi, monkeypatch, error, c
         raise error
 
     monkeypatch.setattr("nadi.cli.commands.doctor.doctor", doctor)
-    monkeypatch.setattr("nadi.cli.app.command_line", command_line.__wrapped__)
+    monkeypatch.setattr("nadi.cli.commands.command_line", command_line.__wrapped__)
     assert nadi("doctor") == (code, "", f"nadi: error: {text}\n")
 
 

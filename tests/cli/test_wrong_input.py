@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
+from nadi import configuration as bounds
 from nadi import et
 from nadi.cli.main import main
-from nadi.configuration import bounds
 from nadi.configuration.effects import CONDITIONS
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
@@ -336,7 +336,7 @@ def test_spoilt_results(nadi, results, tmp_path, case):
 def test_a_table_that_claims_more_rows_than_memory_holds(nadi, results, tmp_path, monkeypatch):
     out = tmp_path / "out"
     shutil.copytree(results[0], out)
-    monkeypatch.setattr("nadi.simulation.wiring.earlier_run.os.sysconf", lambda _: 10)
+    monkeypatch.setattr("nadi.simulation.earlier_run.os.sysconf", lambda _: 10)
     for arguments in (("net", out), ("partition", results[1], "--parts", "2", "--weights", out)):
         assert "more than this machine's memory holds" in nadi.refuse(*arguments).err
 

@@ -18,8 +18,8 @@ from nadi.launching.progress import NoProgress
 from nadi.launching.world import ALONE
 from nadi.pdes.core.hashing import rehash
 from nadi.pdes.workers import team
-from nadi.simulation import compilation, run
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation import run
+from nadi.simulation.network_settings import network_settings
 from nadi.workload import collective_program
 
 NOBODY = 65534
@@ -284,7 +284,7 @@ def test_code_of_sources_that_have_changed_meanwhile_is_neither_read_nor_written
 
 
 def test_doctor_looks_into_the_folder(tmp_path, monkeypatch):
-    from nadi.cli.diagnosis import _cache
+    from nadi.cli.commands.doctor import _cache
 
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path / "cache"))
     assert _cache().ok
@@ -309,18 +309,18 @@ def test_open_folders_are_closed_again(tmp_path):
 def test_times_of_compilations_are_measured_ones(tmp_path, monkeypatch, corrupt):
     """None is announced before one was measured here; a file that says something else counts as none."""
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compilation, "_LOADED_KERNELS", set())
-    monkeypatch.setattr(compilation, "jit_enabled", lambda: True)
+    monkeypatch.setattr(run, "_LOADED_KERNELS", set())
+    monkeypatch.setattr(run, "jit_enabled", lambda: True)
     said = []
     progress = SimpleNamespace(say=said.append)
     assert kernel_cache.last_compilation_s(team.work) is None
-    assert compilation.announce_compilation(team.work, progress)
+    assert run.announce_compilation(team.work, progress)
     kernel_cache.note_compilation(team.work, 12.34)
-    compilation._LOADED_KERNELS.clear()
+    run._LOADED_KERNELS.clear()
     if corrupt is not None:
         next((tmp_path / "times").iterdir()).write_bytes(corrupt)
-    assert compilation.announce_compilation(team.work, progress)
-    assert not compilation.announce_compilation(team.work, progress)
+    assert run.announce_compilation(team.work, progress)
+    assert not run.announce_compilation(team.work, progress)
     hint = "" if corrupt is not None else " (it took 12 s here before)"
     folder = f"compiling the kernels, once, into {kernel_cache.cache_dir()}"
     assert said == [folder, folder + hint]
@@ -332,17 +332,15 @@ def test_times_of_compilations_are_measured_ones(tmp_path, monkeypatch, corrupt)
 def test_kernels_of_plays_are_announced_and_timed(tmp_path, monkeypatch, model, compiles):
     """Flows and closed forms play collectives as packets first; packets announce their own kernels."""
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compilation, "_LOADED_KERNELS", set())
-    monkeypatch.setattr(compilation, "jit_enabled", lambda: True)
+    monkeypatch.setattr(run, "_LOADED_KERNELS", set())
+    monkeypatch.setattr(run, "jit_enabled", lambda: True)
     compiled = []
     monkeypatch.setattr(pdes, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
     said = []
     graph = topologies.build("ring:npus=4")
     settings = network_settings(NetworkSection(fidelity=model))
     for _ in range(2):  # once per process
-        compilation.compile_plays(
-            graph, collective_program("barrier", 4, 0), settings, SimpleNamespace(say=said.append)
-        )
+        run.compile_isolated(graph, collective_program("barrier", 4, 0), settings, SimpleNamespace(say=said.append))
     assert len(said) == len(compiled) == int(compiles)
     assert kernel_cache.last_compilation_s(team.work) == (7.0 if compiles else None)
     assert all(settings.fidelity.model.has_packets for _, settings in compiled)
@@ -357,8 +355,8 @@ def test_all_kernels_of_a_run_are_timed_before_its_worlds_are_built(tmp_path, mo
         npu_node_ptr: tuple[int, ...] = (0,) * 5  # of four NPUs
 
     monkeypatch.setenv("NADI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compilation, "_LOADED_KERNELS", set())
-    for module in (compilation, run):
+    monkeypatch.setattr(run, "_LOADED_KERNELS", set())
+    for module in (run,):
         monkeypatch.setattr(module, "jit_enabled", lambda: True)
     compiled = []
     monkeypatch.setattr(pdes, "compile_kernels", lambda *given: compiled.append(given) or 7.0)

@@ -11,7 +11,7 @@ from nadi.errors import ConfigError
 from nadi.pdes import RunError, build_world, run
 from nadi.pdes.core.state import INF
 from nadi.pdes.nic import congestion
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
 from tests.congestion.harness import US, Sender, defaults, stories
 from tests.pdes.cases import Traces

@@ -24,10 +24,10 @@ from nadi.pdes import (
     fidelity,
     run,
 )
+from nadi.simulation.assembly.engine_inputs import engine_inputs
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.engine_inputs import engine_inputs
+from nadi.simulation.mixed_fidelity import coupled_collectives
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
 from nadi.workload import (
     CollectiveSettings,

@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 import typer
 
-from nadi.cli.app import build_app
+from nadi.cli.commands import build_app
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import given_default
 from nadi.energy.table import read_table

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nadi.launching.sources import COMMIT, source_hash
+from nadi.launching.installation import COMMIT, source_hash
 from tests.docs.pages import DOCS, ROOT
 from tests.nonempty import nonempty
 

@@ -14,7 +14,7 @@ import threading
 import time
 
 from nadi.__main__ import entry_point
-from nadi.launching import progress, status
+from nadi.launching import progress
 
 LONG_S = 60
 LONGEST_FILE_BYTES = 2000
@@ -86,7 +86,7 @@ FAULTS = {
     "windows": (boom, "nadi.pdes.workers.worker_pool.grow"),
     # before the first window, while the others are in theirs
     "starting": (boom_later, "nadi.pdes.workers.worker_pool.WorkerPool._work"),
-    "reading": (boom, "nadi.simulation.wiring.reading.WorkReader.work"),
+    "reading": (boom, "nadi.simulation.assembly.reading.WorkReader.work"),
     "building": (boom, "nadi.pdes.construction.worlds.build_lps", "nadi.pdes.driver.build_lps"),
     "collecting": (boom, "nadi.pdes.driver.outcome_of"),
     "writing": (boom, "nadi.reports.result_files.run_tables._nodes"),
@@ -110,7 +110,7 @@ def run(fault, *arguments):
         for function in functions:
             before(function, action, who)
     os.environ.pop("NADI_DEBUG", None)
-    progress.LINE_EVERY_S = status.RENEW_EVERY_S = 0.1
+    progress.LINE_EVERY_S = progress.RENEW_EVERY_S = 0.1
     sys.argv = ["nadi", *arguments]
     entry_point()
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from nadi.cli.main import main
-from nadi.launching.status import STATUS_FILE
+from nadi.launching.progress import STATUS_FILE
 
 STARTS_S = 30
 ENDS_S = 20

@@ -9,8 +9,8 @@ from nadi.configuration.run_file import load_config
 from nadi.launching.progress import NoProgress
 from nadi.pdes.nic.control import ECHO_MASK
 from nadi.simulation import resolving
+from nadi.simulation.assembly import partitioning
 from nadi.simulation.run import execute
-from nadi.simulation.wiring import partitioning
 from nadi.workload.node_kinds import COMPUTE
 from tests.features.running import described
 from tests.features.values import COLLECTIVE

@@ -5,8 +5,8 @@ is a factor with one of its values. A test holds the keys here against those tha
 declares.
 """
 
-from nadi.configuration.jobs import JobSection
 from nadi.configuration.sections import NetworkSection, SystemSection
+from nadi.configuration.work import JobSection
 from nadi.pdes import balancing, congestion, disciplines, fidelity
 from nadi.workload import algorithms_of
 from nadi.workload.kinds import KINDS

@@ -16,12 +16,11 @@ from nadi.launching.progress import NoProgress
 from nadi.pdes.core.state import INF, LANES
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
 from nadi.simulation.closed_forms import running
-from nadi.simulation.closed_forms.advancing.equivalence import classes_of, pairs_of
-from nadi.simulation.closed_forms.advancing.folded_program import lay_out
+from nadi.simulation.closed_forms.advancing.equivalence import classes_of, lay_out, pairs_of
 from nadi.simulation.closed_forms.advancing.run import MessageTimes, digests_of, run_closed_form
 from nadi.simulation.closed_forms.collective import ClosedForm
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, RUN_EFFORT, CollectiveCosts, Curve, CurveSource
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
 from nadi.topologies import build
 from nadi.workload import CollectiveSettings, ComputeModel, build_program
@@ -199,7 +198,7 @@ def every_npu_apart():
 
 
 def run_at(graph, traces, *, fold=True, algorithms=None):
-    """FoldedProgram and Results at closed forms."""
+    """ClassProgram and Results at closed forms."""
     how, groups = CollectiveSettings(algorithms or {}), getattr(traces, "groups", {})
     program = build_program(
         traces.tables(), range(graph.npus), graph.npus, groups, ComputeModel("trace"), how, fabric=graph
@@ -326,9 +325,9 @@ def test_large_sizes_are_told_by_smaller_ones(size_bytes, is_told):
 
     def play(size):
         asked.append(size)
-        return ClosedForm(time_of(size), is_played=True)
+        return ClosedForm(time_of(size), is_simulated=True)
 
-    wrong = ClosedForm(1.0, is_played=False)
+    wrong = ClosedForm(1.0, is_simulated=False)
     quick = RUN_EFFORT.max_quick_packets * 256
     ask = CurveSource(
         lambda size: "slow" if size < 50 << 20 else "fast",
@@ -339,12 +338,12 @@ def test_large_sizes_are_told_by_smaller_ones(size_bytes, is_told):
     )
     found = Curve(ask, is_exact=False).at(size_bytes)
     assert max((size for size in asked if size != size_bytes), default=0) <= quick
-    assert found.is_played == (size_bytes in asked)
+    assert found.is_simulated == (size_bytes in asked)
     if is_told:
         assert found.time_ps == pytest.approx(time_of(size_bytes), rel=0.01)
-        assert not found.is_played
+        assert not found.is_simulated
     else:
-        assert found in (wrong, ClosedForm(time_of(size_bytes), is_played=True))
+        assert found in (wrong, ClosedForm(time_of(size_bytes), is_simulated=True))
 
 
 def test_sizes_below_a_knee_do_not_tell_what_is_above():
@@ -353,10 +352,10 @@ def test_sizes_below_a_knee_do_not_tell_what_is_above():
     def time_of(size):
         return max(1e9 + size * 0.1, size * 2.6)
 
-    def form_of(size, *, is_played):
-        return ClosedForm(time_of(size) * (1.0 if is_played else 0.8), is_played)
+    def form_of(size, *, is_simulated):
+        return ClosedForm(time_of(size) * (1.0 if is_simulated else 0.8), is_simulated)
 
-    play, formula = partial(form_of, is_played=True), partial(form_of, is_played=False)
+    play, formula = partial(form_of, is_simulated=True), partial(form_of, is_simulated=False)
     source = CurveSource(lambda _: "", lambda size: size / 256, play, formula, has_formula=True)
     assert Curve(source, is_exact=False).at(2 << 30) == formula(2 << 30)
     assert Curve(source._replace(has_formula=False), is_exact=False).at(2 << 30).time_ps < 0.3 * time_of(2 << 30)
@@ -368,7 +367,7 @@ def test_sizes_between_played_ones_are_read_off_only_where_their_neighbours_agre
     def curve(time_of):
         def play(size):
             played.append(size)
-            return ClosedForm(time_of(size), is_played=True)
+            return ClosedForm(time_of(size), is_simulated=True)
 
         return Curve(CurveSource(lambda _: "", lambda _: 1.0, play, play, has_formula=True), is_exact=False)
 
@@ -377,9 +376,9 @@ def test_sizes_between_played_ones_are_read_off_only_where_their_neighbours_agre
         for size in (800, 1000, 1500, 2000):
             each.at(size)
     played.clear()
-    assert straight.at(1200) == ClosedForm(4000.0, is_played=False)
-    assert straight.at(900) == ClosedForm(3250.0, is_played=True)
-    assert stepped.at(1200) == ClosedForm(1000.0, is_played=True)
+    assert straight.at(1200) == ClosedForm(4000.0, is_simulated=False)
+    assert straight.at(900) == ClosedForm(3250.0, is_simulated=True)
+    assert stepped.at(1200) == ClosedForm(1000.0, is_simulated=True)
     assert played == [900, 1200]
 
 
@@ -392,8 +391,8 @@ def test_curves_of_nccl_are_within_one_percent_of_what_is_played(kind):
         quick.at(round(2**exponent))
     between = [round(2**exponent) for exponent in (22.1, 22.4, 23.1, 23.3)]
     told = [quick.at(size) for size in between]
-    assert not all(each.is_played for each in told)
-    expected = [exact.play(size).time_ps for size in between]
+    assert not all(each.is_simulated for each in told)
+    expected = [exact.simulate(size).time_ps for size in between]
     assert [each.time_ps for each in told] == pytest.approx(expected, rel=0.01)
 
 
@@ -408,7 +407,7 @@ def test_curves_of_plans_do_not_depend_on_what_was_asked_before(kind):
         told.append({size: curve.at(size).time_ps for size in order})
     assert told[0] == told[1]
     exact = CollectiveCosts(graph, SETTINGS).curve(program, kind, "nccl", members)
-    expected = [exact.play(size).time_ps for size in sizes]
+    expected = [exact.simulate(size).time_ps for size in sizes]
     assert [told[0][size] for size in sizes] == pytest.approx(expected, rel=0.01)
 
 

@@ -13,8 +13,8 @@ from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Faults, LinkFault
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.mixed_fidelity import coupled_collectives
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
 from nadi.topologies import build, routing_without
 from nadi.workload import KINDS, CollectiveSettings, build_program
@@ -125,11 +125,11 @@ def test_collectives_in_stages_of_single_messages_send_message_by_message_unless
     messages, _ = ran(graph, program, how, "steps")
     assert len(kinds.alone_ps) == 0
     assert found.digest == messages.digest
-    monkeypatch.setattr("nadi.simulation.coupled_flows.MAX_STAGED_MESSAGES", found.counters["flows"] - 1)
+    monkeypatch.setattr("nadi.simulation.mixed_fidelity.MAX_STAGED_MESSAGES", found.counters["flows"] - 1)
     coupled, kinds = ran(graph, program, how)
     assert coupled.finish_time_ps == pytest.approx(int(kinds.alone_ps[0]), abs=2)
     assert np.array_equal(coupled.links["tx_bytes"], messages.links["tx_bytes"])
-    monkeypatch.setattr("nadi.simulation.coupled_flows.MAX_STAGED_MESSAGES", found.counters["flows"])
+    monkeypatch.setattr("nadi.simulation.mixed_fidelity.MAX_STAGED_MESSAGES", found.counters["flows"])
     assert ran(graph, program, how)[0].digest == messages.digest
 
 
@@ -250,7 +250,7 @@ def test_an_all_to_all_with_split_sizes_is_a_coupled_flow():
 
 def test_stages_of_coupled_flows_have_different_links(monkeypatch):
     """Halving and doubling: the third stage alone crosses the only spine, with a quarter of the bytes."""
-    monkeypatch.setattr("nadi.simulation.coupled_flows.MAX_STAGED_MESSAGES", 0)
+    monkeypatch.setattr("nadi.simulation.mixed_fidelity.MAX_STAGED_MESSAGES", 0)
     program = workload.collective_program("all-reduce", 8, 8 * MIB, "halving-doubling")
     how = CollectiveSettings({"all-reduce": "halving-doubling"})
     spec = "leaf-spine:npus=8,hosts_per_leaf=4,rate=100Gbps,delay=500ns,spines=1"

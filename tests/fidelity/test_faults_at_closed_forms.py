@@ -14,10 +14,10 @@ from nadi import pdes, topologies
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Faults, LinkFault, NpuFault
+from nadi.simulation.assembly.fault_schedule import with_slow_links
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.fault_schedule import with_slow_links
+from nadi.simulation.network_settings import network_settings
 from nadi.workload import CollectiveSettings, ComputeModel, build_program
 from tests.failures.common import cable
 from tests.fidelity.test_interference import STEPS, ran
@@ -192,7 +192,7 @@ def test_groups_with_and_without_a_slow_link_are_told_apart(fabric, links, with_
     groups = [with_slow, without] if is_slow_first else [without, with_slow]
     times = {group: costs.of_group(how, "all-reduce", np.array(group), 1 << 20).time_ps for group in groups}
     assert times[with_slow] > 5 * times[without]
-    ways = costs.standing.of_pairs(*np.array([with_slow, without]).T)
+    ways = costs.positions.of_pairs(*np.array([with_slow, without]).T)
     assert ways[0] != ways[1]
 
 

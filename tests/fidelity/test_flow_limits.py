@@ -10,7 +10,7 @@ from nadi.inputs.units import MIB
 from nadi.insight.explanation.document import explain
 from nadi.insight.runs import Run
 from nadi.reports.pages.report.fabric import section
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build, route
 from tests.pdes.cases import Traces
 

@@ -14,7 +14,7 @@ from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Faults, LinkFault, NpuFault
 from nadi.pdes.fidelity import fidelity
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.open_network import open_network
 from nadi.simulation.run import run_program
 from nadi.topologies import build, route, routing_without

@@ -17,10 +17,10 @@ from nadi.pdes.construction import growth
 from nadi.pdes.core import state as s
 from nadi.pdes.fidelity import fidelity
 from nadi.pdes.workers import worker_pool
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.assembly.engine_inputs import with_flows
+from nadi.simulation.assembly.resource_checks import estimate
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
-from nadi.simulation.wiring.flow_traffic import with_flows
-from nadi.simulation.wiring.resource_checks import estimate
 from nadi.topologies import build
 from tests.budgets import bounded
 from tests.pdes.cases import Traces, runs

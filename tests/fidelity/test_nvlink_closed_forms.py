@@ -13,8 +13,8 @@ from nadi.launching.progress import NoProgress
 from nadi.pdes import Faults, LinkFault
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.nvlink_proxies import with_nvlink_closed_forms
+from nadi.simulation.mixed_fidelity import with_nvlink_closed_forms
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
 from nadi.topologies import NVSWITCH, build, clusters
 from nadi.workload import CollectiveSettings, ComputeModel, build_program

@@ -12,7 +12,7 @@ from nadi.launching.progress import NoProgress
 from nadi.pdes import Faults, LinkFault
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.open_network import MAX_OPEN, open_network
 from nadi.simulation.run import run_program
 from nadi.workload import CollectiveSettings

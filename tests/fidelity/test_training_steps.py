@@ -12,8 +12,8 @@ from nadi.configuration.sections import NetworkSection
 from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.mixed_fidelity import coupled_collectives
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
 from nadi.topologies import build, clusters
 from nadi.workload import CollectiveSettings, ComputeModel, build_program

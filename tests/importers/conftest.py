@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from nadi import et
-from nadi.importers.astra_sim.translation import Options, translated
+from nadi.importers.astra_sim import Options, translated
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 
 SYSTEM = {

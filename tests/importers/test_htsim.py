@@ -4,7 +4,7 @@ import pytest
 from pyarrow import parquet
 
 from nadi.errors import ConfigError
-from nadi.importers.htsim.translation import HtsimOptions, translated
+from nadi.importers.htsim import HtsimOptions, translated
 from nadi.workload.generators.point_to_point.connection_matrix import flow_traces, read_connections
 from tests.nonempty import nonempty
 
@@ -99,8 +99,8 @@ def test_both_kinds_of_triggers_are_told(tmp_path):
         "1->2 trigger 2 size 5",
     )
     path = matrix(tmp_path, *lines, "trigger id 1 oneshot", "trigger id 2 oneshot")
-    (remark,) = translated(HtsimOptions(traffic=path, topology=FABRIC)).remarks
-    assert remark.startswith("send_done_trigger fires when the last byte has left")
+    (warning,) = translated(HtsimOptions(traffic=path, topology=FABRIC)).warnings
+    assert warning.startswith("send_done_trigger fires when the last byte has left")
 
 
 def test_a_barrier_waits_for_all_and_reaches_other_nodes_by_a_byte(nadi, tmp_path):

@@ -6,9 +6,7 @@ from pyarrow import parquet
 from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType
 from nadi.et.layers.file import read_layers
-from nadi.importers.simai.busbw import read_busbw
-from nadi.importers.simai.translation import SimaiOptions, translated
-from nadi.importers.simai.workload import read_workload, trace_set
+from nadi.importers.simai import SimaiOptions, read_busbw, read_workload, trace_set, translated
 from tests.nonempty import nonempty
 
 HEAD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {tp} ep: 1 pp: {pp} vpp: {vpp} ga: {ga} {more}\n"
@@ -124,11 +122,11 @@ def test_an_all_to_all_without_suffix_is_of_tensor_groups_forward_and_of_data_gr
 def test_only_the_first_checkpoint_counts(tmp_path):
     lines = ["a -1 1000 NONE 0 1000 NONE 0 1000 NONE 0 0"] * 4
     path = workload(tmp_path, *lines, more="checkpoints: 2 0 2 checkpoint_initiates: 2 1 3")
-    file, remarks = read_workload(path)
+    file, warnings = read_workload(path)
     assert file.lists == {"checkpoints": (0,), "checkpoint_initiates": (1,)}
     again = [name for name in trace_set(file, 8).traces[0].names if "/forward-again/" in name]
     assert len(again) == 1
-    assert [remark.removeprefix(f"{path}: ") for remark in remarks] == [
+    assert [warning.removeprefix(f"{path}: ") for warning in warnings] == [
         "checkpoints has 2 layers, of which only the first (0) counts, as in SimAI",
         "checkpoint_initiates has 2 layers, of which only the first (1) counts, as in SimAI",
     ]
@@ -138,8 +136,8 @@ def test_the_latency_of_messages_is_in_microseconds_and_one_warning_says_so(tmp_
     options = SimaiOptions(workload(tmp_path, "a -1 1 NONE 0 1 NONE 0 1 NONE 0 0"), "switch:npus=8")
     without, given = translated(options, {}), translated(options, {"AS_SEND_LAT": "12"})
     assert (without.sections["network"]["send_latency"], given.sections["network"]["send_latency"]) == ("6us", "12us")
-    assert without.remarks == ()
-    assert [remark[:31] for remark in given.remarks] == ["AS_SEND_LAT is microseconds, as"]
+    assert without.warnings == ()
+    assert [warning[:31] for warning in given.warnings] == ["AS_SEND_LAT is microseconds, as"]
     with pytest.raises(ConfigError, match=r"^AS_SEND_LAT is 'soon', expected microseconds"):
         translated(options, {"AS_SEND_LAT": "soon"})
 
@@ -147,7 +145,7 @@ def test_the_latency_of_messages_is_in_microseconds_and_one_warning_says_so(tmp_
 def test_the_global_window_is_no_difference_and_other_environment_variables_are_named(tmp_path):
     conf = named(tmp_path, "CC_MODE 12\nENABLE_QCN 0\nGLOBAL_T 0\nL2_CHUNK_SIZE 4000\n", "SimAI.conf")
     options = SimaiOptions(workload(tmp_path, "a -1 1 NONE 0 1 NONE 0 1 NONE 0 0"), "switch:npus=8", conf)
-    assert translated(options, {"AS_NVLS_ENABLE": "1", "AS_PXN_ENABLE": "0"}).remarks == (
+    assert translated(options, {"AS_NVLS_ENABLE": "1", "AS_PXN_ENABLE": "0"}).warnings == (
         f"without effect here: {conf}: L2_CHUNK_SIZE; environment: AS_NVLS_ENABLE",
     )
 

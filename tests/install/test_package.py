@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from nadi import __version__
-from nadi.launching.sources import source_hash
+from nadi.launching.installation import source_hash
 from tests.conftest import ROOMS
 
 INFO = f"nadi-{__version__}.dist-info"

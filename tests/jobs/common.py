@@ -8,11 +8,11 @@ from nadi import et
 from nadi.configuration.sections import NetworkSection
 from nadi.et import CollectiveCommType
 from nadi.launching.progress import NoProgress
+from nadi.simulation.assembly.engine_inputs import with_flows
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.mixed_fidelity import coupled_collectives
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
-from nadi.simulation.wiring.flow_traffic import with_flows
 from nadi.topologies import build
 from nadi.workload import CollectiveSettings
 from nadi.workload.program.building import WorkOfRanks

@@ -9,8 +9,8 @@ from nadi import et, pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import build_world
 from nadi.pdes import run as run_of_engine
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.engine_inputs import engine_inputs
+from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build, clusters, route
 from nadi.workload import CollectiveSettings, build_program
 from nadi.workload.collectives import defaults_on

@@ -11,7 +11,7 @@ from nadi.partition import PartitionError
 from nadi.pdes import Layout, Processes, Settings, SharedBuffer, build_world, fidelity, run, run_divided
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
-from nadi.simulation.wiring.engine_inputs import engine_inputs
+from nadi.simulation.assembly.engine_inputs import engine_inputs
 from nadi.topologies import build
 from nadi.topologies.endpoints import with_aggregators_of
 from nadi.workload import (

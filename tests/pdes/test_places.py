@@ -5,16 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from nadi import partition
-from nadi.configuration import bounds
+from nadi import configuration, partition
 from nadi.configuration.sections import NetworkSection
 from nadi.inputs import limits as quantities
 from nadi.pdes import LinkFault, NpuFault, Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network.balancing import balancing
 from nadi.pdes.nic.congestion import control
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.played import PlayedCollectives
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
 from nadi.topologies.graph import NVSWITCH, SWITCH
 from nadi.topologies.graph_builder import GraphBuilder
@@ -210,7 +209,7 @@ def test_the_formula_counts_all_nics(rates, kind):
         graph = planes(4, *(rate * GBPS for rate in nics), hosts=4)
         program = collective_program(kind, 4, 64 << 20, "ring", graph)
         form = closed_form(
-            *(graph, program, Settings(**BASE), kind, "ring", 0, np.arange(4), 64 << 20), PlayedCollectives(0)
+            *(graph, program, Settings(**BASE), kind, "ring", 0, np.arange(4), 64 << 20), IsolatedCollectives(0)
         )
         times_ps.append(form.time_ps)
     assert times_ps[0] == pytest.approx(times_ps[1], rel=0.005)
@@ -272,13 +271,13 @@ def test_the_largest_numbers_are_carried_whole():
     def one_message(size_bytes):
         return pairs_program([1, -1], size_bytes)
 
-    largest = Settings(mtu_bytes=bounds.MAX_WIRE_BYTES - 82, header_bytes=82)
+    largest = Settings(mtu_bytes=configuration.MAX_WIRE_BYTES - 82, header_bytes=82)
     sent = run(build_world(graph, one_message(3 * largest.mtu_bytes), largest))
     assert sent.links["tx_bytes"].tolist() == [3 * 65_535, 3 * 86, 3 * 86, 3 * 65_535]
     whole = Settings(fidelity=fidelity.fidelity("congestion_aware"))
     sent = run(build_world(graph, one_message(quantities.MAX_BYTES), whole))
     assert sent.links["tx_bytes"].max() == sent.flows["bytes"].sum() == 2**46 - 1
-    widest = Settings(mtu_bytes=1, window_bytes=bounds.MAX_WINDOW_PACKETS)
+    widest = Settings(mtu_bytes=1, window_bytes=configuration.MAX_WINDOW_PACKETS)
     sent = run(build_world(graph, one_message(1000), widest))
     assert sent.settled["window_packets"] == 2**22
     assert sent.counters["data_packets"] == 1000

@@ -7,7 +7,7 @@ import os
 import pytest
 import typer
 
-from nadi.cli.app import build_app
+from nadi.cli.commands import build_app
 from nadi.launching import progress
 from tests.nonempty import nonempty
 from tests.records import transcripts

@@ -12,8 +12,8 @@ from nadi.configuration.sections import NetworkSection
 from nadi.pdes import Layout, LinkFault, Processes, RunError, build_world, run, run_divided
 from nadi.pdes.construction.domains import ALL_GATHER, SYNCHRONISING
 from nadi.pdes.reuse.records import Records
-from nadi.simulation.fidelities import network_settings
-from nadi.simulation.wiring.engine_inputs import engine_inputs
+from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build, clusters
 from nadi.workload import KINDS, CollectiveSettings, ComputeModel, build_program
 from nadi.workload.collectives import defaults_on

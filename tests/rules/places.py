@@ -42,11 +42,11 @@ PLACES = (
         {
             "nadi/studies/benchmarks/scaling.py",  # looks for mpiexec beside it
             "nadi/cli/commands/slurm.py",  # names it in a script, with -P
-            "nadi/cli/diagnosis.py",  # prints it
+            "nadi/cli/commands/doctor.py",  # prints it
             "nadi/launching/launcher.py",  # looks for mpiexec beside it
-            "nadi/launching/python.py",  # starts it
+            "nadi/launching/installation.py",  # starts it
         },
-        "nadi.launching.python starts Python in safe-path mode",
+        "nadi.launching.installation starts Python in safe-path mode",
     ),
     Place(re.compile(r"import pickle|cache=True"), set(), "what is loaded is never unpickled, as Numba's cache would"),
     Place(
@@ -95,9 +95,9 @@ MODELS = tuple(fidelity.networks())
 QUOTED = re.compile(f"['\"]({'|'.join(MODELS)})['\"]")
 OTHER_MEANINGS = {
     ("pdes/construction/growth.py", "flow"),  # a table of the engine
-    ("nadi/cli/completion.py", "flow"),  # a benchmark
+    ("nadi/cli/options.py", "flow"),  # a benchmark
     ("nadi/configuration/sections.py", "closed-form"),  # a value of [network] nvlink
-    ("nadi/simulation/nvlink_proxies.py", "closed-form"),
+    ("nadi/simulation/mixed_fidelity.py", "closed-form"),
 }
 OWN_KEYS = re.compile(r"congestion_aware|(?:network|fidelity|own)\.(?:collectives|resolution)\b")
 """Keys of one model of the network; "collectives" is also a key of [system]."""

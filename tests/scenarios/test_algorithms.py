@@ -6,7 +6,7 @@ import pytest
 from nadi import topologies
 from nadi.pdes import Settings
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.played import PlayedCollectives
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import KINDS, WorkloadError, algorithms_of, collective_program, collectives
 from nadi.workload.collectives.trees import IF_ANY
 from tests.samples import sampled
@@ -42,7 +42,7 @@ def on_switch(kind, npus, size_bytes, algorithm):
     measured_ps = simulate(graph, program).finish_time_ps
     group = {"schedule": 0, "members": np.arange(npus), "size_bytes": size_bytes}
     formula = closed_form(
-        graph, program, Settings(), kind=kind, algorithm=algorithm, played=PlayedCollectives(0), **group
+        graph, program, Settings(), kind=kind, algorithm=algorithm, isolated=IsolatedCollectives(0), **group
     )
     return measured_ps, formula.time_ps
 

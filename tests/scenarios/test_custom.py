@@ -56,8 +56,8 @@ def test_its_time_on_an_idle_network_is_that_of_the_ring(text, tmp_path):
         )
         for algorithm in (f"custom:file={file}", "ring")
     )
-    assert brought.is_played
-    assert own.is_played
+    assert brought.is_simulated
+    assert own.is_simulated
     assert brought.time_ps == own.time_ps == run("ring:npus=8,rate=100Gbps,delay=1us", "ring", MIB).finish_time_ps
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from nadi import et, pdes, topologies, workload
 from nadi.pdes import fidelity
-from nadi.simulation.wiring.engine_inputs import engine_inputs
-from nadi.simulation.wiring.resource_checks import estimate
+from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.assembly.resource_checks import estimate
 from nadi.workload.program.traffic import sample, traffic
 from tests.scenarios.running import simulate
 

@@ -11,11 +11,11 @@ from nadi import topologies
 from nadi.pdes import Settings, build_world, run
 from nadi.pdes.fidelity import fidelity
 from nadi.pdes.network.balancing import balancing
+from nadi.simulation.assembly.engine_inputs import engine_inputs
 from nadi.simulation.closed_forms import collective as forms
-from nadi.simulation.closed_forms import played as played_module
-from nadi.simulation.closed_forms.idle_fabric import idle_fabric
+from nadi.simulation.closed_forms import isolated as played_module
+from nadi.simulation.closed_forms.isolated import idle_fabric
 from nadi.simulation.closed_forms.lone_message import train
-from nadi.simulation.wiring.engine_inputs import engine_inputs
 from nadi.workload import WorkloadError, closed_form, collective_program, collectives, uneven_program
 from nadi.workload.collectives.plans.plan import Lane, each_its_own
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
@@ -92,7 +92,7 @@ def within_ps(whole, members, spec, kind, algorithm, size, **settings):
     graph, size = built(spec), size * (kind != "barrier")
     program = collective_program(kind, graph.npus, size, algorithm, graph)
     form = form_of(built(whole), members, kind, algorithm, size, Settings(**settings))
-    assert form.is_played
+    assert form.is_simulated
     complete, reducing, _ = engine_inputs(graph, program)
     return run(build_world(complete, reducing, Settings(**settings))).finish_time_ps - form.time_ps
 
@@ -101,7 +101,7 @@ def played(spec, kind, algorithm, size, **settings):
     """What the steps take when they are played."""
     graph = built(spec)
     form = form_of(graph, range(graph.npus), kind, algorithm, size, Settings(**settings))
-    assert form.is_played
+    assert form.is_simulated
     return form.time_ps
 
 

@@ -6,9 +6,9 @@ import pytest
 from nadi import pdes, topologies
 from nadi.pdes import SharedBuffer
 from nadi.pdes.nic import congestion
+from nadi.simulation.assembly.engine_inputs import engine_inputs, results_of_traces
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.played import PlayedCollectives
-from nadi.simulation.wiring.engine_inputs import engine_inputs, results_of_traces
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import collective_program
 from nadi.workload.collectives import known_algorithms
 from tests.nonempty import nonempty
@@ -42,7 +42,7 @@ def ratio(spec, kind, size_bytes, algorithm, **chosen):
         schedule=int(program.node_schedule[0]),
         members=np.arange(graph.npus),
         size_bytes=size_bytes,
-        played=PlayedCollectives(0),
+        isolated=IsolatedCollectives(0),
     )
     return results.finish_time_ps / formula.time_ps
 

@@ -11,7 +11,7 @@ from nadi.pdes import Settings, build_world, run
 from nadi.pdes.nic import congestion
 from nadi.pdes.outcomes.outcome import settled
 from nadi.simulation.closed_forms import running
-from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
+from nadi.simulation.closed_forms.advancing.equivalence import MessageKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.workload import CollectiveSettings

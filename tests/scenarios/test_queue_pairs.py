@@ -5,7 +5,7 @@ import pytest
 
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import build_world, run
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build
 from tests.pdes.cases import Traces
 

@@ -9,7 +9,7 @@ from nadi import topologies
 from nadi.et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.pdes import RunError, Settings
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.played import PlayedCollectives
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.workload import build_program, collective_program, collectives
 from nadi.workload.collectives.plans.plan import Lane, everyone_alike, lines
 from tests.fidelity import test_closed_forms as whole
@@ -121,7 +121,7 @@ def test_what_the_report_shows_as_closed_form(program, wire):
         schedule=0,
         members=np.arange(8),
         size_bytes=16 * 64 * 4096,
-        played=PlayedCollectives(0),
+        isolated=IsolatedCollectives(0),
     )
     assert results.finish_time_ps == pytest.approx(formula.time_ps, rel=0.03)
 

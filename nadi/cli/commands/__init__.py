@@ -1,12 +1,15 @@
-"""The commands, one module each: a function of the module's name, such as `report` in report.py.
+"""The commands, one module each, and the command line that has them all.
 
-A module with several commands has `register(group)` instead, which adds them. Modules import what a command needs when
-the command runs, because `nadi --help` must start neither Numba nor MPI.
+A module has a function of its own name, such as `report` in report.py. A module with several commands has
+`register(group)` instead, which adds them. Modules import what a command needs when the command runs, because
+`nadi --help` must start neither Numba nor MPI.
 """
 
 import importlib
 import pkgutil
+import subprocess
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,11 +18,64 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from nadi import __version__
 from nadi.cli import importers
 from nadi.inputs import plug_ins
+from nadi.launching.installation import COMMIT, PACKAGE
 
+_SHORT_HASH_DIGITS = 12
 _KIND = "command"
 _KINDS = (_KIND, importers.KIND)  # what a first word may name
+
+
+def build_app() -> typer.Typer:
+    """Return the application with every module of nadi/cli/commands."""
+    app = typer.Typer(
+        cls=AllCommands,
+        name="nadi",
+        help="Packet-level simulation of distributed AI training, driven by Chakra execution traces.",
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for info in pkgutil.iter_modules(__path__):
+        _add(app, info.name, importlib.import_module(f"{__name__}.{info.name}"))
+    return app
+
+
+@cache
+def command_line() -> Any:  # noqa: ANN401 - typer's own copy of click has no public name
+    """Return the command, built once per process, because building takes longer than many commands."""
+    return get_command(build_app())
+
+
+def _version(is_asked: bool) -> None:
+    """Print version and commit, and exit, if the user asks for them."""
+    if is_asked:
+        typer.echo(f"nadi {__version__} (commit {_commit() or 'unknown'})")
+        raise typer.Exit
+
+
+def _commit() -> str:
+    """Return the abbreviated hash of the checkout, or of the one that a wheel was built from; empty if unknown."""
+    if (PACKAGE.parent / ".git").exists():
+        command = ["git", "-C", str(PACKAGE.parent), "rev-parse", f"--short={_SHORT_HASH_DIGITS}", "HEAD"]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603 - fixed words
+        except (OSError, subprocess.SubprocessError):
+            return ""
+    built_from = PACKAGE / COMMIT
+    return built_from.read_text(encoding="utf-8").strip() if built_from.exists() else ""
+
+
+def _options(
+    *,
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and commit, and exit.", is_eager=True, callback=_version
+    ),
+) -> None:
+    """Define the options of `nadi` itself; typer needs a function with their parameters."""
 
 
 class AllCommands(TyperGroup):
@@ -81,17 +137,6 @@ def outside_command(name: str) -> Any:  # noqa: ANN401 - typer has its own click
         expected = "one, register, or read of an importer"
         raise plug_ins.PlugInError(f"command {name}: no function of its name; expected {expected}") from None
     return get_command(group)
-
-
-def add_commands(group: typer.Typer, package: ModuleType) -> None:
-    """Add the commands of all modules of a package in alphabetical order.
-
-    Args:
-        group: The application or group that gets the commands.
-        package: The package whose modules hold the commands.
-    """
-    for info in pkgutil.iter_modules(package.__path__):
-        _add(group, info.name, importlib.import_module(f"{package.__name__}.{info.name}"))
 
 
 def _add(group: typer.Typer, name: str, module: ModuleType) -> None:

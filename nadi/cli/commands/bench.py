@@ -5,10 +5,9 @@ from typing import Any
 
 import typer
 
-from nadi.cli.completion import benches, topology_names
-from nadi.cli.options import AsJson, BackendName, Quiet, WorkerCount, backend_of
+from nadi.cli.options import AsJson, BackendName, Quiet, WorkerCount, backend_of, benches, topology_names
 from nadi.cli.output import print_document
-from nadi.configuration.bounds import MAX_SEED
+from nadi.configuration import MAX_SEED
 from nadi.errors import ConfigError
 from nadi.inputs.units import MIB
 from nadi.terminal.tables import FittedTable, facts, name_column

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli.completion import algorithms, kinds
 from nadi.cli.options import (
     AsJson,
     BackendName,
@@ -15,11 +14,14 @@ from nadi.cli.options import (
     Quiet,
     Topology,
     WorkerCount,
+    algorithms,
     backend_of,
+    kinds,
     named_path,
 )
-from nadi.cli.output import check_outputs, print_document, say_results, write_charts
-from nadi.configuration.bounds import MAX_SEED
+from nadi.cli.output import check_outputs, print_document, write_charts
+from nadi.configuration import MAX_SEED
+from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -84,7 +86,7 @@ def collective(
         return
     print_document(sweep.document() if as_json else sweep, _tables, as_json=as_json)
     if out:
-        say_results(out, err=as_json)
+        say(f"results: {out}", err=as_json)
     if figures:
         write_charts(figures, page(sweep), err=as_json)
 

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from nadi.cli.options import AsJson, FiguresFolder, named_path
-from nadi.cli.output import check_outputs, print_document, print_with_page, say_results
+from nadi.cli.output import check_outputs, print_document, print_with_page
 from nadi.errors import ConfigError
+from nadi.terminal.printing import say
 
 _PATHS = (
     "Folders of results of nadi run; the first is the baseline. "
@@ -67,4 +68,4 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, num_wors
             write_measured(staging, nodes, compared)
     print_document(compared, render, as_json=as_json)
     if out:
-        say_results(out, err=as_json)
+        say(f"results: {out}", err=as_json)

@@ -51,8 +51,8 @@ def show(
 
     check_outputs(out, figures)
     run = read_run(folder)
-    findings = document(run)
-    print_with_page(findings, render, lambda: page(run, findings), out, figures, as_json=as_json)
+    answer = document(run)
+    print_with_page(answer, render, lambda: page(run, answer), out, figures, as_json=as_json)
 
 
 def slowdown(
@@ -102,8 +102,8 @@ def _note_other_settings(folders: Sequence[Path], by: str) -> None:
 
 def fidelities(as_json: AsJson = False) -> None:
     """List the models of the network, values of [network] fidelity, and what each of them supports."""
-    from nadi.simulation.fidelities import fidelities as known_fidelities
-    from nadi.simulation.fidelities import shown
+    from nadi.simulation.network_settings import fidelities as known_fidelities
+    from nadi.simulation.network_settings import shown
 
     known = known_fidelities()
     if as_json:
@@ -117,7 +117,7 @@ def fidelities(as_json: AsJson = False) -> None:
 
 def controls(as_json: AsJson = False) -> None:
     """List all congestion controls and their parameters."""
-    from nadi.simulation.fidelities.fabric_settings import controls as known_controls
+    from nadi.simulation.network_settings import controls as known_controls
     from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
 
     known = known_controls()

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli.completion import methods
-from nadi.cli.options import AsJson, Force, Overrides, named_path
+from nadi.cli.options import AsJson, Force, Overrides, methods, named_path
 from nadi.cli.output import print_json, print_table
 from nadi.terminal.printing import say
 
@@ -34,8 +33,8 @@ def partition(
     """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
     from nadi.reports.pages.partition import check_plot, write_plot
+    from nadi.simulation.assembly.partitioning import compare, divide
     from nadi.simulation.resolving import Resolver
-    from nadi.simulation.wiring.partitioning import compare, divide
 
     if plot:
         check_plot(plot)

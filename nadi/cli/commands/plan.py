@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nadi.cli.completion import cluster_names, model_names
-from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Quiet, Sbatch, named_path
-from nadi.cli.output import check_outputs, print_json, print_table, say_results, write_charts
-from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
+from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Quiet, Sbatch, cluster_names, model_names, named_path
+from nadi.cli.output import check_outputs, print_json, print_table, write_charts
+from nadi.configuration import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.inputs.errors import NadiError
+from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -183,7 +183,7 @@ def _answer(
             title = f"{name}: {answer['model']}" if len(answers) > 1 else answer["model"]
             print_table(plan_table({**answer, "model": title}, num_plans))
     if out:
-        say_results(out, err=as_json)
+        say(f"results: {out}", err=as_json)
     if figures:
         write_charts(figures, page(answers), err=as_json)
     if unfinished:

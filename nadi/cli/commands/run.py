@@ -7,10 +7,9 @@ from pathlib import Path
 
 import typer
 
-from nadi.cli.completion import cluster_names, model_names
-from nadi.cli.options import Force, Overrides, Quiet, named_path
-from nadi.cli.simulating import run_and_report
-from nadi.configuration.bounds import MAX_WORKERS
+from nadi.cli.options import Force, Overrides, Quiet, cluster_names, model_names, named_path
+from nadi.cli.output import run_and_report
+from nadi.configuration import MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 

@@ -56,8 +56,8 @@ def slurm(
     from nadi.launching import slurm as batch
     from nadi.launching.launcher import check_installed
     from nadi.launching.progress import progress
+    from nadi.simulation.assembly.resource_checks import JobCost, NodeLimits
     from nadi.simulation.resolving import Resolver
-    from nadi.simulation.wiring.resource_checks import JobCost, NodeLimits
 
     if dry_run and (submit or script):
         raise ConfigError(f"--dry-run writes nothing; expected it without {'--submit' if submit else '-o'}")

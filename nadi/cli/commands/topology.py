@@ -67,31 +67,31 @@ def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
     """Show a fabric: sizes, rates, routing, bisection, oversubscription."""
     from nadi import topologies
     from nadi.reports.text.fabric import labelled
-    from nadi.simulation.wiring.resource_checks import check_fabric
+    from nadi.simulation.assembly.resource_checks import check_fabric
     from nadi.terminal.tables import facts
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
-    _say_remarks(graph.remarks)
+    _say_warnings(graph.remarks)
     print_document(topologies.describe(graph), lambda found: facts("", labelled(found, graph)), as_json=as_json)
 
 
 def build(spec: Spec, out: Out, force: Force = False) -> None:
     """Write a fabric as a TOML file of nodes and links, which you can edit and run."""
     from nadi import topologies
-    from nadi.simulation.wiring.resource_checks import check_fabric
+    from nadi.simulation.assembly.resource_checks import check_fabric
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
-    _say_remarks(graph.remarks)
+    _say_warnings(graph.remarks)
     topologies.write_toml(graph, out)
     say(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")
 
 
-def _say_remarks(remarks: tuple[str, ...]) -> None:
+def _say_warnings(warnings: tuple[str, ...]) -> None:
     """Print sentences about what is not read of a network's file."""
-    for remark in remarks:
-        say(f"nadi: {remark}", err=True)
+    for warning in warnings:
+        say(f"nadi: {warning}", err=True)
 
 
 def _meaning(default: str | None, text: str) -> str:

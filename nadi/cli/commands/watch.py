@@ -14,7 +14,7 @@ from nadi.errors import ConfigError
 from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
-    from nadi.launching.status import Status
+    from nadi.launching.progress import Status
     from nadi.reports.result_files.watching import Sight
 
 _FAILED = 1
@@ -37,7 +37,7 @@ def watch(
     from rich.live import Live
 
     from nadi.launching.checkpoints import PARTIAL
-    from nadi.launching.status import RENEW_EVERY_S
+    from nadi.launching.progress import RENEW_EVERY_S
     from nadi.reports.result_files.watching import Watch, partial_figures
     from nadi.terminal.tables import Terminal, facts
 

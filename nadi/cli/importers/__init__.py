@@ -16,8 +16,8 @@ import typer
 from typer.main import get_command
 
 from nadi.cli.options import Force, Overrides, Quiet, named_path
-from nadi.cli.simulating import run_and_report
-from nadi.importers.file_sections import TranslatedRun
+from nadi.cli.output import run_and_report
+from nadi.importers import TranslatedRun
 from nadi.inputs.plug_ins import PlugInError
 from nadi.terminal.printing import say
 
@@ -82,7 +82,7 @@ def _run(
     """Simulate what an importer reads, or write its run file."""
     from nadi.api.running import RunRequest
     from nadi.configuration.run_file import load_config
-    from nadi.importers.run_files import write_run_file
+    from nadi.importers.files import write_run_file
     from nadi.launching.launcher import connected_ranks
     from nadi.launching.world import together
 
@@ -95,8 +95,8 @@ def _run(
         config = load_config(None, keys, run.sections, source)
         if not run.warns:
             config = config.with_named(key.partition("=")[0].strip() for key in keys)
-    for remark in run.remarks if ranks.rank == 0 else ():
-        say(f"nadi: {remark}", err=True)
+    for warning in run.warnings if ranks.rank == 0 else ():
+        say(f"nadi: {warning}", err=True)
     if run.run_file is None:
         before = partial(run.before_report, err=as_json) if run.before_report and ranks.size == 1 else None
         request = RunRequest(config, out)

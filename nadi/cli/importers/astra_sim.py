@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from nadi.cli.options import named_path
-from nadi.importers.file_sections import TranslatedRun
+from nadi.importers import TranslatedRun
 
 _WORKLOAD = "Prefix of the traces, PREFIX.<npu>.et, or layers of ASTRA-sim 1.0."
 _SYSTEM = "System file (JSON)."
@@ -63,8 +63,7 @@ def read(
     write: Path | None = typer.Option(None, metavar="RUN.toml", parser=named_path, help=_WRITE),
 ) -> TranslatedRun:
     """Run files of ASTRA-sim 2 unchanged, and print its lines beside Nadi's report."""
-    from nadi.importers.astra_sim.lines import print_lines
-    from nadi.importers.astra_sim.translation import Options, translated
+    from nadi.importers.astra_sim import Options, print_lines, translated
 
     given = {
         "--compute-scale": compute_scale != 1,

@@ -5,8 +5,8 @@ from pathlib import Path
 import typer
 
 from nadi.cli.options import named_path
-from nadi.configuration.bounds import MAX_SEED
-from nadi.importers.file_sections import TranslatedRun
+from nadi.configuration import MAX_SEED
+from nadi.importers import TranslatedRun
 
 _TRAFFIC = "Connection matrix (.cm)."
 _GOAL = "GOAL schedule, text or binary, in place of a matrix."
@@ -44,8 +44,7 @@ def read(
 ) -> TranslatedRun:
     """Run files of htsim and ATLAHS unchanged: a connection matrix or GOAL schedule on a tree, packet by packet."""
     del end, sender_only
-    from nadi.importers.htsim.lines import print_spread
-    from nadi.importers.htsim.translation import HtsimOptions, translated
+    from nadi.importers.htsim import HtsimOptions, print_spread, translated
 
     options = HtsimOptions(
         *(traffic, goal, topology, nodes or 0, tiers, linkspeed, hop_latency, switch_latency, mtu, queue or 0, ecn),

@@ -6,8 +6,8 @@ from pathlib import Path
 import typer
 
 from nadi.cli.options import named_path
-from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
-from nadi.importers.file_sections import TranslatedRun
+from nadi.configuration import MAX_GPUS, MAX_WORKERS
+from nadi.importers import TranslatedRun
 
 _WORKLOAD = "Workload of layers, as AICB writes it."
 _TOPOLOGY = "Topology: SimAI's text, or any SPEC of `nadi topology`."
@@ -36,7 +36,7 @@ def read(
     fidelity: str = typer.Option("", metavar="NAME", show_default=False, help=_FIDELITY),
 ) -> TranslatedRun:
     """Run files of SimAI unchanged: a workload of layers on a topology, packet by packet, or at bus bandwidths."""
-    from nadi.importers.simai.translation import SimaiOptions, translated
+    from nadi.importers.simai import SimaiOptions, translated
 
     named = (f"engine.workers={threads}",) * (threads > 1) + (f'network.fidelity="{fidelity}"',) * bool(fidelity)
     options = SimaiOptions(workload, topology, configuration, gpus or 0, bandwidths)

@@ -1,9 +1,17 @@
-"""System files of ASTRA-sim: algorithms and scheduling of collectives, delays of endpoints, roofline of compute.
+"""Files of ASTRA-sim about systems, workloads and remote memories.
 
-Source: astra-sim/astra-sim, system/Sys.cc and system/astraccl/CollectiveImplLookup.cc. Bandwidths are in GB/s of 10^9
-bytes, endpoint-delay in ns, peak-perf in TFLOPS.
+System: algorithms and scheduling of collectives, delays of endpoints, roofline of compute. Source: astra-sim/astra-sim,
+system/Sys.cc and system/astraccl/CollectiveImplLookup.cc. Bandwidths are in GB/s of 10^9 bytes, endpoint-delay in ns,
+peak-perf in TFLOPS.
+
+Workload: Chakra traces PREFIX.<npu>.et, layers of ASTRA-sim 1.0, and communicator groups. Source: workload/Workload.cc.
+
+Remote memory: none, one per NPU, one per node, or one for all NPUs. Source: astra-sim/astra-memory-analytical,
+AnalyticalRemoteMemory.cc. An access takes remote-mem-latency in ns and tensor_size / remote-mem-bw in GB/s of 10^9
+bytes; a memory of a node or pool serves one access at a time.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -12,10 +20,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat, StringConstraints
 
+from nadi import inputs
 from nadi.errors import ConfigError
-from nadi.importers.file_sections import FileSections
+from nadi.et import TraceTable, read_groups, read_trace
+from nadi.et.formats import astra_sim
+from nadi.importers import FileSections
 from nadi.importers.files import PeerFile, find_named, read_model
+from nadi.workload import TraceSet
 from nadi.workload.collectives import known_algorithms
+from nadi.workload.trace_sets import TRACE_ENDINGS, files_of_traces, users_of_contents
 
 _EXPECTED = "a system file of ASTRA-sim (JSON)"
 _ALGORITHMS = {
@@ -36,6 +49,8 @@ Implementations = Annotated[list[Annotated[str, StringConstraints(max_length=64)
 Custom = Annotated[list[str], Field(min_length=1, max_length=1)]
 Switch = Annotated[int, Field(ge=0)]
 Rate = Annotated[FiniteFloat, Field(ge=0, le=1e9)]
+NO_GROUPS = "empty"
+_EXPECTED_MEMORY = "a remote memory of ASTRA-sim (JSON with memory-type)"
 
 
 def _key(name: str, default: Any = None, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
@@ -180,3 +195,83 @@ def _unused(file: SystemFile) -> list[str]:
     # without the roofline, ASTRA-sim takes durations from the traces and needs no peak
     keys += ["peak-perf"] * bool(file.peak_tflops and not file.roofline)
     return keys + file.unknown_keys()
+
+
+def read_workload(prefix: str, npus: int) -> FileSections:
+    """Return the traces that a prefix names, one file for each of the NPUs; ConfigError if one is missing.
+
+    ASTRA-sim appends the NPU's number and ".et" to the text, even if a folder or a file has that name, and ignores
+    traces of further NPUs. A file of layers of ASTRA-sim 1.0 is converted in memory.
+    """
+    named = (_trace(f"{prefix}.{npu}") for npu in range(npus))
+    found = [file for file in itertools.takewhile(lambda file: file is not None, named) if file is not None]
+    if len(found) == npus:
+        is_plain = set(files_of_traces(Path(prefix))) == set(found)
+        workload: dict[str, Any] = {"traces": prefix} if is_plain else {"trace_set": _trace_set(found)}
+    elif not found and astra_sim.recognises(Path(prefix)):
+        layers = astra_sim.read([Path(prefix)], {"npus": str(npus)})
+        tables = [layers.tables[npu] for npu in range(npus)]
+        workload = {"trace_set": TraceSet.of(tables, layers.groups)}
+    else:
+        kind = inputs.kind_of(prefix)
+        hint = f"; {prefix} is {kind.words}" if kind else ""
+        missing = f"{prefix}.{len(found)}.et"
+        raise ConfigError(f"{missing}: no such file{hint}; expected the prefix of traces of {npus} NPUs")
+    return FileSections({"workload": workload})
+
+
+def _trace(name: str) -> Path | None:
+    """Return the file of a trace by its name without ending, None if there is none."""
+    try:
+        return next((path for end in TRACE_ENDINGS if (path := Path(name + end)).is_file()), None)
+    except (OSError, ValueError):
+        return None
+
+
+def _trace_set(files: Sequence[Path]) -> TraceSet:
+    """Return the traces of NPU 0, 1, ...; equal files are read once."""
+    tables: list[TraceTable | None] = [None] * len(files)
+    for npus in users_of_contents(dict(enumerate(files))).values():
+        table = read_trace(files[npus[0]])
+        for npu in npus:
+            tables[npu] = table
+    return TraceSet.of(tables)
+
+
+def read_groups_of(name: str) -> FileSections:
+    """Return the communicator groups of a file; a name that contains "empty" means that there are none."""
+    if NO_GROUPS in name:
+        return FileSections({})
+    read_groups(name)
+    return FileSections({"workload": {"groups": name}})
+
+
+class MemoryFile(PeerFile):
+    """Keys of a remote memory file."""
+
+    kind: Literal["NO_MEMORY_EXPANSION", "PER_NODE_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION", "MEMORY_POOL"] = (
+        Field("NO_MEMORY_EXPANSION", alias="memory-type")
+    )
+    latency_ns: Annotated[FiniteFloat, Field(ge=0, le=1e12)] = Field(0.0, alias="remote-mem-latency")
+    bandwidth_gb_s: Annotated[FiniteFloat, Field(ge=0, le=1e6)] = Field(0.0, alias="remote-mem-bw")
+    nodes: Annotated[int, Field(ge=0)] = Field(0, alias="num-nodes")
+    npus_per_node: Annotated[int, Field(ge=0)] = Field(0, alias="num-npus-per-node")
+
+
+def read_memory(path: Path, npus: int) -> FileSections:
+    """Return what a remote memory file says about a network of `npus` NPUs."""
+    file = read_model(path, MemoryFile, _EXPECTED_MEMORY)
+    if file.kind == "NO_MEMORY_EXPANSION":
+        return FileSections({"memory": {"remote": "none"}}, tuple(file.unknown_keys()))
+    if not file.bandwidth_gb_s:
+        raise ConfigError(f"{path}: remote-mem-bw: found 0; expected more than 0 with {file.kind}")
+    sharers = {"PER_NODE_MEMORY_EXPANSION": min(file.npus_per_node, npus), "MEMORY_POOL": npus}.get(file.kind, 1)
+    if file.kind == "PER_NODE_MEMORY_EXPANSION" and file.nodes * sharers < npus:
+        raise ConfigError(f"{path}: num-nodes: found {file.nodes} of {sharers} NPUs; expected room for {npus} NPUs")
+    memory: dict[str, Any] = {
+        "remote": "npu",
+        "remote_sharers": sharers,
+        "remote_latency": f"{round(file.latency_ns * 1000)}ps",
+        "remote_bandwidth": f"{round(file.bandwidth_gb_s * 8e9)}bps",
+    }
+    return FileSections({"memory": memory}, tuple(file.unknown_keys()))

@@ -5,8 +5,7 @@ import numpy as np
 from nadi.inputs.units import format_time
 from nadi.insight.analysis.node_times import utilisation
 from nadi.pdes.wire import SELECTIVE_PACKETS, covering_packets
-from nadi.simulation.run import WITH_TICKS
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.run import WITH_TICKS, FinishedRun
 
 SEVERAL_EPISODES = 50  # simulated episodes of which a run says that they seldom repeat
 MANY_RESENDS = 10  # retransmissions for each packet of data, above which a run says so

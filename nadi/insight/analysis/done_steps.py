@@ -8,7 +8,7 @@ import numpy as np
 
 from nadi.inputs.arrays import Int64
 from nadi.insight.analysis.node_times import row_blocks
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.run import FinishedRun
 from nadi.workload import Exchange
 
 _NAME = re.compile(r"step(\d{1,9})/")

@@ -17,11 +17,8 @@ from nadi.insight.analysis.cautions import cautions
 from nadi.insight.analysis.done_steps import DoneSteps, done_steps
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
-from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
-from nadi.simulation.closed_forms.played import PlayedCollectives
-from nadi.simulation.closed_forms.position import GroupPositions
-from nadi.simulation.job_times import job_finish_ps
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.closed_forms import ClosedForm, GroupPositions, IsolatedCollectives, busiest_member_ps, closed_form
+from nadi.simulation.run import FinishedRun, job_finish_ps
 from nadi.workload import KINDS, Exchange, alone
 from nadi.workload.collectives import UNEVEN
 
@@ -112,7 +109,7 @@ def part(
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
     # collectives of different kinds and sizes share the budget of simulated packets
     max_packets = _MAX_PACKETS // max(1, len(set().union(*exchange(unlike))))
-    played = PlayedCollectives(max_packets, GroupPositions(simulation.graph))
+    played = IsolatedCollectives(max_packets, GroupPositions(simulation.graph))
     steps = None
     if names_an_axis(simulation.traces, exchange):
         steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
@@ -173,7 +170,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
         group_names=[names[group] for group in found.group.tolist()],
         algorithms=[algorithms[key] for key in number.tolist()],
         closed_form_ps=np.array([form.time_ps for form in forms], np.float64)[number],
-        closed_form_played=np.array([form.is_played for form in forms], np.bool_)[number],
+        closed_form_played=np.array([form.is_simulated for form in forms], np.bool_)[number],
         algorithm_Bps=algorithm_Bps,
         bus_Bps=algorithm_Bps * np.array(factors, np.float64)[number],
         utilisation=node_times.utilisation(
@@ -207,7 +204,7 @@ def _closed_forms(
     simulation: FinishedRun,
     collectives: node_times.CollectiveTimes,
     schedule_of_collective: Int32,
-    played_collectives: PlayedCollectives,
+    played_collectives: IsolatedCollectives,
     known: dict[CollectiveKey, ClosedForm],
 ) -> dict[CollectiveKey, ClosedForm]:
     """Add to `known`, and return, the closed form of each key of `_keys`, for c collectives with schedules int32[c].
@@ -224,12 +221,12 @@ def _closed_forms(
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
         # the run itself is one of closed forms
         if not settings.fidelity.model.has_links:
-            is_played = (number, size_bytes) not in simulation.formulas
-            known[key] = ClosedForm(float(collectives.time_ps[i]), is_played=is_played)
+            is_simulated = (number, size_bytes) not in simulation.formulas
+            known[key] = ClosedForm(float(collectives.time_ps[i]), is_simulated=is_simulated)
         # split sizes differ from one collective to the next
         elif key[2] == _ANY_SIZE:
             busiest_ps = busiest_member_ps(graph, program, settings, number, members, size_bytes)
-            known[key] = ClosedForm(busiest_ps, is_played=False)
+            known[key] = ClosedForm(busiest_ps, is_simulated=False)
         else:
             algorithm = simulation.collectives.algorithm_of(kind)
             known[key] = closed_form(

@@ -8,7 +8,7 @@ import numpy as np
 
 from nadi.inputs.arrays import Int32, Int64
 from nadi.insight.analysis import training_step as step
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.run import FinishedRun
 from nadi.workload.program import FabricJobs
 
 MIN_SHARE = 0.01  # part of a link's bytes below which a job counts as not using it: acknowledgements of other traffic

@@ -6,7 +6,7 @@ from nadi.inputs.arrays import Int64
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.done_steps import DoneSteps
 from nadi.insight.analysis.step_times import CATEGORIES
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.run import FinishedRun
 
 
 class Throughput(NamedTuple):

@@ -18,8 +18,7 @@ from nadi.insight.explanation.contention import IN_THE_WAY, Contention, rows_of_
 from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, PathPiece
 from nadi.insight.explanation.run_events import RunEvents, closed_forms, of_collectives
 from nadi.insight.runs import Run
-from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
-from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms import CollectiveCosts, CollectiveKeys
 from nadi.simulation.schemas import FLOWS, LINKS, PAUSES
 from nadi.terminal.readable import rate_text
 

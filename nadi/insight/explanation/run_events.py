@@ -24,8 +24,7 @@ from nadi.inputs.arrow import numpy_column
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
 from nadi.pdes import Settings
-from nadi.simulation.closed_forms.advancing.equivalence import slots_of
-from nadi.simulation.closed_forms.costs import WHAT_IF_EFFORT, CollectiveCosts
+from nadi.simulation.closed_forms import WHAT_IF_EFFORT, CollectiveCosts, slots_of
 from nadi.topologies import Graph
 from nadi.workload import Program
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND

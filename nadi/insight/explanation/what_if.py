@@ -21,9 +21,7 @@ from nadi.insight.explanation.contention import Contention
 from nadi.insight.explanation.path import axis_of
 from nadi.insight.runs import Run
 from nadi.pdes import Settings
-from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
-from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.lone_message import ideal_ps
+from nadi.simulation.closed_forms import CollectiveCosts, CollectiveKeys, ideal_ps
 from nadi.simulation.schemas import COMMUNICATION_AXES, LINKS
 from nadi.topologies import Graph
 from nadi.workload import KINDS

@@ -14,14 +14,14 @@ from nadi.inputs.files import shown
 from nadi.inputs.units import PS_PER_MS, short
 from nadi.pdes import NetworkModel, fidelity
 from nadi.simulation import schemas
-from nadi.simulation.wiring.earlier_run import read_summary, read_table, table_blocks
+from nadi.simulation.earlier_run import read_summary, read_table, table_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from nadi.simulation.wiring.reading import LoadedWorkload, WorkReader
+    from nadi.simulation.assembly.reading import LoadedWorkload, WorkReader
     from nadi.topologies import Graph
 
 _EXPECTED = "expected results of `nadi run --out`"
@@ -185,7 +185,7 @@ class Run:
     @cached_property
     def reader(self) -> "WorkReader":
         """What reads fabric and work of the run again; ConfigError or TopologyError as for `graph`."""
-        from nadi.simulation.wiring.reading import WorkReader
+        from nadi.simulation.assembly.reading import WorkReader
 
         reader = WorkReader.of(self.config, force=True)
         found = f"the run had {self.summary.get('links')} links, {reader.graph.name} has {reader.graph.links} now"

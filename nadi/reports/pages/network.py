@@ -16,7 +16,7 @@ from nadi.insight.runs import Run
 from nadi.reports.pages.charts import HEAT, Plotly, bars, figure, heat_map, height_of_panels, panels, style
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text.network import ports, spread_heading, victims_table
-from nadi.simulation.fidelities import LOGGED_PAUSES
+from nadi.simulation.network_settings import LOGGED_PAUSES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import TimeUnit, amount_text, rate_text, size_text, time_text, time_unit
 

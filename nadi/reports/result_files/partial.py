@@ -7,8 +7,8 @@ from nadi.insight.analysis.findings import CollectiveKey, merge, part
 from nadi.launching.checkpoints import CheckpointFolder
 from nadi.launching.world import RankGather, together
 from nadi.reports.result_files.run_folder import write_results
-from nadi.simulation.closed_forms.collective import ClosedForm
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.closed_forms import ClosedForm
+from nadi.simulation.run import FinishedRun
 
 # Maximum share of the wall time that partial results take: checkpoints that follow too soon have none
 MAX_SHARE = 0.01

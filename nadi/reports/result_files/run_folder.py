@@ -12,9 +12,9 @@ from nadi.insight.analysis.findings import Findings
 from nadi.launching.world import ALONE, RankGather
 from nadi.pdes import Settings
 from nadi.simulation import schemas
-from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
-from nadi.simulation.fidelities.fabric_settings import settled_parameters
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.closed_forms import sent_by_ports
+from nadi.simulation.network_settings import settled_parameters
+from nadi.simulation.run import FinishedRun
 from nadi.workload import KINDS
 
 SUMMARY = "summary.json"

@@ -18,8 +18,8 @@ from nadi.insight.analysis.findings import Findings
 from nadi.insight.analysis.node_times import npu_blocks, rows_of
 from nadi.launching.world import RankGather
 from nadi.simulation import schemas
-from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.closed_forms import UNKNOWN, ideal_ps, shares_of, slowdown
+from nadi.simulation.run import FinishedRun
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 from nadi.workload.program import divided
 

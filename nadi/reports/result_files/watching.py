@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 from nadi import inputs
 from nadi.launching.checkpoints import CHECKPOINTS, PARTIAL
-from nadi.launching.status import RENEW_EVERY_S, STATUS_FILE, Status
+from nadi.launching.progress import RENEW_EVERY_S, STATUS_FILE, Status
 from nadi.reports.result_files.run_folder import SUMMARY
 from nadi.reports.result_files.staging import hidden_folders
-from nadi.simulation.wiring.earlier_run import read_summary
+from nadi.simulation.earlier_run import read_summary
 
 # Seconds without renewal after which a run counts as dead: clients of network file systems remember names for up to a
 # minute

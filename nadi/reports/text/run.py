@@ -21,7 +21,7 @@ from nadi.insight.analysis.training_step import at_work, throughput
 from nadi.pdes import Results
 from nadi.reports.text.jobs import MAX_JOBS, jobs_table
 from nadi.reports.text.network import note_too_few
-from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, console, name_column, text_column

@@ -1,4 +1,4 @@
-"""Time of one collective on an idle network: its steps are played, or the algorithm's formula gives the time.
+"""Time of one collective on an idle network: its steps are simulated, or the algorithm's formula gives the time.
 
 A formula takes the latency and rate of the path. A message of b bytes between two NPUs is a train of packets: every
 packet adds header_bytes, each link adds its delay, each switch adds its latency, and every link except the slowest adds
@@ -18,8 +18,8 @@ from nadi.inputs.arrays import Int64
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.pdes import Settings
 from nadi.pdes.wire import acknowledgement_bytes, wire_bytes
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives, Paths
 from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
-from nadi.simulation.closed_forms.played import Paths, PlayedCollectives
 from nadi.topologies import Graph, next_links
 from nadi.workload import Program, Schedules, collectives
 from nadi.workload.collectives import AggregatorTree
@@ -35,7 +35,7 @@ class ClosedForm(NamedTuple):
     """Time of a collective on an idle network."""
 
     time_ps: float  # time of the collective in picoseconds
-    is_played: bool  # True if the steps were played, False if a formula or an interpolation gives the time
+    is_simulated: bool  # True if the steps were simulated, False if a formula or an interpolation gives the time
 
 
 def closed_form(
@@ -47,13 +47,13 @@ def closed_form(
     schedule: int,
     members: Int64,
     size_bytes: int,
-    played: PlayedCollectives | None = None,
+    isolated: IsolatedCollectives | None = None,
 ) -> ClosedForm:
     """Return the time of one collective on an idle network.
 
-    The function plays the steps (`played`). If that would take too long, it evaluates the algorithm's formula. If the
-    members' paths differ, the formula uses the rate of the slowest path and the latency of the longest one. A ring uses
-    the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1 of the
+    The function simulates the steps (`isolated`). If that would take too long, it evaluates the algorithm's formula. If
+    the members' paths differ, the formula uses the rate of the slowest path and the latency of the longest one. A ring
+    uses the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1 of the
     ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
 
     Args:
@@ -65,21 +65,22 @@ def closed_form(
         schedule: Number of the schedule, -1 = a group of one.
         members: int64[n], NPUs of the group's members.
         size_bytes: Size of the buffer in bytes.
-        played: Collectives of this program that were already played; the function adds to them. None = an empty set.
+        isolated: Collectives of this program that were already simulated; the function adds to them. None = an empty
+            set.
     """
     if schedule < 0:
-        return ClosedForm(0.0, is_played=True)
+        return ClosedForm(0.0, is_simulated=True)
     chosen, npus = collectives.choose(kind, algorithm), members.tolist()
-    played = played or PlayedCollectives()
-    played_ps = played.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
-    if played_ps is not None:
-        return ClosedForm(played_ps, is_played=True)
+    isolated = isolated or IsolatedCollectives()
+    simulated_ps = isolated.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
+    if simulated_ps is not None:
+        return ClosedForm(simulated_ps, is_simulated=True)
     # groups with equal positions share a formula
-    key = schedule, size_bytes, played.position(tuple(npus))
-    if key not in played.formulas_ps:
-        arguments = graph, program, settings, kind, algorithm, schedule, members, size_bytes, played
-        played.formulas_ps[key] = _formula_ps(*arguments) + settings.fidelity.endpoint_delay_ps
-    return ClosedForm(played.formulas_ps[key], is_played=False)
+    key = schedule, size_bytes, isolated.position(tuple(npus))
+    if key not in isolated.formulas_ps:
+        arguments = graph, program, settings, kind, algorithm, schedule, members, size_bytes, isolated
+        isolated.formulas_ps[key] = _formula_ps(*arguments) + settings.fidelity.endpoint_delay_ps
+    return ClosedForm(isolated.formulas_ps[key], is_simulated=False)
 
 
 def _formula_ps(
@@ -91,7 +92,7 @@ def _formula_ps(
     schedule: int,
     members: Int64,
     size_bytes: int,
-    played: PlayedCollectives,
+    isolated: IsolatedCollectives,
 ) -> float:
     """Return the time of a collective by its algorithm's formula, without the endpoint's delay, as `closed_form`."""
     chosen, npus = collectives.choose(kind, algorithm), members.tolist()
@@ -100,10 +101,10 @@ def _formula_ps(
         return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
     key = schedule, tuple(npus)
-    if key not in played.paths:
+    if key not in isolated.paths:
         one_way = bool(getattr(chosen.module, "ONE_WAY", False))
-        played.paths[key] = _paths(graph, settings, program.schedules, schedule, npus, one_way=one_way)
-    paths = played.paths[key]
+        isolated.paths[key] = _paths(graph, settings, program.schedules, schedule, npus, one_way=one_way)
+    paths = isolated.paths[key]
     trains = [train(graph, path.links, math.ceil(payload), settings, both_ways=path.both_ways) for path in paths]
     serial_ps = max(t.serial_ps for t in trains)
     slowest_ps = max(t.total_ps for t in trains)

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from nadi.inputs.arrays import Int64
 from nadi.pdes import Settings
 from nadi.pdes.wire import window_packets
-from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, MessageKeys
+from nadi.simulation.closed_forms.advancing.equivalence import CollectiveKeys, MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
+from nadi.simulation.closed_forms.isolated import IsolatedCollectives
 from nadi.simulation.closed_forms.lone_message import message_times
-from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions, used_links
 from nadi.topologies import Graph
 from nadi.workload import KINDS, CollectiveSettings, Program, collective_program, collectives
@@ -34,14 +34,15 @@ from nadi.workload.shape import shape_of, stripes_of
 
 _MAX_INTERPOLATION_ERROR = 0.005  # relative difference at which neighbouring lines no longer confirm an interpolation
 _MAX_EXTRAPOLATION_ERROR = 0.01  # relative error of the prediction of the third size at which extrapolation is rejected
-# minimum rise of an extrapolation per byte, in rises of the formula: below it, the sizes played are so small that
+# minimum rise of an extrapolation per byte, in rises of the formula: below it, the sizes simulated are so small that
 # latencies hide their bytes
 _MIN_RISE = 0.5
 _MAX_STEP = 2  # maximum ratio of neighbouring sizes between which a curve interpolates
-_POINTS = 3  # number of sizes that an extrapolation plays
-# maximum number of messages of a played all-to-all with split sizes; a larger one takes the time of its busiest member
-_MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
-_NOTHING_PLAYED = 0  # maximum number of packets to play that leaves every collective to its formula
+_POINTS = 3  # number of sizes that an extrapolation simulates
+# maximum number of messages of a simulated all-to-all with split sizes; a larger one takes the time of its busiest
+# member
+_MAX_SIMULATED_UNEVEN_MESSAGES = 1 << 19
+_NOTHING_SIMULATED = 0  # maximum number of packets to simulate that leaves every collective to its formula
 _MAX_FOLLOWED = 64  # maximum number of members of a group of which all paths are followed; that takes 0.1 s
 # Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
 # plan for 8 members takes about 3 MB with the paths of its messages.
@@ -49,14 +50,14 @@ _MAX_KEPT_PLANS = 16
 
 
 class Effort(NamedTuple):
-    """Limits on the packets that a curve plays."""
+    """Limits on the packets that a curve simulates."""
 
-    # maximum number of packets of a size that is always played; a million packets take about a second
+    # maximum number of packets of a size that is always simulated; a million packets take about a second
     max_quick_packets: int
-    max_packets: int  # maximum number of packets of a size that is played if smaller sizes do not predict its time
+    max_packets: int  # maximum number of packets of a size that is simulated if smaller sizes do not predict its time
     max_halvings: int  # maximum number of halvings from a size to the largest size that predicts its time
-    # True = the curve interpolates between played sizes; False = the time of a size does not depend on sizes requested
-    # before, which a planner that runs in several processes needs
+    # True = the curve interpolates between simulated sizes; False = the time of a size does not depend on sizes
+    # requested before, which a planner that runs in several processes needs
     interpolates: bool
 
 
@@ -72,25 +73,25 @@ class CurveSource(NamedTuple):
     # returns the variant of the algorithm for a size, "" = the algorithm has one variant only
     variant: Callable[[int], str]
     packets: Callable[[int], float]  # returns the approximate number of packets of a size
-    play: Callable[[int], ClosedForm]  # returns the time of a size from playing its steps
+    simulate: Callable[[int], ClosedForm]  # returns the time of a size from simulating its steps
     formula: Callable[[int], ClosedForm]  # returns the time of a size from the algorithm's formula
-    has_formula: bool  # False = the algorithm has none, and `formula` plays
+    has_formula: bool  # False = the algorithm has none, and `formula` simulates
 
 
 class Curve:
-    """Times of one collective of one group by its size: played if that is quick, else derived from played sizes.
+    """Times of one collective of one group by its size: simulated if that is quick, else derived from simulated sizes.
 
-    A curve plays a size that needs few packets. It interpolates a size between two played sizes that lie at most a
-    factor of two apart and use the same variant of the algorithm, if the lines through the next played sizes on either
-    side agree within half a percent. It extrapolates a large size: three smaller sizes, each half of the next, must
-    play quickly and use the same variant, the lower two must predict the third within one percent, the third must be at
-    most `Effort.max_halvings` halvings below the large size, and their line must rise at least half as fast as the
-    formula. Otherwise it plays the size, or evaluates the
-    formula if the size is very large, or `is_exact`: the formula is exact on an idle network.
+    A curve simulates a size that needs few packets. It interpolates a size between two simulated sizes that lie at most
+    a factor of two apart and use the same variant of the algorithm, if the lines through the next simulated sizes on
+    either side agree within half a percent. It extrapolates a large size: three smaller sizes, each half of the next,
+    must take little time and use the same variant, the lower two must predict the third within one percent, the third
+    must be at most `Effort.max_halvings` halvings below the large size, and their line must rise at least half as fast
+    as the formula. Otherwise it simulates the size, or evaluates the formula if the size is very large, or `is_exact`:
+    the formula is exact on an idle network.
     """
 
     def __init__(self, source: CurveSource, *, is_exact: bool, effort: Effort = RUN_EFFORT) -> None:
-        """Start without known times; is_exact: the formula is exact on an idle network; effort: limits on playing."""
+        """Start without known times; is_exact: the formula is exact on an idle network; effort: limits of packets."""
         self._source, self._is_exact, self._effort = source, is_exact, effort
         self._known: dict[int, ClosedForm] = {}
         self._played: dict[str, list[tuple[int, float]]] = {}
@@ -106,22 +107,22 @@ class Curve:
         """Return the time of a buffer of `size_bytes` that does not depend on other requested sizes."""
         packets = self._source.packets(size_bytes)
         if packets <= self._effort.max_quick_packets:
-            return self.play(size_bytes)
+            return self.simulate(size_bytes)
         if self._is_exact:
             return self._source.formula(size_bytes)
-        fallback = self.play if packets <= self._effort.max_packets else self._source.formula
+        fallback = self.simulate if packets <= self._effort.max_packets else self._source.formula
         return self._extrapolated(size_bytes) or fallback(size_bytes)
 
-    def play(self, size_bytes: int) -> ClosedForm:
+    def simulate(self, size_bytes: int) -> ClosedForm:
         """Play a buffer of `size_bytes` and return its time, whatever is known of other sizes."""
-        form = self._known[size_bytes] = self._source.play(size_bytes)
+        form = self._known[size_bytes] = self._source.simulate(size_bytes)
         insort(self._played.setdefault(self._source.variant(size_bytes), []), (size_bytes, form.time_ps))
         return form
 
     def _interpolated(self, size_bytes: int) -> ClosedForm | None:
-        """Return a time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
+        """Return a time on the line between two simulated sizes; None if the neighbouring lines do not confirm it."""
         points = self._played.get(self._source.variant(size_bytes), [])
-        # points[after - 1] and points[after] are the played sizes next below and above
+        # points[after - 1] and points[after] are the simulated sizes next below and above
         after = bisect(points, (size_bytes, 0.0))
         # the line between two points is believed if the lines on both sides agree
         if not 2 <= after <= len(points) - 2:
@@ -133,7 +134,7 @@ class Curve:
         below, between, above = (_line(a, b, size_bytes) for a, b in pairwise(four))
         if max(abs(below - between), abs(above - between)) > _MAX_INTERPOLATION_ERROR * between:
             return None
-        return ClosedForm(between, is_played=False)
+        return ClosedForm(between, is_simulated=False)
 
     def _extrapolated(self, size_bytes: int) -> ClosedForm | None:
         """Return the time of a buffer on the line through three smaller ones; None if they lie on no line."""
@@ -150,8 +151,8 @@ class Curve:
         if any(self._source.variant(size) != variant for size in sizes):
             return None
         for size in sizes:
-            if size not in self._known or not self._known[size].is_played:
-                self.play(size)
+            if size not in self._known or not self._known[size].is_simulated:
+                self.simulate(size)
         low, middle, high = ((size, self._known[size].time_ps) for size in sizes)
         if abs(_line(low, middle, high[0]) - high[1]) > _MAX_EXTRAPOLATION_ERROR * high[1]:
             return None
@@ -160,7 +161,7 @@ class Curve:
             rise_ps = self._source.formula(size_bytes).time_ps - self._source.formula(size_bytes // 2).time_ps
             if extrapolated_ps - _line(middle, high, size_bytes // 2) < _MIN_RISE * rise_ps:
                 return None
-        return ClosedForm(extrapolated_ps, is_played=False)
+        return ClosedForm(extrapolated_ps, is_simulated=False)
 
 
 def _line(first_point: tuple[int, float], second_point: tuple[int, float], size_bytes: int) -> float:
@@ -174,8 +175,8 @@ class ClosedFormCosts(NamedTuple):
     """Closed forms of K collectives."""
 
     time_ps: Int64  # int64[K], time of each collective in picoseconds
-    # bool[K], True = the steps were played; False = a formula or other sizes give the time
-    is_played: NDArray[np.bool_]
+    # bool[K], True = the steps were simulated; False = a formula or other sizes give the time
+    is_simulated: NDArray[np.bool_]
 
 
 class _Plan(NamedTuple):
@@ -183,8 +184,8 @@ class _Plan(NamedTuple):
 
     schedules: Schedules  # packed schedules that hold this plan only
     number: int  # number of the schedule in `schedules`
-    played: PlayedCollectives  # times that were played with this plan
-    by_formula: PlayedCollectives  # paths of the plan's messages, for formulas
+    isolated: IsolatedCollectives  # times that were simulated with this plan
+    by_formula: IsolatedCollectives  # paths of the plan's messages, for formulas
 
 
 class CollectiveCosts:
@@ -206,7 +207,7 @@ class CollectiveCosts:
     ) -> None:
         self._effort, self._before = effort, before
         self._planned_on = planned_on or graph
-        self.standing = GroupPositions(graph)
+        self.positions = GroupPositions(graph)
         self.kept = KeptResults()  # schedules of curves, and schedules and shapes of programs on the fabric
         window_bytes = window_packets(self._planned_on, settings) * settings.mtu_bytes
         self._graph, self._settings = graph, replace(settings, window_bytes=window_bytes)
@@ -230,7 +231,7 @@ class CollectiveCosts:
         members_of_group = np.split(program.group_member.astype(np.int64), program.group_ptr[1:-1])
         groups = [members_of_group[group] for group in keys.group.tolist()]
         forms = []
-        positions = self.standing.keys(groups)
+        positions = self.positions.keys(groups)
         lanes = program.node_lane[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
         columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist(), (lanes == MEMORY_LANE).tolist())
         for schedule, size_bytes, kind, is_copied, members, position in zip(*columns, groups, positions, strict=True):
@@ -243,7 +244,7 @@ class CollectiveCosts:
                 self._curves[key] = self._as_before(*key[:2], members) or self.curve(program, *key[:2], members)
             forms.append(self._curves[key].at(size_bytes))
         times = np.array([round(form.time_ps) for form in forms], np.int64)
-        return ClosedFormCosts(times, np.array([form.is_played for form in forms], np.bool_))
+        return ClosedFormCosts(times, np.array([form.is_simulated for form in forms], np.bool_))
 
     def of_group(
         self, collective_settings: CollectiveSettings, kind: str, members: Int64, size_bytes: int
@@ -256,7 +257,7 @@ class CollectiveCosts:
             members: int64[n], NPUs of the group's members.
             size_bytes: Size of the buffer in bytes.
         """
-        key = kind, collective_settings.algorithm_of(kind), self.standing.keys([members])[0]
+        key = kind, collective_settings.algorithm_of(kind), self.positions.keys([members])[0]
         if key not in self._curves:
             self._curves[key] = self.curve(collective_program("barrier", 1, 0), *key[:2], members)
         return self._curves[key].at(size_bytes)
@@ -268,7 +269,7 @@ class CollectiveCosts:
         costs, has_changed = self._before
         if self._may_use(has_changed, members, of_switches=bool(collectives.choose(kind, algorithm).trees)):
             return None
-        return costs._curves.get((kind, algorithm, costs.standing.keys([members])[0]))  # noqa: SLF001 - of this class
+        return costs._curves.get((kind, algorithm, costs.positions.keys([members])[0]))  # noqa: SLF001 - of this class
 
     def _may_use(self, links: NDArray[np.bool_], members: Int64, *, of_switches: bool) -> bool:
         """Return whether a group may use one of some links, bool[links]; of_switches: argument of `used_links`."""
@@ -307,20 +308,21 @@ class CollectiveCosts:
                     del plans[next(iter(plans))]  # the oldest
                 schedules = ScheduleSet(kept=self.kept)
                 number = schedules.add(kind, algorithm, len(members), shape, size_bytes, stripes)
-                by_formula = PlayedCollectives(_NOTHING_PLAYED)
-                plans[size_class] = _Plan(schedules.pack(), number, PlayedCollectives(), by_formula)
+                by_formula = IsolatedCollectives(_NOTHING_SIMULATED)
+                plans[size_class] = _Plan(schedules.pack(), number, IsolatedCollectives(), by_formula)
             plan = plans[size_class]
             launch_ps = chosen.launch_ps(kind, shape, size_bytes) if shape else None
             if launch_ps is None or plan.number == DONE_AT_ONCE:
                 return plan
             return plan._replace(schedules=plan.schedules._replace(launch_ps=np.array([launch_ps])))
 
-        def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
-            """Return the time of size_bytes from its steps if `play`, else from the formula."""
+        def evaluate(size_bytes: int, *, simulate: bool) -> ClosedForm:
+            """Return the time of size_bytes from its steps if `simulate`, else from the formula."""
             plan = plan_of(size_bytes)
-            planned, played = program._replace(schedules=plan.schedules), plan.played if play else plan.by_formula
+            planned = program._replace(schedules=plan.schedules)
+            isolated = plan.isolated if simulate else plan.by_formula
             return closed_form(
-                fabric, planned, self._settings, kind, algorithm, plan.number, members, size_bytes, played
+                fabric, planned, self._settings, kind, algorithm, plan.number, members, size_bytes, isolated
             )
 
         def packets(size_bytes: int) -> float:
@@ -333,16 +335,16 @@ class CollectiveCosts:
         def variant(size_bytes: int) -> str:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
-        play, formula = partial(evaluate, play=True), partial(evaluate, play=False)
-        source = CurveSource(variant, packets, play, formula, chosen.has_formula)
+        simulate, formula = partial(evaluate, simulate=True), partial(evaluate, simulate=False)
+        source = CurveSource(variant, packets, simulate, formula, chosen.has_formula)
         return Curve(source, is_exact=chosen.is_exact and is_even, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
         """Return the time of an all-to-all with split sizes; `schedule` is its number, valid for this program only."""
         graph, settings = self._fabric_of(members, of_switches=False), self._settings
-        if message_count(program.schedules, schedule) > _MAX_PLAYED_UNEVEN_MESSAGES:
+        if message_count(program.schedules, schedule) > _MAX_SIMULATED_UNEVEN_MESSAGES:
             busiest_ps = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
-            return ClosedForm(busiest_ps, is_played=False)
+            return ClosedForm(busiest_ps, is_simulated=False)
         return closed_form(graph, program, settings, "all-to-all", "direct", schedule, members, size_bytes)
 
     def of_messages(self, keys: MessageKeys) -> MessageTimes:

@@ -30,7 +30,7 @@ from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes import Fidelity, Settings
 from nadi.pdes.wire import SHARE_UNITS, acknowledgement_bytes, is_framed, is_nvlink, wire_bytes
-from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
+from nadi.simulation.closed_forms.advancing.equivalence import MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.topologies import Graph
 from nadi.workload import Program

@@ -1,29 +1,40 @@
-"""Runs at closed forms: costs of collectives, classes of equal NPUs, the run of one NPU per class, and results."""
+"""Runs at closed forms: costs of collectives, classes of equal NPUs, the run of one NPU per class, and results.
+
+Such a run sends nothing over links. The bytes that ports would send follow from traces and schedules, which contain
+the bytes per pair of NPUs: they are spread evenly over all equal-cost paths, with a header per packet and an
+acknowledgement back. Nothing is lost, retransmitted or paused.
+"""
 
 import hashlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi import pdes, topologies
+from nadi import partition, pdes, topologies
+from nadi.energy.bill import PortUse, port_uses
 from nadi.inputs.arrays import Int32, Int64
 from nadi.launching.progress import NoProgress, Progress
-from nadi.pdes import COUNTERS, LINK_COLUMNS, FoldedRows
-from nadi.simulation.closed_forms.advancing.equivalence import TracePeers, classes_of, pairs_of
-from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out, ranges
-from nadi.simulation.closed_forms.advancing.run import (
-    ClassTimes,
-    compile_closed_form,
-    digests_of,
-    run_closed_form,
+from nadi.pdes import COUNTERS, LINK_COLUMNS, FoldedRows, Settings
+from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
+from nadi.simulation.assembly.engine_inputs import engine_inputs
+from nadi.simulation.closed_forms.advancing.equivalence import (
+    ClassProgram,
+    TracePeers,
+    classes_of,
+    lay_out,
+    pairs_of,
+    ranges,
 )
+from nadi.simulation.closed_forms.advancing.run import ClassTimes, compile_closed_form, digests_of, run_closed_form
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
-from nadi.topologies import Graph
+from nadi.topologies import Graph, TableRouting
 from nadi.workload import CollectiveSettings, Program
 from nadi.workload.collectives.schedules import Schedules
 from nadi.workload.node_kinds import SEND
+from nadi.workload.program.traffic import sample
 
 # maximum number of trace nodes of all NPUs for which results hold every node; others hold those of one NPU per class
 MAX_ROWS = 1 << 22
@@ -33,6 +44,8 @@ _OF_TRACE = (
     *("kind", "lane", "duration_ps", "bytes", "peer", "tag", "seq"),
     *("group", "schedule", "collective", "uneven", "channel", "parts", "priority", "deps"),
 )
+_MAX_PAIRS = 1 << 17  # maximum number of pairs of NPUs; of more, a weighted sample represents the others
+_MAX_ROUTED_PAIRS = 1 << 14  # maximum number of pairs whose bytes are spread over links
 
 
 def laid_out(
@@ -42,7 +55,7 @@ def laid_out(
     *,
     slow_npus: Sequence[pdes.NpuFault] = (),
     job_slowdowns: Sequence[float] = (),
-) -> FoldedProgram:
+) -> ClassProgram:
     """Return a program's classes of NPUs with the collectives and messages that need a time.
 
     Args:
@@ -58,8 +71,8 @@ def laid_out(
     members = np.split(program.group_member, program.group_ptr[1:-1])
     groups = np.zeros(len(members), np.int64)
     # groups that no NPU uses keep 0, which nothing reads
-    groups[used] = fabric_costs.standing.numbers([members[group] for group in used.tolist()])
-    ways = fabric_costs.standing.of_pairs(pairs.npu, pairs.peer)
+    groups[used] = fabric_costs.positions.numbers([members[group] for group in used.tolist()])
+    ways = fabric_costs.positions.of_pairs(pairs.npu, pairs.peer)
     paces = _paces(program.npus, slow_npus)
     if program.jobs is not None:
         slowdowns = np.array([*(job_slowdowns or np.ones(len(program.jobs.names))), 1.0])[program.jobs.of_npus()]
@@ -80,39 +93,39 @@ def _paces(num_npus: int, npu_faults: Sequence[pdes.NpuFault]) -> Int64:
     return paces
 
 
-def costed(folded: FoldedProgram, costs: CollectiveCosts, collective_settings: CollectiveSettings) -> ClosedFormCosts:
-    """Return the times at closed forms of the collectives of a folded program.
+def costed(by_class: ClassProgram, costs: CollectiveCosts, collective_settings: CollectiveSettings) -> ClosedFormCosts:
+    """Return the times at closed forms of the collectives of a program by classes.
 
     Args:
-        folded: The Program laid out by classes of NPUs.
+        by_class: The Program laid out by classes of NPUs.
         costs: Times of collectives on the fabric.
         collective_settings: Algorithms of collectives that the user has chosen.
     """
-    keys, program = folded.collectives, folded.program
+    keys, program = by_class.collectives, by_class.program
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
     return costs.of_collectives(program, collective_settings, keys, kinds)
 
 
-def formulas(folded: FoldedProgram, closed_forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
-    """Return (schedule number in `program`, before folding, bytes) of collectives whose time a formula gives.
+def formulas(by_class: ClassProgram, closed_forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
+    """Return (schedule number in `program`, bytes) of collectives whose time a formula gives.
 
     Args:
-        folded: The Program laid out by classes of NPUs.
-        closed_forms: Times of the collectives of the folded program.
-        program: The program before folding.
+        by_class: The Program laid out by classes of NPUs.
+        closed_forms: Times of the collectives of the program by classes.
+        program: The program of all NPUs.
     """
-    keys = folded.collectives
-    derived = np.flatnonzero(~closed_forms.is_played)
+    keys = by_class.collectives
+    derived = np.flatnonzero(~closed_forms.is_simulated)
     not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))
-    # pairs of schedule numbers before and after folding; -1 of rows without a schedule makes a pair negative
-    both = np.unique(program.node_schedule.astype(np.int64) << 32 | folded.program.node_schedule)
+    # pairs of schedule numbers before and after; -1 of rows without a schedule makes a pair negative
+    both = np.unique(program.node_schedule.astype(np.int64) << 32 | by_class.program.node_schedule)
     pairs = [(pair >> 32, pair & 0xFFFFFFFF) for pair in both[both >= 0].tolist()]
     return frozenset((own, size) for own, shared in pairs for schedule, size in not_played if schedule == shared)
 
 
 def run(
     graph: Graph,
-    folded: FoldedProgram,
+    by_class: ClassProgram,
     collective_costs: ClosedFormCosts,
     costs: CollectiveCosts,
     settings: pdes.Settings,
@@ -120,7 +133,7 @@ def run(
     *,
     max_rows: int | None = None,
 ) -> pdes.Results:
-    """Run a folded program, with times of its collectives, and return the same kind of results as other fidelities.
+    """Run a program by classes, with times of its collectives, and return the same kind of results as other fidelities.
 
     `costs`: Costs on the fabric, for messages.
     `progress`: Receiver of snapshots.
@@ -128,8 +141,8 @@ def run(
 
     Args:
         graph: The fabric (`Graph`).
-        folded: The Program laid out by classes of NPUs.
-        collective_costs: Times of the collectives of the folded program.
+        by_class: The Program laid out by classes of NPUs.
+        collective_costs: Times of the collectives of the program by classes.
         costs: Times on the fabric, for messages.
         settings: The engine's settings of the run (`pdes.Settings`).
         progress: Receiver of snapshots.
@@ -137,9 +150,11 @@ def run(
     """
     begun = time.perf_counter()
     compile_s = compile_closed_form()
-    times = run_closed_form(folded, collective_costs.time_ps, costs.of_messages(folded.messages), settings, progress)
+    times = run_closed_form(
+        by_class, collective_costs.time_ps, costs.of_messages(by_class.messages), settings, progress
+    )
     setup_s = time.perf_counter() - begun - compile_s
-    classes, program = folded.classes, folded.program
+    classes, program = by_class.classes, by_class.program
     rows_of_class = np.diff(times.row_ptr)
     total = int((rows_of_class * classes.size).sum())
     keeps_all = total <= (MAX_ROWS if max_rows is None else max_rows)
@@ -151,10 +166,10 @@ def run(
     groups = np.arange(len(classes.class_of_group), dtype=np.int32)
     used = classes.class_of_group >= 0
     groups[used] = classes.group_example[classes.class_of_group[used]]
-    sends = int((np.diff(folded.send_ptr) * classes.size).sum())
+    sends = int((np.diff(by_class.send_ptr) * classes.size).sum())
     # sums up to each send, so that a class's bytes are the difference of two of them
-    bytes_before = np.concatenate([[0], np.cumsum(folded.messages.bytes[folded.send_key])])
-    payload_bytes = int((np.diff(bytes_before[folded.send_ptr]) * classes.size).sum())
+    bytes_before = np.concatenate([[0], np.cumsum(by_class.messages.bytes[by_class.send_key])])
+    payload_bytes = int((np.diff(bytes_before[by_class.send_ptr]) * classes.size).sum())
     counters = dict.fromkeys([*COUNTERS, "packets"], 0)
     counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": payload_bytes}
     return pdes.Results(
@@ -164,7 +179,7 @@ def run(
         npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
         node_start_ps=times.start_ps[kept_rows],
         node_finish_ps=times.finish_ps[kept_rows],
-        flows=_flows(folded, times, record=settings.record_flows and sends <= MAX_FLOWS),
+        flows=_flows(by_class, times, record=settings.record_flows and sends <= MAX_FLOWS),
         links={name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS},
         wall_s=times.wall_s,
         setup_s=setup_s,
@@ -195,18 +210,18 @@ def _ports(graph: Graph, pairs: TracePeers, path_numbers: Int64) -> Int32:
     return port
 
 
-def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
+def _flows(by_class: ClassProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
     """Return the messages between two NPUs as columns of pdes.Results; empty columns unless `record`."""
-    program, classes = folded.program, folded.classes
-    counts = np.diff(folded.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
+    program, classes = by_class.program, by_class.classes
+    counts = np.diff(by_class.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
     src = np.repeat(np.arange(program.npus), counts)
     of_class = classes.class_of_npu[src]
-    at = ranges(folded.send_ptr[classes.class_of_npu], counts)
+    at = ranges(by_class.send_ptr[classes.class_of_npu], counts)
     is_send = np.flatnonzero(program.node_kind == SEND)
     # index of each trace's first send among all
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
     # `at` counts the sends of all classes; less the first of its class it counts those of a trace
-    node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
+    node = is_send[first[program.trace_of_npu[src]] + at - by_class.send_ptr[of_class]]
     row = node - program.trace_ptr[program.trace_of_npu[src]]
     start_ps = times.start_ps[times.row_ptr[of_class] + row] + program.node_duration_ps[node]
     dst = program.peers(src, program.node_peer[node])
@@ -229,7 +244,7 @@ def _with_shared_traces(program: Program) -> Program:
     """Return an equivalent program without duplicate schedules, and without traces that differ only in their numbers.
 
     Algorithms that depend on a group's position get one schedule per shape, although members on the first GPUs of their
-    hosts do the same as members on the second GPUs. Otherwise, NPUs with such schedules would not fold.
+    hosts do the same as members on the second GPUs. Otherwise, NPUs with such schedules would be of different classes.
     """
     schedules = range(len(program.schedules.members))
     number = _first_equal(_digest(_schedule_columns(program.schedules, index)) for index in schedules)
@@ -295,3 +310,55 @@ def _trace_columns(program: Program, index: int) -> Iterator[NDArray[np.generic]
     yield from (getattr(program, f"node_{name}")[rows] for name in _OF_TRACE)
     child_ptr = program.child_ptr[rows.start : rows.stop + 1]
     yield from (np.diff(child_ptr), program.child[int(child_ptr[0]) : int(child_ptr[-1])])
+
+
+class SentByPorts(NamedTuple):
+    """Bytes that ports would send."""
+
+    ports: dict[str, PortUse]  # use of the ports by kind of port, see nadi.energy.bill.PORTS
+    unused: int  # number of switches that serve no NPU and send nothing, whose ports `ports` omits
+
+
+def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByPorts:
+    """Return the bytes that the ports of a fabric would send, by kind of port.
+
+    An acknowledgement counts on the path of its packet, because on the way back it passes the same number of ports of
+    each kind.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: Settings of the run.
+    """
+    fabric, running, _ = engine_inputs(graph, program)
+    pairs = sample(running, _MAX_PAIRS)
+    messages = np.maximum(pairs.messages, 1)
+    packets = messages * np.maximum(-(-pairs.bytes // (messages * settings.mtu_bytes)), 1)
+    framed = _shares_nvswitch(fabric, pairs.src, pairs.dst) & settings.nvlink_framing
+    packet_bytes = wire_bytes(pairs.bytes // packets, framed, settings) + acknowledgement_bytes(framed, settings)
+    sent_bytes = pairs.weight * (packets * packet_bytes + pairs.bytes % packets)
+    order = np.flatnonzero(pairs.src != pairs.dst)
+    order = order[np.argsort(~framed[order], kind="stable")]  # a sample then represents the pairs on NVSwitches
+    src, dst, sent_bytes = pairs.src[order], pairs.dst[order], sent_bytes[order]
+    if len(src) > _MAX_ROUTED_PAIRS:  # systematic sampling gives each chosen pair an equal number of bytes
+        ends = np.cumsum(sent_bytes)
+        step = float(ends[-1]) / _MAX_ROUTED_PAIRS
+        chosen = np.minimum(np.searchsorted(ends, (np.arange(_MAX_ROUTED_PAIRS) + 0.5) * step), len(ends) - 1)
+        src, dst, sent_bytes = src[chosen], dst[chosen], np.full(_MAX_ROUTED_PAIRS, step)
+    link_bytes = partition.link_loads(fabric, src, dst, sent_bytes)[: graph.links]
+    is_npu, is_nvswitch = np.arange(graph.nodes) < graph.npus, graph.node_kind == NVSWITCH_KIND
+    return SentByPorts(*port_uses(graph.link_src, graph.link_dst, is_npu, is_nvswitch, graph.link_rate_bps, link_bytes))
+
+
+def _shares_nvswitch(graph: Graph, src: Int64, dst: Int64) -> NDArray[np.bool_]:
+    """Return bool[p], True if one NVSwitch connects both NPUs of a pair."""
+    if not isinstance(graph.routing, TableRouting):
+        return np.zeros(len(src), np.bool_)
+    home = graph.routing.home
+    is_nvswitch = (graph.node_kind[graph.routing.home_node[home]] == NVSWITCH_KIND) & (home >= 0)
+    shares = np.zeros(len(src), np.bool_)
+    # an NPU may have several homes: each one of the sender is compared with all of the receiver
+    for column in range(home.shape[1]):
+        meets = (home[src, column][:, None] == home[dst]).any(axis=1)
+        shares |= meets & is_nvswitch[src, column]
+    return shares

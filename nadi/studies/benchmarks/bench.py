@@ -23,10 +23,10 @@ from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.pdes import fidelity
-from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives
+from nadi.simulation.assembly.partitioning import owner_by_traffic
+from nadi.simulation.closed_forms import CollectiveCosts
+from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.run import run_program
-from nadi.simulation.wiring.partitioning import owner_by_traffic
 from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
 from nadi.topologies import Graph, clusters
 from nadi.workload import CollectiveSettings, Program

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from nadi.errors import ConfigError
+from nadi.launching.installation import nadi_command
 from nadi.launching.progress import NoProgress, Progress
-from nadi.launching.python import nadi_command
 from nadi.pdes import RunError
 
 TIMEOUT_S = 600  # maximum wall time in seconds of one configuration in one turn

@@ -19,8 +19,8 @@ from nadi import et, pdes
 from nadi.et import Node
 from nadi.et.framing import frame, iter_messages
 from nadi.inputs.units import MIB
+from nadi.launching.installation import code_command
 from nadi.launching.progress import NoProgress, Progress
-from nadi.launching.python import code_command
 
 NAME = "trace"
 NODES = 1_000_000

@@ -15,13 +15,12 @@ from nadi.inputs.units import format_bytes, parse_bytes_within
 from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress, duration_text
 from nadi.launching.workers import SERIAL, Workers
-from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives
+from nadi.simulation.assembly.partitioning import owner_by_traffic
+from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
+from nadi.simulation.assembly.resource_checks import work as work_of
+from nadi.simulation.closed_forms import CollectiveCosts, closed_form
+from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.run import run_program
-from nadi.simulation.wiring.partitioning import owner_by_traffic
-from nadi.simulation.wiring.resource_checks import Estimate, estimate, of_all_ranks
-from nadi.simulation.wiring.resource_checks import work as work_of
 from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.studies.collectives.pace import LONG_S, Pace, calibration_sizes, measured
 from nadi.topologies import NVSWITCH, Graph
@@ -435,7 +434,7 @@ def _row(
         time_ps,
         *bandwidths_Bps(KINDS.index(kind), graph.npus, shown_bytes, time_ps),
         closed.time_ps,
-        closed.is_played,
+        closed.is_simulated,
         time_ps / closed.time_ps if closed.time_ps > 0 else float("nan"),
         link_bound_ps(graph, program, settings),
         float(busy.max(initial=0.0)),

@@ -17,8 +17,8 @@ from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes.fidelity import REFERENCE
-from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation import network_settings as fabric
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
 from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
 from nadi.topologies.clusters import Cluster

@@ -10,9 +10,9 @@ from nadi.configuration.sections import NetworkSection
 from nadi.inputs.units import PS_PER_S
 from nadi.launching.progress import NoProgress
 from nadi.pdes.fidelity import FLUID
-from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation import network_settings as fabric
+from nadi.simulation.mixed_fidelity import coupled_collectives
+from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
 from nadi.studies.planner.step import TargetMachine, program_of, shorter_plans, slowdown
 from nadi.topologies.clusters import Cluster

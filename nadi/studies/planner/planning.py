@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from nadi.configuration.bounds import MAX_GPUS
+from nadi.configuration import MAX_GPUS
 from nadi.energy.table import EnergyTable, read_table
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 from nadi.inputs.units import GIB
 from nadi.launching.ending import EndedBySignalError, Interrupts
+from nadi.launching.installation import source_hash
 from nadi.launching.progress import NoProgress, Progress
-from nadi.launching.sources import source_hash
 from nadi.pdes.fidelity import FLUID, REFERENCE
 from nadi.studies.planner.candidates import Candidate, PlanSpace, candidates
 from nadi.studies.planner.confirm import PacketStepTime, confirm

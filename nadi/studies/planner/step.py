@@ -19,11 +19,9 @@ from nadi.insight.analysis.node_times import npu_times
 from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Results, Settings, fidelity
-from nadi.simulation.closed_forms import running
-from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
-from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
-from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation import network_settings as fabric
+from nadi.simulation.closed_forms import PLANNER_EFFORT, CollectiveCosts, running, sent_by_ports
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies import Graph
 from nadi.topologies.clusters import Cluster
 from nadi.workload import CollectiveSettings, ComputeModel, Program, TraceSet
@@ -182,7 +180,7 @@ def program_of(machine: TargetMachine, traces: TraceSet) -> Program:
 
 def run_closed_form(
     machine: TargetMachine, traces: TraceSet, settings: Settings
-) -> tuple[Program, running.FoldedProgram, Results]:
+) -> tuple[Program, running.ClassProgram, Results]:
     """Run traces at closed forms; return their program, its classes of equal NPUs, and results of one NPU per class.
 
     Args:

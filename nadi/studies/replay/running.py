@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nadi.errors import OutputError
-from nadi.launching.python import nadi_command
+from nadi.launching.installation import nadi_command
 from nadi.launching.world import RankGather
 from nadi.studies.replay import outcome
 from nadi.studies.replay.gloo import Gloo

@@ -11,7 +11,7 @@ from nadi import workload
 from nadi.errors import ConfigError
 from nadi.et import TraceTable, read_groups
 from nadi.inputs.arrays import Int64
-from nadi.simulation.wiring.resource_checks import available_bytes
+from nadi.simulation.assembly.resource_checks import available_bytes
 from nadi.workload import KINDS, CollectiveSettings, Program, TraceSet
 from nadi.workload.node_kinds import COLLECTIVE, SEND
 

@@ -9,7 +9,7 @@ from threading import Event, Lock
 from typing import NamedTuple
 
 from nadi import inputs
-from nadi.launching.python import nadi_command
+from nadi.launching.installation import nadi_command
 from nadi.launching.slurm import array_script
 from nadi.studies.sweeps.points import Point, SweepDefinition
 

@@ -7,10 +7,9 @@ import numpy as np
 from nadi import topologies, workload
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes.fidelity import FASTEST
-from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
-from nadi.simulation.closed_forms.costs import CollectiveCosts, Curve
-from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.fidelities import network_settings
+from nadi.simulation import network_settings as fabric
+from nadi.simulation.closed_forms import CollectiveCosts, Curve, MessageKeys
+from nadi.simulation.network_settings import network_settings
 from nadi.topologies.clusters import find
 from nadi.workload import KINDS, CollectiveSettings
 from nadi.workload.collectives import defaults_on

@@ -139,7 +139,7 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
         out: TracesOut, prefix: Prefix = "traffic", first_npu: First = 0, force: Force = False, **own: object
     ) -> None:
         made, more = pattern(**own)
-        from nadi.simulation.wiring.resource_checks import check_trace
+        from nadi.simulation.assembly.resource_checks import check_trace
         from nadi.terminal.readable import amount_text
         from nadi.workload.generators.point_to_point import NODE_BYTES, write
 

@@ -13,9 +13,7 @@ from nadi.pdes.arrays import Program
 from nadi.pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
-from nadi.simulation.closed_forms.advancing.equivalence import Classes
-from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
-from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
+from nadi.simulation.closed_forms.advancing.equivalence import Classes, ClassProgram
 
 EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
 _MIN_PS = 1  # minimum time of a collective or a message: effects on other NPUs come later than their cause
@@ -45,7 +43,7 @@ class ClassTimes(NamedTuple):
 
 
 def run_closed_form(
-    folded: FoldedProgram,
+    by_class: ClassProgram,
     collective_ps: Int64,
     messages: MessageTimes,
     settings: Settings,
@@ -53,22 +51,23 @@ def run_closed_form(
 ) -> ClassTimes:
     """Run a Program, one NPU per class, and return the times per class of NPUs; RunError if rows wait for ever.
 
-    folded: the Program laid out by classes of NPUs; collective_ps: int64[K], time in ps of each of folded.collectives;
-    messages: times of folded.messages; settings: the engine's settings of the run; progress: function that receives a
+    by_class: the Program laid out by classes of NPUs; collective_ps: int64[K], time in ps of each of
+        by_class.collectives;
+    messages: times of by_class.messages; settings: the engine's settings of the run; progress: function that receives a
     snapshot every EVENTS_OF_A_PAUSE events, None = no function.
     """
     begun = time.perf_counter()
-    work = _initial_state(folded, collective_ps, messages, settings)
-    work = work._replace(changes=_pace_changes(work, folded, settings.faults.npus))
+    work = _initial_state(by_class, collective_ps, messages, settings)
+    work = work._replace(changes=_pace_changes(work, by_class, settings.faults.npus))
     if settings.slows_compute:
         work.ctl.slows_compute = 1
-        jobs = traces.job_tables(folded.program, folded.program.npus)
-        work.classes.slow_1000ths[: len(folded.classes.example)] = traces.slow_1000ths(
-            jobs, settings, folded.classes.example
+        jobs = traces.job_tables(by_class.program, by_class.program.npus)
+        work.classes.slow_1000ths[: len(by_class.classes.example)] = traces.slow_1000ths(
+            jobs, settings, by_class.classes.example
         )
         work.collectives.launch_ps[:] += settings.fidelity.endpoint_delay_ps
     directory, events = Directory(work, "closed forms"), 0
-    total = int(folded.row_ptr[-1])
+    total = int(by_class.row_ptr[-1])
     while (stopped := advance(directory.address, EVENTS_OF_A_PAUSE)) != ALL_DONE:
         if stopped == TOO_LATE:
             raise RunError(TOO_LATE_TEXT)
@@ -92,26 +91,26 @@ def run_closed_form(
             )
     directory.check_guards()
     if int(work.ctl.done) < total:
-        raise RunError(_deadlock_message(folded, work))
+        raise RunError(_deadlock_message(by_class, work))
     return ClassTimes(
-        row_ptr=folded.row_ptr,
+        row_ptr=by_class.row_ptr,
         start_ps=work.rows.start[:total],
         finish_ps=work.rows.finish[:total],
-        send_ptr=folded.send_ptr,
-        arrived_ps=work.sends.arrived_ps[: int(folded.send_ptr[-1])],
+        send_ptr=by_class.send_ptr,
+        arrived_ps=work.sends.arrived_ps[: int(by_class.send_ptr[-1])],
         finish_time_ps=int(work.ctl.finish_ps),
         events=total,
         wall_s=time.perf_counter() - begun,
     )
 
 
-def _pace_changes(work: s.AdvanceState, folded: FoldedProgram, npu_faults: Sequence[NpuFault]) -> s.PaceChanges:
+def _pace_changes(work: s.AdvanceState, by_class: ClassProgram, npu_faults: Sequence[NpuFault]) -> s.PaceChanges:
     """Return the times at which classes of NPUs become slow or fast again, and set each class's part of them."""
     of_npu: dict[int, list[NpuFault]] = {}
     for fault in npu_faults:
         of_npu.setdefault(fault.npu, []).append(fault)
     changes: list[tuple[int, int]] = []
-    for number, npu in enumerate(folded.classes.example.tolist()):
+    for number, npu in enumerate(by_class.classes.example.tolist()):
         work.classes[number].next_change = len(changes)
         # cells of 1 ps: closed forms know no windows
         changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
@@ -145,18 +144,18 @@ def digests_of(times: ClassTimes, program: Program, classes: Classes) -> dict[st
 
 
 def _initial_state(
-    folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, settings: Settings
+    by_class: ClassProgram, collective_ps: Int64, messages: MessageTimes, settings: Settings
 ) -> s.AdvanceState:
     """Return the state at time 0; collective_ps: int64[K], time of each collective in ps."""
-    program, classes = folded.program, folded.classes
+    program, classes = by_class.program, by_class.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
-    words = rows_of(NpuClass, count)
+    words = rows_of(s.NpuClass, count)
     state, _ = traces.begin_traces(words, trace, program)
-    words.slot_base[:count] = folded.slot_ptr[:-1]
-    words.send_base[:count] = folded.send_ptr[:-1]
-    words.port_base[:count] = folded.port_ptr[:-1]
-    most = max(traces.LANES, int(folded.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
+    words.slot_base[:count] = by_class.slot_ptr[:-1]
+    words.send_base[:count] = by_class.send_ptr[:-1]
+    words.port_base[:count] = by_class.port_ptr[:-1]
+    most = max(traces.LANES, int(by_class.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     begin_ps = program.begins_ps[classes.example]
@@ -165,33 +164,33 @@ def _initial_state(
     heap[0 : 2 * count : 2] = begin_ps[order]
     # the first event of each class is the begin of its job, kind 0
     heap[1 : 2 * count : 2] = order << 32
-    ctl = row_of(RunState)
+    ctl = row_of(s.RunState)
     ctl.at, ctl.events, ctl.room, ctl.most = -1, count, room, most
     ctl.serial, ctl.one_at_a_time = not settings.concurrent_collectives, settings.one_at_a_time
-    takes = np.where(folded.instance_key >= 0, np.append(collective_ps, 0)[folded.instance_key], 0)
+    takes = np.where(by_class.instance_key >= 0, np.append(collective_ps, 0)[by_class.instance_key], 0)
     return s.AdvanceState(
         ctl=ctl,
         classes=words,
         turns=rows_of(traces.Turns, count if settings.one_at_a_time else 0),
         heap=heap,
         trace=traces.trace_tables(program, 1.0),
-        rows=traces.row_states(state, int(folded.slot_ptr[-1]), is_recorded=True),
+        rows=traces.row_states(state, int(by_class.slot_ptr[-1]), is_recorded=True),
         collectives=s.CollectiveClasses(
-            slot_group=traces.padded(folded.slot_group, np.int32),
-            group=aligned(folded.group),
-            member=traces.padded(folded.member, np.int32),
-            member_slot=traces.padded(folded.member_slot, np.int32),
+            slot_group=traces.padded(by_class.slot_group, np.int32),
+            group=aligned(by_class.group),
+            member=traces.padded(by_class.member, np.int32),
+            member_slot=traces.padded(by_class.member_slot, np.int32),
             came=zeros(len(takes), np.int32),
             time_ps=_bounded(takes),
             launch_ps=aligned(program.schedules.launch_ps, np.int64),
         ),
         sends=s.ClassSends(
-            folded.send_ordinal,
-            folded.send_key,
-            *folded.sends,
-            full(int(folded.send_ptr[-1]), -1),
-            zeros(int(folded.port_ptr[-1])),
-            zeros(max(1, folded.lines)),
+            by_class.send_ordinal,
+            by_class.send_key,
+            *by_class.sends,
+            full(int(by_class.send_ptr[-1]), -1),
+            zeros(int(by_class.port_ptr[-1])),
+            zeros(max(1, by_class.lines)),
             *(_bounded(column) for column in messages),
         ),
         changes=s.PaceChanges(zeros(0), zeros(0)),
@@ -203,26 +202,26 @@ def _bounded(times_ps: ArrayLike) -> Int64:
     return aligned(np.clip(np.asarray(times_ps, np.int64), _MIN_PS, LONGEST_RUN_PS + 1))
 
 
-def _deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
+def _deadlock_message(by_class: ClassProgram, work: s.AdvanceState) -> str:
     """Return a message with one line per unfinished row of the first NPU of each class, and what it waits for."""
-    flag = work.rows.flag[: folded.row_ptr[-1]]
+    flag = work.rows.flag[: by_class.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (traces.ROW_STARTED | traces.ROW_READY)) != 0) & ((flag & traces.ROW_DONE) == 0))
-    which = np.searchsorted(folded.row_ptr, begun, side="right") - 1
-    rows = begun - folded.row_ptr[which]
+    which = np.searchsorted(by_class.row_ptr, begun, side="right") - 1
+    rows = begun - by_class.row_ptr[which]
     shown = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
-    lines = [_waits(folded, work, c, row) for c, row in shown]
+    lines = [_waits(by_class, work, c, row) for c, row in shown]
     # one more item at the end, as reduceat takes no index behind it
-    done = np.add.reduceat(np.append((flag & traces.ROW_DONE) != 0, False).astype(np.int64), folded.row_ptr[:-1])
-    of_class = np.diff(folded.row_ptr)
-    left = int(((of_class - np.where(of_class > 0, done, 0)) * folded.classes.size).sum())
+    done = np.add.reduceat(np.append((flag & traces.ROW_DONE) != 0, False).astype(np.int64), by_class.row_ptr[:-1])
+    of_class = np.diff(by_class.row_ptr)
+    left = int(((of_class - np.where(of_class > 0, done, 0)) * by_class.classes.size).sum())
     more = f"\n  and {len(begun) - MAX_LINES} more" if len(begun) > MAX_LINES else ""
     head = f"nothing is left to happen at {int(work.ctl.now_ps)} ps, but {left} trace nodes are not done:"
     return head + "".join(f"\n  {line}" for line in lines) + more
 
 
-def _waits(folded: FoldedProgram, work: s.AdvanceState, class_number: int, row: int) -> str:
+def _waits(by_class: ClassProgram, work: s.AdvanceState, class_number: int, row: int) -> str:
     """Return the text that says what a row of the first NPU of a class of NPUs waits for."""
-    program, classes = folded.program, folded.classes
+    program, classes = by_class.program, by_class.classes
     npu = int(classes.example[class_number])
     at = int(program.trace_ptr[program.trace_of_npu[npu]]) + row
     kind, seq = int(program.node_kind[at]), int(program.node_seq[at])
@@ -234,20 +233,20 @@ def _waits(folded: FoldedProgram, work: s.AdvanceState, class_number: int, row: 
     slot = int(program.node_group[at])
     group = int(program.slot_group[program.slot_ptr[npu] + slot])
     name = f"npu {npu} row {row}: collective {seq} of group {group}"
-    turn = int(work.rows.slot_next[folded.slot_ptr[class_number] + slot])
+    turn = int(work.rows.slot_next[by_class.slot_ptr[class_number] + slot])
     if work.ctl.serial == 1 and turn != seq:
         return f"{name} waits for its turn: collective {turn} of the group is not done"
     members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist()
-    absent = next((m for m in members if not _has_come(folded, work, m, group, seq)), None)
+    absent = next((m for m in members if not _has_come(by_class, work, m, group, seq)), None)
     return f"{name} waits for npu {absent}" if absent is not None else f"{name} waits for nothing (engine defect)"
 
 
-def _has_come(folded: FoldedProgram, work: s.AdvanceState, npu: int, group: int, seq: int) -> bool:
+def _has_come(by_class: ClassProgram, work: s.AdvanceState, npu: int, group: int, seq: int) -> bool:
     """Return whether an NPU is ready for the collective with number `seq` of a group that it may belong to."""
-    program, c = folded.program, int(folded.classes.class_of_npu[npu])
+    program, c = by_class.program, int(by_class.classes.class_of_npu[npu])
     slots = np.flatnonzero(program.slot_group[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] == group)
     if not len(slots):
         return False
     entry = program.trace_slot_ptr[program.trace_of_npu[npu]] + slots[0]
     row = int(program.coll_node[program.coll_ptr[entry] + seq])
-    return bool(work.rows.flag[folded.row_ptr[c] + row] & traces.ROW_STARTED)
+    return bool(work.rows.flag[by_class.row_ptr[c] + row] & traces.ROW_STARTED)

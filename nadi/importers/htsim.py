@@ -1,0 +1,234 @@
+"""Files and options of htsim's UEC program (htsim_uec) and ATLAHS: connection matrices, topologies and GOAL schedules.
+
+Sources of the meanings: ultraethernet/uet-htsim, Broadcom/csg-htsim and spcl/HTSIM, sim/datacenter
+(connection_matrix.cpp, fat_tree_topology.cpp, main_uec.cpp) and sim/trigger.cpp.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nadi import topologies
+from nadi.errors import ConfigError
+from nadi.et import NodeType
+from nadi.et.formats import goal
+from nadi.importers import TranslatedRun
+from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US, format_rate, format_time
+from nadi.simulation.run import FinishedRun
+from nadi.terminal.printing import say
+from nadi.topologies import SWITCH, Graph
+from nadi.topologies.builders.htsim import HtsimTree, read_tree
+from nadi.workload import TraceSet
+from nadi.workload.generators.point_to_point import (
+    OPS_PER_S,
+    ConnectionMatrix,
+    FailedLink,
+    flow_traces,
+    read_connections,
+)
+
+HEADER_BYTES = 64  # UecSrc::_hdr_size, and the size of acknowledgements and trimmed packets
+_ECN_REFERENCE_BPS = 25 * 10**9  # rate for which [network] ecn_kmin and ecn_kmax hold
+_QUEUE_SHARE = 1 / 1024  # pfc_alpha with which 1,024 queues' memory gives each port the limit of one queue
+_ECN_SHARES = (0.2, 0.8)  # of the bandwidth-delay product, if -ecn is not given
+_TARGET_WITH_TRIMMING = 0.75  # target queueing delay in round trips where switches trim (UecSrc::initNsccParams)
+_CONTROLS = {"nscc": "nscc", "dctcp": "dctcp", "constant": "none"}
+_STRATEGIES = {"ecmp_ar": "adaptive", "ecmp_host_ar": "adaptive"}
+_BALANCINGS = ("bitmap", "reps", "reps_legacy", "freezing", "oblivious", "mixed", "ecmp")
+
+
+class HtsimOptions(NamedTuple):
+    """Options of htsim_uec with its defaults."""
+
+    traffic: Path | None = None  # -tm, connection matrix
+    goal: Path | None = None  # -goal, GOAL schedule
+    topology: str = ""  # -topo, tree of a file, or a specification of Nadi
+    nodes: int = 0  # -nodes; 0 = those of the traffic
+    tiers: int = 3  # -tiers of a tree without a file
+    link_mbps: float = 100_000.0  # -linkspeed of a tree without a file
+    hop_us: float = 1.0  # -hop_latency of a tree without a file
+    switch_us: float = 0.0  # -switch_latency of a tree without a file
+    packet_bytes: int = 4150  # -mtu, bytes of a full packet with header
+    queue_packets: int = 0  # -q; 0 = the bandwidth-delay product
+    ecn_packets: tuple[int, int] | None = None  # -ecn
+    window_packets: int = 0  # -cwnd; 0 = that of the control
+    paths: int = 64  # -paths
+    control: str = "nscc"  # -sender_cc_algo
+    strategy: str = "ecmp_host"  # -strat
+    balancing: str = "mixed"  # -load_balancing_algo
+    target_us: float = 0.0  # -target_q_delay; 0 = by the round trip
+    trims: bool = True  # without -disable_trim
+    seed: int = 13  # -seed
+
+
+def translated(options: HtsimOptions) -> TranslatedRun:
+    """Return the sections of a run file; ConfigError or TopologyError if a file or option is wrong."""
+    if (options.traffic is None) == (options.goal is None):
+        found = "neither" if options.goal is None else "both"
+        raise ConfigError(f"found {found} of -tm MATRIX and -goal SCHEDULE; expected one of them")
+    matrix = read_connections(options.traffic) if options.traffic is not None else None
+    warnings: list[str] = []
+    if matrix is not None:
+        made = flow_traces(matrix)
+        traces = made.traces
+        if made.signals:
+            warnings.append(f"{made.signals} triggers reach other nodes by messages of one byte; htsim takes no time")
+    else:
+        tables = goal.read([options.goal or Path()], {}).tables
+        traces = TraceSet.of([tables[rank] for rank in range(len(tables))])
+    graph, tree = _fabric(options, traces.npus)
+    network, differences = _network(options, graph, tree)
+    # With acknowledgements both ends of a message end when the last one is back, without them when the bytes are.
+    flows = matrix.flows if matrix is not None else ()
+    by_receiver = any(flow.recv_done for flow in flows)
+    network["acknowledged"] = not by_receiver
+    if by_receiver and any(flow.send_done for flow in flows):
+        warnings.append("send_done_trigger fires when the last byte has left, as recv_done_trigger is used too")
+    sections: dict[str, Any] = {
+        "workload": {"trace_set": traces},
+        "topology": {"graph": graph},
+        "network": network,
+        "engine": {"seed": options.seed},
+    }
+    if matrix is not None:
+        sections["compute"] = {"peak_flops": f"{OPS_PER_S}FLOPS"}
+    if matrix is not None and matrix.failures:
+        sections["faults"] = list(_faults(matrix, tree))
+    return TranslatedRun(sections, (*warnings, *differences))
+
+
+def _fabric(options: HtsimOptions, nodes: int) -> tuple[Graph, HtsimTree | None]:
+    """Return the fabric, and its tree if htsim's file or options describe it."""
+    if options.topology:
+        graph, tree = topologies.build(options.topology), None
+        if topologies.parse_spec(options.topology).get("name") == "htsim":
+            tree = read_tree(str(topologies.parse_spec(options.topology)["path"]), options.topology)
+    else:
+        graph, tree = topologies.build(_usual_tree(options, options.nodes or nodes)), None
+    if graph.npus < nodes or (options.nodes and graph.npus != options.nodes):
+        wanted = options.nodes or nodes
+        raise ConfigError(f"{graph.name}: {graph.npus} nodes; expected {wanted}, those of -nodes and the traffic")
+    return graph, tree
+
+
+def _usual_tree(options: HtsimOptions, nodes: int) -> str:
+    """Return the specification of htsim's tree of switches with K ports: K^3 / 4 nodes of 3 tiers, K^2 / 2 of 2."""
+    ports = next((k for k in range(2, 1024, 2) if (k**3 // 4 if options.tiers == 3 else k * k // 2) >= nodes), 0)
+    if not ports or (ports**3 // 4 if options.tiers == 3 else ports**2 // 2) != nodes:
+        form = "K^3 / 4" if options.tiers == 3 else "K^2 / 2"
+        raise ConfigError(f"{nodes} nodes on {options.tiers} tiers; expected {form} for an even K, or -topo FILE")
+    rate, delay = f"{round(options.link_mbps)}Mbps", format_time(round(options.hop_us * PS_PER_US))
+    rest = f"rate={rate},delay={delay},switch_latency={format_time(round(options.switch_us * PS_PER_US))}"
+    if options.tiers == 3:
+        return f"fat-tree:k={ports},{rest}"
+    return f"leaf-spine:npus={nodes},hosts_per_leaf={ports // 2},spines={ports // 2},{rest}"
+
+
+def _network(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tuple[dict[str, Any], list[str]]:
+    """Return the section [network], and sentences about what differs."""
+    if options.control not in _CONTROLS or options.balancing not in _BALANCINGS:
+        known = ", ".join(_CONTROLS if options.control not in _CONTROLS else _BALANCINGS)
+        found = options.control if options.control not in _CONTROLS else options.balancing
+        raise ConfigError(f"found {found[:40]!r}; expected one of {known}")
+    payload = options.packet_bytes - HEADER_BYTES
+    round_trip_ps, bdp_packets = _round_trip(options, graph, tree)
+    queue = options.queue_packets or bdp_packets
+    low, high = options.ecn_packets or tuple(math.ceil(share * bdp_packets) for share in _ECN_SHARES)
+    if low > high:
+        raise ConfigError(f"-ecn {low} {high}; expected the lower threshold first")
+    rates, counts = np.unique(graph.link_rate_bps[graph.node_kind[graph.link_src] == SWITCH], return_counts=True)
+    rate = int(rates[np.argmax(counts)])
+    scale = options.packet_bytes * _ECN_REFERENCE_BPS / rate
+    control = _CONTROLS[options.control]
+    network: dict[str, Any] = {
+        "mtu": payload,
+        "header": f"{HEADER_BYTES}B",
+        "ack": f"{HEADER_BYTES}B",
+        "switch": "shared-buffer",
+        "buffer": f"{round(queue * options.packet_bytes / _QUEUE_SHARE)}B",
+        "pfc": False,
+        "pfc_alpha": _QUEUE_SHARE,
+        "trimming": options.trims,
+        "ecn": True,
+        "ecn_kmin": f"{round(low * scale)}B",
+        "ecn_kmax": f"{round(high * scale)}B",
+        "ecn_pmax": 1.0,
+        "congestion_control": control,
+        "queue_pairs": "message",
+        "load_balancing": _balancing(options),
+    }
+    if options.window_packets:
+        network["window"] = f"{options.window_packets * payload}B"
+    if control == "nscc":
+        target = options.target_us * PS_PER_US / round_trip_ps
+        network["congestion"] = {"target_qdelay_rtts": target or (_TARGET_WITH_TRIMMING if options.trims else 1.0)}
+    others = [format_rate(int(other)) for other in rates if other != rate]
+    text = f"thresholds of -ecn are scaled by rate at ports of {', '.join(others)}; htsim has them in packets"
+    return network, [text] if others else []
+
+
+def _round_trip(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tuple[float, int]:
+    """Return the longest idle round trip in picoseconds, and its product with the rate of an NPU's link in packets.
+
+    Both as in calculate_rtt and calculate_bdp_pkt of main_uec.cpp.
+    """
+    rate = int(graph.link_rate_bps[graph.out_links(0)[0]])
+    tiers = len(tree.tiers) if tree else options.tiers
+    hops = 2 * tiers
+    usual_ps = (hops * options.hop_us + (hops - 1) * options.switch_us) * PS_PER_US
+    # three tiers: 6 cables and 5 switches each way
+    one_way_ps = tree.diameter_ps if tree else usual_ps
+    bits = (options.packet_bytes + HEADER_BYTES) * BITS_PER_BYTE
+    round_trip_ps = 2 * one_way_ps + hops * bits / rate * PS_PER_S
+    packet_ps = options.packet_bytes * BITS_PER_BYTE / rate * PS_PER_S
+    return round_trip_ps, math.ceil(round_trip_ps / packet_ps)
+
+
+def _balancing(options: HtsimOptions) -> str:
+    """Return the load balancing: senders that choose among several paths are switches that spray here."""
+    if options.strategy in _STRATEGIES:
+        return _STRATEGIES[options.strategy]
+    return "ecmp" if options.paths == 1 or options.balancing == "ecmp" else "spray"
+
+
+def _faults(matrix: ConnectionMatrix, tree: HtsimTree | None) -> Iterator[dict[str, Any]]:
+    """Yield the fault of each failed uplink, which carries nothing from the start; the first cable of a bundle."""
+    for failed in matrix.failures:
+        if tree is None or len(tree.tiers) != 3:
+            raise ConfigError(f"{failed.place}: a failure on other than a .topo file of three tiers; expected one")
+        core = _core_of(failed, tree)
+        yield {"at": "0ps", "link": f"agg {failed.switch} - core {core}", "cable": 0, "state": "down"}
+
+
+def _core_of(failed: FailedLink, tree: HtsimTree) -> int:
+    """Return the core switch at the other end of a failed uplink."""
+    aggs, uplinks = tree.pods * tree.aggs, tree.tiers[1]["radix_up"] // tree.tiers[2]["bundle"]
+    if failed.switch_type != "AGG" or failed.switch >= aggs or failed.link >= uplinks:
+        raise ConfigError(
+            f"{failed.place}: {failed.switch_type} {failed.switch}, link {failed.link}; expected AGG 0 to {aggs - 1}, "
+            f"link 0 to {uplinks - 1}"
+        )
+    # link 1 of the second of 2 aggregation switches of a pod leads to core 1 + 2 x 1 = 3
+    return failed.switch % tree.aggs + tree.aggs * failed.link
+
+
+def print_spread(run: FinishedRun, *, err: bool) -> None:
+    """Print the shortest and longest completion time of the flows: from the post of a send to its last acknowledgement.
+
+    Nothing is printed if the run does not have sends wait for it. err: Whether the line goes to standard error.
+    """
+    if not run.settings.fidelity.acknowledged:
+        return
+    times = []
+    for npu, trace in enumerate(run.trace_of_npu.tolist()):
+        rows = slice(*run.results.npu_node_ptr[npu : npu + 2].tolist())
+        if trace >= 0 and rows.stop > rows.start:
+            is_send = run.traces[trace].type == NodeType.COMM_SEND_NODE
+            times.append((run.results.node_finish_ps[rows] - run.results.node_start_ps[rows])[is_send])
+    spent = np.concatenate(times) if times else np.zeros(0)
+    if len(spent):
+        low, high = spent.min() / PS_PER_US, spent.max() / PS_PER_US
+        say(f"FCT spread {low:.6g} -> {high:.6g} us, ratio {high / low:.4g}, {len(spent):,} flows", err=err)

@@ -1,0 +1,427 @@
+"""Estimate of the work of a run before it begins, and the resources that the run needs.
+
+The progress display counts against the estimate. Checks refuse a run that needs more memory than is free, or more than
+a day, unless the user gives `--force`. A batch job requests hours and memory with a margin.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi import partition, topologies
+from nadi.errors import ConfigError
+from nadi.inputs.limits import MAX_BYTES
+from nadi.inputs.units import GIB
+from nadi.launching.world import RankGather
+from nadi.pdes import Settings, may_replay
+from nadi.simulation.assembly.engine_inputs import engine_inputs, of_packets
+from nadi.topologies import NVSWITCH, Graph, path_links
+from nadi.workload import Program
+from nadi.workload.node_kinds import SEND
+from nadi.workload.program.traffic import sample, traffic
+
+HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
+MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025
+MAX_WALL_S = 86_400.0  # longest wall time of a run in seconds: one day
+# memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes
+ROW_BYTES = 60
+NODE_BYTES = 4000  # memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes
+_HOUR_S = 3600
+# ratio of the requested to the expected time and memory: packets are retransmitted, and parts of a fabric are not equal
+MARGIN = 2.0
+MIN_TIME_LIMIT_S = 900.0  # minimum time limit: every node compiles kernels and reads traces
+PROCESS_BYTES = 500_000_000  # memory of a process before it simulates: Python, its packages and the compiler of kernels
+# Memory in bytes of each rank of a node, per rank and per link of the fabric: Python and kernels (measured: 71 MB), and
+# fabric, layout, program and world (71 to 93 MB with 98,304 links); see docs/explanation/performance.md
+_RANK_BYTES, _RANK_LINK_BYTES = 100_000_000, 1000
+_TIME_LIMIT_STEP_S = 300  # step in seconds to which time limits are rounded up
+MAX_PAIRS = 1 << 18  # maximum number of pairs of NPUs whose paths and packets are counted; of more, a sample is counted
+# Memory in bytes, measured with fabrics of 10^3 to 10^4 NPUs, 2026-11-22.
+_PAIR_BYTES, _CONTROLLED_PAIR_BYTES = 450, 250  # per pair of NPUs, and more with congestion control
+_MESSAGE_BYTES = 120  # per recorded message
+MAX_ROWS_OF_MESSAGES = 1 << 22  # messages of a run in which, by default, those of replayed collectives have rows too
+_LINK_BYTES, _NPU_BYTES, _BASE_BYTES = 1000, 3000, 60_000_000  # per link, per NPU, and per rank
+# per row of an NPU's trace: the count of unfinished parents; and, if recorded, start and end
+_ROW_BYTES, _ROW_TIMES_BYTES = 4, 16
+
+
+class Estimate(NamedTuple):
+    """Work of a run, or of one rank's NPUs."""
+
+    messages: float  # number of data messages
+    packets: float  # number of data packets; at message level, the number of messages
+    packet_hops: float  # packet-hops of data and acknowledgements; at message level, message-hops
+    wire_bytes: float  # bytes on the wire of data packets with their headers, and of acknowledgements
+    pairs: float  # number of pairs of sender and receiver, counted per size that a collective has
+    # approximate memory of the engine in bytes, including rows of traces, excluding the fabric and files
+    memory_bytes: float
+    replayable: float = 0  # of `messages`, those inside NVLink domains, whose collectives may be replayed
+    replayable_hops: float = 0  # packet-hops of these, which are not in `packet_hops`
+
+
+def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
+    """Return the work of a program on a fabric, on a rank that of its NPUs; without losses and detours.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
+    fabric, running, _ = engine_inputs(graph, program)
+    sampled = sample(running, MAX_PAIRS)
+    messages = np.maximum(sampled.messages, 1)
+    model = settings.fidelity.model
+    # an empty message has a packet, too
+    of_message = np.maximum(-(-sampled.bytes // (messages * settings.mtu_bytes)), 1)  # packets
+    packets = sampled.weight * messages * (of_message if model.has_headers else 1)
+    moved = packets if model.has_packets else sampled.weight * messages
+    # each packet is acknowledged over as many links
+    hops = moved * path_links(fabric, sampled.src, sampled.dst) * (2 if model.has_packets else 1)
+    replayable = replayable_hops = 0.0
+    if may_replay(fabric, settings):  # collectives of NVLink domains are taken to repeat
+        is_inside = _are_inside(fabric, sampled.src, sampled.dst)
+        replayable_hops = float(hops[is_inside].sum())
+        hops = np.where(is_inside, 0.0, hops)
+        replayable = float((sampled.weight * sampled.messages)[is_inside].sum())
+    sent = float((sampled.weight * sampled.messages).sum())
+    pairs = float(sampled.weight.sum())
+    per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
+    queue_pairs = min(pairs, float(graph.npus) ** 2)
+    queue_pairs += _messages_with_pairs(program, settings)
+    memory = fabric_bytes(graph) + per_pair * queue_pairs
+    memory += _MESSAGE_BYTES * sent * settings.record_flows
+    rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
+    memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
+    wire = float((sampled.weight * sampled.bytes).sum())
+    wire += model.has_headers * float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
+    own = Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory, replayable, replayable_hops)
+    if settings.flow_groups is not None:
+        rest = estimate(graph, of_packets(program, settings.flow_groups), replace(settings, flow_groups=None))
+        return own._replace(packets=rest.packets, packet_hops=rest.packet_hops)
+    return own
+
+
+def _messages_with_pairs(program: Program, settings: Settings) -> int:
+    """Return the number of point-to-point messages of a rank's NPUs that have queue pairs of their own."""
+    jobs = program.jobs.queue_pairs if program.jobs is not None else ()
+    has_own = np.array([(own or settings.queue_pairs) == "message" for own in (*jobs, "")])
+    if not has_own.any():
+        return 0
+    # sends up to each row, so that a trace's number is the difference at its ends
+    before = np.concatenate([[0], np.cumsum(program.node_kind == SEND)])
+    of_trace = np.diff(before[program.trace_ptr])
+    counted = program.trace_of_npu >= 0
+    if program.jobs is not None:
+        counted &= has_own[program.jobs.of_npus()]  # NPUs without a job have no messages
+    return int(of_trace[program.trace_of_npu[counted]].sum())
+
+
+def with_rows_of_messages(
+    flows: str, settings: Settings, own: Estimate, num_messages: float
+) -> tuple[Settings, Estimate]:
+    """Return settings and estimate of a run that may leave out the rows of replayed messages.
+
+    flows: [output] flows; own: work of a rank; num_messages: messages of all ranks.
+    """
+    if flows != "auto" or not settings.record_flows or num_messages <= MAX_ROWS_OF_MESSAGES:
+        return settings, own
+    memory_bytes = own.memory_bytes - _MESSAGE_BYTES * own.replayable
+    return replace(settings, record_replayed=False), own._replace(memory_bytes=memory_bytes)
+
+
+def _are_inside(graph: Graph, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return bool[p]: whether both NPUs of each pair, src and dst, are behind one NVSwitch; aggregators count."""
+    up = np.flatnonzero(graph.node_kind[graph.link_dst] == NVSWITCH)
+    # int64[npus], the NVSwitch of each NPU, -1 = none: parallel NVSwitches of a domain are one by now
+    nvswitch = np.full(graph.npus, -1)
+    from_npus = up[graph.link_src[up] < graph.npus]
+    nvswitch[graph.link_src[from_npus]] = graph.link_dst[from_npus]
+    return (nvswitch[src] >= 0) & (nvswitch[src] == nvswitch[dst])
+
+
+def fabric_bytes(graph: Graph) -> float:
+    """Return the memory in bytes that the engine takes for a fabric, on every rank.
+
+    Args:
+        graph: The fabric (`Graph`).
+    """
+    return _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
+
+
+def of_all_ranks(own_work: Estimate, ranks: RankGather) -> Estimate:
+    """Return the sum of the estimates of all ranks; every rank must call this function.
+
+    Args:
+        own_work: Work of this rank.
+        ranks: Exchange of values between ranks.
+    """
+    return Estimate(*(sum(column) for column in zip(*ranks.exchange(own_work), strict=True)))
+
+
+def work(estimated_work: Estimate, settings: Settings) -> float:
+    """Return a run's number of units of progress: packet-hops, or messages at message level.
+
+    Args:
+        estimated_work: Estimate of the run's work.
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
+    return estimated_work.packet_hops if settings.fidelity.model.has_packets else estimated_work.messages
+
+
+def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:
+    """Refuse a fabric that needs more memory than is free; TopologyError if its parameters are wrong.
+
+    Args:
+        topology: Specification of the fabric, as users write it.
+        force: Whether to accept any amount.
+    """
+    extent = topologies.extent(topology)
+    if extent is not None:
+        label = topologies.format_spec(topology) if isinstance(topology, Mapping) else topology
+        subject = f"{label}: {extent.nodes:,} nodes and {extent.cables:,} cables"
+        _check_free_memory(subject, extent.peak_bytes, "a smaller fabric", force=force)
+
+
+def check_run(own_work: Estimate, total_work: Estimate, settings: Settings, num_workers: int, *, force: bool) -> None:
+    """Refuse a run whose own work needs too much memory, or all its work more than a day.
+
+    Args:
+        own_work: Work of this rank.
+        total_work: Work of all ranks.
+        settings: The engine's settings of the run (`pdes.Settings`).
+        num_workers: Number of workers of all ranks.
+        force: Whether to accept any amount.
+    """
+    messages = f"{total_work.messages:,.0f} messages between {total_work.pairs:,.0f} pairs of NPUs"
+    _check_free_memory(messages, own_work.memory_bytes, "a smaller run", force=force)
+    has_packets = settings.fidelity.model.has_packets
+    rate = HOPS_PER_S * num_workers if has_packets else MESSAGES_PER_S
+    wall_s = work(total_work, settings) / rate
+    if wall_s > MAX_WALL_S and not force:
+        unit = f"packet-hops ({total_work.packets:.3g} packets)" if has_packets else "messages"
+        raise ConfigError(
+            f"{work(total_work, settings):.3g} {unit} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
+            "second; expected less than 24, or --force"
+        )
+
+
+def schedule_bytes(*, force: bool) -> int | None:
+    """Return the memory in bytes for plans of collectives during their construction; None = unlimited.
+
+    Args:
+        force: Whether to accept any amount.
+    """
+    return None if force else available_bytes()
+
+
+def check_rows(num_nodes: int, *, force: bool = False) -> None:
+    """Refuse a run at closed forms if the trace nodes of distinct NPUs need more than free memory.
+
+    Args:
+        num_nodes: Number of these trace nodes.
+        force: Whether to accept any amount.
+    """
+    _check_free_memory(
+        f"{num_nodes:,} trace nodes of distinct NPUs", num_nodes * ROW_BYTES, "a smaller run", force=force
+    )
+
+
+def check_counters(graph: Graph, program: Program, own_work: Estimate) -> None:
+    """Refuse a run in which the NPUs of this process would send more bytes over a link than its counter holds.
+
+    Args:
+        graph: The fabric (`Graph`).
+        program: Work of all NPUs (`Program`).
+        own_work: Work of this rank.
+    """
+    if own_work.wire_bytes <= MAX_BYTES:
+        return
+    fabric, running, _ = engine_inputs(graph, program)
+    sent = traffic(running)
+    # headers and acknowledgements in proportion to the payload
+    share = own_work.wire_bytes / max(float(sent.bytes.sum()), 1.0)
+    of_link = partition.link_loads(fabric, sent.src, sent.dst, sent.bytes * share)
+    link = int(of_link.argmax())
+    if of_link[link] > MAX_BYTES:
+        ends = f"{fabric.node_name(fabric.link_src[link])} - {fabric.node_name(fabric.link_dst[link])}"
+        raise ConfigError(
+            f"link {ends} of {graph.name} would send about {of_link[link] / 1e12:,.1f} TB in the run; expected at most "
+            f"{MAX_BYTES / 1e12:.1f} TB, which its counter holds"
+        )
+
+
+def checker(graph: Graph, settings: Settings, workers: int, *, force: bool) -> Callable[[Program], None]:
+    """Return a function that refuses programs of all NPUs as `check_run` and `check_counters` do.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        workers: Number of workers.
+        force: Whether to accept any amount.
+    """
+
+    def check(program: Program) -> None:
+        expected = estimate(graph, program, settings)
+        check_run(expected, expected, settings, workers, force=force)
+        check_counters(graph, program, expected)
+
+    return check
+
+
+def check_trace(
+    num_nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool
+) -> None:
+    """Refuse to generate a trace that needs more memory than is free.
+
+    Args:
+        num_nodes: Number of trace nodes.
+        fewer: Quantity that the user can reduce, for the text of the refusal.
+        node_bytes: Memory in bytes per trace node.
+        force: Whether to accept any amount.
+    """
+    _check_free_memory(f"a trace of {num_nodes:,} nodes", num_nodes * node_bytes, f"fewer {fewer}", force=force)
+
+
+def _check_free_memory(subject: str, needed_bytes: float, alternative: str, *, force: bool) -> None:
+    """Refuse `subject` if it needs more memory than is free, unless `force`; `alternative` names what needs less."""
+    free = None if force else available_bytes()
+    if free is not None and needed_bytes > free:
+        raise ConfigError(
+            f"{subject} would take about {_gb(needed_bytes)} of memory, {_gb(free)} are free; "
+            f"expected {alternative}, or --force"
+        )
+
+
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """Return the bytes that this process may still use, by proc and sys in `root`: free memory and control groups."""
+    free = [int(line.split()[1]) * 1024 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
+    return min([*free, *_of_groups(root)], default=None)
+
+
+def _of_groups(root: Path) -> Iterator[int]:
+    """Yield the unused bytes, cached files included, of each control group of this process, read below `root`."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        is_v1 = controllers == "memory"  # version 2 of control groups lists no controllers
+        if controllers and not is_v1:
+            continue
+        base = root / ("sys/fs/cgroup/memory" if is_v1 else "sys/fs/cgroup")
+        limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_v1 else ("memory.max", "memory.current")
+        inside = Path(path.strip("/"))
+        for folder in (base / inside, *(base / above for above in inside.parents)):
+            maximum, used = (_number(folder / name) for name in (limit, usage))
+            if maximum is not None and used is not None:
+                statistics = dict(line.split() for line in _lines(folder / "memory.stat"))
+                # Linux drops cached files before it ends a process for want of memory: they count as free
+                yield max(maximum - max(used - int(statistics.get("inactive_file", 0)), 0), 0)
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None if the file holds another text, as "max"."""
+    text = next(iter(_lines(path)), "")
+    return int(text) if text.isdecimal() else None
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a text file; none if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def _gb(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:,.1f} GB"
+
+
+class NodeLimits(NamedTuple):
+    """Resources of a node of the cluster."""
+
+    # memory in bytes that the job requests per node; None = the check uses the free memory of this machine
+    memory_bytes: int | None = None
+    force: bool = False  # True = refuse nothing for its time or memory
+
+
+class JobCost(NamedTuple):
+    """Expected cost of a run."""
+
+    wall_s: float  # wall-clock time in seconds from start to end
+    memory_bytes: float  # memory in bytes per node
+
+    def __str__(self) -> str:
+        """Return the cost in words, rounded up to minutes, or to tenths of hours."""
+        minutes = math.ceil(self.wall_s / 60)
+        time = f"{minutes} minutes" if minutes < 120 else f"{self.wall_s / 3600:.1f} hours"
+        return f"about {time} and {self.memory_bytes / 1e9:.1f} GB on each node"
+
+    @property
+    def time_limit(self) -> str:
+        """Return the time limit in SLURM's format HH:MM:SS, with a margin, in steps of five minutes."""
+        whole_s = math.ceil(max(MARGIN * self.wall_s, MIN_TIME_LIMIT_S) / _TIME_LIMIT_STEP_S) * _TIME_LIMIT_STEP_S
+        return f"{whole_s // 3600:02}:{whole_s // 60 % 60:02}:{whole_s % 60:02}"
+
+    @property
+    def memory_limit(self) -> str:
+        """Return the memory per node in SLURM's format, in GiB, with a margin."""
+        return f"{math.ceil(MARGIN * self.memory_bytes / GIB)}G"
+
+
+def cost_of_packets(
+    total_work: Estimate,
+    graph: Graph,
+    settings: Settings,
+    num_nodes: int,
+    ranks_per_node: int,
+    workers: int,
+    limits: NodeLimits,
+) -> JobCost:
+    """Return the cost of a run of packets or messages on several nodes; refuse more memory than a node has, or a day.
+
+    A node holds libraries and shared memory once; each rank holds Python, the fabric and its part of the rest.
+
+    Args:
+        total_work: Work of all ranks, with the memory that one process would need for all of it.
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+        num_nodes: Number of nodes of the cluster.
+        ranks_per_node: Ranks on each of these.
+        workers: Number of all workers.
+        limits: Resources of a node.
+    """
+    of_rank = _RANK_BYTES + _RANK_LINK_BYTES * graph.links
+    # what the ranks share out among them; the fabric is on each
+    rest = max(total_work.memory_bytes - fabric_bytes(graph), 0.0)
+    memory = PROCESS_BYTES + ranks_per_node * of_rank + rest / num_nodes
+    _check_requested_memory(memory, limits)
+    # memory is checked here, against the node's limit, if that is known
+    own = total_work._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
+    check_run(own, total_work, settings, workers, force=limits.force)
+    rate = HOPS_PER_S * workers if settings.fidelity.model.has_packets else MESSAGES_PER_S
+    return JobCost(work(total_work, settings) / rate, memory)
+
+
+def cost_at_closed_forms(num_trace_nodes: int, graph: Graph, limits: NodeLimits) -> JobCost:
+    """Return the cost of a run at closed forms, which one process does; refuse more memory than a node has.
+
+    Args:
+        num_trace_nodes: Number of trace nodes of distinct NPUs.
+        graph: The fabric (`Graph`).
+        limits: Resources of a node.
+    """
+    memory = PROCESS_BYTES + fabric_bytes(graph) + num_trace_nodes * ROW_BYTES
+    _check_requested_memory(memory, limits)
+    return JobCost(num_trace_nodes / MESSAGES_PER_S, memory)
+
+
+def _check_requested_memory(memory_bytes: float, limits: NodeLimits) -> None:
+    """Refuse a run that needs more memory than the job requests."""
+    if limits.memory_bytes and memory_bytes > limits.memory_bytes and not limits.force:
+        raise ConfigError(
+            f"--mem: {limits.memory_bytes / 1e9:,.1f} GB on each node; the run would take about "
+            f"{memory_bytes / 1e9:,.1f} GB there; expected more memory, more nodes, or --force"
+        )

@@ -1,0 +1,267 @@
+"""Settings of the engine for [network]: models of the network, switches, congestion control, and limits of a fabric."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from nadi import pdes
+from nadi.configuration import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
+from nadi.configuration.sections import NetworkSection, SystemSection
+from nadi.errors import ConfigError
+from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, format_bytes, format_rate, format_time
+from nadi.pdes import SharedBuffer, balancing, congestion, disciplines, wire
+from nadi.topologies import Graph
+
+QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
+LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
+# overrides for models without packets, so that no check of switches, windows and protocols applies
+_WITHOUT_PACKETS = {
+    "switch": None,
+    "congestion_control": congestion.NO_CONTROL,
+    "selective_repeat": False,
+    "rendezvous_bytes": 0,
+    "collectives_in_flight": 0,
+}
+WITHOUT_SWITCHES = {"rtt"}  # signals that reach a sender without support of the switches
+
+
+def network_settings(
+    network: NetworkSection,
+    system: SystemSection | None = None,
+    *,
+    seed: int = 1,
+    record_nodes: bool = True,
+    record_flows: bool = True,
+) -> pdes.Settings:
+    """Return the engine's settings for [network] and [system] and these options; refuse contradictory values.
+
+    Args:
+        network: Section [network] of the run file.
+        system: Section [system]; None = its defaults.
+        seed: Seed of the run's random choices.
+        record_nodes: Whether results have a row per trace node.
+        record_flows: Whether results have a row per message.
+    """
+    model, name, shared = network.model, network.congestion_control, network.switch != "output-queued"
+    keywords = (system or SystemSection()).engine_settings(pdes.Settings) | network.engine_settings(pdes.Settings)
+    keywords |= {
+        "fidelity": pdes.Fidelity(model, own=network.own_keys, **network.engine_settings(pdes.Fidelity, model.keys)),
+        "switch": shared_buffer(network.engine_settings(pdes.SharedBuffer)) if shared else None,
+        "congestion_control": control(name, network.congestion, network.switch, ecn=network.ecn),
+        "load_balancing": load_balancing(network.load_balancing, network.selective_repeat),
+        "queue_samples": QUEUE_SAMPLES,
+        "logged_pauses": LOGGED_PAUSES,
+    }
+    if not model.has_packets:
+        keywords |= _WITHOUT_PACKETS
+    if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
+        keywords["nvlink_framing"] = False
+    return pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)
+
+
+def fidelities() -> list[dict[str, Any]]:
+    """Return what each model of the network declares; `refused_faults` are keys of [[faults]], null for all."""
+    return [
+        {
+            "fidelity": model.name,
+            "message": model.title,
+            "use": model.use,
+            **{name: getattr(model, name) for name in ("several_workers", "has_packets", "has_links")},
+            "refused_faults": None if model.refused_faults is None else list(model.refused_faults),
+            "keys": sorted(model.keys),
+        }
+        for model in pdes.fidelity.networks().values()
+    ]
+
+
+def documentation() -> str:
+    """Return a Markdown table of all models of the network, a model per column."""
+    known = fidelities()
+    rows = [f"| {fact.replace('_', ' ')} | {' | '.join(shown(model[fact]) for model in known)} |" for fact in known[0]]
+    return "\n".join([rows[0], "| --- " * (1 + len(known)) + "|", *rows[1:]]) + "\n"
+
+
+def shown(value: Any) -> str:  # noqa: ANN401 - of any type
+    """Return a value of `fidelities` as text."""
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return {True: "yes", False: "no", None: "all"}.get(value, str(value))
+
+
+def shared_buffer(settings: dict[str, Any]) -> SharedBuffer:
+    """Return the shared buffer of switches by its settings, discipline by name; refuse one that does not exist."""
+    if "discipline" in settings:
+        with _naming("discipline"):
+            settings = settings | {"discipline": disciplines.discipline(settings["discipline"])}
+    return SharedBuffer(**settings)
+
+
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Raise the engine's errors as ConfigErrors that name a key of [network]."""
+    try:
+        yield
+    except pdes.RunError as error:
+        raise ConfigError(f"[network] {key}: {error}") from None
+
+
+def control(name: str, parameters: Mapping[str, float], switch: str | None, *, ecn: bool | None) -> congestion.Control:
+    """Return the congestion control; refuse an unknown one or parameter, or one whose signals switches do not send.
+
+    Args:
+        name: The control; "none" = a static window only.
+        parameters: Values of the control's parameters, by name.
+        switch: The kind of the switches; None = the model of the network has none.
+        ecn: Whether switches mark packets.
+    """
+    if name == "none":
+        return congestion.NO_CONTROL
+    with _naming("congestion_control"):
+        congestion.module_of(name)
+    with _naming("congestion"):
+        chosen = congestion.control(name, parameters)
+    # an output queue neither marks packets nor writes telemetry
+    if switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
+        needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
+        raise ConfigError(
+            f"[network] congestion_control: {name} needs {needs} of the switches, which output queues do not give; "
+            'expected switch = "shared-buffer"'
+        )
+    if switch == "shared-buffer" and not ecn and chosen.signals & {"ecn", "cnp"}:
+        raise ConfigError(f"[network] congestion_control: {name} goes by marks; expected ecn = true")
+    return chosen
+
+
+def load_balancing(name: str, selective_repeat: str | bool) -> balancing.Balancing:
+    """Return the load-balancing rule; refuse an unknown one, or one that reorders without selective repeat.
+
+    Args:
+        name: Name of the rule.
+        selective_repeat: Value of [network] selective_repeat: True, False or "auto".
+    """
+    with _naming("load_balancing"):
+        rule = balancing.balancing(name)
+    if rule.reorders and selective_repeat is False:
+        raise ConfigError(
+            f"[network] selective_repeat: found false, but {rule.name} lets packets overtake each other; expected true"
+        )
+    return rule
+
+
+def settled_parameters(chosen: congestion.Control) -> dict[str, float]:
+    """Return the names and settled values of a congestion control's parameters.
+
+    Args:
+        chosen: Congestion control of the run.
+    """
+    return dict(zip(congestion.parameters(chosen.name), chosen.values, strict=True))
+
+
+def controls() -> list[dict[str, Any]]:
+    """Return every congestion control: name, title, signals, parameters (name, default, range, doc, aliases)."""
+    listed: list[dict[str, Any]] = [{"name": "none", "title": "a static window only", "signals": [], "parameters": []}]
+    for name in congestion.names():
+        if name != "none":
+            module = congestion.module_of(name)
+            parameters = [
+                {
+                    "name": key,
+                    "default": parameter.default,
+                    "range": parameter.range.expected(),
+                    "doc": parameter.meaning,
+                    "aliases": dict(parameter.aliases),
+                }
+                for key, parameter in module.PARAMETERS.items()
+            ]
+            signals = list(module.SIGNALS)
+            listed.append({"name": name, "title": module.TITLE, "signals": signals, "parameters": parameters})
+    return listed
+
+
+def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
+    """Return the settings; refuse, with a ConfigError, what the engine cannot build on this fabric.
+
+    Args:
+        graph: The fabric (`Graph`).
+        settings: The engine's settings of the run (`pdes.Settings`).
+    """
+    if graph.links == 0:
+        raise ConfigError(f"[topology]: {graph.name} has no links; expected one or more")
+    widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
+    if widest > wire.MAX_SET:
+        raise ConfigError(
+            f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {wire.MAX_SET}"
+        )
+    most_bps = settings.max_link_rate_bps
+    if most_bps and graph.link_rate_bps.max() > most_bps:
+        link = int(graph.link_rate_bps.argmax())
+        raise ConfigError(
+            f"[topology]: {graph.name} has a link of {format_rate(int(graph.link_rate_bps[link]))}, "
+            f"{graph.node_name(int(graph.link_src[link]))} - {graph.node_name(int(graph.link_dst[link]))}; "
+            f"expected at most {format_rate(most_bps)} with flows"
+        )
+    if settings.fidelity.hooks.act:
+        return settings
+    wire_bytes = settings.mtu_bytes + settings.header_bytes
+    if wire_bytes > wire.MAX_WIRE_BYTES:
+        raise ConfigError(
+            f"[network] mtu: packets of {wire_bytes} bytes with their headers; expected at most {wire.MAX_WIRE_BYTES}"
+        )
+    _check_windows(graph, settings)
+    switch = settings.switch
+    # packets might take less than a picosecond, or too many may reach a node at a time
+    smallest_bytes = min(settings.header_bytes, settings.ack_bytes, wire.FLIT_BYTES)
+    smallest_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / float(graph.link_rate_bps.max())
+    degree = np.bincount(graph.link_dst, minlength=graph.nodes).max(initial=0)
+    if switch is None and smallest_ps >= 1 and degree <= wire.MAX_BATCH // 4:
+        return settings
+    try:
+        fabric = wire.Fabric(graph, settings)
+    except pdes.RunError as error:
+        raise ConfigError(f"[topology]: {graph.name}: {error}") from None
+    if switch is not None:
+        _check_buffer(graph, fabric, settings, switch)
+    return settings
+
+
+def _check_buffer(graph: Graph, fabric: wire.Fabric, settings: pdes.Settings, switch: SharedBuffer) -> None:
+    """Refuse a shared buffer that exceeds what telemetry can carry, or of which PFC headrooms leave nothing."""
+    found = f"[network] buffer: found {format_bytes(switch.buffer_bytes)}"
+    if "telemetry" in settings.congestion_control.signals and switch.buffer_bytes > MAX_TELEMETRY_BUFFER_BYTES:
+        raise ConfigError(
+            f"{found}; expected at most {format_bytes(MAX_TELEMETRY_BUFFER_BYTES)} with "
+            f"{settings.congestion_control.name}, whose packets carry it"
+        )
+    if not switch.pfc:
+        return
+    headroom = wire.headrooms(graph, fabric, settings) * wire.classes_in_use(settings)
+    need = np.bincount(graph.link_dst, headroom, graph.nodes).astype(np.int64)
+    # NPUs have no shared buffers
+    need[: graph.npus] = 0
+    node = int(need.argmax())
+    if need[node] >= switch.buffer_bytes:
+        raise ConfigError(
+            f"{found}, but the PFC headrooms of {graph.node_name(node)} take {format_bytes(int(need[node]))}; "
+            "expected a larger buffer or a smaller pfc_headroom"
+        )
+
+
+def _check_windows(graph: Graph, settings: pdes.Settings) -> None:
+    """Refuse windows or round-trip times that exceed the ranges of the transport."""
+    packets = wire.window_packets(graph, settings)
+    if packets > MAX_WINDOW_PACKETS:
+        raise ConfigError(f"[network] window: {packets} packets; expected at most {MAX_WINDOW_PACKETS}")
+    # an echoed time wraps, so a round trip must stay below half of its range
+    idle_ps, longest_ps = wire.round_trip_ps(graph, settings)[0], wire.ECHO_MASK // 2
+    if "rtt" in settings.congestion_control.signals and idle_ps > longest_ps:
+        raise ConfigError(
+            f"[network] congestion_control: {settings.congestion_control.name} goes by round-trip times, and an idle "
+            f"one of {graph.name} may take {format_time(idle_ps)}; "
+            f"expected at most {format_time(longest_ps)}"
+        )
+    if settings.selective_repeat and packets > wire.SELECTIVE_PACKETS:
+        raise ConfigError(
+            f"[network] window: {packets} packets; expected at most {wire.SELECTIVE_PACKETS} with selective repeat"
+        )
