@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 
 def print_json(document: object, indent: int | None = 2) -> None:
@@ -21,7 +21,7 @@ def print_table(renderable: object) -> None:
     Args:
         renderable: An object that rich prints: a table, a text or a group.
     """
-    from nadi.terminal.tables import console
+    from nadi.terminal import console
 
     console().print(renderable)
 

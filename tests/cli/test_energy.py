@@ -7,8 +7,24 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, port_uses, shares, usd_per_hour
-from nadi.energy.table import BASES, DEFAULT, GpuCost, choose, documentation, numbers, read_table
+from nadi.energy import (
+    BASES,
+    DEFAULT_TABLE,
+    NPU_TIMES,
+    PORTS,
+    GpuCost,
+    PortUse,
+    Usage,
+    bill,
+    bill_document,
+    gpu_cost,
+    port_uses,
+    read_table,
+    shares,
+    table_documentation,
+    table_numbers,
+    usd_per_hour,
+)
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.insight.runs.energy import energy_of
@@ -93,7 +109,7 @@ def test_one_npu_and_one_link_by_hand(table):
     assert found.electricity_usd == pytest.approx(machines * 1.5 / 3.6e6 * 0.1)
     assert found.gpu_hours == pytest.approx(2 / 3600)
     assert found.usd == found.gpu_usd == pytest.approx(3.6 * 2 / 3600)
-    whole = document(usage, found)
+    whole = bill_document(usage, found)
     assert whole["step"] == {"steps": 4, "energy_J": found.joules / 4, "cost_usd": found.usd / 4}
     assert whole["million_tokens"]["cost_usd"] == pytest.approx(found.usd)
     assert sum(part["J"] for part in whole["parts"]) == pytest.approx(whole["energy_J"])
@@ -270,11 +286,11 @@ def test_a_message_of_closed_forms_by_hand(finished, table):
 
 def test_the_gpu_is_found_by_name(tmp_path):
     table = read_table()
-    assert choose(table, "h100")[0] == choose(table, "/somewhere/H100.toml")[0] == "h100"
-    assert choose(table, "")[0] == choose(table, "unheard-of")[0] == "other"
+    assert gpu_cost(table, "h100")[0] == gpu_cost(table, "/somewhere/H100.toml")[0] == "h100"
+    assert gpu_cost(table, "")[0] == gpu_cost(table, "unheard-of")[0] == "other"
     own = tmp_path / "own.toml"
     own.write_text("[gpus.mine]\ntdp_W = 50.0\nusd = 8766.0\nyears = 2.0\nused = 0.5\n")
-    name, cost = choose(read_table(own), "mine")
+    name, cost = gpu_cost(read_table(own), "mine")
     assert name == "mine"
     assert usd_per_hour(cost) == pytest.approx(1.0)  # over 2 * 8,766 h, half of which it works
 
@@ -305,19 +321,19 @@ def test_a_network_with_a_price_by_hand(table, tmp_path):
     assert found.network_price_usd == pytest.approx(2 * 300 + 2 * 50 + 2 * 150 + 2 * 50)
     assert found.network_usd == pytest.approx(found.network_price_usd / (4 * 8766 * 0.5))
     assert (without.network_price_usd, without.network_usd, without.usd) == (0, 0, found.usd - found.network_usd)
-    assert document(usage, found)["network_usd"] == found.network_usd
+    assert bill_document(usage, found)["network_usd"] == found.network_usd
     assert without.usd == pytest.approx(3.6)
-    shown = dict(summary(document(usage, found)))
+    shown = dict(summary(bill_document(usage, found)))
     assert shown["network"] == f"{usd_text(found.network_usd)} of its price of $1,100.00, in the cost"
-    assert "network" not in dict(summary(document(usage, without)))
+    assert "network" not in dict(summary(bill_document(usage, without)))
 
 
 def test_every_number_says_where_it_is_from():
     """And has a range, unless its maker says it; the page has all of them as they are."""
     table = read_table()
-    found = dict(numbers(table))
+    found = dict(table_numbers(table))
     assert found.keys() == table.sources.keys()
-    written = tomllib.loads(DEFAULT.read_text())
+    written = tomllib.loads(DEFAULT_TABLE.read_text())
     rows = {key: row for key, row in written.items() if key not in ("gpus", "sources", "ranges")}
     of_rows = {f"{name}.{key}" for name, row in rows.items() for key in row if key != "rate"}
     assert set(found) == of_rows | {f"gpus.{gpu}.{key}" for gpu, row in written["gpus"].items() for key in row}
@@ -330,7 +346,7 @@ def test_every_number_says_where_it_is_from():
             least, most = table.ranges[path]
             assert least <= value <= most
             assert least < most
-    assert set(re.findall(r"^\| `(\S+)` \|", documentation(), re.MULTILINE)) == set(found)
+    assert set(re.findall(r"^\| `(\S+)` \|", table_documentation(), re.MULTILINE)) == set(found)
 
 
 def test_a_table_stands_over_the_default(tmp_path):
@@ -382,7 +398,7 @@ def test_the_command_and_the_run_file(nadi, finished, step, table, tmp_path):
     text = nadi("energy", run.folder).out
     for words in ("GPUs: compute", "switch ports", "data centre (PUE)", "round.toml over the default table"):
         assert words in text
-    other = nadi("energy", run.folder, "--table", DEFAULT, "--json").document
+    other = nadi("energy", run.folder, "--table", DEFAULT_TABLE, "--json").document
     assert other["energy_J"] != found["energy_J"]
     assert "usd_per_kWh" in nadi("energy", "--show-table").out
     for arguments in ((), (tmp_path / "none",), (run.folder, "--table", tmp_path / "none.toml")):

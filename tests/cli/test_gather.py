@@ -17,7 +17,7 @@ from nadi.launching.world import RankGather
 from nadi.reports.result_files.run_folder import TABLES, summary, write_results
 from nadi.reports.text.run import render
 from nadi.simulation.wiring.reading import WorkReader
-from nadi.terminal.tables import console
+from nadi.terminal import console
 from tests.nonempty import nonempty
 from tests.running import simulate
 from tests.workload.ranks import on_ranks

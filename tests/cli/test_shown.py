@@ -13,8 +13,7 @@ from nadi.cli.app import command_line
 from nadi.cli.main import main
 from nadi.et import CollectiveCommType
 from nadi.inputs import shown
-from nadi.terminal.printing import in_page, plain
-from nadi.terminal.tables import Terminal
+from nadi.terminal import Terminal, in_page, plain
 
 EVIL = "[red]x[/] [/] :bomb: \x1b[2J\x1b]0;title\x07 \u202eback\u2066 <script>alert(1)</script>"
 SHOWN = r"[red]x[/] [/] :bomb: \x1b[2J\x1b]0;title\x07 \u202eback\u2066 <script>alert(1)</script>"

@@ -13,8 +13,18 @@ from rich.console import Console
 from nadi import et
 from nadi.inputs.units import parse_bytes, parse_time
 from nadi.reports.pages.charts import COLOURS, style
-from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, size_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn, facts
+from nadi.terminal import (
+    FittedTable,
+    TableColumn,
+    amount_text,
+    buffer_text,
+    facts,
+    in_unit,
+    rate_text,
+    size_text,
+    time_text,
+    time_unit,
+)
 from tests.docs.pages import DOCS
 from tests.nonempty import nonempty
 

@@ -6,7 +6,7 @@ import pytest
 
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import given_default
-from nadi.energy.table import read_table
+from nadi.energy import read_table
 from nadi.simulation.schemas import SCHEMAS
 from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan

@@ -16,7 +16,7 @@ from nadi.reports.figures import write_figures
 from nadi.reports.figures.drawing import can_draw, draw
 from nadi.reports.pages import charts
 from nadi.reports.pages.page import Page, PageSection, Plot
-from nadi.terminal.printing import in_page
+from nadi.terminal import in_page
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 from tests.nonempty import nonempty
 

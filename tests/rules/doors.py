@@ -10,6 +10,7 @@ WIDER = {"pdes": 47, "pdes.traces": 38}
 """Names of doors that offer more: the engine as users know it, and what another way through traces needs of it."""
 DOORS = {
     "compiling": ("decorators", "defects", "kernel_cache", "kernel_sources"),
+    "energy": (),
     "et": (
         "checking",
         "checks",
@@ -45,6 +46,7 @@ DOORS = {
     ),
     "partition": (),
     "pdes": ("arrays", "fidelity", "fidelity.contract", "kernels", "traces", "wire"),
+    "terminal": (),
     "topologies": ("builders.htsim", "clusters", "endpoints"),
     "workload": (
         "collectives",
@@ -71,18 +73,24 @@ DOORS = {
         "trace_sets",
     ),
 }
-"""Doors of each folder beside its own `__init__`: rooms and modules. Other folders import nothing else of it."""
+"""Doors of each folder beside its own `__init__` or module: rooms and modules. Others import nothing else of it."""
 
 
 def source_of(door):
-    """Return the source of a door, `et.checking` or `et.framing`."""
+    """Return the source of a door, `et.checking`, `et.framing` or `terminal`."""
     path = door.replace(".", "/")
+    path = path if (ROOT / path.partition("/")[0]).is_dir() else f"nadi/{path}"
     return read(f"{path}/__init__.py" if (ROOT / path).is_dir() else f"{path}.py")
+
+
+def is_in(source, folder):
+    """Return whether a source is in a folder, or is the module of that name."""
+    return f"{source.module}.".startswith(f"nadi.{folder}.")
 
 
 def names_of(door):
     """Return the public names that a door defines, those that it imports, and those of these that it does not use."""
-    folder = door.path.split("/")[0]
+    folder = door.module.split(".")[1]
     defined, imported, read_here = set(), set(), {node.id for node in door.nodes if isinstance(node, ast.Name)}
     for node in door.tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -122,7 +130,7 @@ def passed_by(sources, folder, offered):
         offered: The names that each door offers, by door: `et`, `et.checking`.
     """
     for source in sources:
-        if not source.path.startswith(f"{folder}/"):
+        if not is_in(source, folder):
             for line, module, name in uses(source, folder):
                 whole = f"{module}.{name}" if name else module
                 if name not in offered.get(module, ()) and whole not in offered:
@@ -139,7 +147,7 @@ def too_wide(sources, folder, doors):
     """
     taken = {}
     for source in sources:
-        if not source.path.startswith(f"{folder}/"):
+        if not is_in(source, folder):
             for _, module, name in uses(source, folder):
                 taken.setdefault(module, set()).add(name)
     for door, (defined, imported, only_offered) in doors.items():

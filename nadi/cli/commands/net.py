@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from nadi.cli.options import AsJson, FiguresFolder, RunFolder, named_path
 from nadi.cli.output import check_outputs, print_json, print_table, print_with_page
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 
 class _Group(TyperGroup):
@@ -118,7 +118,7 @@ def fidelities(as_json: AsJson = False) -> None:
 def controls(as_json: AsJson = False) -> None:
     """List all congestion controls and their parameters."""
     from nadi.simulation.fidelities.fabric_settings import controls as known_controls
-    from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
+    from nadi.terminal import FittedTable, TableColumn, name_column, text_column
 
     known = known_controls()
     if as_json:

@@ -8,11 +8,11 @@ import typer
 from nadi.cli.completion import methods
 from nadi.cli.options import AsJson, Force, Overrides, named_path
 from nadi.cli.output import print_json, print_table
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.partition import PartitionReport
-    from nadi.terminal.tables import FittedTable
+    from nadi.terminal import FittedTable
 
 _NO_CUT = "-"
 _METHOD = "Partition method; docs/explanation/parallel.md lists them. Default: the run file's."
@@ -70,7 +70,7 @@ def parts_table(report: "PartitionReport") -> "FittedTable":
     Args:
         report: The parts with their weights and cut links.
     """
-    from nadi.terminal.tables import FittedTable, name_column
+    from nadi.terminal import FittedTable, name_column
 
     columns = name_column("part"), ("NPUs", 2), ("switches", 3), ("events", 1), "share"
     table = FittedTable(f"{report.parts} parts by {report.method}", *columns)
@@ -86,8 +86,7 @@ def facts_table(report: "PartitionReport") -> "FittedTable":
     Args:
         report: The parts with their weights and cut links.
     """
-    from nadi.terminal.readable import time_text
-    from nadi.terminal.tables import facts
+    from nadi.terminal import facts, time_text
 
     source = "in the earlier run" if report.duration_is_given else "by its busiest link; a run is hardly shorter"
     rows = [
@@ -109,7 +108,7 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
         reports: The report of each method that succeeded, by name.
         failures: The error of each method that failed, by name.
     """
-    from nadi.terminal.tables import FittedTable, name_column
+    from nadi.terminal import FittedTable, name_column
 
     parts = next(iter(reports.values())).parts
     cuts = ("cut links", 4), ("cut packets", 1), ("lookahead", 2)
@@ -126,7 +125,7 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
 
 def _lookahead(report: "PartitionReport") -> str:
     """Return the time that parts can run ahead of each other in words."""
-    from nadi.terminal.readable import time_text
+    from nadi.terminal import time_text
 
     return time_text(report.lookahead_ps) if report.cut_links else _NO_CUT
 

@@ -6,7 +6,7 @@ import typer
 
 from nadi.cli.options import FiguresFolder, Quiet, RunFolder, named_path
 from nadi.cli.output import check_outputs, write_charts
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 
 def report(

@@ -8,7 +8,7 @@ from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Force, Quiet, Sba
 from nadi.cli.output import check_outputs, print_json, print_table
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _FILE = "Sweep file with keys and their values; docs/how-to/sweep.md."
 

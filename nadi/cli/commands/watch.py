@@ -11,7 +11,7 @@ import typer
 from nadi.cli.options import AsJson
 from nadi.cli.output import print_json, print_table
 from nadi.errors import ConfigError
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.launching.status import Status
@@ -39,7 +39,7 @@ def watch(
     from nadi.launching.checkpoints import PARTIAL
     from nadi.launching.status import RENEW_EVERY_S
     from nadi.reports.result_files.watching import Watch, partial_figures
-    from nadi.terminal.tables import Terminal, facts
+    from nadi.terminal import Terminal, facts
 
     watched, said_s = Watch(folder), 0.0
     is_live = sys.stdout.isatty() and not once and not as_json
@@ -82,7 +82,7 @@ def _document(sight: "Sight", partial: dict[str, Any] | None) -> dict[str, Any]:
 
 def _partial_rows(tables: Path, partial: dict[str, Any]) -> list[tuple[str, str]]:
     """Return labels and values of the results until the last checkpoint, whose tables are in the folder `tables`."""
-    from nadi.terminal.readable import time_text
+    from nadi.terminal import time_text
 
     rows = [("so far", f"the first {time_text(partial['simulated_ps'])}; tables in {tables}")]
     if "steps_done" in partial:
@@ -112,7 +112,7 @@ def _state_text(folder: Path, sight: "Sight") -> str:
 def _rows(status: "Status") -> list[tuple[str, str]]:
     """Return labels and values of what a run has reported."""
     from nadi.launching.progress import duration_text
-    from nadi.terminal.readable import time_text
+    from nadi.terminal import time_text
 
     rows = []
     if status.simulated_ps is not None:

@@ -16,7 +16,7 @@ from nadi.et import NodeType, TraceTable
 from nadi.inputs.arrays import Int64, Mask
 from nadi.inputs.units import PS_PER_NS
 from nadi.simulation.run_plan import FinishedRun, Roofline
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _LOG = "log.log"  # name of ASTRA-sim's log in its logging folder
 _COMMUNICATION = (NodeType.COMM_COLL_NODE, NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)

@@ -5,7 +5,7 @@ import numpy as np
 from nadi.et import NodeType
 from nadi.inputs.units import PS_PER_US
 from nadi.simulation.run_plan import FinishedRun
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 
 def print_spread(run: FinishedRun, *, err: bool) -> None:

@@ -21,7 +21,7 @@ from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.schemas import FLOWS, LINKS, PAUSES
-from nadi.terminal.readable import rate_text
+from nadi.terminal import rate_text
 
 Rows = dict[str, Int64]  # columns of flows.parquet; ideal_ps is -1 where it is not known
 

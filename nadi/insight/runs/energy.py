@@ -6,8 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.energy.bill import Bill, PortUse, Usage, bill, document, port_uses
-from nadi.energy.table import OTHER, EnergyTable, choose, read_table
+from nadi.energy import (
+    OTHER_GPU,
+    Bill,
+    EnergyTable,
+    PortUse,
+    Usage,
+    bill,
+    bill_document,
+    gpu_cost,
+    port_uses,
+    read_table,
+)
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.runs.run import Run
@@ -33,11 +43,11 @@ class RunBill(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """Return the bill as a JSON document."""
-        totals = document(self.usage, self.bill)
+        totals = bill_document(self.usage, self.bill)
         used = self.table.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"ranges"})
         used["gpus"] = {self.bill.gpu: used["gpus"][self.bill.gpu]}
         if self.jobs:
-            totals["jobs"] = [{"job": name, **document(usage, costs)} for name, usage, costs in self.jobs]
+            totals["jobs"] = [{"job": name, **bill_document(usage, costs)} for name, usage, costs in self.jobs]
         source = None if self.table_from is None else str(self.table_from)
         return totals | {"notes": list(self.notes), "table_from": source, "table": used}
 
@@ -49,9 +59,9 @@ def energy_of(run: Run, table: Path | None = None) -> RunBill:
     rows = read_table(path)
     usage, unused = _usage(run, rows)
     notes = []
-    if choose(rows, usage.gpu)[0] == OTHER:
+    if gpu_cost(rows, usage.gpu)[0] == OTHER_GPU:
         which = f"the table has no GPU {usage.gpu!r}" if usage.gpu else "the run names no GPU"
-        notes.append(f"{which}: power and price are those of gpus.{OTHER}.")
+        notes.append(f"{which}: power and price are those of gpus.{OTHER_GPU}.")
     if "ports" in run.summary:
         notes.append(CLOSED_FORM_NOTE)
     switch_ports = usage.ports.get("switch_port")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nadi.inputs.arrays import Float64
-from nadi.terminal.printing import in_page
+from nadi.terminal import in_page
 
 Plotly = Any  # a plotly Figure
 

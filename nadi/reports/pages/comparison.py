@@ -17,8 +17,7 @@ from nadi.reports.pages.page import (
 )
 from nadi.reports.pages.report.step import COLOURS
 from nadi.reports.text import comparison as printed
-from nadi.terminal.readable import buffer_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable
+from nadi.terminal import FittedTable, buffer_text, time_text, time_unit
 
 MAX_ROWS = 300  # Number of collectives in the table
 _MAX_BARS = 25  # Number of groups of collectives in the chart

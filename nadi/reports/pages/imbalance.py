@@ -7,8 +7,7 @@ from nadi.inputs.units import PS_PER_US
 from nadi.reports.pages.charts import Plotly, heat_map
 from nadi.reports.pages.page import Heading, Page, PageSection, Part, Plot, Table, from_terminal
 from nadi.reports.text.trace_statistics import collectives_table
-from nadi.terminal.printing import in_page
-from nadi.terminal.readable import time_text
+from nadi.terminal import in_page, time_text
 
 _MAX_ROWS = 200
 

@@ -14,8 +14,7 @@ from nadi.insight.measured.timed_nodes import KINDS, TimedNodes
 from nadi.reports.pages.charts import Plotly, style
 from nadi.reports.pages.page import Fact, Facts, Page, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text import measured as tables
-from nadi.terminal.printing import in_page
-from nadi.terminal.readable import size_text
+from nadi.terminal import in_page, size_text
 
 DOCUMENT, PAGE = FILES = "measured.json", "measured.html"
 MAX_POINTS = 5000  # Number of points per kind in the chart

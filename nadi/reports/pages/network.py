@@ -17,8 +17,7 @@ from nadi.reports.pages.charts import HEAT, Plotly, bars, figure, heat_map, heig
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text.network import ports, spread_heading, victims_table
 from nadi.simulation.fidelities import LOGGED_PAUSES
-from nadi.terminal.printing import in_page
-from nadi.terminal.readable import TimeUnit, amount_text, rate_text, size_text, time_text, time_unit
+from nadi.terminal import TimeUnit, amount_text, in_page, rate_text, size_text, time_text, time_unit
 
 MAX_LINKS = 200  # Number of links per tier in the chart of utilisation
 MAX_PORTS = 12  # Number of ports in the chart of queues

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nadi import inputs
 from nadi.errors import ConfigError, OutputError
-from nadi.terminal.tables import FittedTable
+from nadi.terminal import FittedTable
 
 if TYPE_CHECKING:
     import jinja2

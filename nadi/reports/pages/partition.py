@@ -11,7 +11,7 @@ from nadi.reports.pages import charts
 from nadi.reports.pages.charts import Plotly
 from nadi.reports.pages.page import Page, PageSection, Plot
 from nadi.reports.pages.places import MAX_LINES, lay_out, mark_name, with_gaps
-from nadi.terminal.printing import in_page
+from nadi.terminal import in_page
 from nadi.topologies import Graph
 
 _FORMATS = (".html", ".png")

@@ -6,8 +6,7 @@ from typing import Any
 from nadi.reports.pages import charts
 from nadi.reports.pages.page import Page, PageSection, Part, Plot, from_terminal
 from nadi.reports.text.network import slowdown_table
-from nadi.terminal.printing import in_page
-from nadi.terminal.readable import amount_text
+from nadi.terminal import amount_text, in_page
 
 _LEAD = "Completion time of messages over their time on an idle network, with 95 % confidence intervals over runs."
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.terminal.tables import FittedTable, facts, name_column
+from nadi.terminal import FittedTable, facts, name_column
 
 _ENERGIES = (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6))
 _POWERS = (("MW", 1e6), ("kW", 1e3), ("W", 1.0))

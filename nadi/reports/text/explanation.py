@@ -4,8 +4,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.terminal.readable import in_unit, time_text, time_unit
-from nadi.terminal.tables import FittedTable, name_column, text_column
+from nadi.terminal import FittedTable, in_unit, name_column, text_column, time_text, time_unit
 
 MAX_ROWS = 20
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nadi.terminal.readable import amount_text, time_text
-from nadi.terminal.tables import FittedTable, name_column, text_column
+from nadi.terminal import FittedTable, amount_text, name_column, text_column, time_text
 
 MAX_JOBS = 20
 _SHOWN = 2  # other jobs named in a row

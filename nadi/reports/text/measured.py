@@ -5,8 +5,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.terminal.readable import TimeUnit, in_unit, size_text, time_unit
-from nadi.terminal.tables import AnyColumn, FittedTable, facts, name_column
+from nadi.terminal import AnyColumn, FittedTable, TimeUnit, facts, in_unit, name_column, size_text, time_unit
 
 _SIDES = ("measured", "simulated")
 _ERROR_COLUMNS: tuple[AnyColumn, ...] = ("median error", ("p95", 2), ("worst", 3))

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from nadi.errors import ConfigError
 from nadi.inputs.units import GIB
-from nadi.terminal.tables import FittedTable, facts, name_column, text_column
+from nadi.terminal import FittedTable, facts, name_column, text_column
 from nadi.workload.generators.memory import PARTS, StageMemory
 from nadi.workload.generators.models import (
     Model,

@@ -8,8 +8,7 @@ from rich.text import Text
 
 from nadi.et.statistics import values_needed
 from nadi.insight.analysis.network import COLUMNS, MAX_LINKS
-from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, name_column
+from nadi.terminal import FittedTable, amount_text, in_unit, name_column, rate_text, time_text, time_unit
 
 MAX_BRANCHES = 40
 

@@ -22,9 +22,19 @@ from nadi.pdes import Results
 from nadi.reports.text.jobs import MAX_JOBS, jobs_table
 from nadi.reports.text.network import note_too_few
 from nadi.simulation.run_plan import FinishedRun
-from nadi.terminal.printing import say
-from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, console, name_column, text_column
+from nadi.terminal import (
+    FittedTable,
+    amount_text,
+    buffer_text,
+    console,
+    in_unit,
+    name_column,
+    rate_text,
+    say,
+    text_column,
+    time_text,
+    time_unit,
+)
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload.collectives import ON_NVSWITCHES, UNEVEN
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of

@@ -11,8 +11,7 @@ from nadi.et import NOT_STRICT
 from nadi.et.checking import SEVERITIES, CheckReport, Example, TraceFix
 from nadi.et.reshape import ReduceResult, SliceResult
 from nadi.inputs.units import PS_PER_US
-from nadi.terminal.readable import in_unit, time_text, time_unit
-from nadi.terminal.tables import FittedTable, facts, name_column, text_column
+from nadi.terminal import FittedTable, facts, in_unit, name_column, text_column, time_text, time_unit
 
 _MAX_PARENTS_SHOWN = 6
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}

@@ -8,8 +8,7 @@ from rich.text import Text
 
 from nadi.inputs.units import PS_PER_US
 from nadi.reports.text.trace import shortened
-from nadi.terminal.readable import amount_text, buffer_text, in_unit, time_text, time_unit
-from nadi.terminal.tables import FittedTable, facts, name_column
+from nadi.terminal import FittedTable, amount_text, buffer_text, facts, in_unit, name_column, time_text, time_unit
 
 MAX_OPERATORS = 15
 MAX_GROUPS = 15

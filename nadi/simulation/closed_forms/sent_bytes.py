@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import partition
-from nadi.energy.bill import PortUse, port_uses
+from nadi.energy import PortUse, port_uses
 from nadi.inputs.arrays import Int64
 from nadi.pdes import Settings
 from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
@@ -26,7 +26,7 @@ _MAX_ROUTED_PAIRS = 1 << 14  # maximum number of pairs whose bytes are spread ov
 class SentByPorts(NamedTuple):
     """Bytes that ports would send."""
 
-    ports: dict[str, PortUse]  # use of the ports by kind of port, see nadi.energy.bill.PORTS
+    ports: dict[str, PortUse]  # use of the ports by kind of port, see nadi.energy.PORTS
     unused: int  # number of switches that serve no NPU and send nothing, whose ports `ports` omits
 
 

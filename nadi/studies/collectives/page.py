@@ -17,9 +17,7 @@ from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part,
 from nadi.simulation import schemas
 from nadi.studies.collectives.microbench import SweepRow, skipped_text
 from nadi.studies.collectives.sweep import CollectiveSweep
-from nadi.terminal.printing import in_page
-from nadi.terminal.readable import TimeUnit, in_unit, size_text, time_unit
-from nadi.terminal.tables import AnyColumn, FittedTable, name_column
+from nadi.terminal import AnyColumn, FittedTable, TimeUnit, in_page, in_unit, name_column, size_text, time_unit
 
 _MAX_TICKS = 16  # maximum number of labelled sizes on an axis
 _GB_S_PER_B_PS = 1e3  # gigabytes per second in one byte per picosecond

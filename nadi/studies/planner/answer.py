@@ -7,8 +7,7 @@ runs at closed forms.
 from collections.abc import Sequence
 from typing import Any
 
-from nadi.energy.bill import NPU_TIMES, Usage, bill
-from nadi.energy.table import OTHER, EnergyTable, choose
+from nadi.energy import NPU_TIMES, OTHER_GPU, EnergyTable, Usage, bill, gpu_cost
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.analysis.step_times import CATEGORIES
@@ -179,6 +178,6 @@ def power_assumptions(gpu_name: str, table: EnergyTable) -> list[str]:
         gpu_name: The name of the GPU in the energy table.
         table: Powers and prices of devices.
     """
-    if choose(table, gpu_name)[0] != OTHER:
+    if gpu_cost(table, gpu_name)[0] != OTHER_GPU:
         return []
-    return [f"the table has no GPU {gpu_name!r}: power and price are those of gpus.{OTHER}."]
+    return [f"the table has no GPU {gpu_name!r}: power and price are those of gpus.{OTHER_GPU}."]

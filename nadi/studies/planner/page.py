@@ -11,7 +11,7 @@ from nadi.reports.pages.page import Page, PageSection, Plot, from_terminal
 from nadi.reports.pages.report.step import COLOURS
 from nadi.reports.text.energy import usd_text
 from nadi.studies.planner.report import plan_table
-from nadi.terminal.printing import in_page
+from nadi.terminal import in_page
 
 MAX_BARS = 10  # maximum number of plans in the bar charts
 MAX_ROWS = 500  # maximum number of plans in the table of a page

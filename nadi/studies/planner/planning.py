@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from nadi.configuration.bounds import MAX_GPUS
-from nadi.energy.table import EnergyTable, read_table
+from nadi.energy import EnergyTable, read_table
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 from nadi.inputs.units import GIB

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from nadi.energy.bill import NPU_TIMES, PORTS, PortUse
+from nadi.energy import NPU_TIMES, PORTS, PortUse
 from nadi.errors import OutputError
 from nadi.inputs import write_whole
 from nadi.inputs.documents import DocumentError, read_document

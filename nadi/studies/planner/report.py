@@ -7,8 +7,7 @@ from typing import Any
 from nadi.inputs.units import GIB, PS_PER_S
 from nadi.reports.text.energy import joules_text, usd_text
 from nadi.studies.planner.answer import S_PER_DAY
-from nadi.terminal.readable import in_unit, time_unit
-from nadi.terminal.tables import AnyColumn, FittedTable, name_column
+from nadi.terminal import AnyColumn, FittedTable, in_unit, name_column, time_unit
 
 _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
 """Time categories other than computation; each has a column if a plan spends time in it."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nadi import topologies, workload
 from nadi.configuration.sections import NetworkSection
-from nadi.energy.bill import NPU_TIMES, PortUse
+from nadi.energy import NPU_TIMES, PortUse
 from nadi.insight.analysis.node_times import npu_times
 from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress

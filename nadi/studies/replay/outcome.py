@@ -12,8 +12,7 @@ from nadi.inputs.units import NS_PER_S
 from nadi.insight.analysis.node_times import bus_factor
 from nadi.studies.replay.player import OperationTimes
 from nadi.studies.replay.steps import ReplaySteps
-from nadi.terminal.readable import in_unit, size_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, name_column
+from nadi.terminal import FittedTable, in_unit, name_column, size_text, time_text, time_unit
 
 _NS_PER_MICRO = 1000
 _PS_PER_NS = 1000

@@ -16,8 +16,7 @@ from nadi.reports.pages import charts
 from nadi.reports.pages.page import PageSection, Plot
 from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.studies.sweeps.settings import name_of
-from nadi.terminal.printing import in_page
-from nadi.terminal.readable import time_unit
+from nadi.terminal import in_page, time_unit
 
 MAX_OVERLAID = 12
 """Number of best settings whose distributions are drawn; more lines than colours are indistinguishable."""

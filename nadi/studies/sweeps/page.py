@@ -15,9 +15,7 @@ from nadi.reports.text.comparison import label
 from nadi.reports.text.network import mean_text
 from nadi.studies.sweeps.distributions import distributions
 from nadi.studies.sweeps.settings import by_level_and_seed, keys_of, name_of, settings_of
-from nadi.terminal.printing import in_page
-from nadi.terminal.readable import figure_text
-from nadi.terminal.tables import FittedTable, TableColumn
+from nadi.terminal import FittedTable, TableColumn, in_page, metric_text
 
 MAX_ROWS = 500
 MAX_PRINTED = 40  # maximum number of settings in the table of the terminal
@@ -188,7 +186,7 @@ def points_table(settings: pa.Table, ranking_figure: Figure | None, max_rows: in
         for figure in shown:
             is_ranked = figure == ranking_figure
             value = settings[figure.name][row].as_py()
-            cells.append(_ranking_text(settings, row, figure) if is_ranked else figure_text(figure.form, value))
+            cells.append(_ranking_text(settings, row, figure) if is_ranked else metric_text(figure.form, value))
         result.add_row(*cells, settings["error"][row].as_py() or "")
     constant = [f"{key} = {values[key][0]}" for key in values if key not in keys]
     if constant:
@@ -200,4 +198,4 @@ def _ranking_text(settings: pa.Table, row: int, figure: Figure) -> str:
     """Return the figure that ranks, of the setting in a row, with its confidence interval."""
     value, low, high = (settings[name][row].as_py() for name in (figure.name, "low", "high"))
     interval = None if np.isnan(low) else (low, high)
-    return mean_text(value, interval, partial(figure_text, figure.form))
+    return mean_text(value, interval, partial(metric_text, figure.form))

@@ -12,7 +12,7 @@ from nadi import inputs
 from nadi.cli.options import TracesOut
 from nadi.errors import ConfigError
 from nadi.inputs.errors import NadiError
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _COMMAND = "Training command, such as torchrun or python train.py."
 _STEPS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")

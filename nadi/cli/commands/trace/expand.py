@@ -7,7 +7,7 @@ import typer
 
 from nadi.cli.options import Prefix, TracesOut
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 
 def expand(

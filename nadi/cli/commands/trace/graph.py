@@ -8,7 +8,7 @@ from nadi.cli.options import AsJson, NodeIds, NodeNames, NpuNumbers, named_path,
 from nadi.cli.output import print_json
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _MAX_NODES = {".svg": 200, ".dot": 1000, ".graphml": 100_000}  # Default number of nodes by file format
 

@@ -7,7 +7,7 @@ import typer
 from nadi.cli.options import AsJson, named_path
 from nadi.cli.output import print_json
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _PATHS = "Traces PREFIX.<npu>.et[.gz], a folder, or single files."
 

@@ -10,7 +10,7 @@ import typer
 from nadi.cli.options import AsJson, TracesOut
 from nadi.cli.output import print_json
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

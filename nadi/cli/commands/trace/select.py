@@ -136,7 +136,7 @@ def _table(document: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
     """Return the table of a document of `_document`."""
     from rich.console import Group
 
-    from nadi.terminal.tables import FittedTable, facts, name_column
+    from nadi.terminal import FittedTable, facts, name_column
 
     table = FittedTable("", name_column("trace"), "weight", "stands for", ("farthest", 1))
     for row in document["chosen"]:

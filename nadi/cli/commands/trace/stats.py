@@ -7,7 +7,7 @@ import typer
 from nadi.cli.options import AsJson, Traces, named_path
 from nadi.cli.output import print_document
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _OUT = "Page with heat maps of the imbalance to write."
 _MOST_NODES = "Limit of nodes for detailed analysis; it covers as many NPUs as fit."

@@ -7,7 +7,7 @@ from nadi.cli.commands.workload.gpus import gpus, operator_times
 from nadi.cli.completion import model_names
 from nadi.cli.options import AsJson, Force, TracesOut
 from nadi.cli.output import print_document, print_json, print_table
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _MEMORY = "Memory of a GPU; exit code 1 if the plan does not fit."
 

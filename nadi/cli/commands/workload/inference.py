@@ -10,7 +10,7 @@ from nadi.cli.options import Force, Prefix, Quiet, TracesOut, named_path
 from nadi.configuration.bounds import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _REQUESTS = "Number of requests; 0 = as many as all replicas run concurrently."
 _FILE = "File of requests with columns arrival_s,prompt,generate."

@@ -9,7 +9,7 @@ import typer
 from nadi.cli.completion import model_names
 from nadi.cli.options import Force, Prefix, TracesOut
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.workload import TraceSet

@@ -19,7 +19,7 @@ from nadi.reports.pages.report import (
     step,
     timeline,
 )
-from nadi.terminal.readable import time_text
+from nadi.terminal import time_text
 
 # Modules in the order of the page; each has `section(run)`, which returns None if it has no content
 SECTIONS = (

@@ -9,7 +9,7 @@ from nadi.insight.runs import Run
 from nadi.reports.pages.charts import figure, style
 from nadi.reports.pages.page import PageSection, Part, Plot, from_terminal
 from nadi.reports.text.run import collective_table
-from nadi.terminal.printing import in_page
+from nadi.terminal import in_page
 
 MAX_ROWS = 40  # Number of rows in the table
 MAX_POINTS = 3000  # Number of points in the chart

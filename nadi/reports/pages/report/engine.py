@@ -11,7 +11,7 @@ from nadi.insight.runs import Run
 from nadi.insight.runs.figures import balance
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Fact, Facts, Heading, PageSection, Part, Plot, Table
-from nadi.terminal.readable import amount_text
+from nadi.terminal import amount_text
 
 MAX_WORKERS = 32  # Number of workers that are shown
 

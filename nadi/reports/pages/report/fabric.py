@@ -11,7 +11,7 @@ from nadi.reports.pages.charts import Plotly, figure
 from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot, Table, from_terminal
 from nadi.reports.pages.places import MAX_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
 from nadi.reports.text.run import busiest_links, limits_table
-from nadi.terminal.printing import in_page
+from nadi.terminal import in_page
 from nadi.topologies import Graph, TopologyError
 
 MAX_ROWS = 20

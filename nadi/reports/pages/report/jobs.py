@@ -3,7 +3,7 @@
 from nadi.insight.runs import Run
 from nadi.reports.pages.page import Heading, PageSection, Part, Table, from_terminal
 from nadi.reports.text.jobs import jobs_table
-from nadi.terminal.readable import amount_text
+from nadi.terminal import amount_text
 
 MAX_JOBS = 1000  # rows of the table
 _WHY = {

@@ -5,7 +5,7 @@ from typing import Any
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.runs import Run
 from nadi.reports.pages.page import Fact, Facts, PageSection, Paragraph, Part
-from nadi.terminal.readable import amount_text, time_text
+from nadi.terminal import amount_text, time_text
 
 _FLOPS_PER_PFLOP = 1e15
 _EVENTS = {

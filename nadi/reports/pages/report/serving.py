@@ -8,7 +8,7 @@ from nadi.insight.runs import Run
 from nadi.reports.pages.charts import figure, style
 from nadi.reports.pages.page import Fact, Facts, PageSection, Part, Plot, from_terminal
 from nadi.reports.text.run import COLUMNS, MEANINGS, serving_table
-from nadi.terminal.readable import time_unit
+from nadi.terminal import time_unit
 
 
 def section(run: Run) -> PageSection | None:

@@ -13,7 +13,7 @@ from nadi.insight.runs import Run
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Heading, PageSection, Part, Plot, Table
 from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
-from nadi.terminal.readable import TimeUnit, in_unit, time_unit
+from nadi.terminal import TimeUnit, in_unit, time_unit
 
 # Colour of each category of time
 COLOURS = {

@@ -12,7 +12,7 @@ from nadi.reports.pages.network import time_before
 from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot
 from nadi.reports.pages.report.step import COLOURS, npu_groups
 from nadi.simulation.schemas import COMMUNICATION_AXES, NODES
-from nadi.terminal.readable import time_unit
+from nadi.terminal import time_unit
 
 MAX_NPUS = 16  # Number of NPUs that are shown
 STRETCHES = 1500  # Number of intervals that the run is divided into

@@ -1,10 +1,16 @@
-"""Tables for terminals and pipes. A table that is too wide drops its least important columns and never cuts digits.
+"""Output on terminals: a console that prints text literally, tables, and rounded quantities with a fitting unit.
 
-If standard output is not a terminal and COLUMNS is not set, tables have their natural width: one line per row.
+A table that is too wide drops its least important columns and never cuts digits. If standard output is not a terminal
+and COLUMNS is not set, tables have their natural width: one line per row. `inputs.units` formats exact quantities.
 """
 
+import codecs
+import html
+import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
+from io import TextIOWrapper
 from typing import Any, Literal, NamedTuple
 
 from rich import box
@@ -15,7 +21,180 @@ from rich.table import Table
 from rich.text import Text
 
 from nadi import inputs
-from nadi.terminal.printing import plain
+from nadi.inputs.files import escape, shown
+from nadi.inputs.units import KIB, PS_PER_MS, PS_PER_NS, PS_PER_S, PS_PER_US, format_bytes
+
+# Replacements for the characters that Nadi prints, for terminals that lack them
+_PLAIN = {"µ": "u", "→": "->", "←": "<-", "\u00d7": "x", "…": "...", "≤": "<=", "≥": ">=", "\u2013": "-", "—": "-"}
+_PLAIN |= {"·": ".", "│": "|", "─": "-", "━": "-", "╶": "-", "█": "#"}
+_HANDLER = "nadi.plain"
+
+
+def plain(text: str, encoding: str) -> str:
+    """Return the text with characters that an encoding lacks replaced by similar ones."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.encode(encoding, _registered_handler()).decode(encoding)
+    except LookupError:
+        pass
+    return text
+
+
+def in_page(text: str) -> str:
+    """Return the text escaped for a page, because plotly would interpret HTML in it."""
+    return html.escape(shown(text))
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print one line that contains names or paths on standard output or standard error.
+
+    Args:
+        text: The line; control characters are shown as escapes.
+        err: Whether the line is for standard error.
+    """
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{shown(text)}\n")
+    stream.flush()
+
+
+def never_fail_to_print() -> None:
+    """Make standard output and error replace characters that their encoding lacks instead of raising an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=_registered_handler())
+
+
+def _registered_handler() -> str:
+    """Register the error handler with codecs and return its name."""
+    codecs.register_error(_HANDLER, _replace)
+    return _HANDLER
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    """Return a replacement for the characters that the encoding lacks, and the index behind them (see codecs)."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    unknown = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c) or escape(c) for c in unknown), error.end
+
+
+_DIGITS = 6
+_DECIMALS = 3
+_RATES = (("Tb/s", 10**12), ("Gb/s", 10**9), ("Mb/s", 10**6), ("kb/s", 10**3), ("b/s", 1))
+_AMOUNTS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+
+
+class TimeUnit(NamedTuple):
+    """A unit of time: its name and its length in picoseconds."""
+
+    name: str
+    ps: int
+
+
+NS, US, MS, S = TimeUnit("ns", PS_PER_NS), TimeUnit("µs", PS_PER_US), TimeUnit("ms", PS_PER_MS), TimeUnit("s", PS_PER_S)
+
+
+def time_unit(times_ps: Iterable[float]) -> TimeUnit:
+    """Return the unit for a column or table of times: the largest that the median of the nonzero times reaches.
+
+    Args:
+        times_ps: The times of the column in picoseconds.
+    """
+    nonzero = sorted(time_ps for time_ps in times_ps if time_ps > 0)
+    return next((unit for unit in (S, MS, US) if nonzero[len(nonzero) // 2] >= unit.ps), NS) if nonzero else US
+
+
+def in_unit(time_ps: float, unit: TimeUnit) -> str:
+    """Return a time in a unit with three decimals, or with two significant digits if it is too small for these.
+
+    Args:
+        time_ps: The time in picoseconds.
+        unit: The unit, as `time_unit` returns it.
+    """
+    value = time_ps / unit.ps
+    small = 0 < value < 10 ** (1 - _DECIMALS)
+    return f"{value:.{1 - math.floor(math.log10(value))}f}" if small else f"{value:,.{_DECIMALS}f}"
+
+
+def time_text(time_ps: float) -> str:
+    """Return a time in its largest unit with six digits, such as "65.9104 ms".
+
+    Args:
+        time_ps: The time in picoseconds.
+    """
+    unit = next((unit for unit in (S, MS, US) if time_ps >= unit.ps), NS)
+    return f"{_six_digits(time_ps / unit.ps)} {unit.name}" if time_ps else "0 s"
+
+
+def rate_text(rate_bps: float) -> str:
+    """Return a rate with six digits, such as "25.6 Tb/s".
+
+    Args:
+        rate_bps: The rate in bits per second.
+    """
+    name, size = next((unit for unit in _RATES if rate_bps >= unit[1]), _RATES[-1])
+    return f"{_six_digits(rate_bps / size)} {name}"
+
+
+def size_text(size_bytes: int) -> str:
+    """Return the exact size, such as "64 KiB", "1 GiB", "1.5 MB" or "12 B".
+
+    Args:
+        size_bytes: The size in bytes.
+    """
+    text = format_bytes(size_bytes)
+    digits = text.rstrip("BKMGTPki")
+    return f"{digits} {text[len(digits) :]}"
+
+
+def buffer_text(size_bytes: int) -> str:
+    """Return a buffer size in a binary unit if that is a whole number below 1,024 ("64 KiB"), else `amount_text`.
+
+    Args:
+        size_bytes: The size in bytes.
+    """
+    for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), 1):
+        whole, rest = divmod(size_bytes, KIB**power)
+        if rest == 0 and 0 < whole < KIB:
+            return f"{whole} {unit}"
+    return amount_text(size_bytes)
+
+
+def amount_text(size_bytes: float) -> str:
+    """Return an amount of data with two decimals, such as "33.58 MB".
+
+    Args:
+        size_bytes: The amount in bytes.
+    """
+    for unit, size in _AMOUNTS:
+        if size_bytes >= size:
+            return f"{size_bytes / size:.2f} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def _six_digits(value: float) -> str:
+    """Return a number with six digits, without an exponent and without trailing zeros."""
+    if value == 0:
+        return "0"
+    decimals = max(0, _DIGITS - 1 - math.floor(math.log10(value)))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def metric_text(form: str, value: float | None) -> str:
+    """Return a metric formatted by its form (time, share, bytes, count, rate, or another number); "-" if missing.
+
+    Args:
+        value: The value in the base unit of its form; None if it is missing.
+        form: The kind of quantity: time, share, bytes, count, rate, or another word for a plain number.
+    """
+    if value is None or math.isnan(value):
+        return "-"
+    whole, share = "{:,.0f}".format, "{:.1%}".format
+    forms = {"time": time_text, "share": share, "bytes": amount_text, "count": whole, "rate": whole}
+    return forms.get(form, "{:,.4g}".format)(value)
+
 
 _UNBOUNDED = 100_000
 _MARGIN = 1
