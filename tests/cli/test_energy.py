@@ -26,9 +26,8 @@ from nadi.energy import (
     usd_per_hour,
 )
 from nadi.errors import ConfigError
-from nadi.insight.runs import Run
-from nadi.insight.runs.energy import energy_of
-from nadi.insight.runs.figures import figures
+from nadi.insight.metrics import metrics_of
+from nadi.insight.runs import Run, energy_of
 from nadi.reports.text.energy import plain, summary, usd_text
 from nadi.topologies import GraphBuilder, build
 from nadi.workload.generators.training import parallel_plan
@@ -124,7 +123,7 @@ def test_a_run_of_one_npu_that_only_computes(finished, table):
     watts = 100 + 10 + (4 + 1) + (2 + 1)
     assert found.bill.joules == pytest.approx(watts * 1e-3 * 1.5)
     assert found.notes == ("the run names no GPU: power and price are those of gpus.other.",)
-    assert figures(run)["energy_J"] == energy_of(run).bill.joules
+    assert metrics_of(run)["energy_J"] == energy_of(run).bill.joules
 
 
 def test_a_message_over_one_link(finished, table):
@@ -158,7 +157,7 @@ def test_every_npu_second_and_every_sent_byte_is_counted_once():
     assert found.bill.gpu == "a100"
     whole = found.document()
     assert sum(part["J"] for part in whole["parts"]) == pytest.approx(whole["energy_J"])
-    assert whole["step"]["energy_J"] == pytest.approx(figures(run)["energy_J"])
+    assert whole["step"]["energy_J"] == pytest.approx(metrics_of(run)["energy_J"])
     # of Selene's switches those count that serve these NPUs or sent, of whose ports the share that the NPUs can fill
     ports = found.usage.ports
     assert ports["nic"].number == 16

@@ -8,8 +8,8 @@ import pytest
 
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
-from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.simulation.closed_forms import running
+from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.simulation.wiring.reading import WorkReader
 from nadi.workload import write_set
 from nadi.workload.generators.models import find, training_flops
@@ -61,7 +61,7 @@ def test_a_run_needs_no_file(nadi, model):
     assert step["model_flops_all_pairs"] == training_flops(find(str(model)), 8)
     assert step["mfu_all_pairs"] / step["mfu"] == pytest.approx(step["model_flops_all_pairs"] / step["model_flops"])
     assert step["hfu_all_pairs"] == step["mfu_all_pairs"] > step["mfu"]
-    assert sum(step[f"{name}_ps"] for name in CATEGORIES) == pytest.approx(found["finish_time_ps"])
+    assert sum(step[f"{name}_ps"] for name in STEP_CATEGORIES) == pytest.approx(found["finish_time_ps"])
     for name in ("compute", "tp", "dp", "pp", "world", "bubble"):
         assert step[f"{name}_ps"] > 0
     assert step["cp_ps"] == step["ep_ps"] == step["unnamed_ps"] == step["other_ps"] == 0

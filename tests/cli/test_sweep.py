@@ -15,7 +15,7 @@ import pytest
 
 from nadi import et
 from nadi.errors import ConfigError
-from nadi.insight.runs.figures import FIGURES, best_value
+from nadi.insight.metrics import METRICS, best_value
 from nadi.studies.sweeps.distributions import distributions
 from nadi.studies.sweeps.points import read_sweep
 from nadi.studies.sweeps.settings import keys_of, settings_of
@@ -301,7 +301,7 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
 
 
 def test_values_within_a_percent_are_as_good_as_each_other():
-    time, rate = (next(each for each in FIGURES if each.name == name) for name in ("finish_time_ps", "tokens_per_s"))
+    time, rate = (next(each for each in METRICS if each.name == name) for name in ("finish_time_ps", "tokens_per_s"))
     assert best_value({"a": [1.0], "b": [1.02]}, time) == "a"
     assert best_value({"a": [1.0], "b": [1.009]}, time) is None
     assert best_value({"a": [1.0], "b": [1.2]}, rate) == "b"
@@ -340,7 +340,7 @@ def test_lines_have_a_colour_per_value_and_queues_a_panel_per_setting(monkeypatc
     points = pa.table(
         {**columns, "run": runs, "error": pa.array(none, pa.string()), "finish_time_ps": [1e3] * len(rows)}
     )
-    figure = FIGURES[0]
+    figure = METRICS[0]
     settings = settings_of(points, figure)
     assert settings["seeds"].to_pylist() == [2] * 6
     plots = distributions(settings, keys_of(settings), figure, tmp_path).parts

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.insight.runs.repetitions import confidence_interval
+from nadi.insight.metrics import confidence_interval
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 from tests.headings import unexplained
 

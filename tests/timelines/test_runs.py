@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nadi as package
-from nadi.insight.analysis.link_load import _sent, link_load
+from nadi.insight.link_load import _sent, link_load
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 from tests.nonempty import nonempty
 

@@ -20,8 +20,7 @@ def energy(
 ) -> None:
     """Print energy and cost of a run and of its step: GPUs, hosts, NICs, switches, optics and the data centre."""
     from nadi.energy import DEFAULT_TABLE
-    from nadi.insight.runs import Run
-    from nadi.insight.runs.energy import energy_of
+    from nadi.insight.runs import Run, energy_of
     from nadi.reports.text.energy import render
 
     if show_table:

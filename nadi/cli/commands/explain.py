@@ -14,7 +14,7 @@ def explain(
     quiet: Quiet = False,
 ) -> None:
     """Show the critical path of a run across NPUs, the bound of each piece, and which changes would shorten the run."""
-    from nadi.insight.explanation.document import explain as explained
+    from nadi.insight.explanation import explain as explained
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress
     from nadi.reports.text.explanation import render

@@ -45,13 +45,13 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show busy, marked, paused and dropping links, completion times, how pauses spread, and messages they delayed."""
-    from nadi.insight.analysis.network import document, read_run
+    from nadi.insight.network import network_document, read_net_run
     from nadi.reports.pages.network import page
     from nadi.reports.text.network import render
 
     check_outputs(out, figures)
-    run = read_run(folder)
-    findings = document(run)
+    run = read_net_run(folder)
+    findings = network_document(run)
     print_with_page(findings, render, lambda: page(run, findings), out, figures, as_json=as_json)
 
 
@@ -66,7 +66,7 @@ def slowdown(
     as_json: AsJson = False,
 ) -> None:
     """Show the slow-down of messages by size over several runs, with 95 % confidence intervals."""
-    from nadi.insight.analysis.slowdown import slowdown_by_size
+    from nadi.insight.metrics import slowdown_by_size
     from nadi.reports.pages.slowdown import page
     from nadi.reports.text.network import slowdown_table
 
@@ -82,8 +82,8 @@ def _note_other_settings(folders: Sequence[Path], by: str) -> None:
     Traces may differ, as those of `nadi workload traffic --seed` have a folder for each seed; the engine's workers and
     the kept tables do not change results.
     """
-    from nadi.insight.analysis.slowdown import group_of
-    from nadi.insight.comparison.document import differing_settings
+    from nadi.insight.comparison import differing_settings
+    from nadi.insight.metrics import group_of
     from nadi.insight.runs import Run
 
     groups: dict[str, list[Run]] = {}

@@ -28,7 +28,7 @@ def sweep(
 ) -> None:
     """Run a grid, a list or a Latin hypercube of settings; resume an earlier sweep in the same folder."""
     from nadi.api.studies import SweepRequest, run_sweep
-    from nadi.insight.runs.figures import ranking_figure
+    from nadi.insight.metrics import ranking_metric
     from nadi.launching.progress import progress
     from nadi.studies.sweeps.page import MAX_PRINTED, points_table
     from nadi.studies.sweeps.points import read_sweep
@@ -51,7 +51,7 @@ def sweep(
         if as_json:
             print_json(answer.table.to_pylist())
         else:
-            figure = ranking_figure(answer.table, answer.definition.rank)
+            figure = ranking_metric(answer.table, answer.definition.rank)
             print_table(points_table(settings_of(answer.table, figure), figure, MAX_PRINTED))
         say(f"results: {out}", err=as_json)
         if figures:

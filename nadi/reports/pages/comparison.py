@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nadi.insight.comparison.tables import by_load
+from nadi.insight.comparison import by_load
 from nadi.reports.pages.charts import Plotly, bars, style
 from nadi.reports.pages.page import (
     Heading,
@@ -24,7 +24,7 @@ _MAX_BARS = 25  # Number of groups of collectives in the chart
 
 
 def page(document: dict[str, Any]) -> Page:
-    """Return the page of a document of nadi.insight.comparison.document."""
+    """Return the page of a document of nadi.insight.comparison."""
     names = _names(document)
     lead = f"{len(names)} runs; {names[0]} is the baseline. Click an underlined term for its explanation."
     overview: list[Part] = [Paragraph(note, is_warning=True) for note in document["notes"]]

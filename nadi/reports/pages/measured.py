@@ -9,8 +9,8 @@ import numpy as np
 from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers
 from nadi.inputs.units import PS_PER_US
-from nadi.insight.measured.accuracy import joint_operations
-from nadi.insight.measured.timed_nodes import KINDS, TimedNodes
+from nadi.insight.accuracy import joint_operations
+from nadi.insight.measured import TIMED_KINDS, TimedNodes
 from nadi.reports.pages.charts import Plotly, style
 from nadi.reports.pages.page import Fact, Facts, Page, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text import measured as tables
@@ -96,7 +96,7 @@ def series(nodes: TimedNodes) -> list[tuple[str, Int64, Int64, list[str]]]:
     for kind, joint, places in [*of_kind, ("message", messages, np.arange(len(messages.number)))]:
         rows = _furthest(joint.measured_ps, joint.simulated_ps, places)
         found.append((kind, joint.measured_ps[rows], joint.simulated_ps[rows], _labels(nodes, joint.first[rows])))
-    for number, kind in enumerate(KINDS):
+    for number, kind in enumerate(TIMED_KINDS):
         rows = np.flatnonzero((nodes.kind == number) & (nodes.collective < 0) & (nodes.message < 0))
         rows = _furthest(nodes.measured_ps, nodes.simulated_ps, rows)
         found.append((kind, nodes.measured_ps[rows], nodes.simulated_ps[rows], _labels(nodes, rows)))

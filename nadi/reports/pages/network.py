@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from nadi.et.statistics import percentile
 from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, parse_time
-from nadi.insight.analysis.network import NetRun, find_pauses, most, read_run, tiers
-from nadi.insight.analysis.network import Table as Columns
-from nadi.insight.analysis.network import document as document_of
+from nadi.insight.network import NetRun, find_pauses, read_net_run, tiers, top_links
+from nadi.insight.network import Table as Columns
+from nadi.insight.network import network_document as document_of
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import HEAT, Plotly, bars, figure, heat_map, height_of_panels, panels, style
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, from_terminal
@@ -34,7 +34,7 @@ def page(run: NetRun, document: Mapping[str, Any]) -> Page:
 
     Args:
         run: Tables of the run that concern the network (`NetRun`).
-        document: Document of nadi.insight.analysis.network.
+        document: Document of nadi.insight.network.
     """
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
     return Page(title, "The network of a run.", [PageSection("network", "Network", _LEAD, parts(run, document))])
@@ -48,7 +48,7 @@ def section(run: Run) -> PageSection:
     """
     if not run.network.has_links:
         return PageSection("network", "Network", _LEAD, [])
-    net_run = read_run(run.folder)
+    net_run = read_net_run(run.folder)
     return PageSection("network", "Network", _LEAD, parts(net_run, document_of(net_run)))
 
 
@@ -57,7 +57,7 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
 
     Args:
         run: Tables of the run that concern the network (`NetRun`).
-        document: Document of nadi.insight.analysis.network.
+        document: Document of nadi.insight.network.
     """
     finish = time_unit([run.summary.get("finish_time_ps") or 0])
     shown: list[Part] = [_utilisation(run)]
@@ -70,7 +70,7 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     if run.marks is not None and len(run.marks["link"]):
         shown.append(_marked_over_time(run, run.marks, finish))
     if run.links["marked_packets"].any():
-        rows = most(run.links, "marked_packets", MAX_PAUSED)
+        rows = top_links(run.links, "marked_packets", MAX_PAUSED)
         packets = [row["marked_packets"] for row in rows]
         total = int(run.links["marked_packets"].sum())
         description = f"ECN marked {total:,} packets, most at {rows[0]['name']}: {packets[0]:,}."
@@ -273,7 +273,7 @@ def _completion(messages: Columns) -> Plot:
 
 def _paused(run: NetRun, unit: TimeUnit) -> Plot:
     """Return the paused time per link."""
-    rows = most(run.links, "paused_ps", MAX_PAUSED)
+    rows = top_links(run.links, "paused_ps", MAX_PAUSED)
     times = [row["paused_ps"] / unit.ps for row in rows]
     description = "No link was paused."
     if rows:

@@ -19,7 +19,7 @@ _MEANINGS = {
 
 
 def page(rows: Sequence[dict[str, Any]]) -> Page:
-    """Return the page for the rows of nadi.insight.analysis.slowdown.slowdown_by_size."""
+    """Return the page for the rows of nadi.insight.metrics.slowdown_by_size."""
     known = {
         name: [row for row in rows if row["from_bytes"] and row["slowdown"][name] is not None]
         for name in rows[0]["slowdown"]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from nadi.insight.analysis.findings import CollectiveKey, merge, part
+from nadi.insight.run_analysis import ClosedFormKey, analyse_rank, merge_ranks
 from nadi.launching.checkpoints import CheckpointFolder
 from nadi.launching.world import RankGather, together
 from nadi.reports.result_files.run_folder import write_results
@@ -20,7 +20,7 @@ class PartialResults:
     def __init__(self, checkpoints: CheckpointFolder, say: Callable[[str], None]) -> None:
         """Take where results go; say: function that prints one line."""
         self._checkpoints, self._say = checkpoints, say
-        self.closed_forms: dict[CollectiveKey, ClosedForm] = {}  # those of this rank, for later analyses of this run
+        self.closed_forms: dict[ClosedFormKey, ClosedForm] = {}  # those of this rank, for later analyses of this run
         self._due_s = 0.0  # time of the monotonic clock from which results may be written
 
     def write(self, simulation: FinishedRun, ranks: RankGather) -> None:
@@ -30,8 +30,8 @@ class PartialResults:
             return
         try:
             with together(ranks):
-                parts = ranks.gather(part(simulation, ranks.exchange, self.closed_forms))
-                findings = merge(simulation, parts) if parts is not None else None
+                parts = ranks.gather(analyse_rank(simulation, ranks.exchange, self.closed_forms))
+                findings = merge_ranks(simulation, parts) if parts is not None else None
                 write_results(simulation, findings, self._checkpoints.new_partial() if findings else None, ranks)
                 if findings:
                     self._checkpoints.keep_partial()

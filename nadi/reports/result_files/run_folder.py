@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nadi import __version__
-from nadi.insight.analysis import serving
-from nadi.insight.analysis import training_step as step
-from nadi.insight.analysis.findings import Findings
+from nadi.insight.run_analysis import RunAnalysis
+from nadi.insight.work_metrics import serving_document, step_document
 from nadi.launching.world import ALONE, RankGather
 from nadi.pdes import Settings
 from nadi.simulation import schemas
@@ -26,7 +25,7 @@ SUMMARY_KEY = "digest"  # Top-level key that identifies a summary.json of Nadi
 
 
 def write_results(
-    simulation: FinishedRun, findings: Findings | None, folder: Path | None, ranks: RankGather = ALONE
+    simulation: FinishedRun, findings: RunAnalysis | None, folder: Path | None, ranks: RankGather = ALONE
 ) -> None:
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 
@@ -59,7 +58,7 @@ def write_results(
 
 
 def summary(
-    simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
+    simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, findings: RunAnalysis | None = None
 ) -> dict[str, Any]:
     """Return the contents of summary.json: metrics of the run on rank 0 and the settled configuration.
 
@@ -92,13 +91,13 @@ def summary(
         "peak_rss_bytes": sum(peaks),
         "digest": results.digest,
         "warnings": list(findings.warnings) if findings else [],
-        "step": step.document(
+        "step": step_document(
             simulation, findings.step_times if findings else None, so_far=findings.done_steps if findings else None
         ),
         **({"partial": partial_document(simulation, findings)} if findings and results.cut_ps is not None else {}),
         **({"jobs": list(findings.jobs)} if findings and findings.jobs else {}),
         **simulation.operators.document(),
-        **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
+        **({"serving": serving_document(findings.serving)} if findings and findings.serving else {}),
         **({"ports": _ports(simulation)} if not model.has_links else {}),
         "settled": found | ({"congestion": settled_parameters(chosen)} if chosen.update else {}),
         "config": simulation.config.settled(),
@@ -125,7 +124,7 @@ def _without_rows(simulation: FinishedRun) -> dict[str, int]:
     return {"flows_without_rows": flows, "bytes_without_rows": size}
 
 
-def partial_document(simulation: FinishedRun, findings: Findings) -> dict[str, Any]:
+def partial_document(simulation: FinishedRun, findings: RunAnalysis) -> dict[str, Any]:
     """Return `partial` of summary.json, which only runs that are not over have; `nadi watch` shows it.
 
     Args:

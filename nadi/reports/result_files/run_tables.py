@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from nadi import pdes
 from nadi.inputs.arrays import Int64, UInt64
 from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
-from nadi.insight.analysis.alike import collectives_table
-from nadi.insight.analysis.findings import Findings
-from nadi.insight.analysis.node_times import npu_blocks, rows_of
+from nadi.insight.node_times import node_rows, npu_blocks
+from nadi.insight.run_analysis import RunAnalysis, collectives_table
 from nadi.launching.world import RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
@@ -72,7 +71,7 @@ def _jobs_of_npus(simulation: FinishedRun, npus: NDArray[np.integer]) -> dict[st
     return {} if jobs is None else {"job": _job_words(simulation, jobs.of_npus()[npus])}
 
 
-def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
+def write_findings(simulation: FinishedRun, findings: RunAnalysis, folder: Path) -> None:
     """Write links, collectives and NPUs into a folder.
 
     Args:
@@ -93,7 +92,7 @@ def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) ->
         pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)
 
 
-def _collectives(simulation: FinishedRun, findings: Findings) -> pa.Table:
+def _collectives(simulation: FinishedRun, findings: RunAnalysis) -> pa.Table:
     """Return the table of collectives, with their jobs in runs of [[jobs]]."""
     jobs, table = simulation.program.jobs, collectives_table(findings)
     if jobs is None:
@@ -146,7 +145,7 @@ def _rows_of_npu(simulation: FinishedRun, ranks: RankGather) -> Int64:
 def _nodes(simulation: FinishedRun, names: "_NodeNames", npus: range) -> pa.Table:
     """Return the trace nodes of a block's NPUs on this rank."""
     program, results = simulation.program, simulation.results
-    rows = rows_of(program, results.npu_node_ptr, npus)
+    rows = node_rows(program, results.npu_node_ptr, npus)
     kind = program.node_kind[rows.at]
     group = np.full(len(rows.at), -1, np.int32)
     is_collective = kind == COLLECTIVE
@@ -197,7 +196,7 @@ class _NodeNames:
         return pa.DictionaryArray.from_arrays(arrow_numbers(index), self._words)
 
 
-def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
+def _links(simulation: FinishedRun, findings: RunAnalysis) -> pa.Table:
     """Return the table of links with their traffic."""
     graph = simulation.graph
     names = tuple(graph.node_name(node) for node in range(graph.nodes))

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from nadi import terminal
-from nadi.insight.comparison.tables import by_load
+from nadi.insight.comparison import by_load
 from nadi.reports.text.jobs import shares_text
 from nadi.terminal import FittedTable, name_column, text_column
 
@@ -16,7 +16,7 @@ _MIN_CHANGE = 5e-7  # Smallest relative change that is not shown as "="
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """Return the document of nadi.insight.comparison.document as something that a rich Console prints."""
+    """Return the document of nadi.insight.comparison as something that a rich Console prints."""
     parts: list[RenderableType] = [runs_table(document), *document["notes"], ""]
     tables = [
         settings_table,
@@ -37,7 +37,7 @@ def runs_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of the compared runs.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     columns = "NPUs", name_column("network", 2), "simulated time", name_column("digest", 3)
     table = FittedTable("runs", name_column("run"), name_column("topology"), *columns)
@@ -51,7 +51,7 @@ def settings_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of settings that differ.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     table = FittedTable("settings that differ", *map(name_column, ("key", *_names(document))))
     for row in document["settings"]:
@@ -68,7 +68,7 @@ def figures_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of metrics with their changes from the first run.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     table = FittedTable("metrics", name_column("metric"), *_beside(document))
     for row in document["figures"]:
@@ -82,7 +82,7 @@ def jobs_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of the times of jobs.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     rows = document["jobs"][:MAX_ROWS]
     unit = terminal.time_unit(time for row in rows for time in row["time_ps"] if time)
@@ -99,7 +99,7 @@ def losses_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of what jobs lose to others in each run: their time alone, and with whom they share links.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     columns = name_column("run"), "alone", "slow-down", text_column("shares links with", 1)
     table = FittedTable("jobs beside others", name_column("job"), *columns)
@@ -117,7 +117,7 @@ def times_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of time by category.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     rows = document["times"]["rows"]
     unit = terminal.time_unit(time for row in rows for time in row["time_ps"])
@@ -133,7 +133,7 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of collectives by group and kind, summed over sizes.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     rows = document["groups"]
     unit = terminal.time_unit(time for row in rows for time in row["time_ps"])
@@ -153,7 +153,7 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of collectives by group, kind and size, sorted by change.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     rows = document["collectives"]
     shown = rows[:MAX_ROWS]
@@ -174,7 +174,7 @@ def tiers_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of tiers: utilisation of their links, bytes sent, and events.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     table = FittedTable("tiers of links", name_column("tier"), name_column("quantity"), *_names(document))
     for row in by_load([row for row in document["tiers"] if any(row["tx_bytes"])]):
@@ -193,7 +193,7 @@ def links_table(document: dict[str, Any]) -> FittedTable:
     """Return the links whose utilisation changes most.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     found = document["links"]
     table = FittedTable("utilisation of links", name_column("link"), *_beside(document))

@@ -12,7 +12,7 @@ _POWERS = (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """Return the document of nadi.insight.runs.energy as something that a rich Console prints."""
+    """Return the document of RunBill.document as something that a rich Console prints."""
     jobs: list[RenderableType] = ["", jobs_table(document)] if document.get("jobs") else []
     return Group(facts("energy and cost", summary(document)), "", parts_table(document), *jobs, *notes(document))
 

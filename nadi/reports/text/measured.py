@@ -21,7 +21,7 @@ _NOTICEABLE = 0.005  # Rounding error, relative to the median measured time, abo
 
 
 def render(accuracy: dict[str, Any]) -> RenderableType:
-    """Return the document of nadi.insight.measured.accuracy as something that a rich Console prints."""
+    """Return the document of nadi.insight.accuracy as something that a rich Console prints."""
     tables = [kinds_table(accuracy)]
     tables += [sizes_table(accuracy)] if accuracy["sizes"] else []
     tables += [groups_table(accuracy)] if len(accuracy["groups"]) > 1 else []

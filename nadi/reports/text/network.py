@@ -1,4 +1,4 @@
-"""Text of `nadi net`: the result of nadi.insight.analysis.network.document on the terminal."""
+"""Text of `nadi net`: the result of nadi.insight.network on the terminal."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nadi.et.statistics import values_needed
-from nadi.insight.analysis.network import COLUMNS, MAX_LINKS
+from nadi.insight.network import COLUMNS, MAX_LINKS
 from nadi.terminal import FittedTable, amount_text, in_unit, name_column, rate_text, time_text, time_unit
 
 MAX_BRANCHES = 40
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """Return the document of nadi.insight.analysis.network as something that a rich Console prints."""
+    """Return the document of nadi.insight.network as something that a rich Console prints."""
     head = f"{document['topology']}\n{time_text(document['finish_time_ps'] or 0)}"
     return Group(head, *_links(document["links"]), *_messages(document["messages"]), *_spread(document))
 
@@ -77,7 +77,7 @@ def _messages(completion_rows: list[dict[str, Any]] | None) -> Iterator[Renderab
 
 
 def slowdown_table(rows: Sequence[dict[str, Any]]) -> FittedTable:
-    """Return the rows of nadi.insight.analysis.slowdown.slowdown_by_size as a table."""
+    """Return the rows of nadi.insight.metrics.slowdown_by_size as a table."""
     group = [name_column("group")] if any(row["group"] for row in rows) else []
     needs = {"p50": 0, "p95": 2, "p99": 1, "p99.9": 3}
     shown = ((name, needs[name]) for name in rows[0]["slowdown"])
@@ -117,7 +117,7 @@ def spread_heading(document: Mapping[str, Any], remark: str = "") -> str:
     """Return the numbers of pauses and of roots from which they spread, with a remark after the former.
 
     Args:
-        document: Document of nadi.insight.analysis.network.
+        document: Document of nadi.insight.network.
         remark: Text after the number of pauses.
     """
     roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
@@ -163,7 +163,7 @@ def victims_table(document: Mapping[str, Any]) -> FittedTable:
     """Return the messages on no congested link that pauses delayed, the slowest first.
 
     Args:
-        document: Document of nadi.insight.analysis.network.
+        document: Document of nadi.insight.network.
     """
     unit = time_unit(row["paused_ps"] for row in document["victims"])
     times = "slow-down", (f"paused ({unit.name})", 1)

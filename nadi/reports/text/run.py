@@ -11,17 +11,15 @@ from rich.text import Text
 
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.units import PS_PER_S
-from nadi.insight.analysis import serving
-from nadi.insight.analysis.alike import collectives_table, slowest
-from nadi.insight.analysis.findings import Findings
-from nadi.insight.analysis.link_load import limiting_links
-from nadi.insight.analysis.serving import PERCENTILES
-from nadi.insight.analysis.step_times import AXES, CATEGORIES
-from nadi.insight.analysis.training_step import at_work, throughput
+from nadi.insight.link_load import limiting_links
+from nadi.insight.node_times import slowest_collectives
+from nadi.insight.run_analysis import RunAnalysis, collectives_table
+from nadi.insight.work_metrics import PERCENTILES, rows_of_busy_npus, serving_document, throughput
 from nadi.pdes import Results
 from nadi.reports.text.jobs import MAX_JOBS, jobs_table
 from nadi.reports.text.network import note_too_few
 from nadi.simulation.run_plan import FinishedRun
+from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
 from nadi.terminal import (
     FittedTable,
     amount_text,
@@ -71,7 +69,7 @@ MEANINGS = {
 COLUMNS = ("mean", *(f"p{percent}" for percent in PERCENTILES), "maximum")
 
 
-def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
+def print_report(simulation: FinishedRun, findings: RunAnalysis, out: Path | None, took_s: float) -> None:
     """Print times, collectives, busiest links, and the folder of tables, if kept.
 
     Args:
@@ -84,7 +82,7 @@ def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, 
     say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")
 
 
-def render(simulation: FinishedRun, findings: Findings, took_s: float) -> RenderableType:
+def render(simulation: FinishedRun, findings: RunAnalysis, took_s: float) -> RenderableType:
     """Return the report as something that a rich Console prints.
 
     Args:
@@ -99,7 +97,7 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
     step, by_axis = step_line(simulation), step_table(findings) if has_work else None
     parts += [Text(step, style="bold")] if step else []
     parts += [jobs_table(findings.jobs)] if findings.jobs else []
-    parts += [serving_table(serving.document(findings.serving))] if findings.serving else []
+    parts += [serving_table(serving_document(findings.serving))] if findings.serving else []
     parts += [by_axis] if by_axis else []
     if len(findings.collectives.group):
         parts.append(collective_table(collectives_table(findings), MAX_COLLECTIVES))
@@ -135,7 +133,7 @@ def limits_table(
     return table
 
 
-def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
+def npu_table(simulation: FinishedRun, findings: RunAnalysis) -> FittedTable:
     """Return the time of each NPU by kind; for many NPUs minimum, median and maximum.
 
     Args:
@@ -167,7 +165,7 @@ def collective_table(collectives: "pa.Table", max_rows: int, *, with_waits: bool
         max_rows: Maximum number of rows of the table.
         with_waits: Whether a column shows for how long the first members waited for the last ones.
     """
-    found = slowest(collectives)
+    found = slowest_collectives(collectives)
     played, algorithms = (collectives[name].to_pylist() for name in ("closed_form_played", "algorithm"))
     numbers = ("time_ps", "closed_form_ps", "algbw_Bps", "busbw_Bps")
     columns = {name: numpy_column(collectives[name], np.float64) for name in numbers}
@@ -250,7 +248,7 @@ def _max_of_link(graph: Graph, value_of_link: NDArray | None, number_format: str
     return f"{number_format.format(value_of_link[link])} at {_link_name(graph, link)}"
 
 
-def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str:
+def _headline(simulation: FinishedRun, findings: RunAnalysis, took_s: float) -> str:
     """Return lines about fabric, time, traffic, and the mean NPU."""
     results, counters = simulation.results, simulation.results.counters
     times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
@@ -286,7 +284,7 @@ def _faults(simulation: FinishedRun) -> str:
     )
 
 
-def _has_only_messages(findings: Findings) -> bool:
+def _has_only_messages(findings: RunAnalysis) -> bool:
     """Return whether the NPUs only sent and received, as `Run.has_only_messages`."""
     times = findings.npu_times
     return not (len(findings.collectives.group) or times.compute_ps.any() or times.memory_ps.any())
@@ -406,7 +404,7 @@ def step_line(simulation: FinishedRun) -> str:
     return f"{', '.join(said)} ({all_pairs} with all pairs of query and key)"
 
 
-def step_table(findings: Findings) -> FittedTable | None:
+def step_table(findings: RunAnalysis) -> FittedTable | None:
     """Return the time of the NPUs by category; None if no node name has an axis.
 
     Args:
@@ -414,13 +412,13 @@ def step_table(findings: Findings) -> FittedTable | None:
     """
     if findings.step_times is None:
         return None
-    times = at_work(findings.step_times)
+    times = rows_of_busy_npus(findings.step_times)
     unit = time_unit(times[:, 0].tolist())
     columns = "mean", "share", ("minimum", 1), ("maximum", 2)
     title = f"time of {len(times):,} NPUs by category ({unit.name})"
     table = FittedTable(title, name_column("category"), *columns, full_output_option=WHOLE)
     whole_ps = max(float(times[0].sum()), 1.0)
-    for place, name in enumerate(CATEGORIES):
+    for place, name in enumerate(STEP_CATEGORIES):
         column = times[:, place]
         if column.any() or name == "compute":
             mean_ps, ends = float(column.mean()), (float(np.min(column)), float(np.max(column)))
@@ -431,7 +429,7 @@ def step_table(findings: Findings) -> FittedTable | None:
 
 def _words(category: str) -> str:
     """Return a category of time in words."""
-    if category in AXES:
+    if category in COMMUNICATION_AXES:
         return f"exposed {category}"
     return "exposed, no axis" if category == "unnamed" else category
 

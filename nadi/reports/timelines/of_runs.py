@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers, numpy_column
-from nadi.insight.analysis.link_load import link_load
-from nadi.insight.explanation.path import axis_of
-from nadi.insight.explanation.run_events import senders_of
+from nadi.insight.explanation import axis_of, senders_of
+from nadi.insight.link_load import link_load
 from nadi.insight.runs import Run
 from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace

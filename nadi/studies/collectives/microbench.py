@@ -12,7 +12,7 @@ from nadi import pdes, workload
 from nadi.errors import ConfigError
 from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import format_bytes, parse_bytes_within
-from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
+from nadi.insight.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress, duration_text
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.closed_forms.collective import closed_form

@@ -11,7 +11,7 @@ import numpy as np
 from nadi import __version__
 from nadi.inputs.arrow import arrow_numbers
 from nadi.inputs.units import PS_PER_US
-from nadi.insight.analysis.node_times import bus_factor
+from nadi.insight.node_times import bus_factor
 from nadi.reports.pages.charts import SeriesStyle, style
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, from_terminal
 from nadi.simulation import schemas

@@ -10,8 +10,8 @@ from typing import Any
 from nadi.energy import NPU_TIMES, OTHER_GPU, EnergyTable, Usage, bill, gpu_cost
 from nadi.errors import ConfigError
 from nadi.inputs.units import PS_PER_S
-from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.pdes.fidelity import FASTEST
+from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.studies.planner.planning import PlanRanking
 from nadi.studies.planner.ranking import RankedPlan
 from nadi.studies.planner.search import axes_text
@@ -71,7 +71,7 @@ def _row(ranked_plan: RankedPlan, ranking: PlanRanking, rank: int) -> dict[str, 
         "mfu_all_pairs": ranked_plan.mfu_all_pairs,
         "memory_bytes": ranked_plan.candidate.peak_bytes,
         "whole": ranked_plan.step.is_whole,
-        "shares": {name: ranked_plan.step.of(name) for name in CATEGORIES},
+        "shares": {name: ranked_plan.step.of(name) for name in STEP_CATEGORIES},
         "gpu_hours_per_trillion_tokens": gpus * step_s / _S_PER_HOUR / tokens * _TRILLION,
         **step_costs(ranked_plan.step, ranking.gpu, gpus, tokens, ranking.table),
     }
@@ -92,7 +92,7 @@ def explain_ranking(plan_rows: Sequence[dict[str, Any]]) -> list[str]:
     for place, row in enumerate(plan_rows[1:4], 2):
         # plans may have batches of different sizes: a step of 2M tokens counts half against one of 1M
         steps = plan_rows[0]["tokens"] / row["tokens"]
-        difference_s = {name: steps * _seconds(row, name) - _seconds(plan_rows[0], name) for name in CATEGORIES}
+        difference_s = {name: steps * _seconds(row, name) - _seconds(plan_rows[0], name) for name in STEP_CATEGORIES}
         largest = sorted(difference_s.items(), key=lambda part: -abs(part[1]))[:3]
         parts = ", ".join(f"{name} {s:+.2f} s" for name, s in largest if abs(s) > 0.001 * plan_rows[0]["step_s"])
         excess = steps * row["step_s"] / plan_rows[0]["step_s"] - 1

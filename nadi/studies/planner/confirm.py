@@ -14,12 +14,12 @@ import numpy as np
 from nadi.configuration.sections import NetworkSection
 from nadi.et import Block, CollectiveCommType, NodeType, TraceColumns, TraceTable
 from nadi.inputs.units import PS_PER_S
-from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes.fidelity import REFERENCE
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
+from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
 from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
 from nadi.topologies.clusters import Cluster
 from nadi.workload.generators.models import Model
@@ -73,7 +73,7 @@ def confirm(
     traces = generate(model, short, framework)
     ratios: dict[str, float] = {}
     step_ps = step.step_ps
-    exposed = [axis for axis in AXES if step.of(axis) >= MIN_SHARE]
+    exposed = [axis for axis in COMMUNICATION_AXES if step.of(axis) >= MIN_SHARE]
     for axis in exposed:
         if axis in traces.families and _within_hosts(machine, traces.families[axis]):
             continue
@@ -85,7 +85,7 @@ def confirm(
             if ratio > ratios.get(axis, 0.0):
                 ratios[axis] = ratio
         if axis in ratios:
-            step_ps += (ratios[axis] - 1) * float(step.share_ps[CATEGORIES.index(axis)])
+            step_ps += (ratios[axis] - 1) * float(step.share_ps[STEP_CATEGORIES.index(axis)])
     return PacketStepTime(step_ps, ratios)
 
 

@@ -5,11 +5,11 @@ from itertools import count
 from typing import Any
 
 from nadi.inputs.units import GIB
-from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.reports.pages.charts import bars, figure, style
 from nadi.reports.pages.page import Page, PageSection, Plot, from_terminal
 from nadi.reports.pages.report.step import COLOURS
 from nadi.reports.text.energy import usd_text
+from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.studies.planner.report import plan_table
 from nadi.terminal import in_page
 
@@ -53,7 +53,7 @@ def _bars(answers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def _times(answers: Mapping[str, dict[str, Any]]) -> Plot:
     """Return the chart of step times by category; answers: documents of ranked plans by request."""
     rows = _bars(answers)
-    seconds = {name: [row["shares"][name] * row["step_s"] for row in rows.values()] for name in CATEGORIES}
+    seconds = {name: [row["shares"][name] * row["step_s"] for row in rows.values()] for name in STEP_CATEGORIES}
     used = {name: values for name, values in seconds.items() if any(values)}
     drawn = bars(list(rows), used, [COLOURS[name] for name in used], "s")
     text = "; ".join(f"{name} {row['step_s']:,.4g} s" for name, row in list(rows.items())[:3])

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from nadi.errors import ConfigError
 from nadi.inputs.documents import DocumentError, read_document
-from nadi.insight.analysis.step_times import CATEGORIES
+from nadi.simulation.schemas import STEP_CATEGORIES
 
 _MAX_BYTES = 1 << 62
 _MAX_COUNT = 1 << 40
@@ -24,7 +24,7 @@ _Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
 
 def _complete(share_of_category: dict[str, float]) -> dict[str, float]:
     """Return the shares after checking that every time category has one."""
-    missing = [name for name in CATEGORIES if name not in share_of_category]
+    missing = [name for name in STEP_CATEGORIES if name not in share_of_category]
     if missing:
         raise ValueError(f"lacks {missing[0]}")
     return share_of_category

@@ -19,8 +19,8 @@ from nadi.energy import NPU_TIMES, PORTS, PortUse
 from nadi.errors import OutputError
 from nadi.inputs import write_whole
 from nadi.inputs.documents import DocumentError, read_document
-from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
+from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.studies.planner.step import EnergyUse, StepTime
 
 FILE = "plan.search.json"
@@ -37,7 +37,7 @@ class _Step(TypedDict):
     """A step time; the columns are those of StepTime and EnergyUse."""
 
     step_ps: Annotated[float, Field(gt=0, le=_MAX_AMOUNT, allow_inf_nan=False)]
-    share_ps: Annotated[list[_Times], Field(min_length=len(CATEGORIES), max_length=len(CATEGORIES))]
+    share_ps: Annotated[list[_Times], Field(min_length=len(STEP_CATEGORIES), max_length=len(STEP_CATEGORIES))]
     npu_ps: Annotated[list[_Times], Field(min_length=len(NPU_TIMES), max_length=len(NPU_TIMES))]
     ports: dict[str, _Port]
     is_whole: bool

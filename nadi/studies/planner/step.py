@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from nadi import topologies, workload
 from nadi.configuration.sections import NetworkSection
 from nadi.energy import NPU_TIMES, PortUse
-from nadi.insight.analysis.node_times import npu_times
-from nadi.insight.analysis.step_times import CATEGORIES, step_times
+from nadi.insight.node_times import npu_times
+from nadi.insight.step_times import step_times
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Results, Settings, fidelity
 from nadi.simulation.closed_forms import running
@@ -24,6 +24,7 @@ from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.fidelities import network_settings
+from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.topologies import Graph
 from nadi.topologies.clusters import Cluster
 from nadi.workload import CollectiveSettings, ComputeModel, Program, TraceSet
@@ -97,7 +98,7 @@ class StepTime(NamedTuple):
 
     def of(self, category: str) -> float:
         """Return the share of the step, 0 to 1, that a GPU spends in a category."""
-        return float(self.share_ps[CATEGORIES.index(category)] / self.step_ps)
+        return float(self.share_ps[STEP_CATEGORIES.index(category)] / self.step_ps)
 
 
 def step_time(

@@ -9,7 +9,7 @@ import numpy as np
 from nadi import et
 from nadi.et import TraceTable
 from nadi.inputs.units import NS_PER_S
-from nadi.insight.analysis.node_times import bus_factor
+from nadi.insight.node_times import bus_factor
 from nadi.studies.replay.player import OperationTimes
 from nadi.studies.replay.steps import ReplaySteps
 from nadi.terminal import FittedTable, in_unit, name_column, size_text, time_text, time_unit

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from nadi.et.statistics import percentile
 from nadi.inputs.arrow import numpy_column
+from nadi.insight.metrics import Metric, ranked_rows
 from nadi.insight.runs import Run
-from nadi.insight.runs.figures import Figure, order
 from nadi.reports.pages import charts
 from nadi.reports.pages.page import PageSection, Plot
 from nadi.simulation.schemas import FLOWS, QUEUES
@@ -33,7 +33,7 @@ class DrawnSetting:
     look: charts.SeriesStyle  # colour by the value of the first key, dash by the other values
 
 
-def distributions(finished: pa.Table, keys: Sequence[str], ranking_figure: Figure, folder: Path) -> PageSection:
+def distributions(finished: pa.Table, keys: Sequence[str], ranking_figure: Metric, folder: Path) -> PageSection:
     """Return the distributions of the best settings of a table of `settings_of`.
 
     Args:
@@ -55,7 +55,7 @@ def distributions(finished: pa.Table, keys: Sequence[str], ranking_figure: Figur
     return PageSection("distributions", "Distributions", lead, [plot for plot in plots if plot is not None])
 
 
-def _settings(finished: pa.Table, keys: Sequence[str], ranking_figure: Figure, folder: Path) -> list[DrawnSetting]:
+def _settings(finished: pa.Table, keys: Sequence[str], ranking_figure: Metric, folder: Path) -> list[DrawnSetting]:
     """Return the best settings, in the order of the sweep file."""
     differing = [key for key in keys if len(set(finished[key].to_pylist())) > 1]
     values = [tuple(finished[key][row].as_py() for key in differing) for row in range(len(finished))]
@@ -63,7 +63,7 @@ def _settings(finished: pa.Table, keys: Sequence[str], ranking_figure: Figure, f
     dashes = list(dict.fromkeys(own[1:] for own in values))
     found = []
     # choose by rank, draw in the order of the file: colours then stay with their values when another figure ranks
-    for row in sorted(order(finished, ranking_figure)[:MAX_OVERLAID].tolist()):
+    for row in sorted(ranked_rows(finished, ranking_figure)[:MAX_OVERLAID].tolist()):
         look = charts.style_of(colours.index(values[row][:1]), dashes.index(values[row][1:]))
         runs = [Run(folder / name) for name in finished["runs"][row].as_py()]
         found.append(DrawnSetting(name_of(finished, differing, row) or "all runs", runs, look))

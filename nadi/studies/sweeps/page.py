@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nadi.inputs.arrow import numpy_column
-from nadi.insight.runs.figures import FIGURES, SAME_WITHIN, Figure, as_good_as_best, best_value, costs, order
+from nadi.insight.metrics import METRICS, SAME_WITHIN, Metric, as_good_as_best, best_value, costs, ranked_rows
 from nadi.reports.pages import charts
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, explanations, from_terminal
 from nadi.reports.text.comparison import label
@@ -21,7 +21,7 @@ MAX_ROWS = 500
 MAX_PRINTED = 40  # maximum number of settings in the table of the terminal
 
 
-def page(points: pa.Table, title: str, folder: Path, ranking_figure: Figure | None) -> Page:
+def page(points: pa.Table, title: str, folder: Path, ranking_figure: Metric | None) -> Page:
     """Return the page of a sweep's table of points and its folder.
 
     Args:
@@ -58,7 +58,7 @@ def _counted(points: pa.Table, settings: pa.Table) -> str:
     return counted
 
 
-def _best(finished: pa.Table, keys: list[str], figure: Figure) -> str:
+def _best(finished: pa.Table, keys: list[str], figure: Metric) -> str:
     """Return the best setting by a figure, and how many are as good; "" with a single one."""
     if len(finished) == 1:
         return ""
@@ -68,24 +68,24 @@ def _best(finished: pa.Table, keys: list[str], figure: Figure) -> str:
     same = f"within {SAME_WITHIN:.0%} of {{}}" + " or with an overlapping confidence interval" * has_seeds
     if good.all():
         return f"All settings are {same.format('the best' if has_seeds else 'each other')} by {label(figure.name)}."
-    best = int(order(finished, figure)[0])
+    best = int(ranked_rows(finished, figure)[0])
     others = int(good.sum()) - 1
     also = f"; {others} more {same.format('it')}" if others else ""
     name, value = name_of(finished, keys, best), _ranking_text(finished, best, figure)
     return f"Best by {label(figure.name)}, {value}: {name}{also}."
 
 
-def figures_shown(table: pa.Table) -> list[Figure]:
+def figures_shown(table: pa.Table) -> list[Metric]:
     """Return the figures that are neither 0 nor missing for at least one setting.
 
     Args:
         table: The table with a row for each setting.
     """
-    columns = {figure: numpy_column(table[figure.name]) for figure in FIGURES if figure.name in table.column_names}
+    columns = {figure: numpy_column(table[figure.name]) for figure in METRICS if figure.name in table.column_names}
     return [figure for figure, column in columns.items() if np.nan_to_num(column).any()]
 
 
-def _plot(finished: pa.Table, points: pa.Table, key: str, figure: Figure) -> Plot:
+def _plot(finished: pa.Table, points: pa.Table, key: str, figure: Metric) -> Plot:
     """Return a chart of a figure by the value of a key: settings, and means; lines join means of numeric keys only.
 
     finished: The settings with results. points: All points, whose seeds are the repetitions of each mean.
@@ -126,7 +126,7 @@ def _plot(finished: pa.Table, points: pa.Table, key: str, figure: Figure) -> Plo
     return Plot(f"{label(figure.name)} by {key}", chart, caption, 340)
 
 
-def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
+def _map(finished: pa.Table, keys: list[str], figure: Metric) -> Plot:
     """Return the heat map of a figure for a sweep with two keys."""
     across, down = ([str(value) for value in finished[key].to_pylist()] for key in keys)
     x, y = list(dict.fromkeys(across)), list(dict.fromkeys(down))
@@ -143,17 +143,17 @@ def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
     )
 
 
-def _factor(figure: Figure) -> float:
+def _factor(figure: Metric) -> float:
     """Return the factor from a figure's values to those of charts: times are in ps, and shown in ms."""
     return 1e-9 if figure.form == "time" else 1.0
 
 
-def _axis(figure: Figure) -> str:
+def _axis(figure: Metric) -> str:
     """Return the title of an axis that shows a figure."""
     return f"{label(figure.name)} (ms)" if figure.form == "time" else label(figure.name)
 
 
-def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSection:
+def _rows(table: pa.Table, keys: list[str], figure: Metric | None) -> PageSection:
     """Return the section with all points, ranked by a figure unless it is None."""
     meanings = {label(each.name): f"{each.meaning[0].upper()}{each.meaning[1:]}." for each in figures_shown(table)}
     seeds = {"seeds": "Number of finished points, which differ in seeds: figures are means over them."}
@@ -163,7 +163,7 @@ def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSectio
     return PageSection("points", "Points", lead, [from_terminal(points_table(table, figure, MAX_ROWS), note, why)])
 
 
-def points_table(settings: pa.Table, ranking_figure: Figure | None, max_rows: int) -> FittedTable:
+def points_table(settings: pa.Table, ranking_figure: Metric | None, max_rows: int) -> FittedTable:
     """Return a table of the best settings. Equal values are in a note.
 
     If seeds differ, the ranking figure has its confidence interval.
@@ -181,7 +181,7 @@ def points_table(settings: pa.Table, ranking_figure: Figure | None, max_rows: in
     ranked = f", ranked by {label(ranking_figure.name)}" if ranking_figure else ""
     what = "settings: means over seeds, with 95 % confidence intervals" if has_seeds else "points"
     result = FittedTable(f"{what}{ranked}", *columns, TableColumn("error", 1, "text"), full_output_option="--json")
-    for row in order(settings, ranking_figure)[:max_rows].tolist():
+    for row in ranked_rows(settings, ranking_figure)[:max_rows].tolist():
         cells = [values[key][row] for key in keys] + [str(settings["seeds"][row].as_py())] * has_seeds
         for figure in shown:
             is_ranked = figure == ranking_figure
@@ -194,7 +194,7 @@ def points_table(settings: pa.Table, ranking_figure: Figure | None, max_rows: in
     return result
 
 
-def _ranking_text(settings: pa.Table, row: int, figure: Figure) -> str:
+def _ranking_text(settings: pa.Table, row: int, figure: Metric) -> str:
     """Return the figure that ranks, of the setting in a row, with its confidence interval."""
     value, low, high = (settings[name][row].as_py() for name in (figure.name, "low", "high"))
     interval = None if np.isnan(low) else (low, high)

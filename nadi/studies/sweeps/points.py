@@ -22,7 +22,7 @@ from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
-from nadi.insight.runs.figures import FIGURES
+from nadi.insight.metrics import METRICS
 
 MAX_POINTS = 100_000
 _FOLDER_NAME_LENGTH = 20  # number of hexadecimal digits of a point's folder name: 80 bits of its hash
@@ -88,7 +88,7 @@ def read_sweep(path: Path) -> SweepDefinition:
         path: The sweep file.
     """
     file = checked(SweepFile, read_toml(path, "a sweep file", ConfigError), path, ConfigError)
-    figure_names = [figure.name for figure in FIGURES]
+    figure_names = [figure.name for figure in METRICS]
     if file.rank and file.rank not in figure_names:
         raise ConfigError(f"{path}: rank: found {file.rank!r}; expected one of {', '.join(figure_names)}")
     run_file = path.parent / file.run if file.run else None

@@ -11,8 +11,8 @@ from numpy.typing import DTypeLike
 from nadi import __version__, inputs
 from nadi.errors import OutputError
 from nadi.inputs.arrow import arrow_numbers, arrow_texts
+from nadi.insight.metrics import METRICS, metrics_of, ranking_metric
 from nadi.insight.runs import Run
-from nadi.insight.runs.figures import FIGURES, figures, ranking_figure
 from nadi.studies.sweeps.points import SweepDefinition, Value, toml
 from nadi.studies.sweeps.running import RUNS, PointOutcome, folder_of, forget_failures, is_finished
 
@@ -46,7 +46,7 @@ def finish(
         sweep_folder.mkdir(parents=True, exist_ok=True)
         with inputs.whole_file(sweep_folder / FILE) as file:
             pq.write_table(result, file)
-    made = page(result, f"Sweep {sweep.path.stem}", sweep_folder, ranking_figure(result, sweep.rank))
+    made = page(result, f"Sweep {sweep.path.stem}", sweep_folder, ranking_metric(result, sweep.rank))
     write_page(sweep_folder / PAGE, made)
     if figures_folder:
         write_figures(figures_folder, made)
@@ -58,7 +58,7 @@ def table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOu
 
     Columns: `point`, its index; a column for each key, as TOML text unless all values are numbers; `run`, its results
     folder relative to the sweep's; `error`, null if the point is finished; then the figures of
-    `nadi.insight.runs.figures.FIGURES` that any point has, null for points without. Figures that depend on the machine
+    `nadi.insight.metrics.METRICS` that any point has, null for points without. Figures that depend on the machine
     (`wall_s`, `peak_rss_bytes`) come last.
 
     Args:
@@ -71,7 +71,7 @@ def table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOu
     error = {outcome.point: outcome.error for outcome in outcomes}
     points = sweep.points
     figures_of_point = [
-        figures(Run(folder_of(sweep_folder, each))) if is_finished(sweep_folder, each) else {} for each in points
+        metrics_of(Run(folder_of(sweep_folder, each))) if is_finished(sweep_folder, each) else {} for each in points
     ]
     columns: dict[str, Any] = {"point": arrow_numbers(np.arange(len(points), dtype=np.int32))}
     for key in sweep.keys:
@@ -82,7 +82,7 @@ def table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOu
     # a finished folder counts even if this process did not run the point: an earlier sweep or another shard may have
     missing = [None if own else error.get(index) or "not run" for index, own in enumerate(figures_of_point)]
     columns["error"] = arrow_texts(missing)
-    for figure in sorted(FIGURES, key=lambda figure: figure.name in _MACHINE_DEPENDENT):
+    for figure in sorted(METRICS, key=lambda figure: figure.name in _MACHINE_DEPENDENT):
         if any(figure.name in own for own in figures_of_point):
             columns[figure.name] = _numbers([own.get(figure.name) for own in figures_of_point], np.float64)
     result = pa.table(columns)

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from nadi.inputs.arrow import arrow_numbers, arrow_texts, numpy_column
-from nadi.insight.runs.figures import FIGURES, Figure
-from nadi.insight.runs.repetitions import confidence_interval
+from nadi.insight.metrics import METRICS, Metric, confidence_interval
 
 _OTHER_COLUMNS = ("point", "run", "error", "seeds", "runs", "low", "high")  # neither keys nor figures
 _SEED = re.compile(r"[:,]seed=[0-9]+")  # in values such as "poisson:1ms,seed=2"
@@ -21,7 +20,7 @@ def keys_of(table: pa.Table) -> list[str]:
     Args:
         table: The table with a row for each setting.
     """
-    figures = {figure.name for figure in FIGURES}
+    figures = {figure.name for figure in METRICS}
     return [name for name in table.column_names if name not in figures and name not in _OTHER_COLUMNS]
 
 
@@ -40,7 +39,7 @@ def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
     return ", ".join(f"{name} = {table[key][row].as_py()}" for key, name in zip(keys, names, strict=True))
 
 
-def settings_of(points: pa.Table, ranking_figure: Figure | None) -> pa.Table:
+def settings_of(points: pa.Table, ranking_figure: Metric | None) -> pa.Table:
     """Return a table with a row per setting of a sweep's table of points, in the order of its first point.
 
     Columns: the keys that are no seeds, with values that name none; `seeds`, the number of finished points; `runs`,
@@ -70,7 +69,7 @@ def settings_of(points: pa.Table, ranking_figure: Figure | None) -> pa.Table:
     # a list per setting: its runs are those from ends[i] to ends[i + 1] of one column
     found["runs"] = pa.ListArray.from_arrays(ends, arrow_texts(runs[row] for rows in finished for row in rows))
     found["error"] = arrow_texts(None if own else errors[row] for own, row in zip(finished, first, strict=True))
-    for figure in FIGURES:
+    for figure in METRICS:
         if figure.name in points.column_names:
             values = numpy_column(points[figure.name])
             known = [values[rows][~np.isnan(values[rows])] for rows in finished]
@@ -81,7 +80,7 @@ def settings_of(points: pa.Table, ranking_figure: Figure | None) -> pa.Table:
     return pa.table(found)
 
 
-def by_level_and_seed(points: pa.Table, key: str, figure: Figure) -> dict[object, list[float]]:
+def by_level_and_seed(points: pa.Table, key: str, figure: Metric) -> dict[object, list[float]]:
     """Return by value of a key the means of a figure over the finished points of each seed."""
     of_seed = _seeds(points)
     found: dict[object, dict[object, list[float]]] = {}

@@ -110,16 +110,15 @@ def _read(
 
 def _print(times: dict[str, Any], against: Path | None, measured_traces: Path | None, *, as_json: bool) -> None:
     """Print measured times, and their comparison with the run in `against` if there is one."""
-    from nadi.insight.measured.accuracy import document
-    from nadi.insight.measured.clocks import estimate_clocks
-    from nadi.insight.measured.timed_nodes import read_beside
+    from nadi.insight.accuracy import accuracy_document
+    from nadi.insight.measured import estimate_clocks, read_beside
     from nadi.reports.text.measured import render as render_compared
     from nadi.studies.replay.outcome import render
 
     compared = None
     if against and measured_traces:
         nodes = read_beside(against, measured_traces)
-        compared = document(nodes, estimate_clocks(nodes))
+        compared = accuracy_document(nodes, estimate_clocks(nodes))
     if as_json:
         print_json(times | ({"against": compared} if compared else {}))
         return

@@ -4,7 +4,7 @@ import numpy as np
 
 from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import numpy_column
-from nadi.insight.analysis.alike import CollectiveKey, slowest
+from nadi.insight.node_times import CollectiveKey, slowest_collectives
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import figure, style
 from nadi.reports.pages.page import PageSection, Part, Plot, from_terminal
@@ -21,7 +21,7 @@ def section(run: Run) -> PageSection:
     Args:
         run: Finished run that the page shows.
     """
-    found = slowest(run.collectives)
+    found = slowest_collectives(run.collectives)
     table = collective_table(run.collectives, MAX_ROWS, with_waits=True)
     parts: list[Part] = [_plot(run, found), from_terminal(table)] if found else []
     lead = "Time of each collective against the same steps on an idle network."

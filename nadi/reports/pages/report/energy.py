@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from nadi.insight.runs import Run
-from nadi.insight.runs.energy import energy_of
+from nadi.insight.runs import Run, energy_of
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Fact, Facts, Listing, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text import energy as printed

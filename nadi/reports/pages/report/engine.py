@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from nadi.inputs.arrow import arrow_numbers, numpy_column
+from nadi.insight.metrics import worker_balance
 from nadi.insight.runs import Run
-from nadi.insight.runs.figures import balance
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Fact, Facts, Heading, PageSection, Part, Plot, Table
 from nadi.terminal import amount_text
@@ -65,7 +65,7 @@ def section(run: Run) -> PageSection:
             facts.append(Fact("events per window", f"{summary.get('events', 0) / windows:,.1f}", why))
     workers, parts = run.workers, list[Part]()
     if workers is not None and len(workers):
-        found = balance(run)
+        found = worker_balance(run)
         even = "Longest working time of a worker over the mean of all workers: 1 is even."
         facts.append(Fact("imbalance", f"{found.imbalance:.2f}", even))
         share = "Share of the workers' wall time spent waiting for each other."

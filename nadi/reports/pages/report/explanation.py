@@ -1,8 +1,7 @@
 """The section on the critical path of the run."""
 
 from nadi.errors import ConfigError
-from nadi.insight.explanation.dag import CyclicError
-from nadi.insight.explanation.document import explain
+from nadi.insight.explanation import CyclicError, explain
 from nadi.insight.runs import Run
 from nadi.reports.pages.page import PageSection, Paragraph, Part, from_terminal
 from nadi.reports.text.explanation import path_table, what_if_table

@@ -12,9 +12,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from nadi.inputs.arrays import Int32, Int64, Mask
+from nadi.inputs.arrow import numpy_column
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.pdes import LinkFault
 from nadi.topologies import Graph
@@ -77,7 +79,7 @@ def npu_blocks(rows_of_npu: Int64) -> list[range]:
     return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]
 
 
-def rows_of(program: Program, npu_node_ptr: Int64, block_npus: range) -> NodeRows:
+def node_rows(program: Program, npu_node_ptr: Int64, block_npus: range) -> NodeRows:
     """Return the trace nodes of a block of NPUs, NPU by NPU.
 
     Args:
@@ -101,7 +103,7 @@ def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
         npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
     """
     for npus in npu_blocks(np.diff(npu_node_ptr)):
-        yield rows_of(program, npu_node_ptr, npus)
+        yield node_rows(program, npu_node_ptr, npus)
 
 
 def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, num_owners: int) -> Int64:
@@ -293,3 +295,49 @@ def utilisation(
             # mean over the run of the rate while the fault holds
             rate_bps[which] += (fault.rate_bps - graph.link_rate_bps[which]) * ((end - begin) / finish_time_ps)
     return tx_bytes * (BITS_PER_BYTE * PS_PER_S / finish_time_ps) / rate_bps
+
+
+def distinct_rows(columns: Sequence[NDArray[np.integer]]) -> tuple[Int64, Int64]:
+    """Return the first row of each distinct row, and int64[n], the number of each row among the distinct ones.
+
+    columns: Arrays of n numbers each.
+    """
+    order = np.lexsort(columns)  # a stable sort, so that the first row of each kind comes first
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    first = order[is_new]
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    number = np.empty(len(order), np.int64)
+    number[order] = rank[np.cumsum(is_new) - 1]
+    return np.sort(first), number
+
+
+class CollectiveKey(NamedTuple):
+    """The key by which collectives are alike, also those of different runs."""
+
+    group: str  # name of the group in the traces, which groups of one family share; "" for all NPUs
+    kind: str  # kind of the collective, such as "all-reduce"
+    members: int  # number of NPUs in the group
+    size_bytes: int  # size of the whole buffer in bytes
+
+
+def collectives_by_key(collectives: pa.Table) -> dict[CollectiveKey, Int64]:
+    """Return the rows of collectives.parquet by key, in the order of each key's first row."""
+    names = ("group_name", "kind", "members", "bytes")
+    words = [np.unique(numpy_column(collectives[name]), return_inverse=True)[1] for name in names[:2]]
+    first, number = distinct_rows([*words, *(numpy_column(collectives[name]) for name in names[2:])])
+    chosen = collectives.select(names)  # `take` would import PyArrow's functions
+    keys = (chosen.slice(row, 1).to_pylist()[0].values() for row in first.tolist())
+    rows = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number, minlength=1))[:-1])
+    return dict(zip((CollectiveKey(*key) for key in keys), rows, strict=False))
+
+
+def slowest_collectives(collectives: pa.Table) -> list[tuple[CollectiveKey, Int64]]:
+    """Return the keys and rows of `alike`, those with the largest summed time first.
+
+    Args:
+        collectives: Columns of collectives.parquet.
+    """
+    time_ps = numpy_column(collectives["time_ps"])
+    return sorted(collectives_by_key(collectives).items(), key=lambda each: -int(time_ps[each[1]].sum()))

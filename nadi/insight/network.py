@@ -119,7 +119,7 @@ _NEEDED = {
 _READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}  # columns that are read of tables that may have very many rows
 
 
-def read_run(folder: Path) -> NetRun:
+def read_net_run(folder: Path) -> NetRun:
     """Read the network results of a run; ConfigError if the folder holds no results that can be read."""
     run = Run(folder)
     links, flows, queues, samples, marks, pauses = (_columns(run, schema, needed) for schema, needed in _NEEDED.items())
@@ -134,7 +134,7 @@ def read_run(folder: Path) -> NetRun:
     return NetRun(run.summary, {**links, "name": names}, flows, queues, samples, marks, pauses, graph, why_no_graph)
 
 
-def most(link_columns: Table, column: str, max_rows: int) -> list[dict[str, Any]]:
+def top_links(link_columns: Table, column: str, max_rows: int) -> list[dict[str, Any]]:
     """Return the links with the largest non-zero values of a column: number, name, rate, the column, utilisation.
 
     Args:
@@ -384,7 +384,7 @@ def _overlap_ps(pauses: tuple[Int64, Int64], start_ps: int, finish_ps: int) -> i
     return int(np.maximum(np.minimum(ends_ps, finish_ps) - np.maximum(begins_ps, start_ps), 0).sum())
 
 
-def document(run: NetRun) -> dict[str, Any]:
+def network_document(run: NetRun) -> dict[str, Any]:
     """Return links, completion times, spreading pauses and delayed messages as a JSON document.
 
     Args:
@@ -393,7 +393,7 @@ def document(run: NetRun) -> dict[str, Any]:
     return {
         "topology": run.summary.get("topology"),
         "finish_time_ps": run.summary.get("finish_time_ps"),
-        "links": {column: most(run.links, column, MAX_LINKS) for column in COLUMNS},
+        "links": {column: top_links(run.links, column, MAX_LINKS) for column in COLUMNS},
         "messages": completion(run.flows) if run.flows else None,
         **_pauses(run),
     }

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from nadi.et import NodeType, TraceTable
 from nadi.inputs.arrays import Int8, Int32, Int64, positions_in_sorted, spans
-from nadi.insight.analysis.node_times import NodeRows, row_blocks
+from nadi.insight.node_times import NodeRows, row_blocks
 from nadi.pdes import FoldedRows, Results
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES

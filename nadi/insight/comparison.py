@@ -1,4 +1,8 @@
-"""Comparison of the collectives of runs by group, kind and size, and of their jobs by name."""
+"""Comparison of finished runs: settings, metrics, time by category, collectives, tiers, links and jobs.
+
+The first run is the baseline. Runs of other fabrics, plans or numbers of NPUs are compared as far as that is
+meaningful; the notes of `compare` list what is not compared.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,17 +11,169 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.errors import ConfigError
 from nadi.inputs.arrow import numpy_column
-from nadi.insight.analysis.alike import CollectiveKey, alike
-from nadi.insight.analysis.network import tiers as tiers_of
+from nadi.insight.metrics import METRICS, metrics_of
+from nadi.insight.network import tiers as tiers_of
+from nadi.insight.node_times import CollectiveKey, collectives_by_key
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import COLLECTIVES, LINKS, STEP_CATEGORIES
 
+MAX_LINKS = 1000  # number of links that the document lists
+MAX_NPUS = 100  # number of NPUs that the document lists
+MIN_RUNS, MAX_RUNS = 2, 20  # number of runs that one comparison takes
+_HASH_DIGITS = 12  # number of digits of a file's hash that the settings show
+_IRRELEVANT = ("output.dir",)  # keys that differ between any two runs and do not affect the results
+
+
+def compare(runs: Sequence[Run]) -> dict[str, Any]:
+    """Compare runs with the first one; lists have a value per run or None, times are picoseconds."""
+    if not MIN_RUNS <= len(runs) <= MAX_RUNS:
+        raise ConfigError(f"nadi compare: found {len(runs)} runs; expected {MIN_RUNS} to {MAX_RUNS}")
+    rows, of_links = _collectives(runs), _links(runs, MAX_LINKS)
+    return {
+        "runs": [_about(run, name) for run, name in zip(runs, run_names(runs), strict=True)],
+        "notes": _notes(runs, rows, of_links),
+        "settings": differing_settings(runs),
+        "figures": _metrics(runs),
+        "jobs": _jobs(runs),
+        "times": _times(runs),
+        "npus": _npus(runs, MAX_NPUS),
+        "collectives": rows,
+        "groups": _by_group_and_kind(rows),
+        "tiers": _tiers(runs),
+        "links": of_links,
+    }
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Return a short name per run: the end of its path, as long as it must be to differ from the other runs."""
+    parts = [run.folder.absolute().parts for run in runs]
+    for length in range(1, max(map(len, parts)) + 1):
+        found = ["/".join(each[-length:]) for each in parts]
+        if len(set(found)) == len(set(parts)):
+            break
+    return [f"{name} ({number})" if found.count(name) > 1 else name for number, name in enumerate(found, 1)]
+
+
+def _about(run: Run, short_name: str) -> dict[str, Any]:
+    """Return what a run is: its name, folder, fabric, network, time and digest."""
+    summary = run.summary
+    known = {key: summary.get(key) for key in ("topology", "npus", "network", "version")}
+    return {
+        "name": short_name,
+        "folder": str(run.folder),
+        **known,
+        "finish_time_ps": run.finish_time_ps,
+        "digest": run.digest,
+    }
+
+
+def _metrics(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the metrics with their changes: differences for shares, relative changes for all others."""
+    found = [metrics_of(run) for run in runs]
+    rows = []
+    for metric in METRICS:
+        values = [each.get(metric.name) for each in found]
+        # metrics that no run has, or that are 0 everywhere, say nothing
+        if any(values):
+            change = difference(values) if metric.form == "share" else relative(values)
+            rows.append({**metric._asdict(), "values": values, "change": change})
+    return rows
+
+
+def _notes(runs: Sequence[Run], collective_rows: list[dict[str, Any]], link_changes: dict[str, Any]) -> list[str]:
+    """Return the caveats that a reader needs before trusting a difference."""
+    notes = []
+    if len({run.digest for run in runs}) == 1 and runs[0].digest:
+        notes.append("All runs have the same digest: they are the same run.")
+    counts = [run.summary.get("npus") for run in runs]
+    if len(set(counts)) > 1:
+        numbers = ", ".join(f"{count:,}" for count in counts)
+        notes.append(f"Runs have {numbers} NPUs: times are means of each run's NPUs, NPUs are not compared one by one.")
+    if len({_workload(run) for run in runs}) > 1:
+        notes.append("The workloads differ: only throughputs and shares show which run is better.")
+    if any(
+        run.summary.get("config", {}).get("faults") != runs[0].summary.get("config", {}).get("faults") for run in runs
+    ):
+        notes.append("The faults differ: the differences include what the faults cost.")
+    without = [name for run, name in zip(runs, run_names(runs), strict=True) if not _knows_links(run)]
+    if without:
+        notes.append(f"{', '.join(without)}: closed forms do not model links, so links are not compared.")
+    elif link_changes["matched"] < max(link_changes["of"]):
+        of, matched = ", ".join(f"{count:,}" for count in link_changes["of"]), link_changes["matched"]
+        notes.append(f"Fabrics differ: {matched:,} links have the same ends in all runs, of {of}; tiers are by name.")
+    networks = {run.summary.get("network") for run in runs}
+    if len(networks) > 1:
+        models = ", ".join(sorted(map(str, networks)))
+        notes.append(f"Networks are modelled differently ({models}): see docs/explanation/fidelity.md.")
+    if collective_rows and not any(None not in row["time_ps"] for row in collective_rows):
+        notes.append("No collective has the same group, kind, members and size in all runs.")
+    return notes
+
+
+def _workload(run: Run) -> str:
+    """Return what the run computes regardless of its plan: the model and its tokens per step, or the traces."""
+    config, step = run.summary.get("config", {}), run.summary.get("step", {})
+    works = config.get("jobs") or [config.get("workload", {})]
+    return str(
+        ([[work.get(source) for source in ("model", "traces", "traffic")] for work in works], step.get("model_flops"))
+    )
+
+
+def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return a row per key of the settled configurations whose values differ between runs.
+
+    It has `key`, as `--set` takes it, or `sha256 of FILE` for a file that the same key names in all runs; `values`, one
+    per run, None where the run lacks the key; and `is_derived`: Nadi derived the value, because neither a run file nor
+    a file that it names contains it (a cluster's rates, a window from a delay). Keys that a run file sets come first,
+    then files and the version of Nadi, then derived keys and settled values (settled.KEY).
+    """
+    contents = [_contents(run) for run in runs]
+    files = set.intersection(*map(set, contents))
+    found = [
+        dict(_flat("", run.summary.get("config", {})))
+        | {key: content[key] for key in files}
+        | {"version": run.summary.get("version")}
+        | dict(_flat("settled.", run.summary.get("settled", {})))
+        for run, content in zip(runs, contents, strict=True)
+    ]
+    named = {key for run in runs for key in run.summary.get("named", ())} | files | {"version"}
+    keys = dict.fromkeys(key for settings in found for key in settings)
+    rows = []
+    for key in keys:
+        values = [settings.get(key) for settings in found]
+        if key not in _IRRELEVANT and any(value != values[0] for value in values):
+            is_named = any(key == name or key.startswith(f"{name}.") for name in named)
+            rows.append({"key": key, "values": values, "is_derived": not is_named})
+    if all(row["is_derived"] for row in rows):  # these are then the only explanation of the difference
+        rows = [row | {"is_derived": False} for row in rows]
+    return sorted(rows, key=lambda row: bool(row["is_derived"]))
+
+
+def _contents(run: Run) -> dict[str, str]:
+    """Return the beginning of the hash of each file or folder that keys of the run name, by "sha256 of PATH"."""
+    entries = run.summary.get("files", ())
+    return {f"sha256 of {entry['path']}": entry["sha256"][:_HASH_DIGITS] for entry in entries if entry["sha256"]}
+
+
+def _flat(path: str, value: object) -> Iterator[tuple[str, Any]]:
+    """Yield tables as dotted keys, and lists of tables with their index, as `--set` takes both: "faults.0.npu"."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(f"{path}.{key}" if path and not path.endswith(".") else f"{path}{key}", inner)
+    elif isinstance(value, list) and all(isinstance(inner, Mapping) for inner in value):  # none without faults or jobs
+        for place, inner in enumerate(value):
+            yield from _flat(f"{path}.{place}", inner)
+    else:
+        yield path, value
+
+
 _SUMS = ("tx_bytes", "dropped_packets", "marked_packets", "pause_frames", "paused_ps")
 _OF_LINK = ("rate_bps", "tx_bytes", "utilisation", "max_queue_bytes", "dropped_packets", "paused_ps")
-Link = tuple[str, str, int]  # names of the source and the destination, and the index among parallel links between them
+_Link = tuple[str, str, int]  # names of the source and the destination, and the index among parallel links between them
 _OF_NPU = ("compute_ps", "exposed_ps", "host_ps", "idle_ps", "finish_ps")
-Parts = dict[str, NDArray[np.float64]]
+_Times = dict[str, NDArray[np.float64]]
 
 
 def relative(values: Sequence[float | None]) -> list[float | None]:
@@ -57,7 +213,7 @@ def size(values_of_run: Sequence[float | None]) -> float:
     return max(abs((value or 0.0) - first) for value in values_of_run)
 
 
-def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return a row per key that any run has, sorted by the change of the summed time.
 
     Values are None for runs without such collectives. `count` is the number of collectives, `time_ps` the sum of their
@@ -78,7 +234,7 @@ def _by_key(rows_of_run: Sequence[Mapping[Any, dict[str, Any]]], columns: Sequen
         yield key, {name: [of_run[key][name] if key in of_run else None for of_run in rows_of_run] for name in columns}
 
 
-def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sum the rows of `collectives` over sizes and members, so that runs with other plans are comparable.
 
     Returns:
@@ -108,7 +264,7 @@ def _collectives_of(run: Run) -> dict[CollectiveKey, dict[str, Any]]:
     wait_ps = numpy_column(table["ready_ps"], np.float64) - numpy_column(table["start_ps"], np.float64)
     algorithms = table["algorithm"].to_pylist()
     found = {}
-    for key, rows in alike(table).items():
+    for key, rows in collectives_by_key(table).items():
         time_ps, closed_ps = times_ps[rows], float(closed_form_ps[rows].sum())
         found[key] = {
             "count": len(rows),
@@ -122,33 +278,33 @@ def _collectives_of(run: Run) -> dict[CollectiveKey, dict[str, Any]]:
     return found
 
 
-def knows_links(run: Run) -> bool:
+def _knows_links(run: Run) -> bool:
     """Return whether the run's network model has links that carried packets or messages."""
     return run.has(LINKS) and len(run.links) > 0 and run.network.has_links
 
 
-def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return a row per tier ("npu → leaf") that any run has; lists have a value per run, None where it is missing.
 
     Args:
         runs: Runs to compare; the first is the baseline.
     """
     names = ("links", "rate_bps", "mean_utilisation", "max_utilisation", "max_queue_bytes", *_SUMS)
-    of_runs = [_by_tier(run) if knows_links(run) else {} for run in runs]
+    of_runs = [_by_tier(run) if _knows_links(run) else {} for run in runs]
     return [{"tier": tier} | values for tier, values in _by_key(of_runs, names)]
 
 
-def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
+def _links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
     """Return the links that all runs have, sorted by the change of their utilisation.
 
     Returns:
         `matched`: number of links that all runs have; `of`: number of links per run; `rows`: at most `max_rows` links
         that differ; `left_out`: number of other links that differ.
     """
-    counts = [len(run.links) if knows_links(run) else 0 for run in runs]
+    counts = [len(run.links) if _knows_links(run) else 0 for run in runs]
     if not all(counts):
         return {"matched": 0, "of": counts, "rows": [], "left_out": 0}
-    places = [_places(run) for run in runs]
+    places = [_rows_of_links(run) for run in runs]
     # fabrics may differ: links with the same ends are compared
     common = [link for link in places[0] if all(link in each for each in places)]
     at = [np.array([each[link] for link in common], np.int64) for each in places]
@@ -165,7 +321,7 @@ def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
     order = np.argsort(-np.abs(busy - busy[:1]).max(axis=0), kind="stable") if common else np.zeros(0, np.int64)
     order = order[differs[order]]
     rows = [
-        {"link": _name(common[row])} | {name: of[:, row].tolist() for name, of in columns.items()}
+        {"link": _link_name(common[row])} | {name: of[:, row].tolist() for name, of in columns.items()}
         for row in order[:max_rows]
     ]
     return {"matched": len(common), "of": counts, "rows": rows, "left_out": max(len(order) - max_rows, 0)}
@@ -199,7 +355,7 @@ def _by_tier(run: Run) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _places(run: Run) -> dict[Link, int]:
+def _rows_of_links(run: Run) -> dict[_Link, int]:
     """Return the row of each link."""
     seen: Counter[tuple[str, str]] = Counter()
     found = {}
@@ -211,12 +367,12 @@ def _places(run: Run) -> dict[Link, int]:
     return found
 
 
-def _name(link: Link) -> str:
+def _link_name(link: _Link) -> str:
     src, dst, number = link
     return f"{src} → {dst}" + (f" #{number}" if number else "")
 
 
-def times(runs: Sequence[Run]) -> dict[str, Any]:
+def _times(runs: Sequence[Run]) -> dict[str, Any]:
     """Compare the time per category, as the mean over all NPUs of a run; the categories add up to the run's time.
 
     Returns:
@@ -246,7 +402,7 @@ def times(runs: Sequence[Run]) -> dict[str, Any]:
     return {"by": "axes" if by_axes else "kinds", "rows": rows}
 
 
-def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
+def _npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
     """Return up to max_rows NPUs whose times change most; an empty list where the runs differ in the number of NPUs."""
     count = {len(run.npus) for run in runs}
     if len(count) > 1:
@@ -263,14 +419,14 @@ def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
     ]
 
 
-def _by_kind(run: Run) -> Parts:
+def _by_kind(run: Run) -> _Times:
     """Return times by kind: communication that compute does not cover is exposed; memory time alone is "other"."""
     known = {name: numpy_column(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "host", "idle")}
     known["other"] = run.finish_time_ps - np.sum(list(known.values()), axis=0)
     return {name: known[name] for name in ("compute", "exposed", "host", "other", "idle")}
 
 
-def jobs(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _jobs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return a row per name of a job that any run has.
 
     Lists have a value per run, None where the run lacks it: `time_ps`, `change` from the first run, `digest`,

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from nadi.et.statistics import percentile
 from nadi.inputs.arrays import Int64
 from nadi.inputs.units import PS_PER_S, PS_PER_US
-from nadi.insight.analysis.node_times import bus_factor
-from nadi.insight.measured.clocks import RankClocks
-from nadi.insight.measured.timed_nodes import KINDS, SEND, TimedNodes
+from nadi.insight.measured import SEND, TIMED_KINDS, RankClocks, TimedNodes
+from nadi.insight.node_times import bus_factor
 
 
 def _errors(simulated_ps: Int64, measured_ps: Int64) -> dict[str, Any] | None:
@@ -82,7 +81,7 @@ def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
     )
 
 
-def document(nodes: TimedNodes, clocks: RankClocks, num_worst: int = 10) -> dict[str, Any]:
+def accuracy_document(nodes: TimedNodes, clocks: RankClocks, num_worst: int = 10) -> dict[str, Any]:
     """Return the accuracy report as a JSON document.
 
     Args:
@@ -106,7 +105,7 @@ def document(nodes: TimedNodes, clocks: RankClocks, num_worst: int = 10) -> dict
         "rounding": PS_PER_US / float(np.median(times)),
         "kinds": [
             {"kind": name, **errors}
-            for number, name in enumerate(KINDS)
+            for number, name in enumerate(TIMED_KINDS)
             if (errors := _errors(nodes.simulated_ps[nodes.kind == number], nodes.measured_ps[nodes.kind == number]))
         ],
         "sizes": _sizes(nodes, collectives),
@@ -236,7 +235,7 @@ def _worst(nodes: TimedNodes, joint_operations: tuple[JointOperations, ...], max
 def _kind_text(nodes: TimedNodes, row: int) -> str:
     """Return the kind of a node, or of its collective."""
     at = int(nodes.collective[row])
-    return KINDS[nodes.kind[row]] if at < 0 else str(nodes.collectives["kind"][at])
+    return TIMED_KINDS[nodes.kind[row]] if at < 0 else str(nodes.collectives["kind"][at])
 
 
 def _rank_rows(
