@@ -82,8 +82,8 @@ def run(request: RunRequest, ranks: RankGather = ALONE, *, force: bool = False, 
     from nadi.launching.progress import progress
     from nadi.launching.status import run_status
     from nadi.reports.pages.page import check_page, write_page
-    from nadi.reports.result_files.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
-    from nadi.reports.result_files.staging import staged
+    from nadi.reports.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
+    from nadi.reports.staging import staged
 
     folder, is_first = request.folder, ranks.rank == 0
     page = folder / REPORT if request.has_page and folder else None
@@ -120,7 +120,7 @@ def _executed(
     request: RunRequest, ranks: RankGather, shown: "Progress", *, force: bool
 ) -> "tuple[FinishedRun, CheckpointFolder | None, dict[ClosedFormKey, ClosedForm]]":
     """Resolve and execute a request; return the run, its checkpoints, and closed forms that partial results know."""
-    from nadi.reports.result_files.partial import PartialResults
+    from nadi.reports.run_folder import PartialResults
     from nadi.simulation.resolving import Resolver
     from nadi.simulation.run import execute
 

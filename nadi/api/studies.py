@@ -54,7 +54,7 @@ def time_collective(
         pdes.RunError: A simulation failed.
     """
     from nadi.configuration.run_file import collective_config
-    from nadi.reports.result_files.staging import staged
+    from nadi.reports.staging import staged
     from nadi.simulation.resolving import Resolver
     from nadi.simulation.wiring.resource_checks import checker
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text

@@ -36,7 +36,7 @@ def run_and_report(
             None = none.
     """
     from nadi.api.running import run
-    from nadi.reports.result_files.run_folder import summary
+    from nadi.reports.run_folder import summary
     from nadi.reports.text.run import print_report
 
     outcome = run(request, ranks, force=force, quiet=quiet)

@@ -8,7 +8,7 @@ import pytest
 
 from nadi import et
 from nadi.errors import ConfigError
-from nadi.reports.result_files.run_folder import TABLES
+from nadi.reports.run_folder import TABLES
 from nadi.simulation.closed_forms import running
 from nadi.simulation.wiring import resource_checks
 from tests.parallel.waiting import add_a_knot

@@ -10,7 +10,7 @@ from nadi import et
 from nadi.configuration.run_file import load_config
 from nadi.insight.comparison import compare, difference, differing_settings, relative, run_names, size
 from nadi.insight.runs import Run
-from nadi.reports.pages.comparison import page
+from nadi.reports.pages.comparison import comparison_page
 from nadi.reports.pages.page import Plot, Table
 from tests.headings import unexplained
 from tests.nonempty import nonempty
@@ -150,7 +150,7 @@ def test_tables_and_page(nadi, finished, tmp_path):
     assert unexplained(text) == []
     ids = re.findall(r'\sid="([^"]+)"', text.partition("<script>")[0])
     assert len(ids) == len(set(ids)) > 5
-    parts = [part for section in page(compare([Run(fast), Run(slow)])).sections for part in section.parts]
+    parts = [part for section in comparison_page(compare([Run(fast), Run(slow)])).sections for part in section.parts]
     assert sum(isinstance(part, Plot) for part in parts) == 3
     for table in nonempty(part for part in parts if isinstance(part, Table)):
         assert all(len(row) == len(table.headings) for row in nonempty(table.rows))

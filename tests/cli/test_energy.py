@@ -28,7 +28,7 @@ from nadi.energy import (
 from nadi.errors import ConfigError
 from nadi.insight.metrics import metrics_of
 from nadi.insight.runs import Run, energy_of
-from nadi.reports.text.energy import plain, summary, usd_text
+from nadi.reports.text.energy import energy_facts, plain, usd_text
 from nadi.topologies import GraphBuilder, build
 from nadi.workload.generators.training import parallel_plan
 from tests.nonempty import nonempty
@@ -322,9 +322,9 @@ def test_a_network_with_a_price_by_hand(table, tmp_path):
     assert (without.network_price_usd, without.network_usd, without.usd) == (0, 0, found.usd - found.network_usd)
     assert bill_document(usage, found)["network_usd"] == found.network_usd
     assert without.usd == pytest.approx(3.6)
-    shown = dict(summary(bill_document(usage, found)))
+    shown = dict(energy_facts(bill_document(usage, found)))
     assert shown["network"] == f"{usd_text(found.network_usd)} of its price of $1,100.00, in the cost"
-    assert "network" not in dict(summary(bill_document(usage, without)))
+    assert "network" not in dict(energy_facts(bill_document(usage, without)))
 
 
 def test_every_number_says_where_it_is_from():
@@ -406,10 +406,10 @@ def test_the_command_and_the_run_file(nadi, finished, step, table, tmp_path):
 
 
 def test_the_report_has_a_section(finished, step, table):
-    from nadi.reports.pages.report.energy import section
+    from nadi.reports.pages.report import energy_section
 
     run = finished([step] * 4, 'spec = "switch:npus=4,rate=100Gbps,delay=1us"', f'[energy]\ntable = "{table.name}"\n')
-    facts, plot, rows = section(run).parts[:3]
+    facts, plot, rows = energy_section(run).parts[:3]
     assert {fact.name for fact in facts.facts} == {"energy", "mean power", "cost", "electricity"}
     assert sum(sum(bar.x) for bar in plot.figure.data) == pytest.approx(energy_of(run).bill.joules)
     assert all(len(row) == len(rows.headings) for row in nonempty(rows.rows))

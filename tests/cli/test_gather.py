@@ -13,8 +13,8 @@ from nadi.et import CollectiveCommType
 from nadi.insight import node_times, run_analysis
 from nadi.insight.run_analysis import analyse, analyse_rank, merge_ranks
 from nadi.launching.world import RankGather
-from nadi.reports.result_files.run_folder import TABLES, summary, write_results
-from nadi.reports.text.run import render
+from nadi.reports.run_folder import TABLES, summary, write_results
+from nadi.reports.text.run import run_report
 from nadi.simulation.wiring.reading import WorkReader
 from nadi.terminal import console
 from tests.nonempty import nonempty
@@ -116,7 +116,7 @@ def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, 
     found, own = outcomes[0]
     assert [others for others, _ in outcomes[1:]] == [None] * (n - 1)
     check_equal(found, wanted)
-    assert told(render(own, found, 1.0)) == told(render(simulation, wanted, 1.0))
+    assert told(run_report(own, found, 1.0)) == told(run_report(simulation, wanted, 1.0))
     for table in nonempty(TABLES):
         one, several = (pq.ParquetFile(folder / f"{table}.parquet") for folder in (whole, merged))
         assert several.schema_arrow == one.schema_arrow, table

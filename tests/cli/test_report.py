@@ -8,7 +8,7 @@ import pytest
 import nadi as package
 from nadi.reports.pages.page import Facts, Plot, Table
 from nadi.reports.pages.report import report
-from nadi.reports.pages.report.timeline import _covered
+from nadi.reports.pages.report_times import _covered
 from tests.headings import unexplained
 from tests.nonempty import nonempty
 

@@ -9,7 +9,7 @@ import pytest
 
 from nadi import et
 from nadi.et import CollectiveCommType
-from nadi.reports.result_files.run_folder import TABLES
+from nadi.reports.run_folder import TABLES
 from nadi.simulation import run as simulation
 
 SUMMARY_KEYS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nadi.errors import OutputError
-from nadi.reports.result_files.staging import staged
+from nadi.reports.staging import staged
 
 FILES = ("summary.json", "a.parquet", "b.parquet")
 
@@ -77,7 +77,7 @@ def test_what_a_killed_run_has_left_the_next_removes(tmp_path, exists):
     if exists:
         out.mkdir()
     code = (
-        "import os, signal, sys; from pathlib import Path; from nadi.reports.result_files.staging import staged\n"
+        "import os, signal, sys; from pathlib import Path; from nadi.reports.staging import staged\n"
         "with staged(Path(sys.argv[1]), ['summary.json']) as folder:\n"
         "    (folder / 'summary.json').write_text('half'); (folder / 'deep').mkdir()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"

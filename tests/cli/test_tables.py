@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nadi import et
 from nadi.inputs.units import parse_bytes, parse_time
-from nadi.reports.pages.charts import COLOURS, style
+from nadi.reports.pages.charts import COLOURS, series_style
 from nadi.terminal import (
     FittedTable,
     TableColumn,
@@ -201,7 +201,7 @@ def test_series_differ():
     assert len(COLOURS) >= 12
     for a, b in itertools.combinations((*COLOURS, "#dc1e1e", "#ffffff"), 2):
         assert sum((p - q) ** 2 for p, q in zip(lab(a), lab(b), strict=True)) ** 0.5 > 30, (a, b)
-    looks = [style(number) for number in range(48)]
+    looks = [series_style(number) for number in range(48)]
     assert len({(look.colour, look.dash) for look in looks}) == 48
     assert len({(look.colour, look.mark) for look in looks}) == 48
     assert not {look.dash for look in looks} & {look.expected_dash for look in looks}

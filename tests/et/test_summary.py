@@ -5,7 +5,7 @@ from rich.console import Console
 
 from nadi import et
 from nadi.et.schema import Node
-from nadi.reports.text.trace import render
+from nadi.reports.text.trace import trace_report
 
 
 def described(tmp_path, nodes):
@@ -70,7 +70,7 @@ def test_the_summary_on_a_terminal(tmp_path, small_trace):
     _, nodes = small_trace
     nodes[2].name = "mat[bold]mul[/]"
     console = Console(file=io.StringIO(), width=120)
-    console.print(render(described(tmp_path, nodes)))
+    console.print(trace_report(described(tmp_path, nodes)))
     text = console.file.getvalue()
     for expected in ("t.0.et", "COMM_SEND_NODE", "1,048,576", "all-reduce", "mat[bold]mul[/]", "4 6"):
         assert expected in text

@@ -166,7 +166,7 @@ def test_a_failure_does_not_end_the_run(folder, tmp_path, monkeypatch, capsys):
     def failing(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nadi.reports.result_files.partial.write_results", failing)
+    monkeypatch.setattr("nadi.reports.run_folder.write_results", failing)
     command_line = [word for word in command(folder, tmp_path / "out") if word != "--quiet"]
     with cut_at(middle_ps(folder)):
         assert main(command_line) == STOPPED

@@ -20,10 +20,10 @@ def run():
 
 @pytest.fixture(scope="module")
 def packets(run, tmp_path_factory):
-    from nadi.reports.timelines.of_runs import write_timeline
+    from nadi.reports.run_timeline import write_run_timeline
 
     path = tmp_path_factory.mktemp("timeline") / "run.perfetto-trace"
-    shown = write_timeline(path, run)
+    shown = write_run_timeline(path, run)
     trace = protos.Trace()
     trace.ParseFromString(path.read_bytes())
     return shown, trace.packet

@@ -37,12 +37,12 @@ def compare(
     if not is_measured:
         from nadi.insight.comparison import compare
         from nadi.insight.runs import Run
-        from nadi.reports.pages.comparison import page
-        from nadi.reports.text.comparison import render
+        from nadi.reports.pages.comparison import comparison_page
+        from nadi.reports.text.comparison import comparison_report
 
         check_outputs(out, figures)
         compared = compare([Run(folder) for folder in paths])
-        print_with_page(compared, render, lambda: page(compared), out, figures, as_json=as_json)
+        print_with_page(compared, comparison_report, lambda: comparison_page(compared), out, figures, as_json=as_json)
         return
     if figures:
         raise ConfigError(_FIGURES_WITHOUT)
@@ -55,15 +55,15 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, num_wors
     """Print a run beside measured times of `traces` (None: its own), with the worst nodes; write it into `out`."""
     from nadi.insight.accuracy import accuracy_document
     from nadi.insight.measured import estimate_clocks, read_beside
-    from nadi.reports.pages.measured import FILES, write_measured
-    from nadi.reports.result_files.staging import staged
-    from nadi.reports.text.measured import render
+    from nadi.reports.pages.comparison import ACCURACY_FILES, write_measured
+    from nadi.reports.staging import staged
+    from nadi.reports.text.accuracy import accuracy_report
 
-    with staged(out, FILES, key="clocks") if out else nullcontext() as staging:
+    with staged(out, ACCURACY_FILES, key="clocks") if out else nullcontext() as staging:
         nodes = read_beside(run, traces)
         compared = accuracy_document(nodes, estimate_clocks(nodes), num_worst)
         if staging:
             write_measured(staging, nodes, compared)
-    print_document(compared, render, as_json=as_json)
+    print_document(compared, accuracy_report, as_json=as_json)
     if out:
         say_results(out, err=as_json)

@@ -17,8 +17,8 @@ def explain(
     from nadi.insight.explanation import explain as explained
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress
-    from nadi.reports.text.explanation import render
+    from nadi.reports.text.run import explanation_report
 
     with progress(quiet=quiet) as shown:
         document = explained(Run(folder), faster, shown.begin, job)
-    print_document(document, render, as_json=as_json)
+    print_document(document, explanation_report, as_json=as_json)

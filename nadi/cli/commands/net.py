@@ -46,13 +46,13 @@ def show(
 ) -> None:
     """Show busy, marked, paused and dropping links, completion times, how pauses spread, and messages they delayed."""
     from nadi.insight.network import network_document, read_net_run
-    from nadi.reports.pages.network import page
-    from nadi.reports.text.network import render
+    from nadi.reports.pages.network import network_page
+    from nadi.reports.text.network import network_report
 
     check_outputs(out, figures)
     run = read_net_run(folder)
     findings = network_document(run)
-    print_with_page(findings, render, lambda: page(run, findings), out, figures, as_json=as_json)
+    print_with_page(findings, network_report, lambda: network_page(run, findings), out, figures, as_json=as_json)
 
 
 def slowdown(
@@ -67,13 +67,13 @@ def slowdown(
 ) -> None:
     """Show the slow-down of messages by size over several runs, with 95 % confidence intervals."""
     from nadi.insight.metrics import slowdown_by_size
-    from nadi.reports.pages.slowdown import page
+    from nadi.reports.pages.network import slowdown_page
     from nadi.reports.text.network import slowdown_table
 
     check_outputs(out, figures)
     rows = slowdown_by_size(folders, by, job)
     _note_other_settings(folders, by)
-    print_with_page(rows, slowdown_table, lambda: page(rows), out, figures, as_json=as_json)
+    print_with_page(rows, slowdown_table, lambda: slowdown_page(rows), out, figures, as_json=as_json)
 
 
 def _note_other_settings(folders: Sequence[Path], by: str) -> None:

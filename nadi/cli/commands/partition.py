@@ -33,7 +33,7 @@ def partition(
 ) -> None:
     """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
-    from nadi.reports.pages.partition import check_plot, write_plot
+    from nadi.reports.pages.fabric import check_plot, write_plot
     from nadi.simulation.resolving import Resolver
     from nadi.simulation.wiring.partitioning import compare, divide
 

@@ -161,7 +161,7 @@ def _answer(
     """Compute the answers, show them, and write them into a folder, which is checked first, and their charts."""
     from nadi.launching.ending import unwound
     from nadi.reports.pages.page import write_page
-    from nadi.reports.result_files.staging import staged
+    from nadi.reports.staging import staged
     from nadi.studies.planner.page import page
     from nadi.studies.planner.report import plan_table
 

@@ -15,7 +15,7 @@ from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.launching.status import Status
-    from nadi.reports.result_files.watching import Sight
+    from nadi.reports.staging import Sight
 
 _FAILED = 1
 _FOLDER = "Folder that `nadi run --out DIR` writes to."
@@ -38,7 +38,7 @@ def watch(
 
     from nadi.launching.checkpoints import PARTIAL
     from nadi.launching.status import RENEW_EVERY_S
-    from nadi.reports.result_files.watching import Watch, partial_figures
+    from nadi.reports.staging import Watch, partial_metrics
     from nadi.terminal import Terminal, facts
 
     watched, said_s = Watch(folder), 0.0
@@ -49,7 +49,7 @@ def watch(
             if sight.state == "none":
                 raise ConfigError(f"{folder}: found no run that writes to it, and no results; expected --out of a run")
             is_last = once or sight.state not in ("starting", "running")
-            partial = partial_figures(folder)
+            partial = partial_metrics(folder)
             rows = [("run", _state_text(folder, sight)), *(_rows(sight.status) if sight.status else ())]
             rows += _partial_rows(folder / PARTIAL, partial) if partial else []
             if as_json:

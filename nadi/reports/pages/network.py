@@ -1,6 +1,6 @@
-"""The page of `nadi net`: utilisation, queues, completion times, pauses and how they spread."""
+"""Pages of `nadi net`, and the section about the network in the report of a run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,18 @@ from nadi.insight.network import NetRun, find_pauses, read_net_run, tiers, top_l
 from nadi.insight.network import Table as Columns
 from nadi.insight.network import network_document as document_of
 from nadi.insight.runs import Run
-from nadi.reports.pages.charts import HEAT, Plotly, bars, figure, heat_map, height_of_panels, panels, style
+from nadi.reports.pages.charts import (
+    HEAT,
+    Plotly,
+    bar_chart,
+    empty_figure,
+    heat_map,
+    height_of_panels,
+    panel_figure,
+    series_style,
+)
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, from_terminal
-from nadi.reports.text.network import ports, spread_heading, victims_table
+from nadi.reports.text.network import ports, slowdown_table, spread_heading, victims_table
 from nadi.simulation.fidelities import LOGGED_PAUSES
 from nadi.terminal import TimeUnit, amount_text, in_page, rate_text, size_text, time_text, time_unit
 
@@ -29,7 +38,7 @@ _PAUSED_WHY = "Longest pause of a link on its path within the message's lifetime
 _LEAD = "Utilisation of links, queues, pauses, and completion times of messages."
 
 
-def page(run: NetRun, document: Mapping[str, Any]) -> Page:
+def network_page(run: NetRun, document: Mapping[str, Any]) -> Page:
     """Return the page of `nadi net DIR -o FILE.html`.
 
     Args:
@@ -37,10 +46,12 @@ def page(run: NetRun, document: Mapping[str, Any]) -> Page:
         document: Document of nadi.insight.network.
     """
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
-    return Page(title, "The network of a run.", [PageSection("network", "Network", _LEAD, parts(run, document))])
+    return Page(
+        title, "The network of a run.", [PageSection("network", "Network", _LEAD, network_parts(run, document))]
+    )
 
 
-def section(run: Run) -> PageSection:
+def network_section(run: Run) -> PageSection:
     """Return the section of a report with these charts; no parts if the network model has no links.
 
     Args:
@@ -49,10 +60,10 @@ def section(run: Run) -> PageSection:
     if not run.network.has_links:
         return PageSection("network", "Network", _LEAD, [])
     net_run = read_net_run(run.folder)
-    return PageSection("network", "Network", _LEAD, parts(net_run, document_of(net_run)))
+    return PageSection("network", "Network", _LEAD, network_parts(net_run, document_of(net_run)))
 
 
-def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
+def network_parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     """Return utilisation, queues, completion times, pauses, their trees and delayed messages, where present.
 
     Args:
@@ -74,7 +85,9 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
         packets = [row["marked_packets"] for row in rows]
         total = int(run.links["marked_packets"].sum())
         description = f"ECN marked {total:,} packets, most at {rows[0]['name']}: {packets[0]:,}."
-        drawn = bars([row["name"] for row in rows], {"marked": packets}, [style(1).colour], "packets marked")
+        drawn = bar_chart(
+            [row["name"] for row in rows], {"marked": packets}, [series_style(1).colour], "packets marked"
+        )
         shown.append(Plot("packets marked by ECN, by port", drawn, description, 140 + 20 * len(rows)))
     if run.flows and len(run.flows["src"]):
         shown.append(_completion(run.flows))
@@ -85,7 +98,7 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
 
 def _utilisation(run: NetRun) -> Plot:
     """Return a plot of the links' utilisation: a row of points and a box for each tier."""
-    drawn, tier, unused = figure("share of the run in which a link sent"), np.array(tiers(run.links)), list[str]()
+    drawn, tier, unused = empty_figure("share of the run in which a link sent"), np.array(tiers(run.links)), list[str]()
     utilisation, names = run.links["utilisation"], run.links["name"]
     for name in dict.fromkeys(tier.tolist()):
         links = np.flatnonzero(tier == name)
@@ -100,7 +113,7 @@ def _utilisation(run: NetRun) -> Plot:
             boxpoints="all",
             jitter=0.5,
             pointpos=0,
-            marker={"color": style(len(drawn.data)).colour, "size": 5},
+            marker={"color": series_style(len(drawn.data)).colour, "size": 5},
             orientation="h",
         )
     drawn.update_layout(showlegend=False)
@@ -155,7 +168,7 @@ def _panels(
     np.maximum.at(largest, link, value)
     order = np.argsort(-largest, kind="stable")
     shown: list[int] = order[largest[order] > 0][:MAX_PORTS].tolist()
-    drawn = panels([run.links["name"][port] for port in shown], unit.name, value_unit)
+    drawn = panel_figure([run.links["name"][port] for port in shown], unit.name, value_unit)
     for row, port in enumerate(shown, 1):
         rows = np.flatnonzero(link == port)
         rows = rows[np.argsort(table["time_ps"][rows], kind="stable")]
@@ -172,7 +185,7 @@ def _panels(
             y=np.maximum.reduceat(values, first),
             name=in_page(run.links["name"][port]),
             mode="lines",
-            line={"color": style(0).colour, "shape": "hv"},
+            line={"color": series_style(0).colour, "shape": "hv"},
             row=row,
             col=1,
         )
@@ -255,13 +268,18 @@ def _completion(messages: Columns) -> Plot:
     """Return the cumulative distribution of completion times, a line per decade of message sizes."""
     times_ps = messages["finish_ps"] - messages["start_ps"]
     unit = time_unit([float(np.median(times_ps))])
-    drawn = figure(unit.name, "share of messages")
+    drawn = empty_figure(unit.name, "share of messages")
     decades = np.floor(np.log10(np.maximum(messages["bytes"], 1))).astype(np.int64)
     for decade in np.unique(decades).tolist():
         times = np.sort(times_ps[decades == decade] / unit.ps)
         points = np.unique(np.linspace(0, len(times) - 1, MAX_POINTS // 4).astype(np.int64))
         share = (points + 1) / len(times)
-        look = {"mode": "lines", "line_shape": "hv", "showlegend": True, **style(len(drawn.data)).line_and_marker()}
+        look = {
+            "mode": "lines",
+            "line_shape": "hv",
+            "showlegend": True,
+            **series_style(len(drawn.data)).line_and_marker(),
+        }
         drawn.add_scatter(x=times[points], y=share, name=f"{size_text(10**decade)} and more", **look)
     drawn.update_xaxes(type="log")
     drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
@@ -278,7 +296,7 @@ def _paused(run: NetRun, unit: TimeUnit) -> Plot:
     description = "No link was paused."
     if rows:
         description = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}."
-    drawn = bars([row["name"] for row in rows], {"paused": times}, [HEAT[-1][1]], unit.name)
+    drawn = bar_chart([row["name"] for row in rows], {"paused": times}, [HEAT[-1][1]], unit.name)
     return Plot("time for which links were paused", drawn, description, 140 + 20 * len(rows))
 
 
@@ -336,3 +354,56 @@ def _spread_title(document: Mapping[str, Any]) -> str:
         return "Nothing was paused." if document["why_no_victims"] == "nothing was paused" else "No pauses.parquet."
     roots, shown = document["roots"], len(document["trees"])
     return spread_heading(document) + (f", the {shown} largest" if roots > shown else "")
+
+
+_SLOWDOWN_LEAD = (
+    "Completion time of messages over their time on an idle network, with 95 % confidence intervals over runs."
+)
+
+_SLOWDOWN_MEANINGS = {
+    "group": "Value of the key that distinguishes groups of runs.",
+    "size from": "Smallest size of the messages in this row; the next row begins at ten times as many bytes.",
+    "runs": "Number of runs in the group.",
+    "messages": "Number of messages of all these runs.",
+}
+
+
+def slowdown_page(rows: Sequence[dict[str, Any]]) -> Page:
+    """Return the page for the rows of nadi.insight.metrics.slowdown_by_size."""
+    known = {
+        name: [row for row in rows if row["from_bytes"] and row["slowdown"][name] is not None]
+        for name in rows[0]["slowdown"]
+    }
+    parts: list[Part] = [_slowdown_plot(of_name, name) for name, of_name in known.items() if of_name]
+    why = {name: f"Slow-down that {name[1:]} % of the messages do not exceed, mean over runs." for name in known}
+    parts.append(from_terminal(slowdown_table(rows), why=_SLOWDOWN_MEANINGS | why))
+    return Page(
+        "slow-down of messages by size", "Several runs.", [PageSection("slowdown", "Slow-down", _SLOWDOWN_LEAD, parts)]
+    )
+
+
+def _slowdown_plot(rows: Sequence[dict[str, Any]], percentile: str) -> Plot:
+    """Return the plot of a percentile, "p99", by size class, from the rows that have it: a line per group."""
+    drawn = empty_figure("message size from", f"slow-down, {percentile}")
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+    worst = max(rows, key=lambda row: row["slowdown"][percentile])
+    for number, group in enumerate(groups):
+        own = [row for row in rows if row["group"] == group]
+        ends = [row["interval"][percentile] or (row["slowdown"][percentile],) * 2 for row in own]
+        look = series_style(number)
+        drawn.add_scatter(
+            x=[amount_text(row["from_bytes"]) for row in own],
+            y=[row["slowdown"][percentile] for row in own],
+            # plotly takes the lengths of error bars, not their ends
+            error_y={
+                "array": [high - row["slowdown"][percentile] for (_, high), row in zip(ends, own, strict=True)],
+                "arrayminus": [row["slowdown"][percentile] - low for (low, _), row in zip(ends, own, strict=True)],
+            },
+            mode="lines+markers",
+            name=in_page(group or "all runs"),
+            line={"color": look.colour, "dash": look.dash},
+        )
+    drawn.update_xaxes(type="category")
+    drawn.update_yaxes(type="log")
+    text = f"Largest: {worst['slowdown'][percentile]:,.3g} from {amount_text(worst['from_bytes'])}"
+    return Plot(f"slow-down, {percentile}", drawn, f"{text}{', ' * bool(worst['group'])}{worst['group']}.")

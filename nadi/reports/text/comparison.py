@@ -1,4 +1,4 @@
-"""Text of `nadi compare A B ...`."""
+"""Text of `nadi compare` about runs beside each other."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -8,19 +8,19 @@ from rich.console import Group, RenderableType
 
 from nadi import terminal
 from nadi.insight.comparison import by_load
-from nadi.reports.text.jobs import shares_text
 from nadi.terminal import FittedTable, name_column, text_column
 
 MAX_ROWS = 20  # Number of rows per table
+_SHOWN_JOBS = 2  # other jobs named in a row
 _MIN_CHANGE = 5e-7  # Smallest relative change that is not shown as "="
 
 
-def render(document: dict[str, Any]) -> RenderableType:
+def comparison_report(document: dict[str, Any]) -> RenderableType:
     """Return the document of nadi.insight.comparison as something that a rich Console prints."""
     parts: list[RenderableType] = [runs_table(document), *document["notes"], ""]
     tables = [
         settings_table,
-        figures_table,
+        metrics_table,
         jobs_table,
         losses_table,
         times_table,
@@ -64,7 +64,7 @@ def settings_table(document: dict[str, Any]) -> FittedTable:
     return table
 
 
-def figures_table(document: dict[str, Any]) -> FittedTable:
+def metrics_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of metrics with their changes from the first run.
 
     Args:
@@ -288,3 +288,13 @@ def _pairs(values_of_run: Sequence[str], changes_of_run: Sequence[str]) -> list[
     """Return the cells below the headings of `_beside`."""
     first, *others = values_of_run
     return [first, *(cell for pair in zip(others, changes_of_run[1:], strict=True) for cell in pair)]
+
+
+def shares_text(shares: Sequence[dict[str, Any]]) -> str:
+    """Return the jobs with which a job shares links: "b (8 links, 1.2 GB of b)"."""
+    texts = [
+        f"{each['job']} ({each['links']:,} links, {terminal.amount_text(each['other_bytes'])})"
+        for each in shares[:_SHOWN_JOBS]
+    ]
+    more = [f"{len(shares) - _SHOWN_JOBS} more"] if len(shares) > _SHOWN_JOBS else []
+    return ", ".join(texts + more) or "-"

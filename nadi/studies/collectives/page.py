@@ -12,7 +12,7 @@ from nadi import __version__
 from nadi.inputs.arrow import arrow_numbers
 from nadi.inputs.units import PS_PER_US
 from nadi.insight.node_times import bus_factor
-from nadi.reports.pages.charts import SeriesStyle, style
+from nadi.reports.pages.charts import SeriesStyle, series_style
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, from_terminal
 from nadi.simulation import schemas
 from nadi.studies.collectives.microbench import SweepRow, skipped_text
@@ -111,11 +111,11 @@ def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
         sweep: The rows of the command, with the fabric and settings.
     """
     names = dict.fromkeys(row.algorithm for row in sweep.rows)
-    return {name: style(number) for number, name in enumerate(names)}
+    return {name: series_style(number) for number, name in enumerate(names)}
 
 
 def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
-    """Write FILES into a folder (see nadi.reports.result_files.staging).
+    """Write FILES into a folder (see nadi.reports.staging).
 
     Args:
         sweep: The rows of the command, with the fabric and settings.

@@ -5,9 +5,9 @@ from itertools import count
 from typing import Any
 
 from nadi.inputs.units import GIB
-from nadi.reports.pages.charts import bars, figure, style
+from nadi.reports.pages.charts import bar_chart, empty_figure, series_style
 from nadi.reports.pages.page import Page, PageSection, Plot, from_terminal
-from nadi.reports.pages.report.step import COLOURS
+from nadi.reports.pages.report_times import CATEGORY_COLOURS
 from nadi.reports.text.energy import usd_text
 from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.studies.planner.report import plan_table
@@ -55,7 +55,7 @@ def _times(answers: Mapping[str, dict[str, Any]]) -> Plot:
     rows = _bars(answers)
     seconds = {name: [row["shares"][name] * row["step_s"] for row in rows.values()] for name in STEP_CATEGORIES}
     used = {name: values for name, values in seconds.items() if any(values)}
-    drawn = bars(list(rows), used, [COLOURS[name] for name in used], "s")
+    drawn = bar_chart(list(rows), used, [CATEGORY_COLOURS[name] for name in used], "s")
     text = "; ".join(f"{name} {row['step_s']:,.4g} s" for name, row in list(rows.items())[:3])
     return Plot("step time by category", drawn, f"{text}.", 150 + 34 * len(rows))
 
@@ -65,16 +65,16 @@ def _energy(answers: Mapping[str, dict[str, Any]]) -> Plot:
     rows = _bars(answers)
     parts = dict.fromkeys(part for row in rows.values() for part in row["energy_parts_J"])
     kilojoules = {part: [row["energy_parts_J"].get(part, 0.0) / 1e3 for row in rows.values()] for part in parts}
-    drawn = bars(list(rows), kilojoules, [style(number).colour for number in range(len(parts))], "kJ")
+    drawn = bar_chart(list(rows), kilojoules, [series_style(number).colour for number in range(len(parts))], "kJ")
     text = "; ".join(f"{name} {usd_text(row['cost_usd'])} per step" for name, row in list(rows.items())[:3])
     return Plot("energy of a step by component", drawn, f"{text}.", 150 + 34 * len(rows))
 
 
 def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[str, str]) -> Plot:
     """Return the chart of step time over peak memory, with the fastest plans in the legend; mappings are by request."""
-    drawn = figure("peak memory per GPU, GiB", "step time, s")
+    drawn = empty_figure("peak memory per GPU, GiB", "step time, s")
     for number, (name, answer) in enumerate(answers.items()):
-        series = style(number)
+        series = series_style(number)
         drawn.add_scatter(
             x=[row["memory_bytes"] / GIB for row in answer["rows"]],
             y=[row["step_s"] for row in answer["rows"]],

@@ -12,7 +12,14 @@ from nadi.et.statistics import percentile
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.metrics import Metric, ranked_rows
 from nadi.insight.runs import Run
-from nadi.reports.pages import charts
+from nadi.reports.pages.charts import (
+    SeriesStyle,
+    band_lines,
+    empty_figure,
+    height_of_panels,
+    panel_figure,
+    series_style_of,
+)
 from nadi.reports.pages.page import PageSection, Plot
 from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.studies.sweeps.settings import name_of
@@ -30,7 +37,7 @@ class DrawnSetting:
 
     name: str  # its values of the keys that differ
     runs: list[Run]  # its finished runs, which differ in seeds
-    look: charts.SeriesStyle  # colour by the value of the first key, dash by the other values
+    look: SeriesStyle  # colour by the value of the first key, dash by the other values
 
 
 def distributions(finished: pa.Table, keys: Sequence[str], ranking_figure: Metric, folder: Path) -> PageSection:
@@ -64,7 +71,7 @@ def _settings(finished: pa.Table, keys: Sequence[str], ranking_figure: Metric, f
     found = []
     # choose by rank, draw in the order of the file: colours then stay with their values when another figure ranks
     for row in sorted(ranked_rows(finished, ranking_figure)[:MAX_OVERLAID].tolist()):
-        look = charts.style_of(colours.index(values[row][:1]), dashes.index(values[row][1:]))
+        look = series_style_of(colours.index(values[row][:1]), dashes.index(values[row][1:]))
         runs = [Run(folder / name) for name in finished["runs"][row].as_py()]
         found.append(DrawnSetting(name_of(finished, differing, row) or "all runs", runs, look))
     return found
@@ -90,7 +97,7 @@ def _cdf(
         return None
     unit = time_unit(float(np.median(own)) for own in quantiles.values())
     scale = 1 / unit.ps if is_time else 1.0
-    chart = charts.figure(f"{title}, {unit.name}" if is_time else title, f"cumulative share of {population}, %")
+    chart = empty_figure(f"{title}, {unit.name}" if is_time else title, f"cumulative share of {population}, %")
     for setting, own in quantiles.items():
         chart.add_scatter(
             x=own * scale, y=100 * _QUANTILES, mode="lines", name=in_page(setting.name), line=setting.look.line()
@@ -135,9 +142,9 @@ def _queues(settings: Sequence[DrawnSetting]) -> Plot | None:
         return None
     unit = time_unit([end_ps])
     times = np.linspace(0, end_ps, _TIME_BINS + 1) / unit.ps
-    chart = charts.panels([setting.name for setting in recorded], unit.name, "B")
+    chart = panel_figure([setting.name for setting in recorded], unit.name, "B")
     for row, (setting, of_runs) in enumerate(recorded.items(), 1):
-        for line in charts.band(times, of_runs.min(axis=0), of_runs.max(axis=0), setting.look.colour):
+        for line in band_lines(times, of_runs.min(axis=0), of_runs.max(axis=0), setting.look.colour):
             chart.add_trace(line, row, 1)
         mean = {"x": times, "y": of_runs.mean(axis=0), "name": in_page(setting.name)}
         chart.add_scatter(**mean, mode="lines", line={"color": setting.look.colour, "shape": "hv"}, row=row, col=1)
@@ -145,7 +152,7 @@ def _queues(settings: Sequence[DrawnSetting]) -> Plot | None:
     name = max(longest, key=lambda name: longest[name])
     band = " The band has all seeds, the line is their mean." if max(map(len, recorded.values())) > 1 else ""
     text = f"{name} has the longest queue, {longest[name] / 1e3:,.4g} kB.{band}"
-    return Plot("longest port queue over time", chart, text, charts.height_of_panels(len(recorded)))
+    return Plot("longest port queue over time", chart, text, height_of_panels(len(recorded)))
 
 
 def _longest_queue(run: Run, end_ps: int) -> NDArray[np.float64]:

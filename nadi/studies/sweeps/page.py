@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from nadi.inputs.arrow import numpy_column
 from nadi.insight.metrics import METRICS, SAME_WITHIN, Metric, as_good_as_best, best_value, costs, ranked_rows
-from nadi.reports.pages import charts
+from nadi.reports.pages.charts import empty_figure, heat_map, series_style
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, explanations, from_terminal
 from nadi.reports.text.comparison import label
 from nadi.reports.text.network import mean_text
@@ -90,7 +90,7 @@ def _plot(finished: pa.Table, points: pa.Table, key: str, figure: Metric) -> Plo
 
     finished: The settings with results. points: All points, whose seeds are the repetitions of each mean.
     """
-    values, chart = finished[key].to_pylist(), charts.figure(in_page(key), _axis(figure))
+    values, chart = finished[key].to_pylist(), empty_figure(in_page(key), _axis(figure))
     levels = list(dict.fromkeys(values))
     is_number = all(isinstance(value, (int, float)) for value in levels if value is not None)
     levels = sorted(levels) if is_number else levels
@@ -104,15 +104,15 @@ def _plot(finished: pa.Table, points: pa.Table, key: str, figure: Metric) -> Plo
         error_y=bars if np.isfinite(low).any() else None,
         mode="markers",
         name="settings" if len(finished) < len(points) else "points",
-        marker={"color": charts.style(0).colour, "size": 8, "opacity": 0.6},
+        marker={"color": series_style(0).colour, "size": 8, "opacity": 0.6},
     )
     chart.add_scatter(
         x=levels if is_number else [in_page(str(level)) for level in levels],
         y=list(means.values()),
         mode="lines+markers" if is_number else "markers",
         name="mean",
-        line={"color": charts.style(1).colour},
-        marker={"color": charts.style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
+        line={"color": series_style(1).colour},
+        marker={"color": series_style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
     )
     chart.update_xaxes(type="linear" if is_number else "category")
     chart.update_yaxes(rangemode="tozero")
@@ -135,7 +135,7 @@ def _map(finished: pa.Table, keys: list[str], figure: Metric) -> Plot:
     for a, b, value in zip(across, down, numpy_column(finished[figure.name]) * _factor(figure), strict=True):
         z[y.index(b), x.index(a)] = value
     look = {"colorscale": "Viridis", "reversescale": figure.is_cost, "colorbar": {"title": _axis(figure)}}
-    chart = charts.heat_map(x, y, z, in_page(keys[0]), f"%{{x}}, %{{y}}: %{{z:,.4g}} {_axis(figure)}", **look)
+    chart = heat_map(x, y, z, in_page(keys[0]), f"%{{x}}, %{{y}}: %{{z:,.4g}} {_axis(figure)}", **look)
     chart.update_xaxes(type="category")
     chart.update_yaxes(title_text=in_page(keys[1]))
     return Plot(

@@ -30,7 +30,7 @@ def check(
     """Check traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
     from nadi.et.checking import WARNING
     from nadi.et.checks import check_traces
-    from nadi.reports.text.trace import render_check
+    from nadi.reports.text.trace import check_report
     from nadi.workload.program import sources_of, write_mended
 
     if fix != (out is not None):
@@ -51,6 +51,6 @@ def check(
             ]
         print_json(described)
     else:
-        print_table(render_check(report, most, mends))
+        print_table(check_report(report, most, mends))
     if not report.is_clean or (strict and report.count(WARNING)):
         raise typer.Exit(2)

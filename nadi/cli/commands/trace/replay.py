@@ -112,7 +112,7 @@ def _print(times: dict[str, Any], against: Path | None, measured_traces: Path | 
     """Print measured times, and their comparison with the run in `against` if there is one."""
     from nadi.insight.accuracy import accuracy_document
     from nadi.insight.measured import estimate_clocks, read_beside
-    from nadi.reports.text.measured import render as render_compared
+    from nadi.reports.text.accuracy import accuracy_report as render_compared
     from nadi.studies.replay.outcome import render
 
     compared = None

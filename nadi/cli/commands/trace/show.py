@@ -14,10 +14,10 @@ def show(
 ) -> None:
     """Show counts by type, bytes by collective, dependencies and first nodes of a trace, or the traces of a set."""
     from nadi import et
-    from nadi.reports.text.trace import render, render_set
+    from nadi.reports.text.trace import set_report, trace_report
     from nadi.workload.trace_sets import describe_set, is_set
 
     if is_set(file):
-        print_document(describe_set(file), render_set, as_json=as_json)
+        print_document(describe_set(file), set_report, as_json=as_json)
     else:
-        print_document(et.describe(file), render, as_json=as_json)
+        print_document(et.describe(file), trace_report, as_json=as_json)

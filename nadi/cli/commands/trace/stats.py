@@ -21,9 +21,9 @@ def stats(
 ) -> None:
     """Print operators, collectives, imbalance of sizes, waiting, overlap, and the critical path across ranks."""
     from nadi.et.statistics import statistics
-    from nadi.reports.pages.imbalance import page
     from nadi.reports.pages.page import check_page, write_page
-    from nadi.reports.text.trace_statistics import render
+    from nadi.reports.pages.traces import imbalance_page
+    from nadi.reports.text.trace import statistics_report
     from nadi.workload.trace_sets import read_ranks
 
     if out is not None:
@@ -31,8 +31,8 @@ def stats(
     with unwound():
         found = statistics(read_ranks(path), most_nodes)
         if out is not None:
-            write_page(out, page(f"Traces of {path}", found))
+            write_page(out, imbalance_page(f"Traces of {path}", found))
     document = {"path": str(path), **found}
-    print_document(document, lambda _: render(str(path), found), as_json=as_json)
+    print_document(document, lambda _: statistics_report(str(path), found), as_json=as_json)
     if out is not None:
         say(f"{out}: ranks against collectives, coloured by deviation", err=as_json)

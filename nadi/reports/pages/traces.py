@@ -6,13 +6,13 @@ from typing import Any
 from nadi.inputs.units import PS_PER_US
 from nadi.reports.pages.charts import Plotly, heat_map
 from nadi.reports.pages.page import Heading, Page, PageSection, Part, Plot, Table, from_terminal
-from nadi.reports.text.trace_statistics import collectives_table
+from nadi.reports.text.trace import collectives_table
 from nadi.terminal import in_page, time_text
 
 _MAX_ROWS = 200
 
 
-def page(title: str, statistics: Mapping[str, Any]) -> Page:
+def imbalance_page(title: str, statistics: Mapping[str, Any]) -> Page:
     """Return the page of the result of et.statistics.statistics.
 
     Args:

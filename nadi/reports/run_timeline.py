@@ -14,8 +14,7 @@ from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.insight.explanation import axis_of, senders_of
 from nadi.insight.link_load import link_load
 from nadi.insight.runs import Run
-from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
-from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
+from nadi.reports.perfetto import PerfettoTrace, Slice, Value, perfetto_trace, write_notes, write_npu
 from nadi.simulation.schemas import FLOWS, LINKS
 
 MAX_NPUS = 64  # Number of NPUs that are shown by default
@@ -51,7 +50,7 @@ class RunTimeline(NamedTuple):
         return notes
 
 
-def write_timeline(
+def write_run_timeline(
     path: str | os.PathLike[str], run: Run, npus: Sequence[int] = (), max_slices: int = MAX_SLICES
 ) -> RunTimeline:
     """Write the timeline of a run that keeps its trace nodes; the limits on slices and counters bound its size.

@@ -10,8 +10,7 @@ from nadi.et import TraceTable, collective_name
 from nadi.et.reshape import LANES, NO_LANE, Key, lanes_of
 from nadi.et.statistics import MAX_NODES, CommunicationMember, Rank, communications_of, earliest, has_starts, some_of
 from nadi.inputs.arrays import Int64
-from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
-from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
+from nadi.reports.perfetto import PerfettoTrace, Slice, Value, perfetto_trace, write_notes, write_npu
 
 MAX_SLICES = 200_000  # Number of slices of all NPUs
 _NS_PER_MICRO = 1000
@@ -53,7 +52,9 @@ class _NodeTimes(NamedTuple):
     how: str  # see TraceTimeline.times
 
 
-def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], max_slices: int = MAX_SLICES) -> TraceTimeline:
+def write_trace_timeline(
+    path: str | os.PathLike[str], ranks: Sequence[Rank], max_slices: int = MAX_SLICES
+) -> TraceTimeline:
     """Write the timeline of some NPUs.
 
     If there are too many nodes, the timeline shows fewer NPUs (et.statistics.ranks.some_of); if one NPU alone has too

@@ -1,4 +1,4 @@
-"""Text of `nadi compare --measured`."""
+"""Text of `nadi compare` about a run beside measured times."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ _MIN_RANKS = 2  # Number of ranks from which on clocks are compared
 _NOTICEABLE = 0.005  # Rounding error, relative to the median measured time, above which a note reports it
 
 
-def render(accuracy: dict[str, Any]) -> RenderableType:
+def accuracy_report(accuracy: dict[str, Any]) -> RenderableType:
     """Return the document of nadi.insight.accuracy as something that a rich Console prints."""
     tables = [kinds_table(accuracy)]
     tables += [sizes_table(accuracy)] if accuracy["sizes"] else []
