@@ -178,9 +178,9 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.progress import progress as shown
-    from nadi.studies.planner.answer import document
+    from nadi.studies.planner.answer import answer_document
     from nadi.studies.planner.planning import plan_request, rank_plans
-    from nadi.studies.planner.reserve import MemoryReserve
+    from nadi.studies.planner.space import MemoryReserve
 
     _check_within("gpus", gpus, 1, MAX_GPUS, whole=True)
     _check_within("top", top, 1, MAX_GPUS, whole=True)
@@ -201,7 +201,7 @@ def plan(
         ranking = rank_plans(request, display)
     if ranking.stopped is not None:
         raise ranking.stopped  # a signal: no half of an answer
-    return document(ranking)
+    return answer_document(ranking)
 
 
 def collective(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nadi.launching.progress import Progress
     from nadi.launching.workers import Workers
-    from nadi.studies.collectives.sweep import CollectiveSweep
+    from nadi.studies.collectives.page import CollectiveSweep
     from nadi.studies.sweeps.points import SweepDefinition
     from nadi.studies.sweeps.running import PointOutcome
 
@@ -57,10 +57,9 @@ def time_collective(
     from nadi.reports.staging import staged
     from nadi.simulation.resolving import Resolver
     from nadi.simulation.wiring.resource_checks import checker
-    from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
-    from nadi.studies.collectives.page import FILES, write_sweep
-    from nadi.studies.collectives.skew import demand
-    from nadi.studies.collectives.sweep import CollectiveSweep
+    from nadi.studies.collectives.measuring import choose_algorithms, measure_rows, skipped_text
+    from nadi.studies.collectives.options import demand, sizes_of
+    from nadi.studies.collectives.page import SWEEP_FILES, CollectiveSweep, write_sweep
 
     ranks = own.ranks
     with together(ranks):
@@ -71,14 +70,14 @@ def time_collective(
         # a matrix has sizes of its own
         steps_bytes = [0] if request.matrix else sizes_of(request.kind, request.sizes)
         check = checker(graph, settings, ranks.size * own.workers, force=force) if simulates else lambda _: None
-        chosen = choose(graph, case, ",".join(request.algorithms), steps_bytes, check)
+        chosen = choose_algorithms(graph, case, ",".join(request.algorithms), steps_bytes, check)
     if ranks.rank == 0:
         left_out = [f"skipped: {skipped_text(chosen.left_out)}"] if chosen.left_out else []
         for sentence in [*left_out, *idle.remarks]:
             say(f"nadi: {sentence}", err=True)
-    with staged(request.out, FILES, ranks) if request.out else nullcontext() as staging:
+    with staged(request.out, SWEEP_FILES, ranks) if request.out else nullcontext() as staging:
         with shown() as display:
-            rows = list(measure(graph, case, chosen, steps_bytes, settings, display, own, simulates=simulates))
+            rows = list(measure_rows(graph, case, chosen, steps_bytes, settings, display, own, simulates=simulates))
         of_case = case.kind, graph.name, graph.npus, idle.keys, request.seed, rows, chosen.left_out, source
         sweep = CollectiveSweep(*of_case, simulates, idle.overload)
         with together(ranks):
@@ -103,7 +102,7 @@ class SweepAnswer(NamedTuple):
 
     definition: "SweepDefinition"  # points of the sweep file
     outcomes: "list[PointOutcome]"  # outcomes of the points that this call was asked for
-    table: "pa.Table | None"  # a row per point (studies.sweeps.results.table); None of a shard
+    table: "pa.Table | None"  # a row per point (studies.sweeps.running.results_table); None of a shard
 
     def failed(self) -> "list[PointOutcome]":
         """Return the outcomes of points that failed."""
@@ -131,8 +130,7 @@ def run_sweep(
     from nadi.errors import ConfigError
     from nadi.launching.slurm import shard_of
     from nadi.studies.sweeps.points import read_sweep
-    from nadi.studies.sweeps.results import finish
-    from nadi.studies.sweeps.running import earlier_outcomes, outcome_text, run_points
+    from nadi.studies.sweeps.running import earlier_outcomes, finish, outcome_text, run_points
 
     if request.merge and request.shard:
         raise ConfigError("--merge makes the table of all shards; expected it without --shard")

@@ -3,14 +3,14 @@
 import pytest
 
 from nadi.launching.progress import NoProgress
-from nadi.studies.benchmarks import reuse
+from nadi.studies.benchmarks import bench
 
 SMALL = {"model": "gpt3-350m", "plan": "tp8,pp2,mb1,gb2", "runs": 1}
 
 
 @pytest.mark.slow
 def test_figures_are_those_of_both_runs():
-    found = reuse.run_reuse_bench(NoProgress(), **SMALL)
+    found = bench.run_reuse_bench(NoProgress(), **SMALL)
     assert found["same_digest"]
     assert found["digest"] == found["digest_off"]
     assert 0 < found["episodes_simulated"] < found["episodes_replayed"]
@@ -39,7 +39,7 @@ def test_digests_that_differ_end_with_code_1(nadi, monkeypatch, other, code, tex
         "digest_off": other,
         "same_digest": other == "a1",
     }
-    monkeypatch.setattr(reuse, "run_reuse_bench", lambda *_, **__: figures)
+    monkeypatch.setattr(bench, "run_reuse_bench", lambda *_, **__: figures)
     outcome = nadi("bench", "reuse", "-q")
     assert outcome.code == code
     assert text in outcome.out

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.studies.collectives import microbench
-from nadi.studies.collectives.pace import MIN_MEASURED_WORK, MeasuredRow, Pace, calibration_sizes
+from nadi.studies.collectives import measuring
+from nadi.studies.collectives.measuring import MIN_MEASURED_WORK, MeasuredRow, Pace, calibration_sizes
 from tests.nonempty import nonempty
 
 RING = "ring:npus={},rate=100Gbps,delay=1us"
@@ -17,7 +17,7 @@ def test_closed_forms_alone_simulate_nothing(nadi, monkeypatch):
     """The same closed forms and bounds as beside a simulation, and bandwidths by them."""
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1KiB,1MiB", "--algorithm", "ring,direct")
     beside = nadi(*arguments, "-q", "--json").document["rows"]
-    monkeypatch.setattr(microbench, "run_program", None)
+    monkeypatch.setattr(measuring, "run_program", None)
     for fidelity in (("--fidelity", "closed-form"), ("--set", "network.fidelity=closed-form")):
         alone = nadi(*arguments, *fidelity, "--json").document
         assert alone["network"]["fidelity"] == "closed-form"
@@ -67,13 +67,13 @@ def test_a_calibration_is_a_small_part_of_its_row(size, least_work, work_per_byt
 @pytest.mark.parametrize(("sizes", "expected"), [("256KiB", [1]), ("128KiB,256KiB", [1, 2])])
 def test_a_long_row_is_announced_before_it_runs(nadi, monkeypatch, sizes, expected):
     """Also with -q. The first row is predicted from a calibration, further ones from those before."""
-    monkeypatch.setattr(microbench, "LONG_S", 0.0)
-    monkeypatch.setattr("nadi.studies.collectives.pace.MIN_MEASURED_WORK", 20.0)
+    monkeypatch.setattr(measuring, "LONG_S", 0.0)
+    monkeypatch.setattr("nadi.studies.collectives.measuring.MIN_MEASURED_WORK", 20.0)
     arguments = ("collective", "all-reduce", "-t", RING.format(4), "--sizes", sizes, "--set", "network.mtu=1KiB", "-q")
     outcome = nadi(*arguments)
     lines = outcome.err.splitlines()
     assert len(lines) == len(expected)
     for line, row in zip(lines, nonempty(expected), strict=True):
         assert re.fullmatch(rf"nadi: row {row} of {len(expected)}: ring, \d+KiB: about \d+ s", line)
-    monkeypatch.setattr(microbench, "LONG_S", 60.0)
+    monkeypatch.setattr(measuring, "LONG_S", 60.0)
     assert nadi(*arguments).err == ""

@@ -9,7 +9,7 @@ from nadi import et, topologies, workload
 from nadi.launching.progress import NoProgress
 from nadi.studies.benchmarks import scaling
 from nadi.studies.benchmarks.scaling import joint_rate
-from nadi.studies.collectives.microbench import parse_sizes
+from nadi.studies.collectives.options import parse_sizes
 from tests.nonempty import nonempty
 
 

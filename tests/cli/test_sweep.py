@@ -16,9 +16,8 @@ import pytest
 from nadi import et
 from nadi.errors import ConfigError
 from nadi.insight.metrics import METRICS, best_value
-from nadi.studies.sweeps.distributions import distributions
-from nadi.studies.sweeps.points import read_sweep
-from nadi.studies.sweeps.settings import keys_of, settings_of
+from nadi.studies.sweeps.page import distributions
+from nadi.studies.sweeps.points import keys_of, read_sweep, settings_of
 from tests.headings import unexplained
 from tests.nonempty import nonempty
 
@@ -333,7 +332,7 @@ class MadeUpRun:
 
 def test_lines_have_a_colour_per_value_and_queues_a_panel_per_setting(monkeypatch, tmp_path):
     """Three controls at two loads with two seeds: twelve runs, three colours, two dashes, six panels."""
-    monkeypatch.setattr("nadi.studies.sweeps.distributions.Run", MadeUpRun)
+    monkeypatch.setattr("nadi.studies.sweeps.page.Run", MadeUpRun)
     rows = [(control, load, seed) for control in ("hpcc", "swift", "dctcp") for load in (0.3, 0.6) for seed in (1, 2)]
     columns = dict(zip(("control", "load", "seed"), map(list, zip(*rows, strict=True)), strict=True))
     runs, none = [str(number) for number in range(1, len(rows) + 1)], [None] * len(rows)

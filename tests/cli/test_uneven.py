@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.studies.collectives.skew import parse_skew
+from nadi.studies.collectives.options import parse_skew
 from tests.nonempty import nonempty
 
 SWITCH = "switch:npus=4,rate=100Gbps,delay=1us"

@@ -136,7 +136,7 @@ def _measure_decoding(num_runs: int, *, as_json: bool, quiet: bool) -> None:
 def _measure_reuse(seed: int, num_runs: int, *, as_json: bool, quiet: bool) -> None:
     """Measure and print the speed of a step with and without replay; end with code 1 if their digests differ."""
     from nadi.launching.progress import progress
-    from nadi.studies.benchmarks.reuse import run_reuse_bench
+    from nadi.studies.benchmarks.bench import run_reuse_bench
 
     with progress(quiet=quiet) as shown:
         figures = run_reuse_bench(shown, seed=seed, runs=num_runs)

@@ -24,7 +24,7 @@ from nadi.configuration.bounds import MAX_SEED
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from nadi.studies.collectives.sweep import CollectiveSweep
+    from nadi.studies.collectives.page import CollectiveSweep
 
 _KINDS = "all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ..."
 _SIZES = "Sizes of the whole buffer in bytes: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."
@@ -66,7 +66,7 @@ def collective(
     from nadi.launching.progress import progress
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
-    from nadi.studies.collectives.page import page
+    from nadi.studies.collectives.page import sweep_page
 
     with together(ranks):
         check_outputs(None, figures)
@@ -86,7 +86,7 @@ def collective(
     if out:
         say_results(out, err=as_json)
     if figures:
-        write_charts(figures, page(sweep), err=as_json)
+        write_charts(figures, sweep_page(sweep), err=as_json)
 
 
 def _tables(sweep: "CollectiveSweep") -> "Group":

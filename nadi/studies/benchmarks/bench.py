@@ -4,6 +4,10 @@ A benchmark builds its fabric and program, runs several times, checks that every
 the fastest run, because other load on a shared machine only slows runs down. `calibration_per_s` is the fastest of the
 calibrations between the runs in the same process (`instruments.calibration`), so that `ratio` is comparable between
 machines; `ratio_median` is the median over the runs, each relative to the two adjacent calibrations.
+
+The benchmark of exact reuse is a training step, with collectives of NVLink domains replayed and by all of its packets.
+Nearly all packets of the step belong to all-reduces of tensor parallelism inside hosts, which have one size. The model
+is GPT-3 175B: the members of an all-reduce of its size end so that the next one starts with the same offsets.
 """
 
 import statistics
@@ -17,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from nadi import pdes, topologies, workload
+from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.inputs.units import MIB
@@ -25,7 +30,8 @@ from nadi.launching.workers import SERIAL, Workers
 from nadi.pdes import fidelity
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
-from nadi.simulation.run import run_program
+from nadi.simulation.resolving import Resolver
+from nadi.simulation.run import execute, run_program
 from nadi.simulation.wiring.partitioning import owner_by_traffic
 from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
 from nadi.topologies import Graph, clusters
@@ -280,5 +286,57 @@ def _measured(
         "wall_s": results.wall_s,
         "finish_time_ps": results.finish_time_ps,
         "digest": results.digest,
+        "peak_rss_bytes": pdes.peak_rss_bytes(),
+    }
+
+
+REUSE = "reuse"
+MODEL, PLAN, _REUSE_CLUSTER = "gpt3-175b", "tp8,pp2,mb1,gb2", "selene"
+
+
+def run_reuse_bench(
+    progress: Progress, *, model: str = MODEL, plan: str = PLAN, seed: int = 1, runs: int = 5
+) -> dict[str, Any]:
+    """Run a training step with `reuse` "exact", the fastest of `runs`, then once with "off"; return figures for JSON.
+
+    `packet_hops` are those of the step, `episode_hops` those that were simulated in worlds of their own, and
+    `replayed_hops` those that were not simulated in the fabric. Errors: those of `Resolver.plan` and `execute`.
+
+    Args:
+        progress: The display of the runs.
+        model: The name of a model of the library.
+        plan: The parallel plan of the model on as many GPUs of the cluster selene as it needs.
+        seed: The seed of the run.
+        runs: The number of runs with exact reuse, whose fastest counts.
+    """
+
+    def measured(reuse: str) -> pdes.Results:
+        progress.begin(f'reuse = "{reuse}"')
+        sections: dict[str, dict[str, Any]] = {
+            "workload": {"model": model, "plan": plan},
+            "topology": {"cluster": _REUSE_CLUSTER},
+            "engine": {"reuse": reuse, "seed": seed},
+            "output": {"flows": "none"},
+        }
+        return execute(Resolver(load_config(None, sections=sections)).plan(), progress).results
+
+    exact = min((measured("exact") for _ in range(runs)), key=lambda results: results.wall_s)
+    off = measured("off")
+    return {
+        "bench": REUSE,
+        "model": model,
+        "plan": plan,
+        "cluster": _REUSE_CLUSTER,
+        "seed": seed,
+        "runs": runs,
+        "exact_s": exact.wall_s,
+        "off_s": off.wall_s,
+        "ratio": off.wall_s / exact.wall_s,
+        "packet_hops": off.counters["packet_hops"],
+        **exact.reuse,
+        "finish_time_ps": exact.finish_time_ps,
+        "digest": exact.digest,
+        "digest_off": off.digest,
+        "same_digest": exact.digest == off.digest,
         "peak_rss_bytes": pdes.peak_rss_bytes(),
     }

@@ -40,8 +40,8 @@ def replay(
 
     ranks = connected_ranks(os.environ)
     from nadi.launching.world import together
-    from nadi.studies.replay.gloo import connect, torchrun_rank
     from nadi.studies.replay.running import STORE, ReplayRequest, replay, run_local_ranks
+    from nadi.studies.replay.transports import connect, torchrun_rank
 
     gloo_rank = torchrun_rank() if over == "gloo" else None
     with together(ranks):
@@ -98,7 +98,7 @@ def _read(
     traces: Path, num_ranks: int, groups: Path | None, *, strict: bool, all_gather_size: str
 ) -> "tuple[TraceSet, Program]":
     """Return the traces and the program of all ranks; raise an error if one of them has no trace."""
-    from nadi.studies.replay.steps import read_traces, steps_of
+    from nadi.studies.replay.player import read_traces, steps_of
 
     size: Literal["contribution", "total"] = "total" if all_gather_size == "total" else "contribution"
     trace_set, program = read_traces(traces, num_ranks, groups, strict=strict, all_gather_size=size)
@@ -113,7 +113,7 @@ def _print(times: dict[str, Any], against: Path | None, measured_traces: Path | 
     from nadi.insight.accuracy import accuracy_document
     from nadi.insight.measured import estimate_clocks, read_beside
     from nadi.reports.text.accuracy import accuracy_report as render_compared
-    from nadi.studies.replay.outcome import render
+    from nadi.studies.replay.running import replay_table
 
     compared = None
     if against and measured_traces:
@@ -122,6 +122,6 @@ def _print(times: dict[str, Any], against: Path | None, measured_traces: Path | 
     if as_json:
         print_json(times | ({"against": compared} if compared else {}))
         return
-    print_table(render(times))
+    print_table(replay_table(times))
     if compared:
         print_table(render_compared(compared))

@@ -1,4 +1,7 @@
-"""One collective of all NPUs on an idle fabric over several sizes, with closed forms, as nccl-tests measures it."""
+"""One collective of all NPUs on an idle fabric over several sizes, with closed forms, as nccl-tests measures it.
+
+The wall time of a row is predicted from the pace of rows that have run on this machine.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,8 +13,7 @@ from numpy.typing import NDArray
 
 from nadi import pdes, workload
 from nadi.errors import ConfigError
-from nadi.inputs.limits import MAX_BYTES
-from nadi.inputs.units import format_bytes, parse_bytes_within
+from nadi.inputs.units import format_bytes
 from nadi.insight.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress, duration_text
 from nadi.launching.workers import SERIAL, Workers
@@ -23,7 +25,6 @@ from nadi.simulation.wiring.partitioning import owner_by_traffic
 from nadi.simulation.wiring.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.resource_checks import work as work_of
 from nadi.studies.collectives.link_bound import link_bound_ps
-from nadi.studies.collectives.pace import LONG_S, Pace, calibration_sizes, measured
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload import KINDS, CollectiveSettings, Program, WorkloadError
 from nadi.workload.collectives import UNEVEN, defaults_on, uneven_algorithms
@@ -33,10 +34,7 @@ from nadi.workload.program import switches_of
 from nadi.workload.shape import shape_of
 
 ALL = "all"
-MAX_SIZES = 1000  # maximum number of sizes in one range of --sizes
-_KIND_WITHOUT_SIZE = "barrier"
 _MIN_ESTIMATE_S = 5.0  # estimated wall times above this many seconds are shown in the progress line
-_MAX_FACTOR_LENGTH = 15  # maximum number of characters of a factor such as "x2"
 
 
 class SweepRow(NamedTuple):
@@ -131,7 +129,7 @@ class ChosenAlgorithms(NamedTuple):
     first_program: list[Program]  # program of the first row, built while checking; empty after that row has run
 
 
-def choose(
+def choose_algorithms(
     graph: Graph,
     case: CollectiveCase,
     algorithm_option: str,
@@ -233,7 +231,7 @@ def split_names(algorithm_option: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def measure(
+def measure_rows(
     graph: Graph,
     case: CollectiveCase,
     chosen_algorithms: ChosenAlgorithms,
@@ -313,7 +311,7 @@ class _Bench:
         results = self._run(program, expected)
         self._progress.begin(f"{name}, on an idle network")
         finished = _row(self._graph, program, self._settings, self._case, self._algorithm, size_bytes, results)
-        self._pace.add(measured(work, results, time.perf_counter() - begun_s))
+        self._pace.add(measured_row(work, results, time.perf_counter() - begun_s))
         return finished
 
     def _calibrate(self, size_bytes: int) -> None:
@@ -327,7 +325,7 @@ class _Bench:
             program, estimated = expected(size)
             begun_s = time.perf_counter()
             results = self._run(program, estimated)
-            self._pace.add(measured(work_of(estimated, self._settings), results, time.perf_counter() - begun_s))
+            self._pace.add(measured_row(work_of(estimated, self._settings), results, time.perf_counter() - begun_s))
 
     def _estimate(self, program: Program) -> Estimate:
         """Return the work of a program, of all ranks together."""
@@ -341,63 +339,6 @@ class _Bench:
             costs = CollectiveCosts(self._graph, settings)
             settings = replace(settings, coupled=coupled_collectives(program, costs, how))
         return run_program(self._graph, program, settings, self._progress, self._workers, self._owner, expected)
-
-
-def sizes_of(kind: str, sizes_option: str) -> list[int]:
-    """Return the bytes of --sizes for a kind, a barrier has the single size 0; errors are those of `parse_sizes`.
-
-    Args:
-        kind: The kind of the collective.
-        sizes_option: The value of --sizes.
-    """
-    sizes = parse_sizes(sizes_option)
-    return [0] if kind == _KIND_WITHOUT_SIZE else sizes
-
-
-def parse_sizes(sizes_option: str) -> list[int]:
-    """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB".
-
-    Args:
-        sizes_option: The value of --sizes.
-    """
-    sizes = [size for part in sizes_option.split(",") for size in _range(part.strip())]
-    if not sizes or min(sizes) < 1:
-        raise ConfigError(f"--sizes {sizes_option}: found a size of 0; expected sizes like 1MiB:1GiB:x2")
-    return list(dict.fromkeys(sizes))
-
-
-def _range(part_of_sizes: str) -> list[int]:
-    """Return the sizes in bytes of one part of --sizes: a size, or FIRST:LAST:STEP."""
-    parts = part_of_sizes.split(":")
-    if len(parts) == 1:
-        return [parse_bytes_within(part_of_sizes, MAX_BYTES)]
-    if len(parts) != 3 or parts[2][:1] not in {"x", "+"}:
-        raise ConfigError(f"--sizes {part_of_sizes}: expected a form like 1MiB:1GiB:x2, 1MiB:8MiB:+1MiB or 64KiB")
-    first, last = (parse_bytes_within(part, MAX_BYTES) for part in parts[:2])
-    step = parts[2]
-    factor, summand = (
-        (_factor(part_of_sizes, step), 0) if step[0] == "x" else (1, parse_bytes_within(step[1:], MAX_BYTES))
-    )
-    if first < 1 or (factor < 2 and summand < 1):
-        raise ConfigError(
-            f"--sizes {part_of_sizes}: does not grow; expected a first size above 0 and a step like x2 or +1MiB"
-        )
-    sizes = []
-    while first <= last:
-        sizes.append(first)
-        first = first * factor + summand
-        if len(sizes) > MAX_SIZES:
-            raise ConfigError(f"--sizes {part_of_sizes}: more than {MAX_SIZES} sizes; expected fewer")
-    if not sizes:
-        raise ConfigError(f"--sizes {part_of_sizes}: the first size is above the last; expected first:last:step")
-    return sizes
-
-
-def _factor(part_of_sizes: str, step: str) -> int:
-    """Return the factor of a step such as "x2"; raise ConfigError if it is not a whole number."""
-    if not step[1:].isdecimal() or len(step) > _MAX_FACTOR_LENGTH:
-        raise ConfigError(f"--sizes {part_of_sizes}: found factor {step!r}; expected a whole number, as x2")
-    return int(step[1:])
 
 
 def _row(
@@ -451,3 +392,85 @@ def _variant(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> str:
     if not chosen.needs_shape or graph.npus < 2:
         return ""
     return chosen.describe(kind, shape_of(graph, range(graph.npus), trees=chosen.trees), size_bytes)
+
+
+# Minimum work of a row from which its pace is taken, in packet-hops or messages: about a tenth of a second, far more
+# than the resolution of clocks, and far less than the minute from which a prediction is needed
+MIN_MEASURED_WORK = 300_000.0
+LONG_S = 60.0  # predicted wall times above this many seconds are printed, also without progress
+_CALIBRATION_SHARE = 0.05  # maximum work of a calibration as a share of the row that it is for
+# Number of times by which a calibration shrinks a size at most: halvings of the largest size that users can give
+_MAX_HALVINGS = 63
+_FACTORS = (32, 8, 2)  # factors from the smaller to the larger size of a calibration, the first that is possible
+
+
+class MeasuredRow(NamedTuple):
+    """Work and wall time of a row that has run; rows are ordered by work."""
+
+    work: float  # packet-hops, or messages at message level
+    simulation_s: float  # wall time of its simulation in seconds
+    total_s: float  # wall time of the row in seconds, with set-up and closed form, without compilation
+
+
+class Pace:
+    """Pace of the rows so far of one algorithm, and the prediction of further ones."""
+
+    def __init__(self) -> None:
+        """Begin without any row."""
+        self._rows: list[MeasuredRow] = []  # the two rows with the most work, the largest last
+
+    def add(self, row: MeasuredRow) -> None:
+        """Add a row that has run; rows of little work do not predict long ones."""
+        if row.work >= MIN_MEASURED_WORK and all(row.work != other.work for other in self._rows):
+            self._rows = sorted([*self._rows, row])[-2:]
+
+    def seconds(self, work: float) -> float | None:
+        """Return the predicted wall time of a row with this work; None if no row has shown the pace.
+
+        The prediction is on the line through two rows, as long simulations have less overhead per packet than short
+        ones, or proportional to one row.
+        """
+        if not self._rows:
+            return None
+        first, last = self._rows[0], self._rows[-1]
+        per_work_s = last.simulation_s / last.work
+        if last.work > first.work and last.simulation_s > first.simulation_s:
+            # the slope between two rows leaves out what every row takes
+            per_work_s = (last.simulation_s - first.simulation_s) / (last.work - first.work)
+        return max(last.total_s + per_work_s * (work - last.work), 0.0)
+
+    def needs_calibration(self, work: float) -> bool:
+        """Return whether a row with this work should be preceded by a calibration."""
+        return not self._rows and work * _CALIBRATION_SHARE >= MIN_MEASURED_WORK
+
+
+def calibration_sizes(work_of_size: Callable[[int], float], size_bytes: int) -> list[int]:
+    """Return sizes whose rows show the pace, size_bytes / 2^k: the smallest that does, and a larger one if possible.
+
+    Together they take a small share of the work of `size_bytes`; the list is empty if even the smallest takes more.
+    work_of_size: function from a size in bytes to the work of its row.
+    """
+    row_work, found = work_of_size(size_bytes), 0
+    low, high = 0, _MAX_HALVINGS
+    while low <= high:  # bisection: work does not grow when the size shrinks
+        halvings = (low + high) // 2
+        smaller = size_bytes >> halvings
+        if smaller and work_of_size(smaller) >= MIN_MEASURED_WORK:
+            found, low = smaller, halvings + 1
+        else:
+            high = halvings - 1
+    larger = next(
+        (found * factor for factor in _FACTORS if work_of_size(found * factor) <= share_of_calibration(row_work)), found
+    )
+    return sorted({found, larger}) if found and work_of_size(found) <= share_of_calibration(row_work) else []
+
+
+def share_of_calibration(row_work: float) -> float:
+    """Return the maximum work of a row's calibration."""
+    return _CALIBRATION_SHARE * row_work
+
+
+def measured_row(work: float, results: pdes.Results, total_s: float) -> MeasuredRow:
+    """Return work and time of a finished row; total_s: wall time of the row in seconds."""
+    # compilation happens once: further rows of the algorithm do not pay for it
+    return MeasuredRow(work, results.wall_s, max(total_s - results.compile_s, results.wall_s))

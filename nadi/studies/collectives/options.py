@@ -1,4 +1,4 @@
-"""Bytes between members for `nadi collective all-to-all-v`: from a matrix file, or drawn from a skewed distribution."""
+"""Sizes of `nadi collective`, and bytes between members of all-to-all-v: a matrix file, or a skewed distribution."""
 
 import io
 import math
@@ -13,12 +13,74 @@ from numpy.typing import NDArray
 from nadi import inputs
 from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int64
-from nadi.studies.collectives.microbench import CollectiveCase
+from nadi.inputs.limits import MAX_BYTES
+from nadi.inputs.units import parse_bytes_within
+from nadi.studies.collectives.measuring import CollectiveCase
 from nadi.workload import CollectiveSettings
 from nadi.workload.collectives import UNEVEN
 
+MAX_SIZES = 1000  # maximum number of sizes in one range of --sizes
+_KIND_WITHOUT_SIZE = "barrier"
+_MAX_FACTOR_LENGTH = 15  # maximum number of characters of a factor such as "x2"
 _MAX_TOKENS = 1 << 16  # number of equal tokens into which a member's buffer is divided, unless it has fewer bytes
 _MAX_EXPONENT = 16.0  # maximum Zipf exponent: at 16 one member gets nearly all bytes
+
+
+def sizes_of(kind: str, sizes_option: str) -> list[int]:
+    """Return the bytes of --sizes for a kind, a barrier has the single size 0; errors are those of `parse_sizes`.
+
+    Args:
+        kind: The kind of the collective.
+        sizes_option: The value of --sizes.
+    """
+    sizes = parse_sizes(sizes_option)
+    return [0] if kind == _KIND_WITHOUT_SIZE else sizes
+
+
+def parse_sizes(sizes_option: str) -> list[int]:
+    """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB".
+
+    Args:
+        sizes_option: The value of --sizes.
+    """
+    sizes = [size for part in sizes_option.split(",") for size in _range(part.strip())]
+    if not sizes or min(sizes) < 1:
+        raise ConfigError(f"--sizes {sizes_option}: found a size of 0; expected sizes like 1MiB:1GiB:x2")
+    return list(dict.fromkeys(sizes))
+
+
+def _range(part_of_sizes: str) -> list[int]:
+    """Return the sizes in bytes of one part of --sizes: a size, or FIRST:LAST:STEP."""
+    parts = part_of_sizes.split(":")
+    if len(parts) == 1:
+        return [parse_bytes_within(part_of_sizes, MAX_BYTES)]
+    if len(parts) != 3 or parts[2][:1] not in {"x", "+"}:
+        raise ConfigError(f"--sizes {part_of_sizes}: expected a form like 1MiB:1GiB:x2, 1MiB:8MiB:+1MiB or 64KiB")
+    first, last = (parse_bytes_within(part, MAX_BYTES) for part in parts[:2])
+    step = parts[2]
+    factor, summand = (
+        (_factor(part_of_sizes, step), 0) if step[0] == "x" else (1, parse_bytes_within(step[1:], MAX_BYTES))
+    )
+    if first < 1 or (factor < 2 and summand < 1):
+        raise ConfigError(
+            f"--sizes {part_of_sizes}: does not grow; expected a first size above 0 and a step like x2 or +1MiB"
+        )
+    sizes = []
+    while first <= last:
+        sizes.append(first)
+        first = first * factor + summand
+        if len(sizes) > MAX_SIZES:
+            raise ConfigError(f"--sizes {part_of_sizes}: more than {MAX_SIZES} sizes; expected fewer")
+    if not sizes:
+        raise ConfigError(f"--sizes {part_of_sizes}: the first size is above the last; expected first:last:step")
+    return sizes
+
+
+def _factor(part_of_sizes: str, step: str) -> int:
+    """Return the factor of a step such as "x2"; raise ConfigError if it is not a whole number."""
+    if not step[1:].isdecimal() or len(step) > _MAX_FACTOR_LENGTH:
+        raise ConfigError(f"--sizes {part_of_sizes}: found factor {step!r}; expected a whole number, as x2")
+    return int(step[1:])
 
 
 def demand(
