@@ -178,9 +178,7 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.progress import progress as shown
-    from nadi.studies.planner.answer import answer_document
-    from nadi.studies.planner.planning import plan_request, rank_plans
-    from nadi.studies.planner.space import MemoryReserve
+    from nadi.studies.planner import MemoryReserve, answer_document, plan_request, rank_plans
 
     _check_within("gpus", gpus, 1, MAX_GPUS, whole=True)
     _check_within("top", top, 1, MAX_GPUS, whole=True)

@@ -129,7 +129,15 @@ def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
     a file that it names contains it (a cluster's rates, a window from a delay). Keys that a run file sets come first,
     then files and the version of Nadi, then derived keys and settled values (settled.KEY).
     """
-    contents = [_contents(run) for run in runs]
+    # the beginning of the hash of each file or folder that keys of a run name
+    contents: list[dict[str, str]] = [
+        {
+            f"sha256 of {entry['path']}": entry["sha256"][:_HASH_DIGITS]
+            for entry in run.summary.get("files", ())
+            if entry["sha256"]
+        }
+        for run in runs
+    ]
     files = set.intersection(*map(set, contents))
     found = [
         dict(_flat("", run.summary.get("config", {})))
@@ -149,12 +157,6 @@ def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
     if all(row["is_derived"] for row in rows):  # these are then the only explanation of the difference
         rows = [row | {"is_derived": False} for row in rows]
     return sorted(rows, key=lambda row: bool(row["is_derived"]))
-
-
-def _contents(run: Run) -> dict[str, str]:
-    """Return the beginning of the hash of each file or folder that keys of the run name, by "sha256 of PATH"."""
-    entries = run.summary.get("files", ())
-    return {f"sha256 of {entry['path']}": entry["sha256"][:_HASH_DIGITS] for entry in entries if entry["sha256"]}
 
 
 def _flat(path: str, value: object) -> Iterator[tuple[str, Any]]:

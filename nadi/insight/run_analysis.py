@@ -3,7 +3,7 @@
 Each rank analyses its own NPUs (`analyse_rank`), and rank 0 merges the parts (`merge_ranks`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,26 +14,8 @@ from numpy.typing import NDArray
 from nadi.inputs.arrays import Float64, Int32, Int64
 from nadi.inputs.arrow import arrow_texts, arrow_words
 from nadi.inputs.units import PS_PER_S, format_time
-from nadi.insight.node_times import (
-    CollectiveTimes,
-    NpuTimes,
-    bus_factor,
-    distinct_rows,
-    find_collectives,
-    merge_collectives,
-    npu_times,
-    utilisation,
-)
+from nadi.insight import node_times, work_metrics
 from nadi.insight.step_times import names_an_axis, step_times
-from nadi.insight.work_metrics import (
-    DoneSteps,
-    Requests,
-    ServingMetrics,
-    done_steps,
-    job_documents,
-    requests_of,
-    serving_metrics,
-)
 from nadi.pdes.wire import SELECTIVE_PACKETS, covering_packets
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
@@ -55,8 +37,8 @@ _MAX_PACKETS = 1 << 21
 class RunAnalysis:
     """The analysis of a run with c collectives."""
 
-    npu_times: NpuTimes  # time of each NPU by kind
-    collectives: CollectiveTimes  # times of the c collectives
+    npu_times: node_times.NpuTimes  # time of each NPU by kind
+    collectives: node_times.CollectiveTimes  # times of the c collectives
     group_names: list[str]  # c group names as the traces have them; "" for all NPUs
     algorithms: list[str]  # c names of algorithms
     closed_form_ps: Float64  # float64[c], time on an idle network
@@ -70,9 +52,9 @@ class RunAnalysis:
     warnings: list[str]  # sentences about what the run leaves out or cannot show; see warnings_of
     # int64[npus, categories], time of each NPU by axis (step_times); None if no name has one
     step_times: Int64 | None = None
-    serving: ServingMetrics | None = None  # serving metrics; None if no node belongs to a request
+    serving: work_metrics.ServingMetrics | None = None  # serving metrics; None if no node belongs to a request
     jobs: Sequence[dict[str, Any]] = ()  # results of each of [[jobs]] (work_metrics)
-    done_steps: DoneSteps | None = None  # steps that a run which is not over has done; None = it is over, or has none
+    done_steps: work_metrics.DoneSteps | None = None  # steps done by a run that is not over; None = over, or no steps
 
     @property
     def ratio(self) -> Float64:
@@ -85,20 +67,20 @@ class RunAnalysis:
 
 @dataclass(frozen=True, eq=False)
 class RankAnalysis:
-    """The part of the findings that one rank contributes for its own k NPUs."""
+    """The part of the analysis that one rank contributes for its own k NPUs."""
 
     npus: Int64  # int64[k], NPU numbers
-    npu_times: NpuTimes  # time of each of the k NPUs by kind
-    collectives: CollectiveTimes  # times of the collectives over the members on this rank
+    npu_times: node_times.NpuTimes  # time of each of the k NPUs by kind
+    collectives: node_times.CollectiveTimes  # times of the collectives over the members on this rank
     group_names: dict[int, str]  # names of the groups that ran collectives, by group
     # closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1
     closed_forms: dict[ClosedFormKey, ClosedForm]
     # int64[k, categories], time of each NPU by axis (step_times); None if no name has an axis
     step_times: Int64 | None
-    requests: Requests | None = None  # times of requests and tokens on these NPUs; None if no node belongs to a request
+    requests: work_metrics.Requests | None = None  # times of requests on these NPUs; None = no node belongs to one
     # int64[jobs], end of the last trace node of each job on these NPUs
     job_finish_ps: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    done_steps: DoneSteps | None = None  # as in Findings, over all ranks
+    done_steps: work_metrics.DoneSteps | None = None  # as in RunAnalysis, over all ranks
 
 
 def analyse(simulation: FinishedRun) -> RunAnalysis:
@@ -123,10 +105,10 @@ def analyse_rank(
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
-    times = npu_times(program, *nodes, results.finish_time_ps)
-    found = find_collectives(program, *nodes, results.folded.group_like if results.folded else None)
+    times = node_times.npu_times(program, *nodes, results.finish_time_ps)
+    found = node_times.find_collectives(program, *nodes, results.folded.group_like if results.folded else None)
     if results.folded:
-        times = NpuTimes(*(column[results.folded.like] for column in times))
+        times = node_times.NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     # all ranks must divide by the same number, so they exchange the kinds
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
@@ -136,31 +118,26 @@ def analyse_rank(
     steps = None
     if names_an_axis(simulation.traces, exchange):
         steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
-        steps[list(_without_step(simulation))] = 0
+        # memories and jobs of messages without a model do no training step
+        steps[list(simulation.memories)] = 0
+        if program.jobs is not None:
+            for number in np.flatnonzero([job.is_traffic for job in simulation.jobs]).tolist():
+                steps[program.jobs.npus_of(number)] = 0
     return RankAnalysis(
         npus=npus,
-        npu_times=NpuTimes(*(column[npus] for column in times)),
+        npu_times=node_times.NpuTimes(*(column[npus] for column in times)),
         collectives=found,
         group_names={group: program.group_names[group] for group in np.unique(found.group).tolist()},
         closed_forms=_closed_forms(simulation, found, schedule, played, {} if known is None else known),
         step_times=None if steps is None else steps[npus],
-        requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
+        requests=work_metrics.requests_of(program, simulation.traces, simulation.trace_of_npu, results),
         job_finish_ps=job_finish_ps(program, results),
-        done_steps=None if results.cut_ps is None else done_steps(simulation, exchange),
+        done_steps=None if results.cut_ps is None else work_metrics.done_steps(simulation, exchange),
     )
 
 
-def _without_step(simulation: FinishedRun) -> Iterator[int]:
-    """Yield the NPUs that do no training step: memories, and those of jobs that are messages without a model."""
-    yield from simulation.memories
-    jobs = simulation.program.jobs
-    if jobs is not None:
-        for number in np.flatnonzero([job.is_traffic for job in simulation.jobs]).tolist():
-            yield from jobs.npus_of(number).tolist()
-
-
 def merge_ranks(simulation: FinishedRun, parts: Sequence[RankAnalysis]) -> RunAnalysis:
-    """Merge the parts of all ranks, in any order, into the findings of a run that has the counters of all links.
+    """Merge the parts of all ranks, in any order, into the analysis of a run that has the counters of all links.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
@@ -170,7 +147,7 @@ def merge_ranks(simulation: FinishedRun, parts: Sequence[RankAnalysis]) -> RunAn
     # ranks have NPUs in any order; rows must be in that of the NPUs
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
-    found = merge_collectives([p.collectives for p in parts])
+    found = node_times.merge_collectives([p.collectives for p in parts])
     if results.cut_ps is not None:  # others are not done
         done = found.finish_ps < results.cut_ps
         found = found._replace(**{name: column[done] for name, column in found._asdict().items()})
@@ -181,14 +158,14 @@ def merge_ranks(simulation: FinishedRun, parts: Sequence[RankAnalysis]) -> RunAn
     forms = [closed_forms[key] for key in keys]
     kinds = [UNEVEN if key[2] == _ANY_SIZE else KINDS[found.kind[i]] for key, i in zip(keys, first, strict=True)]
     algorithms = [simulation.collectives.algorithm_of(kind) for kind in kinds]
-    factors = [bus_factor(KINDS[found.kind[i]], int(found.members[i])) for i in first.tolist()]
+    factors = [node_times.bus_factor(KINDS[found.kind[i]], int(found.members[i])) for i in first.tolist()]
     algorithm_Bps = np.zeros(len(number))  # noqa: N806 - bytes, not bits
     # a collective that takes no time has no bandwidth
     np.divide(found.size_bytes, found.time_ps, out=algorithm_Bps, where=found.time_ps > 0)
     algorithm_Bps *= PS_PER_S  # noqa: N806
     step_times = np.concatenate(steps)[place] if steps else None
     return RunAnalysis(
-        npu_times=NpuTimes(*times),
+        npu_times=node_times.NpuTimes(*times),
         collectives=found,
         group_names=[names[group] for group in found.group.tolist()],
         algorithms=[algorithms[key] for key in number.tolist()],
@@ -196,7 +173,7 @@ def merge_ranks(simulation: FinishedRun, parts: Sequence[RankAnalysis]) -> RunAn
         closed_form_played=np.array([form.is_played for form in forms], np.bool_)[number],
         algorithm_Bps=algorithm_Bps,
         bus_Bps=algorithm_Bps * np.array(factors, np.float64)[number],
-        utilisation=utilisation(
+        utilisation=node_times.utilisation(
             simulation.graph,
             results.links["tx_bytes"],
             results.finish_time_ps,
@@ -205,48 +182,48 @@ def merge_ranks(simulation: FinishedRun, parts: Sequence[RankAnalysis]) -> RunAn
         ),
         warnings=warnings_of(simulation),
         step_times=step_times,
-        jobs=job_documents(simulation, np.max([p.job_finish_ps for p in parts], axis=0), step_times),
-        serving=serving_metrics(p.requests for p in parts),
+        jobs=work_metrics.job_documents(simulation, np.max([p.job_finish_ps for p in parts], axis=0), step_times),
+        serving=work_metrics.serving_metrics(p.requests for p in parts),
         done_steps=parts[0].done_steps,
     )
 
 
-def collectives_table(findings: RunAnalysis) -> pa.Table:
+def collectives_table(analysis: RunAnalysis) -> pa.Table:
     """Return collectives.parquet of a run.
 
     Args:
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
     """
-    found = findings.collectives
+    found = analysis.collectives
     columns = {
-        "group_name": arrow_texts(findings.group_names),
+        "group_name": arrow_texts(analysis.group_names),
         "kind": arrow_words(KINDS, found.kind),
-        "algorithm": arrow_texts(findings.algorithms),
+        "algorithm": arrow_texts(analysis.algorithms),
         "bytes": found.size_bytes,
-        "algbw_Bps": findings.algorithm_Bps,
-        "busbw_Bps": findings.bus_Bps,
+        "algbw_Bps": analysis.algorithm_Bps,
+        "busbw_Bps": analysis.bus_Bps,
     }
     own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
     columns |= {name: getattr(found, name) for name in own}
-    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
+    columns |= {name: getattr(analysis, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
     return COLLECTIVES.table(columns)
 
 
-def _keys(found: CollectiveTimes) -> tuple[list[ClosedFormKey], Int64, Int64]:
+def _keys(found: node_times.CollectiveTimes) -> tuple[list[ClosedFormKey], Int64, Int64]:
     """Return the distinct keys of collectives, the first collective of each, and the key of each by its number.
 
     A key is group, kind and size; that of an all-to-all with split sizes is group, place and _ANY_SIZE.
     """
     second = np.where(found.uneven, found.seq, found.kind)
     columns = [found.group, second, np.where(found.uneven, _ANY_SIZE, found.size_bytes)]
-    first, number = distinct_rows(columns)
+    first, number = node_times.distinct_rows(columns)
     rows = zip(*(column[first].tolist() for column in columns), strict=True)
     return list(rows), first, number
 
 
 def _closed_forms(
     simulation: FinishedRun,
-    collectives: CollectiveTimes,
+    collectives: node_times.CollectiveTimes,
     schedule_of_collective: Int32,
     played_collectives: PlayedCollectives,
     known: dict[ClosedFormKey, ClosedForm],
@@ -360,7 +337,7 @@ def _seldom_repeats(simulation: FinishedRun) -> str:
 def _overloaded_links(simulation: FinishedRun) -> list[str]:
     """Return a warning if links would have to carry more than their capacity."""
     graph, results = simulation.graph, simulation.results
-    share = utilisation(graph, results.links["tx_bytes"], results.finish_time_ps)
+    share = node_times.utilisation(graph, results.links["tx_bytes"], results.finish_time_ps)
     # only models without queues let a link carry more than its rate
     if not (share > 1).any():
         return []

@@ -40,7 +40,7 @@ SUMMARY_KEY = "digest"  # Top-level key that identifies a summary.json of Nadi
 
 
 def write_results(
-    simulation: FinishedRun, findings: RunAnalysis | None, folder: Path | None, ranks: RankGather = ALONE
+    simulation: FinishedRun, analysis: RunAnalysis | None, folder: Path | None, ranks: RankGather = ALONE
 ) -> None:
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 
@@ -49,7 +49,7 @@ def write_results(
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
-        findings: Result of the analysis; None on other ranks than 0.
+        analysis: Result of the analysis; None on other ranks than 0.
         folder: Folder to write to; None on other ranks than 0.
         ranks: Exchange of values between ranks.
     """
@@ -58,27 +58,27 @@ def write_results(
     is_over = simulation.results.cut_ps is None
     if simulation.keeps_nodes and is_over:
         write_nodes(simulation, folder, ranks)
-    if findings and folder:
+    if analysis and folder:
         if simulation.settings.record_flows and is_over:
             write_flows(simulation, folder)
         write_job_links(simulation, folder)
-        write_findings(simulation, findings, folder)
+        write_analysis(simulation, analysis, folder)
         write_logs(simulation.results, folder)
     peaks = ranks.gather(simulation.peak_rss_bytes())
     if folder:
-        text = json.dumps(summary(simulation, peaks, findings), indent=2)
+        text = json.dumps(summary(simulation, peaks, analysis), indent=2)
         (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
 
 def summary(
-    simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, findings: RunAnalysis | None = None
+    simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, analysis: RunAnalysis | None = None
 ) -> dict[str, Any]:
     """Return the contents of summary.json: metrics of the run on rank 0 and the settled configuration.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
         peak_rss_of_ranks: Peak memory of each rank in bytes; None for a run of this process alone.
-        findings: Result of the analysis; None = no analysis.
+        analysis: Result of the analysis; None = no analysis.
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
@@ -103,14 +103,14 @@ def summary(
         **({"reuse": results.reuse} if any(results.reuse.values()) else {}),
         "peak_rss_bytes": sum(peaks),
         "digest": results.digest,
-        "warnings": list(findings.warnings) if findings else [],
+        "warnings": list(analysis.warnings) if analysis else [],
         "step": step_document(
-            simulation, findings.step_times if findings else None, so_far=findings.done_steps if findings else None
+            simulation, analysis.step_times if analysis else None, so_far=analysis.done_steps if analysis else None
         ),
-        **({"partial": partial_document(simulation, findings)} if findings and results.cut_ps is not None else {}),
-        **({"jobs": list(findings.jobs)} if findings and findings.jobs else {}),
+        **({"partial": partial_document(simulation, analysis)} if analysis and results.cut_ps is not None else {}),
+        **({"jobs": list(analysis.jobs)} if analysis and analysis.jobs else {}),
         **simulation.operators.document(),
-        **({"serving": serving_document(findings.serving)} if findings and findings.serving else {}),
+        **({"serving": serving_document(analysis.serving)} if analysis and analysis.serving else {}),
         **({"ports": _ports(simulation)} if not model.has_links else {}),
         "settled": found | ({"congestion": settled_parameters(chosen)} if chosen.update else {}),
         "config": simulation.config.settled(),
@@ -137,18 +137,18 @@ def _without_rows(simulation: FinishedRun) -> dict[str, int]:
     return {"flows_without_rows": flows, "bytes_without_rows": size}
 
 
-def partial_document(simulation: FinishedRun, findings: RunAnalysis) -> dict[str, Any]:
+def partial_document(simulation: FinishedRun, analysis: RunAnalysis) -> dict[str, Any]:
     """Return `partial` of summary.json, which only runs that are not over have; `nadi watch` shows it.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
     """
-    times, found = findings.npu_times, findings.collectives
+    times, found = analysis.npu_times, analysis.collectives
     whole_ps = (simulation.results.cut_ps or 1) * len(times.compute_ps)
     return {
         "simulated_ps": simulation.results.cut_ps,
-        **({"steps_done": findings.done_steps.steps, "steps": findings.done_steps.of} if findings.done_steps else {}),
+        **({"steps_done": analysis.done_steps.steps, "steps": analysis.done_steps.of} if analysis.done_steps else {}),
         "compute_share": int(times.compute_ps.sum()) / whole_ps,
         "exposed_share": int(times.exposed_ps.sum()) / whole_ps,
         "collectives": [
@@ -218,33 +218,33 @@ def _jobs_of_npus(simulation: FinishedRun, npus: NDArray[np.integer]) -> dict[st
     return {} if jobs is None else {"job": _job_words(simulation, jobs.of_npus()[npus])}
 
 
-def write_findings(simulation: FinishedRun, findings: RunAnalysis, folder: Path) -> None:
+def write_analysis(simulation: FinishedRun, analysis: RunAnalysis, folder: Path) -> None:
     """Write links, collectives and NPUs into a folder.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
         folder: Folder to write to.
     """
-    pq.write_table(_links_table(simulation, findings), folder / schemas.LINKS.file)
-    pq.write_table(_collectives(simulation, findings), folder / schemas.COLLECTIVES.file)
-    times, folded = findings.npu_times, simulation.results.folded
+    pq.write_table(_links_table(simulation, analysis), folder / schemas.LINKS.file)
+    pq.write_table(_collectives(simulation, analysis), folder / schemas.COLLECTIVES.file)
+    times, folded = analysis.npu_times, simulation.results.folded
     npu = np.arange(len(times.idle_ps))
     kept: dict[str, Any] = {"represented_by": folded.like} if folded else {}  # nodes of some NPUs represent all
     kept |= _jobs_of_npus(simulation, npu)
     pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **kept}), folder / schemas.NPUS.file)
-    if findings.step_times is not None:
-        steps = {f"{name}_ps": findings.step_times[:, i] for i, name in enumerate(schemas.STEP_CATEGORIES)}
+    if analysis.step_times is not None:
+        steps = {f"{name}_ps": analysis.step_times[:, i] for i, name in enumerate(schemas.STEP_CATEGORIES)}
         steps |= _jobs_of_npus(simulation, npu)
         pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)
 
 
-def _collectives(simulation: FinishedRun, findings: RunAnalysis) -> pa.Table:
+def _collectives(simulation: FinishedRun, analysis: RunAnalysis) -> pa.Table:
     """Return the table of collectives, with their jobs in runs of [[jobs]]."""
-    jobs, table = simulation.program.jobs, collectives_table(findings)
+    jobs, table = simulation.program.jobs, collectives_table(analysis)
     if jobs is None:
         return table
-    words = _job_words(simulation, jobs.of_groups()[findings.collectives.group])
+    words = _job_words(simulation, jobs.of_groups()[analysis.collectives.group])
     return schemas.COLLECTIVES.table({**{name: table[name] for name in table.column_names}, "job": words})
 
 
@@ -343,7 +343,7 @@ class _NodeNames:
         return pa.DictionaryArray.from_arrays(arrow_numbers(index), self._words)
 
 
-def _links_table(simulation: FinishedRun, findings: RunAnalysis) -> pa.Table:
+def _links_table(simulation: FinishedRun, analysis: RunAnalysis) -> pa.Table:
     """Return the table of links with their traffic."""
     graph = simulation.graph
     names = tuple(graph.node_name(node) for node in range(graph.nodes))
@@ -353,7 +353,7 @@ def _links_table(simulation: FinishedRun, findings: RunAnalysis) -> pa.Table:
         "delay_ps": graph.link_delay_ps,
     }
     columns |= {"src": arrow_words(names, graph.link_src), "dst": arrow_words(names, graph.link_dst)}
-    columns |= {**simulation.results.links, "utilisation": findings.utilisation}
+    columns |= {**simulation.results.links, "utilisation": analysis.utilisation}
     return schemas.LINKS.table(columns)
 
 
@@ -378,9 +378,9 @@ class PartialResults:
         try:
             with together(ranks):
                 parts = ranks.gather(analyse_rank(simulation, ranks.exchange, self.closed_forms))
-                findings = merge_ranks(simulation, parts) if parts is not None else None
-                write_results(simulation, findings, self._checkpoints.new_partial() if findings else None, ranks)
-                if findings:
+                analysis = merge_ranks(simulation, parts) if parts is not None else None
+                write_results(simulation, analysis, self._checkpoints.new_partial() if analysis else None, ranks)
+                if analysis:
                     self._checkpoints.keep_partial()
         except Exception as error:  # noqa: BLE001 - a run of hours does not end because of results that it writes again
             said = f"no partial results could be written: {error}"

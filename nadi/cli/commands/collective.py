@@ -24,7 +24,7 @@ from nadi.configuration.bounds import MAX_SEED
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from nadi.studies.collectives.page import CollectiveSweep
+    from nadi.studies.collectives import CollectiveSweep
 
 _KINDS = "all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ..."
 _SIZES = "Sizes of the whole buffer in bytes: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."
@@ -66,7 +66,7 @@ def collective(
     from nadi.launching.progress import progress
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
-    from nadi.studies.collectives.page import sweep_page
+    from nadi.studies.collectives import sweep_page
 
     with together(ranks):
         check_outputs(None, figures)
@@ -93,7 +93,7 @@ def _tables(sweep: "CollectiveSweep") -> "Group":
     """Return the table of all rows, and with several algorithms also the fastest by size."""
     from rich.console import Group
 
-    from nadi.studies.collectives.page import sweep_table, winners_table
+    from nadi.studies.collectives import sweep_table, winners_table
 
     has_several = len({row.algorithm for row in sweep.rows}) > 1
     return Group(sweep_table(sweep), *([winners_table(sweep)] if has_several else []))

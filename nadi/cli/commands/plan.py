@@ -17,7 +17,7 @@ from nadi.inputs.errors import NadiError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from nadi.studies.planner.planning import PlanRequest
+    from nadi.studies.planner import PlanRequest
 
 Answers = dict[str, dict[str, Any]]  # Documents of `nadi plan` by question
 TABLE, PAGE = "plan.json", "plan.html"
@@ -68,9 +68,7 @@ def plan(
 
     from nadi.launching.slurm import array_script, shard_of
     from nadi.pdes.fidelity import FLUID, REFERENCE
-    from nadi.studies.planner.answer import merge_shards, read_answers
-    from nadi.studies.planner.planning import plan_request, sweep_requests
-    from nadi.studies.planner.space import MemoryReserve
+    from nadi.studies.planner import MemoryReserve, merge_shards, plan_request, read_answers, sweep_requests
 
     check_outputs(None, figures)
     if merge:
@@ -132,9 +130,7 @@ def _planned(requests: "Mapping[str, PlanRequest]", folder: Path | None, *, quie
     """
     from nadi.launching.ending import INTERRUPTED
     from nadi.launching.progress import progress
-    from nadi.studies.planner.answer import answer_document
-    from nadi.studies.planner.planning import rank_plans
-    from nadi.studies.planner.search import ProgressFile
+    from nadi.studies.planner import ProgressFile, answer_document, rank_plans
 
     file = ProgressFile(folder)
     for name, request in requests.items():
@@ -161,7 +157,7 @@ def _answer(
     from nadi.launching.ending import unwound
     from nadi.reports.pages.page import write_page
     from nadi.reports.staging import staged
-    from nadi.studies.planner.report import plan_page, plan_table
+    from nadi.studies.planner import plan_page, plan_table
 
     answers: Answers = {}
     unfinished: SearchNotFinishedError | None = None

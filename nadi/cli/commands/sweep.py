@@ -30,9 +30,7 @@ def sweep(
     from nadi.api.studies import SweepRequest, run_sweep
     from nadi.insight.metrics import ranking_metric
     from nadi.launching.progress import progress
-    from nadi.studies.sweeps.page import MAX_PRINTED, points_table
-    from nadi.studies.sweeps.points import read_sweep, settings_of
-    from nadi.studies.sweeps.running import sweep_script
+    from nadi.studies.sweeps import MAX_PRINTED, points_table, read_sweep, settings_of, sweep_script
 
     if slurm:
         # refuses a wrong file now, not in each task

@@ -15,17 +15,8 @@ from nadi.errors import ConfigError
 from nadi.inputs.arrays import Int64
 from nadi.inputs.arrow import arrow_numbers, numpy_column
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
+from nadi.insight.explanation import run_events as events
 from nadi.insight.explanation.contention import IN_THE_WAY, Contention, rows_of_collectives
-from nadi.insight.explanation.run_events import (
-    AFTER,
-    DONE,
-    DURATION,
-    MESSAGE,
-    RunEvents,
-    closed_forms,
-    node_names,
-    of_collectives,
-)
 from nadi.insight.link_load import limiting_link
 from nadi.insight.network import find_pauses
 from nadi.insight.runs import Run
@@ -56,7 +47,7 @@ class PathPiece(NamedTuple):
         return self.end_ps - self.start_ps
 
 
-def critical_path(run: Run, run_events: RunEvents) -> list[PathPiece]:
+def critical_path(run: Run, run_events: events.RunEvents) -> list[PathPiece]:
     """Return the pieces from the begin of the run to its end; where several ends coincide, one path of them.
 
     Args:
@@ -88,11 +79,11 @@ def axis_of(name: str) -> str:
     return axis if axis in COMMUNICATION_AXES else ""
 
 
-def _activity(run_events: RunEvents, edge_kind: int, node: int) -> str:
+def _activity(run_events: events.RunEvents, edge_kind: int, node: int) -> str:
     """Return what a node does on the path, from the kind of its edge: COMPUTING, COLLECTIVE, ..."""
-    if edge_kind in {DONE, MESSAGE, AFTER}:
-        return {DONE: COLLECTIVE, MESSAGE: MESSAGES, AFTER: WAITING}[edge_kind]
-    if edge_kind == DURATION and run_events.collective[node] >= 0:
+    if edge_kind in {events.DONE, events.MESSAGE, events.AFTER}:
+        return {events.DONE: COLLECTIVE, events.MESSAGE: MESSAGES, events.AFTER: WAITING}[edge_kind]
+    if edge_kind == events.DURATION and run_events.collective[node] >= 0:
         return COLLECTIVE
     of_kind = int(run_events.node_kind[node])
     return (
@@ -102,9 +93,9 @@ def _activity(run_events: RunEvents, edge_kind: int, node: int) -> str:
     )
 
 
-def _sort(run: Run, run_events: RunEvents, what: str, node: int) -> str:
+def _sort(run: Run, run_events: events.RunEvents, what: str, node: int) -> str:
     """Return the label of similar pieces of a node that does `what`: axis and kind, or the node's work."""
-    name = node_names(run)[node].as_py()
+    name = events.node_names(run)[node].as_py()
     if what == COLLECTIVE:
         axis = axis_of(name)
         kind = KINDS[int(run_events.program.node_collective[run_events.at[node]])]
@@ -120,7 +111,7 @@ def _sort(run: Run, run_events: RunEvents, what: str, node: int) -> str:
     return what
 
 
-def npus_of_path(run_events: RunEvents, pieces: list[PathPiece]) -> list[int]:
+def npus_of_path(run_events: events.RunEvents, pieces: list[PathPiece]) -> list[int]:
     """Return the NPUs on the path, in order, without immediate repetitions.
 
     Args:
@@ -211,7 +202,7 @@ class Bound(NamedTuple):
 class PathBounds:
     """The bounds of the pieces of a path, computed once for similar pieces."""
 
-    def __init__(self, run: Run, found: RunEvents, pieces: Sequence[PathPiece], shared: Contention) -> None:
+    def __init__(self, run: Run, found: events.RunEvents, pieces: Sequence[PathPiece], shared: Contention) -> None:
         """Read links, pauses and collectives of a run and the messages of the path, as far as the run keeps them."""
         self._run, self._found, self._shared = run, found, shared
         self._known: dict[tuple[object, ...], Bound] = {}
@@ -305,9 +296,9 @@ class PathBounds:
         if piece.what != COLLECTIVE:
             return 0.0
         if self._costs is None:
-            self._costs = closed_forms(self._run)
+            self._costs = events.closed_forms(self._run)
         found, node = self._found, np.array([piece.node])
-        group, schedule, size = of_collectives(found, node)
+        group, schedule, size = events.of_collectives(found, node)
         kinds, how = found.program.node_collective[found.at[node]], self._run.work.collectives
         times_ps = []
         # a time a + b n: halving n saves half of the part that grows with it

@@ -28,19 +28,7 @@ from nadi.reports.pages.page import (
 )
 from nadi.reports.pages.report_times import CATEGORY_COLOURS
 from nadi.reports.text import accuracy as text
-from nadi.reports.text.comparison import (
-    change_text,
-    groups_table,
-    jobs_table,
-    label,
-    links_table,
-    losses_table,
-    metrics_table,
-    runs_table,
-    settings_table,
-    tiers_table,
-    times_table,
-)
+from nadi.reports.text import comparison as tables
 from nadi.terminal import FittedTable, buffer_text, in_page, size_text, time_text, time_unit
 
 MAX_ROWS = 300  # Number of collectives in the table
@@ -52,12 +40,12 @@ def comparison_page(document: dict[str, Any]) -> Page:
     names = _names(document)
     lead = f"{len(names)} runs; {names[0]} is the baseline. Click an underlined term for its explanation."
     overview: list[Part] = [Paragraph(note, is_warning=True) for note in document["notes"]]
-    meanings = (f"{label(row['name'])}: {row['meaning']}" for row in document["figures"])
-    overview.append(_table(document, runs_table(document)))
-    overview.append(_table(document, metrics_table(document), "; ".join(meanings) + "."))
-    more = [table for table in (jobs_table(document), losses_table(document)) if table.rows]
+    meanings = (f"{tables.label(row['name'])}: {row['meaning']}" for row in document["figures"])
+    overview.append(_table(document, tables.runs_table(document)))
+    overview.append(_table(document, tables.metrics_table(document), "; ".join(meanings) + "."))
+    more = [table for table in (tables.jobs_table(document), tables.losses_table(document)) if table.rows]
     overview += [_table(document, table) for table in more]
-    settings = settings_table(document)
+    settings = tables.settings_table(document)
     difference = _table(document, settings) if settings.rows else Paragraph("All settings are the same.")
     of_times = "Mean over all NPUs of a run; the categories add up to the run."
     of_collectives = "By group, kind and size, sorted by the change of the time."
@@ -86,7 +74,7 @@ def _times(document: dict[str, Any]) -> list[Part]:
     known = explanations()
     note = " ".join(f"{name}: {known[name]}" for name in times if name in known)
     plot = Plot(f"time of the runs by category ({unit.name})", drawn, description, 150 + 40 * len(names))
-    return [plot, _table(document, times_table(document), note)]
+    return [plot, _table(document, tables.times_table(document), note)]
 
 
 def _collectives(document: dict[str, Any]) -> list[Part]:
@@ -102,7 +90,7 @@ def _collectives(document: dict[str, Any]) -> list[Part]:
     title, height = f"summed time of collectives ({unit.name})", 160 + 18 * len(drawn) * len(names)
     note = "Sums over all sizes, so that runs with other plans are comparable."
     return [
-        _table(document, groups_table(document), note),
+        _table(document, tables.groups_table(document), note),
         Plot(title, _bars(document, labels, times, unit.name), description, height),
         _collectives_table(document),
     ]
@@ -140,7 +128,7 @@ def _collective_cells(collective: dict[str, Any], num_runs: int) -> list[str]:
             cells += ["-"] * 6
             continue
         times = [time_text(collective[name][run]) for name in ("median_ps", "wait_ps")]
-        change = change_text(collective["change"][run])
+        change = tables.change_text(collective["change"][run])
         cells += [f"{count:,}", *times, "-" if ratio is None else f"{ratio:.3f}", change, collective["algorithm"][run]]
     return cells
 
@@ -158,9 +146,9 @@ def _links(document: dict[str, Any]) -> list[Part]:
         description = f"{tiers[0]['tier']} has the largest change."
     parts: list[Part] = [
         Plot("busiest link by tier", plot, description, 160 + 20 * len(tiers) * len(document["runs"])),
-        _table(document, tiers_table(document)),
+        _table(document, tables.tiers_table(document)),
     ]
-    links = links_table(document)
+    links = tables.links_table(document)
     matched = f"{document['links']['matched']:,} links have the same ends in all runs."
     return [*parts, _table(document, links, matched) if links.rows else Paragraph(matched)]
 

@@ -67,7 +67,7 @@ class Table:
     caption: str  # Title of the table
     headings: Sequence[Heading]  # Headings of the columns
     rows: Sequence[Sequence[str]]  # Rows with one cell per heading
-    note: str = ""  # Remark below the table, such as the number of omitted rows; "" = no remark
+    note: str = ""  # Text below the table, such as the number of omitted rows; "" = none
     colours: Sequence[str] = ()  # Colour of the swatch before the first cell, by row; () = no swatches
 
 

@@ -137,15 +137,15 @@ def note_too_few(table: FittedTable, values: str) -> None:
         table.notes.append(f"-: too few {values}; needed are 1 / (1 - p): {needs}")
 
 
-def spread_heading(document: Mapping[str, Any], remark: str = "") -> str:
-    """Return the numbers of pauses and of roots from which they spread, with a remark after the former.
+def spread_heading(document: Mapping[str, Any], note: str = "") -> str:
+    """Return the numbers of pauses and of roots from which they spread, with a note after the former.
 
     Args:
         document: Document of nadi.insight.network.
-        remark: Text after the number of pauses.
+        note: Text after the number of pauses.
     """
     roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
-    return f"how pauses spread: {document['pauses']:,} pauses{remark}, {roots}"
+    return f"how pauses spread: {document['pauses']:,} pauses{note}, {roots}"
 
 
 def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:

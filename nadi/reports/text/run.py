@@ -39,50 +39,50 @@ MEANINGS = {
 COLUMNS = ("mean", *(f"p{percent}" for percent in PERCENTILES), "maximum")
 
 
-def print_report(simulation: FinishedRun, findings: RunAnalysis, out: Path | None, took_s: float) -> None:
+def print_report(simulation: FinishedRun, analysis: RunAnalysis, out: Path | None, took_s: float) -> None:
     """Print times, collectives, busiest links, and the folder of tables, if kept.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
         out: Folder of the results; None = they are not kept.
         took_s: Seconds since the command began.
     """
-    terminal.console().print(run_report(simulation, findings, took_s))
+    terminal.console().print(run_report(simulation, analysis, took_s))
     terminal.say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")
 
 
-def run_report(simulation: FinishedRun, findings: RunAnalysis, took_s: float) -> RenderableType:
+def run_report(simulation: FinishedRun, analysis: RunAnalysis, took_s: float) -> RenderableType:
     """Return the report as something that a rich Console prints.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
         took_s: Seconds since the command began.
     """
-    parts: list[RenderableType] = [_headline(simulation, findings, took_s)]
-    parts += [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
-    has_work = not _has_only_messages(findings)
-    parts += [npu_table(simulation, findings)] if has_work else []
-    step, by_axis = step_line(simulation), step_table(findings) if has_work else None
+    parts: list[RenderableType] = [_headline(simulation, analysis, took_s)]
+    parts += [Text(f"warning: {warning}", style="bold") for warning in analysis.warnings]
+    has_work = not _has_only_messages(analysis)
+    parts += [npu_table(simulation, analysis)] if has_work else []
+    step, by_axis = step_line(simulation), step_table(analysis) if has_work else None
     parts += [Text(step, style="bold")] if step else []
-    parts += [jobs_table(findings.jobs)] if findings.jobs else []
-    parts += [serving_table(serving_document(findings.serving))] if findings.serving else []
+    parts += [jobs_table(analysis.jobs)] if analysis.jobs else []
+    parts += [serving_table(serving_document(analysis.serving))] if analysis.serving else []
     parts += [by_axis] if by_axis else []
-    if len(findings.collectives.group):
-        parts.append(collective_table(collectives_table(findings), MAX_COLLECTIVES))
-    parts += link_tables(simulation, findings.utilisation)
+    if len(analysis.collectives.group):
+        parts.append(collective_table(collectives_table(analysis), MAX_COLLECTIVES))
+    parts += link_tables(simulation, analysis.utilisation)
     return Group(*parts)
 
 
-def npu_table(simulation: FinishedRun, findings: RunAnalysis) -> FittedTable:
+def npu_table(simulation: FinishedRun, analysis: RunAnalysis) -> FittedTable:
     """Return the time of each NPU by kind; for many NPUs minimum, median and maximum.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
     """
-    times = findings.npu_times
+    times = analysis.npu_times
     columns = (times.compute_ps, times.cpu_ps, times.memory_ps, times.communication_ps, times.exposed_ps, times.idle_ps)
     npus = simulation.program.npus
     if npus <= MAX_NPUS:
@@ -136,10 +136,10 @@ def collective_table(collectives: "pa.Table", max_rows: int, *, with_waits: bool
     return table
 
 
-def _headline(simulation: FinishedRun, findings: RunAnalysis, took_s: float) -> str:
+def _headline(simulation: FinishedRun, analysis: RunAnalysis, took_s: float) -> str:
     """Return lines about fabric, time, traffic, and the mean NPU."""
     results, counters = simulation.results, simulation.results.counters
-    times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
+    times, whole_ps = analysis.npu_times, max(results.finish_time_ps, 1)
     columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
     compute, exposed, host, idle = (float(column.mean()) / whole_ps for column in columns)
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
@@ -151,7 +151,7 @@ def _headline(simulation: FinishedRun, findings: RunAnalysis, took_s: float) -> 
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
         f"{_moved(simulation) if simulation.settings.fidelity.model.has_links else _no_contention(simulation)}"
-        f"{'' if _has_only_messages(findings) else mean_npu}"
+        f"{'' if _has_only_messages(analysis) else mean_npu}"
     )
 
 
@@ -172,10 +172,10 @@ def _faults(simulation: FinishedRun) -> str:
     )
 
 
-def _has_only_messages(findings: RunAnalysis) -> bool:
+def _has_only_messages(analysis: RunAnalysis) -> bool:
     """Return whether the NPUs only sent and received, as `Run.has_only_messages`."""
-    times = findings.npu_times
-    return not (len(findings.collectives.group) or times.compute_ps.any() or times.memory_ps.any())
+    times = analysis.npu_times
+    return not (len(analysis.collectives.group) or times.compute_ps.any() or times.memory_ps.any())
 
 
 def _moved(simulation: FinishedRun) -> str:
@@ -292,15 +292,15 @@ def step_line(simulation: FinishedRun) -> str:
     return f"{', '.join(said)} ({all_pairs} with all pairs of query and key)"
 
 
-def step_table(findings: RunAnalysis) -> FittedTable | None:
+def step_table(analysis: RunAnalysis) -> FittedTable | None:
     """Return the time of the NPUs by category; None if no node name has an axis.
 
     Args:
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
     """
-    if findings.step_times is None:
+    if analysis.step_times is None:
         return None
-    times = rows_of_busy_npus(findings.step_times)
+    times = rows_of_busy_npus(analysis.step_times)
     unit = time_unit(times[:, 0].tolist())
     columns = "mean", "share", ("minimum", 1), ("maximum", 2)
     title = f"time of {len(times):,} NPUs by category ({unit.name})"

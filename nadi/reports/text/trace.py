@@ -6,22 +6,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nadi import inputs
+from nadi import inputs, terminal
 from nadi.et import NOT_STRICT
 from nadi.et.checking import SEVERITIES, CheckReport, Example, TraceFix
 from nadi.et.reshape import ReduceResult, SliceResult
 from nadi.inputs.units import PS_PER_US
-from nadi.terminal import (
-    FittedTable,
-    amount_text,
-    buffer_text,
-    facts,
-    in_unit,
-    name_column,
-    text_column,
-    time_text,
-    time_unit,
-)
+from nadi.terminal import FittedTable, facts, in_unit, name_column, text_column, time_unit
 
 _MAX_PARENTS_SHOWN = 6
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
@@ -81,7 +71,7 @@ def _overview(description: dict[str, Any]) -> FittedTable:
         ("control dependencies", f"all {dropped} dropped: they close a cycle, {cycle}" if cycle else "none in a cycle"),
         ("roots", _number(description["roots"])),
         ("depth", f"{_number(description['depth'])} nodes"),
-        ("compute time", time_text(description["compute_micros"] * PS_PER_US)),
+        ("compute time", terminal.time_text(description["compute_micros"] * PS_PER_US)),
         ("floating-point operations", _number(description["num_ops"])),
         ("tensor bytes", _number(description["tensor_bytes"])),
     ]
@@ -269,7 +259,7 @@ def _operators(statistics: Mapping[str, Any]) -> FittedTable:
     total = sum(row["micros"] for row in rows)
     for row in rows[:MAX_OPERATORS]:
         share = f"{row['micros'] / total:.1%}" if total else "-"
-        time = time_text(row["micros"] * PS_PER_US) if row["micros"] else "-"
+        time = terminal.time_text(row["micros"] * PS_PER_US) if row["micros"] else "-"
         flops = f"{row['flops']:.3g}" if row["flops"] else "-"
         name = shortened(row["name"], LONGEST_NAME)
         table.add_row(name, row["lane"], row["count"], time, share, flops, _amount(row["bytes"]))
@@ -287,7 +277,7 @@ def collectives_table(statistics: Mapping[str, Any], max_rows: int) -> FittedTab
     numbers = "count", "bytes", ("minimum", 3), "median", ("maximum", 2), ("sizes", 4)
     table = FittedTable("communication", name_column("kind"), name_column("group", 1), *numbers)
     for row in statistics["collectives"][:max_rows]:
-        sizes = [buffer_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
+        sizes = [terminal.buffer_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
         group = row["group"] or ("-" if row["kind"] in {"sends", "receives"} else "all")
         table.add_row(row["kind"], group, row["count"], _amount(row["bytes"]), *sizes, row["different_sizes"])
     missing = sum(row["missing_sizes"] for row in statistics["collectives"])
@@ -367,7 +357,7 @@ def _waiting(arrivals: Mapping[str, Any] | None) -> list[RenderableType]:
     for row in arrivals["kinds"][:MAX_GROUPS]:
         times = [row[key] for key in ("transfer_micros", "median_transfer_micros", "waiting_micros")]
         times += [row.get("median_skew_micros"), row.get("greatest_skew_micros")]
-        cells = ["-" if time is None else time_text(time * PS_PER_US) for time in times]
+        cells = ["-" if time is None else terminal.time_text(time * PS_PER_US) for time in times]
         table.add_row(row["kind"], row["group"] or "all", row["count"], *cells)
     latest = max(arrivals["ranks"], key=lambda rank: rank["late"])
     table.notes.append(f"NPU {latest['npu']} is most often the last, {latest['late']:,} times")
@@ -395,13 +385,15 @@ def _path(path: Mapping[str, Any] | None) -> list[RenderableType]:
     """Return tables of the critical path and its longest nodes; none without durations."""
     if path is None:
         return []
-    title = f"critical path across ranks: {time_text(path['micros'] * PS_PER_US)}, {path['nodes']:,} nodes"
+    title = f"critical path across ranks: {terminal.time_text(path['micros'] * PS_PER_US)}, {path['nodes']:,} nodes"
     total = max(path["micros"], 1)
-    lanes = [(lane, f"{time_text(us * PS_PER_US)}, {us / total:.1%}") for lane, us in path["by_lane"].items() if us]
+    lanes = [
+        (lane, f"{terminal.time_text(us * PS_PER_US)}, {us / total:.1%}") for lane, us in path["by_lane"].items() if us
+    ]
     npus = ", ".join(f"NPU {npu} {us / total:.1%}" for npu, us in list(path["by_rank"].items())[:8])
     table = FittedTable("its longest nodes", "NPU", name_column("name"), name_column("lane", 1), "start", "time")
     for step in path["steps"]:
-        times = [time_text(step[key] * PS_PER_US) for key in ("start_micros", "micros")]
+        times = [terminal.time_text(step[key] * PS_PER_US) for key in ("start_micros", "micros")]
         table.add_row(str(step["npu"]), shortened(step["name"], LONGEST_NAME), step["lane"], *times)
     if path["unfinished"]:
         reason = "their partners lack a counterpart in these traces"
@@ -428,4 +420,4 @@ def _deviation_text(deviation: float | None) -> str:
 
 
 def _amount(size: int) -> str:
-    return amount_text(size) if size else "-"
+    return terminal.amount_text(size) if size else "-"

@@ -103,7 +103,7 @@ def run_bench(
     runs: int = 5,
     workers: Workers = SERIAL,
 ) -> dict[str, Any]:
-    """Run a benchmark of BENCHES; on several ranks all call it and get the same figures, those of the fastest run.
+    """Run a benchmark of BENCHES; on several ranks all call it and get the same metrics, those of the fastest run.
 
     `spec` and `size_bytes` replace the benchmark's topology and size unless "" and 0; `seed` is that of permutation and
     ECMP. Of several `workers`, METIS partitions the fabric by the traffic. A failed run, or two digests, is a RunError.
@@ -181,7 +181,7 @@ def waiting_share(results: pdes.Results) -> float:
 
 
 def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: int = 5) -> dict[str, Any]:
-    """Run flows between random pairs of NPUs that all begin at once, and return figures of the fastest run for JSON.
+    """Run flows between random pairs of NPUs that all begin at once, and return metrics of the fastest run for JSON.
 
     `spec` and `size_bytes` (the mean) replace SPEC and SIZE_BYTES unless "" and 0; `seed` is that of pairs, sizes and
     ECMP. A flow event is a begin or an end of a message; `solver_share` is the share of the run's time in the solver,
@@ -211,7 +211,7 @@ def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: 
 def run_coupled_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: int = 5) -> dict[str, Any]:
     """Run all-to-alls of groups of 64 beside ring all-reduces of all NPUs with the same rank, as coupled flows.
 
-    The figures are those of `run_flow_bench`; a flow event is a begin or an end of a collective. `spec` replaces the
+    The metrics are those of `run_flow_bench`; a flow event is a begin or an end of a collective. `spec` replaces the
     16,384 GPUs of the cluster llama3-24k, and `size_bytes` the size of an all-to-all. ConfigError: the fabric's NPUs do
     not make groups of 64.
 
@@ -258,7 +258,7 @@ def _measured(
     runs: int,
     flows_of: Callable[[pdes.Results], int],
 ) -> dict[str, Any]:
-    """Return figures of the fastest run; flows_of: number of flows of the results."""
+    """Return metrics of the fastest run; flows_of: number of flows of the results."""
     rows = []
     for _ in range(runs):
         simulation = pdes.build_world(graph, program, settings)
@@ -297,7 +297,7 @@ MODEL, PLAN, _REUSE_CLUSTER = "gpt3-175b", "tp8,pp2,mb1,gb2", "selene"
 def run_reuse_bench(
     progress: Progress, *, model: str = MODEL, plan: str = PLAN, seed: int = 1, runs: int = 5
 ) -> dict[str, Any]:
-    """Run a training step with `reuse` "exact", the fastest of `runs`, then once with "off"; return figures for JSON.
+    """Run a training step with `reuse` "exact", the fastest of `runs`, then once with "off"; return metrics for JSON.
 
     `packet_hops` are those of the step, `episode_hops` those that were simulated in worlds of their own, and
     `replayed_hops` those that were not simulated in the fabric. Errors: those of `Resolver.plan` and `execute`.

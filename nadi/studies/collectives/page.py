@@ -22,7 +22,7 @@ from nadi.terminal import AnyColumn, FittedTable, TimeUnit, in_page, in_unit, na
 _MAX_TICKS = 16  # maximum number of labelled sizes on an axis
 _GB_S_PER_B_PS = 1e3  # gigabytes per second in one byte per picosecond
 PAGE = "collective.html"
-SWEEP_FILES = (schemas.SWEEP.file, PAGE)
+FILES = (schemas.SWEEP.file, PAGE)
 FASTEST = "fastest"
 
 
@@ -187,7 +187,7 @@ def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
 
 
 def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
-    """Write SWEEP_FILES into a folder (see nadi.reports.staging).
+    """Write FILES into a folder (see nadi.reports.staging).
 
     Args:
         sweep: The rows of the command, with the fabric and settings.

@@ -47,7 +47,7 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
         (("$/step", 3), lambda row: usd_text(row["cost_usd"])),
         (("GPU-h/10^12 tokens", 2), lambda row: f"{row['gpu_hours_per_trillion_tokens']:,.0f}"),
         (("$/10^12 tokens", 2), lambda row: usd_text(row["usd_per_trillion_tokens"])),
-        *([(("days", 1), lambda row: f"{_days(row, num_tokens):,.4g}")] if num_tokens else []),
+        *([(("days", 1), lambda row: f"{num_tokens / row['tokens_per_s'] / S_PER_DAY:,.4g}")] if num_tokens else []),
         *(((name, 4), share(name)) for name in ("compute", *shown)),
     ]
     table = FittedTable(title, "rank", *(column for column, _ in columns))
@@ -82,11 +82,6 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
         table.notes.append(_training(answer["training"]))
     table.notes.extend(answer["why"])
     return table
-
-
-def _days(row: dict[str, Any], num_tokens: float) -> float:
-    """Return the days that a plan takes to train these tokens."""
-    return num_tokens / float(row["tokens_per_s"]) / S_PER_DAY
 
 
 def _memory(answer: dict[str, Any]) -> str:

@@ -95,13 +95,8 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
         complaint = complaint or f"of {settled}, {broken}"
     if not has_valid:
         why = _sizes_complaint(space) or complaint or "no sizes of the open axes fit the fixed ones"
-        raise WorkloadError(f"{model.name} on {space.gpus} GPUs{_with_constraints(space)}: no plan is valid; {why}")
-
-
-def _with_constraints(space: PlanSpace) -> str:
-    """Return the constraints as they are appended to a message; "" without any."""
-    constraints = space.base.constraints()
-    return f" with --plan {constraints}" if constraints else ""
+        constraints = f" with --plan {fixed}" if (fixed := space.base.constraints()) else ""
+        raise WorkloadError(f"{model.name} on {space.gpus} GPUs{constraints}: no plan is valid; {why}")
 
 
 def _lightest(model: Model, plan: ParallelPlan, space: PlanSpace) -> Candidate:

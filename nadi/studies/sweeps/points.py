@@ -83,7 +83,7 @@ class SweepDefinition(NamedTuple):
     run_file: Path | None  # path of the run file; None = no run file
     keys: tuple[str, ...]  # keys whose values differ between points, in order
     points: list[Point]  # all points, in order
-    rank: str = ""  # name of the figure that ranks the points; "" = default figure
+    rank: str = ""  # name of the metric that ranks the points; "" = default metric
 
 
 def read_sweep(path: Path) -> SweepDefinition:
@@ -93,9 +93,9 @@ def read_sweep(path: Path) -> SweepDefinition:
         path: The sweep file.
     """
     file = checked(SweepFile, read_toml(path, "a sweep file", ConfigError), path, ConfigError)
-    figure_names = [figure.name for figure in METRICS]
-    if file.rank and file.rank not in figure_names:
-        raise ConfigError(f"{path}: rank: found {file.rank!r}; expected one of {', '.join(figure_names)}")
+    metric_names = [metric.name for metric in METRICS]
+    if file.rank and file.rank not in metric_names:
+        raise ConfigError(f"{path}: rank: found {file.rank!r}; expected one of {', '.join(metric_names)}")
     run_file = path.parent / file.run if file.run else None
     combinations = _combinations(path, file)
     if len(combinations) > MAX_POINTS:
@@ -208,7 +208,7 @@ def _name(config: RunConfig, known_files: Known) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_FOLDER_NAME_LENGTH]
 
 
-_OTHER_COLUMNS = ("point", "run", "error", "seeds", "runs", "low", "high")  # neither keys nor figures
+_OTHER_COLUMNS = ("point", "run", "error", "seeds", "runs", "low", "high")  # neither keys nor metrics
 _SEED = re.compile(r"[:,]seed=[0-9]+")  # in values such as "poisson:1ms,seed=2"
 
 
@@ -218,8 +218,8 @@ def keys_of(table: pa.Table) -> list[str]:
     Args:
         table: The table with a row for each setting.
     """
-    figures = {figure.name for figure in METRICS}
-    return [name for name in table.column_names if name not in figures and name not in _OTHER_COLUMNS]
+    metrics = {metric.name for metric in METRICS}
+    return [name for name in table.column_names if name not in metrics and name not in _OTHER_COLUMNS]
 
 
 def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
@@ -237,17 +237,17 @@ def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
     return ", ".join(f"{name} = {table[key][row].as_py()}" for key, name in zip(keys, names, strict=True))
 
 
-def settings_of(points: pa.Table, ranking_figure: Metric | None) -> pa.Table:
+def settings_of(points: pa.Table, ranking_metric: Metric | None) -> pa.Table:
     """Return a table with a row per setting of a sweep's table of points, in the order of its first point.
 
     Columns: the keys that are no seeds, with values that name none; `seeds`, the number of finished points; `runs`,
-    lists of their folders; `error`, null if any point is finished; the means of the figures over the finished points,
-    NaN where no point has the figure; and `low` and `high`, the 95 % confidence interval of the figure that ranks, NaN
+    lists of their folders; `error`, null if any point is finished; the means of the metrics over the finished points,
+    NaN where no point has the metric; and `low` and `high`, the 95 % confidence interval of the metric that ranks, NaN
     with a single point.
 
     Args:
         points: The table with a row for each point.
-        ranking_figure: The figure that sorts settings; None if no point is finished.
+        ranking_metric: The metric that sorts settings; None if no point is finished.
     """
     columns = {key: [_without_seed(value) for value in points[key].to_pylist()] for key in keys_of(points)}
     columns = {key: values for key, values in columns.items() if key.rpartition(".")[2] != "seed"}
@@ -267,22 +267,22 @@ def settings_of(points: pa.Table, ranking_figure: Metric | None) -> pa.Table:
     # a list per setting: its runs are those from ends[i] to ends[i + 1] of one column
     found["runs"] = pa.ListArray.from_arrays(ends, arrow_texts(runs[row] for rows in finished for row in rows))
     found["error"] = arrow_texts(None if own else errors[row] for own, row in zip(finished, first, strict=True))
-    for figure in METRICS:
-        if figure.name in points.column_names:
-            values = numpy_column(points[figure.name])
+    for metric in METRICS:
+        if metric.name in points.column_names:
+            values = numpy_column(points[metric.name])
             known = [values[rows][~np.isnan(values[rows])] for rows in finished]
-            found[figure.name] = arrow_numbers(np.array([own.mean() if len(own) else np.nan for own in known]))
-            if figure == ranking_figure:
-                intervals = [confidence_interval(own, figure.minimum) or (np.nan, np.nan) for own in known]
+            found[metric.name] = arrow_numbers(np.array([own.mean() if len(own) else np.nan for own in known]))
+            if metric == ranking_metric:
+                intervals = [confidence_interval(own, metric.minimum) or (np.nan, np.nan) for own in known]
                 found["low"], found["high"] = map(arrow_numbers, np.array(intervals).reshape(-1, 2).T)
     return pa.table(found)
 
 
-def by_level_and_seed(points: pa.Table, key: str, figure: Metric) -> dict[object, list[float]]:
-    """Return by value of a key the means of a figure over the finished points of each seed."""
+def by_level_and_seed(points: pa.Table, key: str, metric: Metric) -> dict[object, list[float]]:
+    """Return by value of a key the means of a metric over the finished points of each seed."""
     of_seed = _seeds(points)
     found: dict[object, dict[object, list[float]]] = {}
-    for row, (level, value) in enumerate(zip(points[key].to_pylist(), points[figure.name].to_pylist(), strict=True)):
+    for row, (level, value) in enumerate(zip(points[key].to_pylist(), points[metric.name].to_pylist(), strict=True)):
         if value is not None:
             found.setdefault(_without_seed(level), {}).setdefault(of_seed[row], []).append(value)
     return {level: [float(np.mean(own)) for own in by_seed.values()] for level, by_seed in found.items()}

@@ -269,8 +269,8 @@ def results_table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence
     """Return a table with a row for each point, in the order of the sweep file.
 
     Columns: `point`, its index; a column for each key, as TOML text unless all values are numbers; `run`, its results
-    folder relative to the sweep's; `error`, null if the point is finished; then the figures of
-    `nadi.insight.metrics.METRICS` that any point has, null for points without. Figures that depend on the machine
+    folder relative to the sweep's; `error`, null if the point is finished; then the metrics of
+    `nadi.insight.metrics.METRICS` that any point has, null for points without. Metrics that depend on the machine
     (`wall_s`, `peak_rss_bytes`) come last.
 
     Args:
@@ -282,21 +282,21 @@ def results_table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence
 
     error = {outcome.point: outcome.error for outcome in outcomes}
     points = sweep.points
-    figures_of_point = [
+    metrics_of_point = [
         metrics_of(Run(folder_of(sweep_folder, each))) if is_finished(sweep_folder, each) else {} for each in points
     ]
     columns: dict[str, Any] = {"point": arrow_numbers(np.arange(len(points), dtype=np.int32))}
     for key in sweep.keys:
         columns[key] = _column([point.values.get(key) for point in points])
     columns["run"] = arrow_texts(
-        f"{RUNS}/{point.name}" if own else None for point, own in zip(points, figures_of_point, strict=True)
+        f"{RUNS}/{point.name}" if own else None for point, own in zip(points, metrics_of_point, strict=True)
     )
     # a finished folder counts even if this process did not run the point: an earlier sweep or another shard may have
-    missing = [None if own else error.get(index) or "not run" for index, own in enumerate(figures_of_point)]
+    missing = [None if own else error.get(index) or "not run" for index, own in enumerate(metrics_of_point)]
     columns["error"] = arrow_texts(missing)
-    for figure in sorted(METRICS, key=lambda figure: figure.name in _MACHINE_DEPENDENT):
-        if any(figure.name in own for own in figures_of_point):
-            columns[figure.name] = _numbers([own.get(figure.name) for own in figures_of_point], np.float64)
+    for metric in sorted(METRICS, key=lambda metric: metric.name in _MACHINE_DEPENDENT):
+        if any(metric.name in own for own in metrics_of_point):
+            columns[metric.name] = _numbers([own.get(metric.name) for own in metrics_of_point], np.float64)
     result = pa.table(columns)
     metadata = {"version": __version__, "keys": list(sweep.keys), "sweep": str(sweep.path)}
     return result.replace_schema_metadata({"nadi": json.dumps(metadata)})

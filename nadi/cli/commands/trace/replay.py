@@ -40,8 +40,7 @@ def replay(
 
     ranks = connected_ranks(os.environ)
     from nadi.launching.world import together
-    from nadi.studies.replay.running import STORE, ReplayRequest, replay, run_local_ranks
-    from nadi.studies.replay.transports import connect, torchrun_rank
+    from nadi.studies.replay import STORE, ReplayRequest, connect, replay, run_local_ranks, torchrun_rank
 
     gloo_rank = torchrun_rank() if over == "gloo" else None
     with together(ranks):
@@ -98,7 +97,7 @@ def _read(
     traces: Path, num_ranks: int, groups: Path | None, *, strict: bool, all_gather_size: str
 ) -> "tuple[TraceSet, Program]":
     """Return the traces and the program of all ranks; raise an error if one of them has no trace."""
-    from nadi.studies.replay.player import read_traces, steps_of
+    from nadi.studies.replay import read_traces, steps_of
 
     size: Literal["contribution", "total"] = "total" if all_gather_size == "total" else "contribution"
     trace_set, program = read_traces(traces, num_ranks, groups, strict=strict, all_gather_size=size)
@@ -113,7 +112,7 @@ def _print(times: dict[str, Any], against: Path | None, measured_traces: Path | 
     from nadi.insight.accuracy import accuracy_document
     from nadi.insight.measured import estimate_clocks, read_beside
     from nadi.reports.text.accuracy import accuracy_report as render_compared
-    from nadi.studies.replay.running import replay_table
+    from nadi.studies.replay import replay_table
 
     compared = None
     if against and measured_traces:
