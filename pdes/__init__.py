@@ -12,7 +12,7 @@ None of them imports Numba when it is imported.
 
 from nadi.pdes import fidelity
 from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
-from nadi.pdes.construction.islands import may_replay
+from nadi.pdes.construction.domains import may_replay
 from nadi.pdes.construction.layout import Layout, shares
 from nadi.pdes.construction.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_sets
 from nadi.pdes.construction.settings import CoupledCollectives, Settings, SharedBuffer
@@ -24,16 +24,16 @@ from nadi.pdes.core.setting import Setting, setting, settings_of
 from nadi.pdes.core.state import LONGEST_RUN_PS
 from nadi.pdes.driver import run, run_divided
 from nadi.pdes.fidelity import Fidelity, NetworkModel
-from nadi.pdes.harvest.gathering import COUNTERS, LINK_COLUMNS, MAX_LINES
-from nadi.pdes.harvest.stall import TOO_LATE_TEXT
 from nadi.pdes.messages.message_loop import work_messages
 from nadi.pdes.network import balancing, disciplines
 from nadi.pdes.nic import congestion
 from nadi.pdes.open_network import OpenNetwork
+from nadi.pdes.outcomes.outcome import COUNTERS, LINK_COLUMNS, MAX_LINES
+from nadi.pdes.outcomes.stall import TOO_LATE_TEXT
 from nadi.pdes.results import FoldedRows, Results
 from nadi.pdes.warm_up import compile_all
-from nadi.pdes.workers.crew import compile_kernels
-from nadi.pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, StoppedError
 from nadi.pdes.workers.processes import Processes
 from nadi.pdes.workers.ranks import Ranks
+from nadi.pdes.workers.snapshot_points import NO_SNAPSHOT, SAVE, SAVE_AND_END, StoppedError
 from nadi.pdes.workers.team import work
+from nadi.pdes.workers.worker_pool import compile_kernels

@@ -13,14 +13,14 @@ from nadi.pdes.construction.simulation import Progress, Simulation
 from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.inputs import Program
-from nadi.pdes.harvest.gathering import Harvest, check, harvest, results
-from nadi.pdes.nic.driven import control_of, has_shares
+from nadi.pdes.nic.rate_limited import control_of, has_shares
+from nadi.pdes.outcomes.outcome import LpResults, check, outcome_of, results
 from nadi.pdes.results import Results, simulated_hops
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse.recurrence import Recurrence, may_recur
 from nadi.pdes.reuse.replay import Replay
-from nadi.pdes.workers.crew import Crew, compile_kernels
 from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
+from nadi.pdes.workers.worker_pool import WorkerPool, compile_kernels
 
 
 def run(
@@ -63,7 +63,7 @@ def run_divided(
         progress: Function that receives a Snapshot a few times a second on the first rank; None = no function.
         checkpoints: Checkpoints that the run writes and continues from; None = no checkpoints.
     """
-    layout.control = control_of(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
+    layout.control = control_of(settings, rate_limited=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress, checkpoints=checkpoints)
 
 
@@ -100,8 +100,8 @@ def _run(
 
     is_first = True
 
-    def share(place: ProcessPlace) -> Harvest:
-        """Run the LPs of one process, which `place` lists, and return their Harvest; seconds gets the wall times."""
+    def share(place: ProcessPlace) -> LpResults:
+        """Run the LPs of one process, which `place` lists, and return their LpResults; seconds gets the wall times."""
         # a second run, after a disturbance, needs worlds of its own
         sim = _simulation(layout, program, settings, place, built if is_first else None)
         records = Records()
@@ -113,7 +113,7 @@ def _run(
             saver.restore(place.team)
             resumed_hops = simulated_hops(sum(int(lp.world.net.count.hops) for lp in sim.lps), records.counts())
         recurrence = Recurrence(sim, place.team, records) if may_recur(sim) else None
-        workers = Crew(sim, place, progress, nodes_total, saver, recurrence)
+        workers = WorkerPool(sim, place, progress, nodes_total, saver, recurrence)
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
         with mailbox.windows():
             started = time.perf_counter()
@@ -123,7 +123,7 @@ def _run(
             if lp.replay:
                 lp.replay.finish()
         seconds["first_event_s"] = workers.first_event_s
-        return replace(harvest(sim), workers=workers.times(), reuse=records.counts(), resumed_hops=resumed_hops)
+        return replace(outcome_of(sim), workers=workers.times(), reuse=records.counts(), resumed_hops=resumed_hops)
 
     total, own = mailbox.everywhere(layout, threads, share)
     if total.is_disturbed:

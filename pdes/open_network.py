@@ -15,12 +15,12 @@ from nadi.pdes.core.memory import zeros
 from nadi.pdes.core.packet import pair_source, tag_lane
 from nadi.pdes.core.state import FAILED, FULL, INF
 from nadi.pdes.fidelity.contract import MessageReport, check_message
-from nadi.pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from nadi.pdes.messages.message_loop import TOO_LATE, work_messages
 from nadi.pdes.messages.posting import next_message_event_ps, post_from_outside
+from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, failed_queue_pair
 from nadi.pdes.workers import team as tm
-from nadi.pdes.workers.crew import begin_messages, compile_kernels, make_room
-from nadi.pdes.workers.parcels import no_parcels
+from nadi.pdes.workers.batches import no_batches
+from nadi.pdes.workers.worker_pool import begin_messages, compile_kernels, make_room
 
 
 class OpenNetwork:
@@ -38,10 +38,10 @@ class OpenNetwork:
         if self._by_message:
             begin_messages(self._lp, self._sim.settings)
         self._team = tm.team_in(zeros(tm.team_words(1)))
-        tm.found_team(self._team, self._sim.layout.grid_ps, self._sim.layout.lookahead_ps, crew_size=1)
+        tm.found_team(self._team, self._sim.layout.grid_ps, self._sim.layout.lookahead_ps, pool_size=1)
         addresses = np.array([self._lp.address], np.int64)
-        meeting = tm.Meeting(self._team, tm.new_crew(1), addresses, no_parcels([self._lp.part]))
-        self._meeting = Directory(meeting, "workers")
+        context = tm.WorkerContext(self._team, tm.new_pool(1), addresses, no_batches([self._lp.part]))
+        self._context = Directory(context, "workers")
         self.grid_ps = 1 if self._by_message else int(self._sim.layout.grid_ps)
         self.now_ps = 0
         self._posted = 0
@@ -88,7 +88,7 @@ class OpenNetwork:
             if self._by_message:
                 status = work_messages(self._lp.address, INF, until_ps)
             else:
-                status = tm.work(self._meeting.address, 0, INF, 0)
+                status = tm.work(self._context.address, 0, INF, 0)
             if status == FULL:
                 make_room(self._lp)
             elif self._by_message and status == TOO_LATE:

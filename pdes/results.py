@@ -15,7 +15,7 @@ class FoldedRows:
 
 @dataclass(frozen=True)
 class Results:
-    """Outcome of a run. Times are int64 picoseconds since its start; -1 = did not happen or was not recorded.
+    """LpResults of a run. Times are int64 picoseconds since its start; -1 = did not happen or was not recorded.
 
     `queues` (link, time_ps, bytes) holds the maximum of the bytes that waited at a port of a shared buffer in each
     interval that begins at time_ps; `marks` (link, time_ps, packets) the number of packets that it marked (ECN);
@@ -26,7 +26,7 @@ class Results:
     collectives (src and dst -1), that one link limited for most of the time: limited_ps longer than the rest.
     `workers` has a row for each worker (a thread or process with one or several logical processes): worker, rank (of
     MPI), packet_hops, events, working_s and waiting_s (wall time, which add up to its run time; waiting is for other
-    workers, and for the first of a node also for parcels of other nodes), windows. It is empty where nothing is
+    workers, and for the first of a node also for batches of other nodes), windows. It is empty where nothing is
     recorded, at message level and with closed forms.
     """
 
@@ -63,7 +63,7 @@ class Results:
     job_bytes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     # of a run that is not over: the time before which all is simulated, which finish_time_ps is then, too; there are no
     # messages, and rows that have not begun, or are not done, have -1
-    cut_ps: int | None = None
+    snapshot_ps: int | None = None
     folded: FoldedRows | None = None  # closed forms: one NPU's rows represent those of others that do the same
 
     @property

@@ -9,8 +9,8 @@ from nadi.pdes.checkpoint.queues import follow_queues
 from nadi.pdes.construction.constants import all_hooks
 from nadi.pdes.core.jit import compile_for, hook_address
 from nadi.pdes.messages import message_loop, posting
-from nadi.pdes.workers.crew import compile_kernels
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
+from nadi.pdes.workers.worker_pool import compile_kernels
 
 
 def compile_all() -> float:

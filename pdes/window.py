@@ -173,7 +173,7 @@ def stops(net, end_ps):
 
 @inline
 def may_lengthen(net):
-    """Return whether cells may be long again from the end of the current one on (pdes/reuse_kernels/islands.py).
+    """Return whether cells may be long again from the end of the current one on (pdes/reuse_kernels/domains.py).
 
     Args:
         net: Nodes, links and packets of the LP (`Net`).

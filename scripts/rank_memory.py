@@ -23,8 +23,8 @@ from nadi.partition import DEFAULT_METHOD, uniform
 from nadi.pdes.construction.layout import Layout, Outboxes, Part
 from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.network.boundary import WORD_BYTES
+from nadi.pdes.workers.batches import MOST_RECORDS, batch_words, record_words
 from nadi.pdes.workers.mailbox import rounded
-from nadi.pdes.workers.parcels import MOST_RECORDS, parcel_words, record_words
 from nadi.simulation.wiring.partitioning import Load, divide
 from nadi.studies.benchmarks.bench import BENCHES
 
@@ -127,14 +127,14 @@ def build(args: argparse.Namespace, rank: int, owner: Any) -> dict[str, int]:  #
 
 
 def shared_words(parts: list[Part], owner: Any, ranks_per_node: int) -> int:  # noqa: ANN401 - int32[nodes]
-    """Return the words that a node reserves for the outboxes of its LPs, `parts`, and for parcels of other nodes."""
+    """Return the words that a node reserves for the outboxes of its LPs, `parts`, and for batches of other nodes."""
     node = np.arange(int(owner.max()) + 1) // ranks_per_node
     here, packets = node[parts[0].number], np.zeros((2, int(node.max()) + 1), np.int64)
     for part in parts:
         for direction, rooms in enumerate((part.rooms, part.rooms_in)):
             np.add.at(packets[direction], node[part.neighbours], rooms)
     records = MOST_RECORDS * np.delete(packets, here, axis=1)
-    out, into = rounded(parcel_words(records, record_words(parts[0]))).sum(axis=1)
+    out, into = rounded(batch_words(records, record_words(parts[0]))).sum(axis=1)
     return int(out + 2 * into) + sum(int(part.outbox_at()[-1]) for part in parts)
 
 

@@ -132,7 +132,7 @@ def analyse_rank(
         step_times=None if steps is None else steps[npus],
         requests=work_metrics.requests_of(program, simulation.traces, simulation.trace_of_npu, results),
         job_finish_ps=job_finish_ps(program, results),
-        done_steps=None if results.cut_ps is None else work_metrics.done_steps(simulation, exchange),
+        done_steps=None if results.snapshot_ps is None else work_metrics.done_steps(simulation, exchange),
     )
 
 
@@ -148,8 +148,8 @@ def merge_ranks(simulation: FinishedRun, parts: Sequence[RankAnalysis]) -> RunAn
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
     found = node_times.merge_collectives([p.collectives for p in parts])
-    if results.cut_ps is not None:  # others are not done
-        done = found.finish_ps < results.cut_ps
+    if results.snapshot_ps is not None:  # others are not done
+        done = found.finish_ps < results.snapshot_ps
         found = found._replace(**{name: column[done] for name, column in found._asdict().items()})
     steps = [p.step_times for p in parts if p.step_times is not None]
     names = {group: name for p in parts for group, name in p.group_names.items()}
@@ -267,8 +267,8 @@ def warnings_of(simulation: FinishedRun) -> list[str]:
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
     """
-    cut_ps, finish_ps = simulation.results.cut_ps, simulation.results.finish_time_ps
-    warnings = [] if cut_ps is None else [f"partial results, of the first {format_time(cut_ps)}: the run is not over"]
+    end_ps, finish_ps = simulation.results.snapshot_ps, simulation.results.finish_time_ps
+    warnings = [] if end_ps is None else [f"partial results, of the first {format_time(end_ps)}: the run is not over"]
     warnings += simulation.warnings
     others = _narrow_window(simulation), _overtaken(simulation), _sent_again(simulation), _seldom_repeats(simulation)
     without = simulation.without_effect.sentence(finish_ps)

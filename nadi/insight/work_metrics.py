@@ -52,7 +52,7 @@ def done_steps(simulation: FinishedRun, exchange: Exchange) -> DoneSteps | None:
     for step, finish_ps in blocks:
         last = max(last, int(step.max(initial=-1)))
         # a step is done when all its nodes, on all NPUs, have ended before the cut
-        first_open = min(first_open, int(step[(step >= 0) & (finish_ps >= results.cut_ps)].min(initial=_NO_STEP)))
+        first_open = min(first_open, int(step[(step >= 0) & (finish_ps >= results.snapshot_ps)].min(initial=_NO_STEP)))
     lasts, opens = zip(*exchange((last, first_open)), strict=True)
     if max(lasts) < 0:
         return None
@@ -98,7 +98,7 @@ def throughput(simulation: FinishedRun, so_far: DoneSteps | None = None) -> Thro
         so_far: Steps that a run which is not over has done; None = the run is over.
     """
     found, results = simulation.training, simulation.results
-    finish_ps = results.finish_time_ps if results.cut_ps is None else so_far.end_ps if so_far else 0
+    finish_ps = results.finish_time_ps if results.snapshot_ps is None else so_far.end_ps if so_far else 0
     if found is None or finish_ps == 0:
         return None
     from nadi.workload.generators.models import training_flops
@@ -221,7 +221,7 @@ def requests_of(
         for npu, first in zip(npus.tolist(), firsts.tolist(), strict=True):
             for row, (request, tokens) in named[trace_of_npu[npu]].items():
                 at_ps = int(finish_ps[first + row])
-                if results.cut_ps is None or at_ps < results.cut_ps:  # else the token is not there yet
+                if results.snapshot_ps is None or at_ps < results.snapshot_ps:  # else the token is not there yet
                     requests.note(request, tokens, at_ps)
     return requests
 

@@ -55,7 +55,7 @@ def write_results(
     """
     if folder:
         folder.mkdir(exist_ok=True)
-    is_over = simulation.results.cut_ps is None
+    is_over = simulation.results.snapshot_ps is None
     if simulation.keeps_nodes and is_over:
         write_nodes(simulation, folder, ranks)
     if analysis and folder:
@@ -107,7 +107,7 @@ def summary(
         "step": step_document(
             simulation, analysis.step_times if analysis else None, so_far=analysis.done_steps if analysis else None
         ),
-        **({"partial": partial_document(simulation, analysis)} if analysis and results.cut_ps is not None else {}),
+        **({"partial": partial_document(simulation, analysis)} if analysis and results.snapshot_ps is not None else {}),
         **({"jobs": list(analysis.jobs)} if analysis and analysis.jobs else {}),
         **simulation.operators.document(),
         **({"serving": serving_document(analysis.serving)} if analysis and analysis.serving else {}),
@@ -131,7 +131,7 @@ def _without_rows(simulation: FinishedRun) -> dict[str, int]:
     """Return how many messages have no row in flows.parquet, and their bytes; nothing where all have one."""
     results = simulation.results
     flows = results.counters["flows"] - len(results.flows["src"])
-    if not flows or not simulation.settings.record_flows or results.cut_ps is not None:
+    if not flows or not simulation.settings.record_flows or results.snapshot_ps is not None:
         return {}
     size = results.counters["payload_bytes"] - int(results.flows["bytes"].sum())
     return {"flows_without_rows": flows, "bytes_without_rows": size}
@@ -145,9 +145,9 @@ def partial_document(simulation: FinishedRun, analysis: RunAnalysis) -> dict[str
         analysis: Result of the analysis of the run (`RunAnalysis`).
     """
     times, found = analysis.npu_times, analysis.collectives
-    whole_ps = (simulation.results.cut_ps or 1) * len(times.compute_ps)
+    whole_ps = (simulation.results.snapshot_ps or 1) * len(times.compute_ps)
     return {
-        "simulated_ps": simulation.results.cut_ps,
+        "simulated_ps": simulation.results.snapshot_ps,
         **({"steps_done": analysis.done_steps.steps, "steps": analysis.done_steps.of} if analysis.done_steps else {}),
         "compute_share": int(times.compute_ps.sum()) / whole_ps,
         "exposed_share": int(times.exposed_ps.sum()) / whole_ps,

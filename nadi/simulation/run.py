@@ -125,9 +125,9 @@ def until_cut(results: pdes.Results) -> pdes.Results:
 
     A node that is not done ends at the cut, and one that has not begun takes no time there.
     """
-    cut_ps = results.finish_time_ps
+    snapshot_ps = results.finish_time_ps
     start_ps, finish_ps = (
-        np.where(times_ps < 0, cut_ps, times_ps) for times_ps in (results.node_start_ps, results.node_finish_ps)
+        np.where(times_ps < 0, snapshot_ps, times_ps) for times_ps in (results.node_start_ps, results.node_finish_ps)
     )
     return replace(results, node_start_ps=start_ps, node_finish_ps=finish_ps)
 

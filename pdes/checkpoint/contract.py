@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.pdes.results import Results
-from nadi.pdes.workers.cuts import NO_CUT
+from nadi.pdes.workers.snapshot_points import NO_SNAPSHOT
 
 
 class SavedState(NamedTuple):
@@ -21,7 +21,7 @@ class Checkpoints(ABC):
     """The checkpoints of a run; every process of the run has one."""
 
     interval_s: float = 0.0  # wall time between two checkpoints, 0 = only on request
-    request: int = NO_CUT  # pdes.workers.cuts: a signal handler of this process sets it
+    request: int = NO_SNAPSHOT  # pdes.workers.snapshot_points: a signal handler of this process sets it
     resumed: SavedState | None = None  # the run's part of the checkpoint from which it continues, None = it begins
     # receives the results so far after each checkpoint, on the processes that get the results; None = nobody does
     publish: Callable[[Results], None] | None = None

@@ -10,11 +10,11 @@ from nadi.pdes.checkpoint.moving import move, move_rows, own_pairs, own_receiver
 from nadi.pdes.checkpoint.numbering import QueuePairs, Shared, shared_by
 from nadi.pdes.checkpoint.packets import LINK, put_on_links
 from nadi.pdes.checkpoint.queues import queues_of, words_of_packets
-from nadi.pdes.checkpoint.replays import load_island
+from nadi.pdes.checkpoint.replays import load_domain
 from nadi.pdes.checkpoint.values import array_list
 from nadi.pdes.checkpoint.worlds import as_world, load_routes
+from nadi.pdes.construction.domains import all_domains
 from nadi.pdes.construction.growth import grow
-from nadi.pdes.construction.islands import all_domains
 from nadi.pdes.construction.layout import Part
 from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
@@ -117,7 +117,7 @@ class Redivision:
         """Move what an old LP and a new one have in common, and the old one's sums, if the new one is their home."""
         move(shared)
         state = self._states[shared.part.number]
-        self._move_islands(shared, state)
+        self._move_domains(shared, state)
         samples: Rows = state.arrays["samples"].view(SampleEntry.dtype).view(np.recarray)
         if len(samples):
             samples = samples[shared.link[np.minimum(samples.link, len(shared.link) - 1)] >= 0].copy()
@@ -156,7 +156,7 @@ class Redivision:
         new.net.pause_log[: 2 * len(log)] = log.reshape(-1)
         new.net.ctl.pauses += old.net.ctl.pauses
 
-    def _move_islands(self, shared: Shared, state: SavedState) -> None:
+    def _move_domains(self, shared: Shared, state: SavedState) -> None:
         """Move NVLink domains whose collectives are replayed."""
         lp = shared.lp
         mine = {domain.switch: number for number, domain in enumerate(lp.domains)}
@@ -167,15 +167,15 @@ class Redivision:
                 continue
             to = mine[domain.switch]
             move_rows(shared, RowsOf.DOMAIN, np.array([number]), np.array([to]))
-            island = cast("Replay", lp.replay).islands[to]
-            load_island(island, state.values["islands"][number], arrays)
-            for running in (one for episode in island.episodes for one in episode.together):
+            replayed = cast("Replay", lp.replay).domains[to]
+            load_domain(replayed, state.values["domains"][number], arrays)
+            for running in (one for episode in replayed.episodes for one in episode.together):
                 begun = int(np.flatnonzero(running.rows >= 0)[0])
                 npu = lp.world.npus.npu[running.group.nodes[begun]]
                 schedule = int(lp.world.trace.schedule[int(npu.trace_base) + int(running.rows[begun])])
                 # programs of two processes may number their schedules differently
                 running.collective = running.collective._replace(schedule=schedule)
-            groups = np.array([group.number for group in island.groups], np.int64)
+            groups = np.array([group.number for group in replayed.groups], np.int64)
             move_rows(shared, RowsOf.GROUP, groups, groups)
 
     @staticmethod
@@ -186,9 +186,9 @@ class Redivision:
             return
         shared = [each.world.net.ctl for each in olds if (each.node >= 0).any()]
         ctl.replay_starts = max(int(old.replay_starts) for old in shared)
-        # packets may cross islands of one of the old LPs, so all cells are short
+        # packets may cross NVLink domains of one of the old LPs, so all cells are short
         ctl.cell_ps = min(int(old.cell_ps) for old in shared)
-        ctl.packet_rows = lp.world.islands.island.packet_rows[: len(lp.domains)].sum()
+        ctl.packet_rows = lp.world.nvlink.domain.packet_rows[: len(lp.domains)].sum()
         if ctl.cell_ps < const.long_cell_ps and ctl.packet_rows == 0:
             times = [int(old.retry_ps) for old in shared if old.cell_ps == ctl.cell_ps and old.retry_ps < s.INF]
             ctl.retry_ps = max([int(ctl.now_ps), *times])

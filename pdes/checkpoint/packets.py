@@ -1,4 +1,4 @@
-"""Packets under way from one world to another at a cut: taken from outboxes, and put on the links that they cross."""
+"""Packets under way between worlds at a snapshot point: taken from outboxes, and put on the links that they cross."""
 
 import numpy as np
 

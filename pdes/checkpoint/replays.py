@@ -1,4 +1,4 @@
-"""What exact reuse (pdes/reuse) holds in Python, as values of a checkpoint: records of a process, islands of an LP."""
+"""What exact reuse (pdes/reuse) holds in Python, as values of a checkpoint: records, and NVLink domains of an LP."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -9,7 +9,7 @@ import numpy as np
 from nadi.pdes.checkpoint.values import packed, unpacked
 from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.reuse.episodes import EpisodeRecord, Messages
-from nadi.pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running
+from nadi.pdes.reuse.open_episodes import DomainState, Group, OpenEpisode, Running
 from nadi.pdes.reuse.own_world import Collective, Episode, Member
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse.replay import Replay
@@ -54,7 +54,7 @@ def load_records(records: Records, document: Any, arrays: Sequence[np.ndarray], 
         setattr(records, name, getattr(records, name) + document["counts"][name])
 
 
-def islands_packed(lp: LogicalProcess, arrays: list[np.ndarray]) -> Any:
+def domains_packed(lp: LogicalProcess, arrays: list[np.ndarray]) -> Any:
     """Return the collectives under way in an LP's domains as JSON and `arrays`; None without replayed domains.
 
     Args:
@@ -62,10 +62,10 @@ def islands_packed(lp: LogicalProcess, arrays: list[np.ndarray]) -> Any:
         arrays: List to which the function appends the arrays of the document.
     """
     replay = cast("Replay | None", lp.replay)
-    return None if replay is None else [_island_packed(state, arrays) for state in replay.islands]
+    return None if replay is None else [_domain_packed(state, arrays) for state in replay.domains]
 
 
-def _island_packed(state: IslandState, arrays: list[np.ndarray]) -> Any:
+def _domain_packed(state: DomainState, arrays: list[np.ndarray]) -> Any:
     def collectives(several: Iterable[Running]) -> Any:
         return [[one.group.number, *(packed(getattr(one, name), arrays) for name in RUNNING)] for one in several]
 
@@ -80,7 +80,7 @@ def _island_packed(state: IslandState, arrays: list[np.ndarray]) -> Any:
     ]
 
 
-def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]) -> None:
+def load_domains(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]) -> None:
     """Restore the collectives under way in an LP's domains.
 
     Args:
@@ -91,11 +91,11 @@ def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]
     replay = cast("Replay | None", lp.replay)
     if replay is None or document is None:
         return
-    for state, saved in zip(replay.islands, document, strict=True):
-        load_island(state, saved, arrays)
+    for state, saved in zip(replay.domains, document, strict=True):
+        load_domain(state, saved, arrays)
 
 
-def load_island(state: IslandState, saved: Any, arrays: Sequence[np.ndarray]) -> None:
+def load_domain(state: DomainState, saved: Any, arrays: Sequence[np.ndarray]) -> None:
     """Restore the collectives under way in a domain.
 
     Args:

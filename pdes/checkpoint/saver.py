@@ -12,18 +12,18 @@ from nadi.pdes.checkpoint.checking import check_built, check_owner, check_shapes
 from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
 from nadi.pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
 from nadi.pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
-from nadi.pdes.checkpoint.replays import islands_packed, load_islands, load_records, records_packed
+from nadi.pdes.checkpoint.replays import domains_packed, load_domains, load_records, records_packed
 from nadi.pdes.checkpoint.values import array_list, numbered_arrays
 from nadi.pdes.checkpoint.worlds import in_rows, load_routes, saved_words, with_saved
 from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core.inputs import Int64, Program, Rows
 from nadi.pdes.core.state import SIDES
-from nadi.pdes.harvest.gathering import harvest_so_far, results
 from nadi.pdes.network.faults import make_changes
+from nadi.pdes.outcomes.outcome import outcome_so_far, results
 from nadi.pdes.results import Results
 from nadi.pdes.reuse.records import Records
-from nadi.pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, Cuts, StoppedError
 from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace
+from nadi.pdes.workers.snapshot_points import NO_SNAPSHOT, SAVE, SAVE_AND_END, SnapshotPoints, StoppedError
 from nadi.pdes.workers.team import Team
 
 
@@ -46,8 +46,8 @@ def reused(checkpoints: Checkpoints) -> bool:
     return checkpoints.resumed is None or bool(checkpoints.resumed.values["reuse"])
 
 
-class Saver(Cuts):
-    """The part of a run in one process, which can be saved at cuts, and restored before the run."""
+class Saver(SnapshotPoints):
+    """The part of a run in one process, which can be saved at snapshot points, and restored before the run."""
 
     def __init__(
         self, checkpoints: Checkpoints, mailbox: Mailbox, place: ProcessPlace, sim: Simulation, records: Records
@@ -61,24 +61,24 @@ class Saver(Cuts):
         checkpoints.listen()
 
     def wanted(self) -> int:
-        """As Cuts.wanted: what was requested, or a checkpoint if it is time for one."""
+        """As SnapshotPoints.wanted: what was requested, or a checkpoint if it is time for one."""
         interval_s = self._checkpoints.interval_s
         is_due = self._is_first and interval_s > 0 and time.monotonic() - self._last_s >= interval_s
-        return max(self._checkpoints.request, SAVE if is_due else NO_CUT)
+        return max(self._checkpoints.request, SAVE if is_due else NO_SNAPSHOT)
 
     def save(self, team: Team, begin_ps: int) -> None:
-        """As `Cuts.save`: write this process's part of a checkpoint, and end the run if that was asked.
+        """As `SnapshotPoints.save`: write this process's part of a checkpoint, and end the run if that was asked.
 
         Args:
             team: Memory that all workers of the team share.
             begin_ps: Begin of the next window in ps.
         """
-        if self._checkpoints.request <= team.state.cut:
-            self._checkpoints.request = NO_CUT  # here, as a later request is one for the next cut
-        ends = team.state.cut == SAVE_AND_END
+        if self._checkpoints.request <= team.state.snapshot_point:
+            self._checkpoints.request = NO_SNAPSHOT  # here, as a later request is one for the next snapshot point
+        ends = team.state.snapshot_point == SAVE_AND_END
         leads_team = self._place.first == 0
         if leads_team:
-            team.state.said_cut = 0
+            team.state.said_snapshot_point = 0
         for lp in self._sim.lps:
             make_due_changes(lp, begin_ps)
             if lp.replay:
@@ -104,13 +104,13 @@ class Saver(Cuts):
 
     def _publish_results(self, publish: Callable[[Results], None], begin_ps: int) -> None:
         """Merge the outcome of all processes so far and publish the results, unless nothing is simulated yet."""
-        merged = self._mailbox.merged(replace(harvest_so_far(self._sim), reuse=self._records.counts()))
+        merged = self._mailbox.merged(replace(outcome_so_far(self._sim), reuse=self._records.counts()))
         if merged is None or begin_ps == 0 or merged[0].is_disturbed:  # a disturbed run begins again
             return
         wall_s = time.monotonic() - self._begun_s
         seconds: dict[str, Any] = {"wall_s": wall_s, "setup_s": 0.0, "compile_s": 0.0, "first_event_s": 0.0}
         so_far = results(*merged, self._sim.graph, self._sim.program, self._sim.settings, **seconds)
-        publish(replace(so_far, finish_time_ps=begin_ps, cut_ps=begin_ps))
+        publish(replace(so_far, finish_time_ps=begin_ps, snapshot_ps=begin_ps))
 
     @staticmethod
     def _failure_of(write: Callable[[], None]) -> str:
@@ -204,7 +204,7 @@ class Saver(Cuts):
         for name, kind in ROW_LISTS.items():
             rows: Rows = state.arrays[name].view(kind.dtype).view(np.recarray)
             setattr(lp, name, [rows.copy()] if len(rows) else [])
-        load_islands(lp, state.values["islands"], array_list(state))
+        load_domains(lp, state.values["domains"], array_list(state))
         # packets that others sent in the last window have not been taken in yet
         for neighbour in lp.part.neighbours:
             if neighbour not in sent:
@@ -236,7 +236,7 @@ def _of_lp(lp: LogicalProcess) -> SavedState:
     lp.take_flows()
     lp.take_samples()
     numbered: list[np.ndarray] = []
-    values = {"islands": islands_packed(lp, numbered)}
+    values = {"domains": domains_packed(lp, numbered)}
     arrays = saved_words(lp.world) | numbered_arrays(numbered)
     for name, kind in ROW_LISTS.items():
         rows = np.concatenate([*getattr(lp, name), np.zeros(0, kind.dtype)])

@@ -29,7 +29,7 @@ from nadi.pdes.network.telemetry import carry
 from nadi.pdes.nic import congestion
 from nadi.pdes.nic.allowed import first_allowed, pace
 from nadi.pdes.nic.congestion import NO_CONTROL, Control
-from nadi.pdes.nic.driven import DRIVEN, begin_message, drive
+from nadi.pdes.nic.rate_limited import RATE_LIMITED, begin_message, limit_rate
 from nadi.pdes.nic.rendezvous import ask
 from nadi.pdes.nic.selective import sender
 from nadi.pdes.nic.selective_receiver import receive
@@ -39,7 +39,7 @@ from nadi.pdes.npu.delivery import message_by_kind
 from nadi.pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
 from nadi.pdes.npu.in_flight import may_start, running
 from nadi.pdes.npu.ticks import wait_for_tick
-from nadi.pdes.reuse_kernels.islands import enter_island, leave_island
+from nadi.pdes.reuse_kernels.domains import enter_domain, leave_domain
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries max_resends cnp_interval_ps p2p_class "
@@ -149,15 +149,15 @@ def _choices(
     # replayed.
     ends = settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
-    is_driven, hooks = control == DRIVEN, ends.hooks
+    is_rate_limited, hooks = control == RATE_LIMITED, ends.hooks
     by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
         ("congestion_control", control.update, control.update),
-        ("pace", control.update and not is_driven, pace),
-        ("pace", is_driven, drive),
-        ("begin_message", is_driven, begin_message),
+        ("pace", control.update and not is_rate_limited, pace),
+        ("pace", is_rate_limited, limit_rate),
+        ("begin_message", is_rate_limited, begin_message),
         ("notify", "cnp" in control.signals, notify),
         ("telemetry", "telemetry" in control.signals, carry),
         ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
@@ -187,8 +187,8 @@ def _choices(
         ("wait_for_tick", settings.tick_ps, wait_for_tick),
         ("post_later", not by_message, post_later),
         ("post_later", by_message, post_whole_later),
-        ("join", has_domains, enter_island),
-        ("leave_island", has_domains, leave_island),
+        ("join", has_domains, enter_domain),
+        ("leave_domain", has_domains, leave_domain),
         ("is_acknowledged", ends.acknowledged, is_acknowledged),
         ("first_allowed", settings.switch or control.update or settings.selective_repeat, first_allowed),
     ]
@@ -197,7 +197,7 @@ def _choices(
 def all_hooks() -> list[Hook]:
     """Return every hook that any run may use."""
     ours = [hook for _, _, hook in _choices(Settings(), NO_CONTROL, one_home=True, one_port=True, has_domains=True)]
-    controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
+    controls = [control.update for control in (RATE_LIMITED, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
     moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nadi.pdes.construction.domains import all_domains, long_cell_ps, may_replay
 from nadi.pdes.construction.fabric import Fabric
-from nadi.pdes.construction.islands import all_domains, long_cell_ps, may_replay
 from nadi.pdes.construction.schedule import with_lasting
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core.inputs import Graph, Int64, Rows
@@ -191,8 +191,8 @@ def shares(owner: ArrayLike, workers: int) -> Int64:
 class Layout:
     """A fabric divided among LPs, and what all workers of a run have decided besides its settings.
 
-    `control` is the congestion control, DRIVEN in place of none where lanes are driven at shares; `reuses` is whether
-    the run reuses what repeats, which ends where it was disturbed.
+    `control` is the congestion control, RATE_LIMITED in place of none where lanes are driven at shares; `reuses` is
+    whether the run reuses what repeats, which ends where it was disturbed.
     """
 
     def __init__(self, graph: Graph, settings: Settings, owner: ArrayLike | None = None) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from nadi.pdes.construction.domains import Domain
 from nadi.pdes.construction.growth import grow
-from nadi.pdes.construction.islands import Domain
 from nadi.pdes.construction.layout import Layout, Part
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import state as s

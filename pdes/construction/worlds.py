@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from nadi.pdes.construction.buffers import samples, shared_buffers
 from nadi.pdes.construction.constants import constants_of, hooks_of
+from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
 from nadi.pdes.construction.fabric import window_packets
 from nadi.pdes.construction.growth import empty_map, events_room, power_of_two
-from nadi.pdes.construction.islands import AGGREGATOR_KIND, island_tables
 from nadi.pdes.construction.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
 from nadi.pdes.construction.layout import Layout, Outboxes, Part, offsets
 from nadi.pdes.construction.schedule import NO_FAULTS, scheduled, with_pit
@@ -46,7 +46,7 @@ from nadi.pdes.fidelity import Fidelity
 from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
 from nadi.pdes.network.batch import BUCKETS
 from nadi.pdes.network.framing import is_ample
-from nadi.pdes.nic.driven import control_of, has_shares
+from nadi.pdes.nic.rate_limited import control_of, has_shares
 from nadi.pdes.nic.rendezvous import MAX_TAG
 from nadi.pdes.npu.trace import KIND_SEND
 
@@ -281,7 +281,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
 
 
 def build_world(
-    graph: Graph, program: Program, settings: Settings, owner: ArrayLike | None = None, *, is_driven: bool = False
+    graph: Graph, program: Program, settings: Settings, owner: ArrayLike | None = None, *, is_rate_limited: bool = False
 ) -> Simulation:
     """Return a Simulation with worlds of all LPs that run `program` on `graph`, ready for the driver.
 
@@ -292,10 +292,10 @@ def build_world(
         program: Work of all NPUs (`Program`).
         settings: Settings of the run.
         owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP.
-        is_driven: Whether lanes are driven at shares whatever the program says.
+        is_rate_limited: Whether lanes are driven at shares whatever the program says.
     """
     layout = Layout(graph, settings, owner)
-    layout.control = control_of(settings, driven=is_driven or has_shares(program, settings))
+    layout.control = control_of(settings, rate_limited=is_rate_limited or has_shares(program, settings))
     parts = [layout.part(number) for number in range(layout.lps)]
     return build_lps(layout, program, settings, parts, Outboxes(parts))
 
@@ -372,7 +372,7 @@ def _build_lp(
         schedule=schedule,
         messages=_messages(program, part, const, net.ctl, settings),
         flows=_flows(net, len(qps.qp), len(part.nodes), program.schedules, settings),
-        islands=island_tables(layout, program, settings, part, domains, net),
+        nvlink=domain_tables(layout, program, settings, part, domains, net),
     )
     lp = LogicalProcess(part, world, row_ptr, hooks_of(layout, settings))
     lp.domains = domains

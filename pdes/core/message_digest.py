@@ -59,8 +59,8 @@ def add_message(total, pair, tag, now_ps):
 def sum_messages(ranks, src, dst, lane, finish_ps, sums):
     """Write to int64[4] sums the sums of K and of K * f over m messages, for each prime.
 
-    ranks: int64[n], rank within its job of each place in an island. src, dst, lane, finish_ps: int64[m], places of the
-    ends of each message, lane, and when it is complete.
+    ranks: int64[n], rank within its job of each place in an NVLink domain. src, dst, lane, finish_ps: int64[m], places
+    of the ends of each message, lane, and when it is complete.
     """
     # sums[0], sums[2]: sum of K modulo both primes; sums[1], sums[3]: sum of K x f
     sums[0] = sums[1] = sums[2] = sums[3] = 0

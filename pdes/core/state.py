@@ -22,7 +22,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from nadi.pdes.core.jit import inline, reader, seen_as
-from nadi.pdes.core.rows import flows, islands, jobs, messages, network, nic, npu
+from nadi.pdes.core.rows import domains, flows, jobs, messages, network, nic, npu
 from nadi.pdes.core.rows.row import ALONE, BUILT, EMPTY, INF, OWN_WAY, REMADE, Each, RowsOf, WordKind
 from nadi.pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
@@ -369,25 +369,25 @@ class FaultSchedule(NamedTuple):
     table8: Int8
 
 
-class Islands(NamedTuple):
-    """NVLink domains whose collectives are replayed (pdes/reuse_kernels/islands.py); roles and starts by group slot."""
+class Domains(NamedTuple):
+    """NVLink domains whose collectives are replayed (pdes/reuse_kernels/domains.py); roles and starts by group slot."""
 
-    island: Annotated[np.recarray, islands.Island, RowsOf.DOMAIN]
-    member: Annotated[np.recarray, islands.IslandMember, RowsOf.NPU]  # where it has islands
-    island_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] the LP's island, -1 none
-    node_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] node of the LP, where it is in an island
+    domain: Annotated[np.recarray, domains.ReplayedDomain, RowsOf.DOMAIN]
+    member: Annotated[np.recarray, domains.DomainMember, RowsOf.NPU]  # where it has NVLink domains
+    domain_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] the LP's domain, -1 none
+    node_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] node of the LP, where it is in an NVLink domain
     role: Annotated[Int8, BUILT]  # [slots] of a group: OUTSIDE, CROSSING or INSIDE
     replays: Annotated[Int8, BUILT]  # [schedules] 1: may be replayed
-    link: Annotated[Int32, BUILT]  # rows of `tx` of the islands' links
+    link: Annotated[Int32, BUILT]  # rows of `tx` of the NVLink domains' links
     start_ps: Annotated[Int64, RowsOf.SLOT, WordKind.TIME]  # when the NPU has started what waits for replay, -1 none
     start_row: Annotated[Int32, RowsOf.SLOT, WordKind.ROW]  # its trace row
     # number of starts before it; of an aggregator, its collectives that go by packets
     start_order: Annotated[Int64, RowsOf.SLOT]
     end_ps: Annotated[Int64, RowsOf.SLOT, WordKind.TIME]  # when the replayed collective ends, -1 none
-    # 1 + row of a collective that sends packets over the island's links, 0 none
+    # 1 + row of a collective that sends packets over the domain's links, 0 none
     packet_row: Annotated[Int32, RowsOf.SLOT]
     started: Annotated[Int32, RowsOf.GROUP]  # members that have started the collective that waits to be replayed
-    # [slots + groups + NPUs] groups for which there is something to replay; -1 - island: it is disturbed
+    # [slots + groups + NPUs] groups for which there is something to replay; -1 - domain: it is disturbed
     due: Annotated[Int32, EMPTY]
     row_of: Annotated[Int32, BUILT]  # [links of the fabric] row of `tx`, -1 another LP's
 
@@ -407,7 +407,7 @@ class World(NamedTuple):
     schedule: FaultSchedule
     messages: MessageModels
     flows: Flows
-    islands: Islands
+    nvlink: Domains
 
 
 NOT_SAVED = frozenset({Inbox, Trace, PlanTables, FaultSchedule})  # BUILT as a whole, or empty between two cells

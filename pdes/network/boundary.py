@@ -1,11 +1,11 @@
 """Packets that cross from one logical process to another.
 
-An outbox has a list for each neighbour, and one for all LPs of another team (pdes/workers/parcels.py). A list has two
+An outbox has a list for each neighbour, and one for all LPs of another team (pdes/workers/batches.py). A list has two
 halves, used alternately: while a window writes one half, the neighbour reads the other, which the previous window
 wrote. A half is the number of records, and then records of five words: the four of a packet, with the arrival time as
 the first, and what names the link (`Part.far`); the packet's telemetry follows, where packets carry it. A link carries
 no more packets in a window than fit on the wire, so a half never overflows. The neighbour finds a half by its address,
-which may be in its own memory, in memory shared between processes, or where parcels of another team are unpacked.
+which may be in its own memory, in memory shared between processes, or where batches of another team are unpacked.
 """
 
 from nadi.pdes.core.jit import inline

@@ -96,7 +96,7 @@ def count_running(world_address, node, change, now_ps):
     """
     world = world_at(world_address)
     net, npus = world.net, world.npus
-    if now_ps < net.ctl.catch_up_ps:  # it has been counted (pdes/reuse_kernels/islands.py)
+    if now_ps < net.ctl.catch_up_ps:  # it has been counted (pdes/reuse_kernels/domains.py)
         return
     npu = npus.npu[node]
     system = npus.system[node]

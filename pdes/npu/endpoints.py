@@ -32,7 +32,7 @@ from nadi.pdes.npu.trace import KIND_COLLECTIVE, finish_row, post_send
 SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, LAPSED, ENDS, NOTICED = range(9)
 """Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a
 trace row posts its message; a collective starts to send packets, as that of an aggregator; a replayed collective begins
-to run; it was to run, but sends packets; it ends (pdes/reuse_kernels/islands.py); the end of a trace row is noticed
+to run; it was to run, but sends packets; it ends (pdes/reuse_kernels/domains.py); the end of a trace row is noticed
 (pdes/npu/ticks.py).
 """
 
@@ -359,9 +359,9 @@ def do_later(world_address, node, now_ps):
         # an end that moved has several entries in the list; only the one whose time is the slot's present end counts
         slot = msg[m].connection
         place = npus.npu[node].row_base + msg[m].ref
-        if world.islands.end_ps[slot] != now_ps or world.rows.flag[place] & ROW_DONE != 0:
+        if world.nvlink.end_ps[slot] != now_ps or world.rows.flag[place] & ROW_DONE != 0:
             return 0  # the end has moved since this was noted
-        world.islands.end_ps[slot] = -1
+        world.nvlink.end_ps[slot] = -1
     if msg[m].what >= ENDS:
         end_row(world, node, msg[m].ref, now_ps)
         return 0

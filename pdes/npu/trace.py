@@ -211,7 +211,7 @@ def start_row(world_address, node, row, now_ps):
             npu.lane[lane] = row
             set_event(npus, node, now_ps + duration, npu.ports + lane)
     elif kind == KIND_SEND:
-        if net.hooks.leave_island != 0:
+        if net.hooks.leave_domain != 0:
             call_hook(net.hooks.join, world_address, node, row, now_ps)
         if trace.duration_ps[r] > 0:
             call_hook(net.hooks.post_later, world_address, node, row, now_ps + trace.duration_ps[r])
@@ -290,7 +290,7 @@ def finish_row(world_address, node, row, now_ps):
     """
     world = world_at(world_address)
     net, rows = world.net, world.rows
-    if now_ps < net.ctl.catch_up_ps:  # it has ended before (pdes/reuse_kernels/islands.py)
+    if now_ps < net.ctl.catch_up_ps:  # it has ended before (pdes/reuse_kernels/domains.py)
         return
     npu = world.npus.npu[node]
     if net.const.record_nodes == 1:
@@ -300,8 +300,8 @@ def finish_row(world_address, node, row, now_ps):
     net.ctl.rows_left -= 1
     if net.const.one_at_a_time == 1:
         end_turn(world.npus.turns[node], row)
-    if net.hooks.leave_island != 0:
-        call_hook(net.hooks.leave_island, world_address, node, row, now_ps)
+    if net.hooks.leave_domain != 0:
+        call_hook(net.hooks.leave_domain, world_address, node, row, now_ps)
     notify_children(npu, rows, world.trace, row, net.const.serial_collectives)
 
 

@@ -30,11 +30,11 @@ from nadi.pdes.core.packet import (
 )
 from nadi.pdes.core.rows.nic import FlowIn, FlowOut
 from nadi.pdes.core.rows.run import Counters
-from nadi.pdes.harvest.gathering import Harvest, harvest, order_of_posts
 from nadi.pdes.npu.trace import KIND_COLLECTIVE
+from nadi.pdes.outcomes.outcome import LpResults, order_of_posts, outcome_of
 from nadi.pdes.reuse.own_world import Episode, episode_program
-from nadi.pdes.workers.crew import Crew
 from nadi.pdes.workers.mailbox import ProcessPlace, SingleProcess
+from nadi.pdes.workers.worker_pool import WorkerPool
 
 OF_FABRIC = "window_packets rto_ps base_rtt_ps tie_pause_ps"  # constants that follow from the whole fabric
 NOT_STARTED = -1
@@ -65,7 +65,7 @@ class EpisodeRecord(NamedTuple):
     link_bytes: Int64  # int64[links of its NPUs]
     link_packets: Int64
     link_wait_ps: Int64
-    quiet_ps: int  # when the last packet has arrived
+    quiescent_ps: int  # when the last packet has arrived
     hops: int  # packet-hops
     sums: dict[tuple[int, ...], list[Int64]]  # by ranks of the NPUs: int64[4] of each collective (`sum_messages`)
 
@@ -95,12 +95,12 @@ class EpisodeRecord(NamedTuple):
 
 
 def simulate(
-    graph: Graph, program: Program, settings: Settings, constants: Record, episode: Episode, *, is_driven: bool
+    graph: Graph, program: Program, settings: Settings, constants: Record, episode: Episode, *, is_rate_limited: bool
 ) -> EpisodeRecord:
     """Simulate an episode by packets and return its record.
 
     graph: fabric of its NPUs alone; program, settings, constants: of the whole run, and whether its lanes are driven at
-    shares (is_driven).
+    shares (is_rate_limited).
     """
     # the world of an episode must not do itself what is decided for the run: reuse, faults, slowdowns, turns of
     # collectives
@@ -115,15 +115,15 @@ def simulate(
         concurrent_collectives=True,  # members start when they have started, at times at which others end, too
     )
     own = episode_program(program, episode)
-    sim = build_world(graph, own, plain, is_driven=is_driven)
+    sim = build_world(graph, own, plain, is_rate_limited=is_rate_limited)
     (lp,) = sim.lps
     for world in (lp, *([lp.back] if lp.back else [])):
         for name in OF_FABRIC.split():
             world.world.net.const[name] = constants[name]
 
-    def run(place: ProcessPlace) -> Harvest:
-        Crew(sim, place).run()
-        return harvest(sim)
+    def run(place: ProcessPlace) -> LpResults:
+        WorkerPool(sim, place).run()
+        return outcome_of(sim)
 
     SingleProcess([lp.part]).everywhere(sim.layout, 1, run)
     net = lp.world.net
@@ -136,7 +136,7 @@ def simulate(
         link_bytes=bytes_sent(tx.sent_bytes),
         link_packets=packets_sent(tx.sent_packets),
         link_wait_ps=longest_wait_ps(tx.sent_bytes, tx.sent_packets),
-        quiet_ps=int(tx.busy_ps.max()) + int(graph.link_delay_ps.max()),
+        quiescent_ps=int(tx.busy_ps.max()) + int(graph.link_delay_ps.max()),
         hops=int(net.count.hops),
         sums={},
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nadi.pdes.construction.islands import Domain
+from nadi.pdes.construction.domains import Domain
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.reuse.episodes import EpisodeRecord
@@ -103,7 +103,7 @@ def first_sent(one: Running) -> tuple[int, tuple[int, ...]]:
 
 
 @dataclass(eq=False)
-class IslandState:
+class DomainState:
     """Groups of a domain, and the episodes under way in it."""
 
     number: int

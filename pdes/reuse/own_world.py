@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.pdes.construction.islands import AGGREGATOR_KIND, Star
+from nadi.pdes.construction.domains import AGGREGATOR_KIND, SingleSwitch
 from nadi.pdes.core.inputs import Graph, Int64, Program
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE
 
@@ -32,24 +32,24 @@ class Collective(NamedTuple):
 class Episode(NamedTuple):
     """Collectives on idle links of NPUs of a domain: what determines all that happens there. It is a key of records."""
 
-    star_kind: int
+    subfabric_kind: int
     collectives: tuple[Collective, ...]
     starts: tuple[tuple[Member, ...], ...]  # by place among its NPUs, in the order of starts
 
 
-def star_graph(graph: Graph, star: Star) -> Graph:
-    """Return the fabric of a star alone, whose links have the order that they have in the whole fabric.
+def subfabric_graph(graph: Graph, subfabric: SingleSwitch) -> Graph:
+    """Return the fabric of a subfabric alone, whose links have the order that they have in the whole fabric.
 
     Args:
         graph: The fabric (`Graph`).
-        star: NPUs of a domain with the links between them and the switch.
+        subfabric: NPUs of a domain with the links between them and the switch.
     """
-    nodes = np.append(star.npus, star.switch)
-    npus, links = len(star.npus), len(star.links)
+    nodes = np.append(subfabric.npus, subfabric.switch)
+    npus, links = len(subfabric.npus), len(subfabric.links)
     # the switch's port set towards each NPU is its one link down
-    down = np.flatnonzero(graph.link_src[star.links] == star.switch)
-    # positions in ascending lists are numbers in the star: NPU i of the star is the i-th of `star.npus`
-    attached = np.searchsorted(star.npus, graph.link_dst[star.links[down]])
+    down = np.flatnonzero(graph.link_src[subfabric.links] == subfabric.switch)
+    # positions in ascending lists are numbers in the subfabric: NPU i of the subfabric is the i-th of `subfabric.npus`
+    attached = np.searchsorted(subfabric.npus, graph.link_dst[subfabric.links[down]])
     routing: Any = graph.routing
     alone = replace(
         routing,
@@ -69,12 +69,12 @@ def star_graph(graph: Graph, star: Star) -> Graph:
         links=links,
         node_kind=graph.node_kind[nodes],
         node_latency_ps=graph.node_latency_ps[nodes],
-        link_src=np.searchsorted(nodes, graph.link_src[star.links]).astype(np.int32),
-        link_dst=np.searchsorted(nodes, graph.link_dst[star.links]).astype(np.int32),
-        link_rate_bps=graph.link_rate_bps[star.links],
-        link_delay_ps=graph.link_delay_ps[star.links],
+        link_src=np.searchsorted(nodes, graph.link_src[subfabric.links]).astype(np.int32),
+        link_dst=np.searchsorted(nodes, graph.link_dst[subfabric.links]).astype(np.int32),
+        link_rate_bps=graph.link_rate_bps[subfabric.links],
+        link_delay_ps=graph.link_delay_ps[subfabric.links],
         dims=(npus,),
-        host=np.where(graph.node_kind[star.npus] == AGGREGATOR_KIND, 1, 0).astype(np.int32),
+        host=np.where(graph.node_kind[subfabric.npus] == AGGREGATOR_KIND, 1, 0).astype(np.int32),
         pod=np.full(npus + 1, -1, np.int32),
         routing=alone,
         switch_names=("nvswitch",),

@@ -2,7 +2,7 @@
 
 Both follow from the declarations of words and arrays (pdes.core.rows, pdes.core.state): what a word counts in such a
 moment (`Rest`), and which words are times and trace rows. Lists of an NPU, whose order matters, are left to kernels:
-pdes/reuse_kernels/quiet.py writes their state, pdes/reuse_kernels/recurring.py moves them forward.
+pdes/reuse_kernels/quiescent.py writes their state, pdes/reuse_kernels/recurring.py moves them forward.
 """
 
 import functools
@@ -15,7 +15,7 @@ from nadi.pdes.core.declared import DeclaredArray, rows_by, saved_arrays
 from nadi.pdes.core.hashing import FREE
 from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.rows.row import Rest, Row, RowsOf, Word, WordKind
-from nadi.pdes.reuse_kernels.quiet import LOOSE
+from nadi.pdes.reuse_kernels.quiescent import APPROXIMATE
 
 _LASTING = (RowsOf.NODE, RowsOf.LINK, RowsOf.NPU, RowsOf.PORT, RowsOf.SLOT, RowsOf.PAIR)  # tables whose rows are in use
 
@@ -31,7 +31,7 @@ def _resting() -> list[tuple[DeclaredArray, list[tuple[str, Word]]]]:
 def words_at_rest(world: s.World, moment_ps: int, forgotten_ps: int) -> Int64 | None:
     """Return words that are equal for moments with equal futures; None if something is under way.
 
-    Those that may differ a little where a state recurs only nearly, times and counts of ties, have LOOSE added.
+    Those that may differ a little where a state recurs only nearly, times and counts of ties, have APPROXIMATE added.
 
     Args:
         world: State of the LP (`World`).
@@ -60,7 +60,7 @@ def words_at_rest(world: s.World, moment_ps: int, forgotten_ps: int) -> Int64 | 
     begins, same, future, recent = (found[rest] for rest in (Rest.BEGINS, Rest.SAME, Rest.FUTURE, Rest.RECENT))
     if np.concatenate(begins).any():
         return None
-    same += [world.islands.started, *(_ties(rows, moment_ps, forgotten_ps) for rows in (nodes, _plain(net.port_ties)))]
+    same += [world.nvlink.started, *(_ties(rows, moment_ps, forgotten_ps) for rows in (nodes, _plain(net.port_ties)))]
     times = _since(np.concatenate(future), moment_ps, -1), _since(np.concatenate(recent), moment_ps, -forgotten_ps)
     return np.concatenate([*same, *times])
 
@@ -72,18 +72,18 @@ def _plain(rows: Any) -> Any:
 
 def _since(times_ps: Int64, moment_ps: int, oldest_ps: int) -> Int64:
     """Return times since a moment, INF if never; those older than oldest_ps no longer matter, so they are the same."""
-    return np.where(times_ps < s.INF, np.maximum(times_ps - moment_ps, oldest_ps) + LOOSE, s.INF)
+    return np.where(times_ps < s.INF, np.maximum(times_ps - moment_ps, oldest_ps) + APPROXIMATE, s.INF)
 
 
 def _ties(rows: Rows, moment_ps: int, forgotten_ps: int) -> Int64:
     """Return the ties that nodes or ports, rows of `NodeCounts` or `PortTies`, have had and not forgotten."""
     age_ps = moment_ps - rows["last_tie_ps"]
     lasts = age_ps <= forgotten_ps
-    return np.concatenate([rows["ties"] * lasts, age_ps * lasts]) + LOOSE
+    return np.concatenate([rows["ties"] * lasts, age_ps * lasts]) + APPROXIMATE
 
 
 def go_forward(world: s.World, shift_ps: int, added_rows: Int64, slots: Int64) -> None:
-    """Let all times of an LP be later at a quiet moment, and trace rows that its words name further.
+    """Let all times of an LP be later at a quiescent moment, and trace rows that its words name further.
 
     Args:
         world: State of the LP (`World`), which the function changes.

@@ -1,10 +1,10 @@
 """Exact recurrence: a machine in the same state again does the same again, which is then counted and not simulated.
 
-A pipeline in its steady state repeats itself with each micro-batch, and training with each iteration. At quiet moments,
-when no packet is under way, the state of a run is small (pdes/reuse_kernels/quiet.py). If it was the same at an earlier
-moment, but for the time and for the number of rows that are done in each trace, the stretch between is a period. If the
-traces repeat it (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and then moves
-forward by all periods that follow: times, trace rows, counters and digest are what a simulation would find.
+A pipeline in its steady state repeats itself with each micro-batch, and training with each iteration. At quiescent
+moments, when no packet is under way, the state of a run is small (pdes/reuse_kernels/quiescent.py). If it was the same
+at an earlier moment, but for the time and for the number of rows that are done in each trace, the stretch between is a
+period. If the traces repeat it (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and
+then moves forward by all periods that follow: times, trace rows, counters and digest are what a simulation would find.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from nadi.pdes.reuse import quiescence
 from nadi.pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse.replay import Replay
-from nadi.pdes.reuse_kernels import quiet, recurring
+from nadi.pdes.reuse_kernels import quiescent, recurring
 from nadi.pdes.workers.team import NO_MARK, Team
 
 FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one
@@ -70,12 +70,14 @@ def may_recur(sim: Simulation) -> bool:
 
 @dataclass(eq=False)
 class Moment:
-    """A quiet moment."""
+    """A quiescent moment."""
 
     earliest_ps: int  # time of its earliest event
     key: tuple[Any, ...]  # equal for moments with the same future, if the traces continue alike
-    shape: tuple[Any, ...]  # equal for moments with nearly the same future, if the words `loose` are nearly the same
-    loose: Int64  # times since the moment, and counts of ties
+    shape: tuple[
+        Any, ...
+    ]  # equal for moments with nearly the same future, if the words `approximate` are nearly the same
+    approximate: Int64  # times since the moment, and counts of ties
     low: list[Int64]  # by LP: first row of each NPU that is not done
     high: list[Int64]  # by LP: row behind the last one of which something has happened
     kept: list[Any]  # records that the key names
@@ -126,7 +128,7 @@ class Steady:
         if not tolerance or earlier.shape != moment.shape:
             return False
         most_ps = tolerance * (moment.earliest_ps - earlier.earliest_ps)
-        return bool(np.abs(moment.loose - earlier.loose).max(initial=0) <= most_ps)
+        return bool(np.abs(moment.approximate - earlier.approximate).max(initial=0) <= most_ps)
 
     def mean_and_spread_ps(self, length_ps: int) -> tuple[int, int]:
         """Return how long the latest periods, and one that is length_ps long, are on average, and differ at most."""
@@ -153,7 +155,7 @@ class Recurrence:
         self._tick_ps = max(1, sim.settings.tick_ps)
         self._steady = Steady()
         const = sim.lps[0].world.net.const
-        drains = [int(lp.world.islands.island.drain_ps.max()) for lp in sim.lps if lp.domains]
+        drains = [int(lp.world.nvlink.domain.drain_ps.max()) for lp in sim.lps if lp.domains]
         self._forgotten_ps = max(2 * int(const.tie_pause_ps), *drains, 0)
         self._longest_window_ps = max(self._forgotten_ps, int(sim.graph.link_delay_ps.max()))
         self._watch()
@@ -185,7 +187,7 @@ class Recurrence:
         return int(self._sim.lps[int(state.watched_lp)].world.npus.npu[int(state.watched_npu)].rows_left)
 
     def _set_mark(self) -> None:
-        """Stop at the first quiet moment after the watched NPU's next mark."""
+        """Stop at the first quiescent moment after the watched NPU's next mark."""
         done = self._rows - self._rows_left()
         at = int(np.searchsorted(self._marks, done))
         self._team.state.mark = self._rows - 1 - int(self._marks[at]) if at < len(self._marks) else NO_MARK
@@ -249,32 +251,32 @@ class Recurrence:
         since_tick_ps = moment_ps % self._tick_ps
         key: list[Any] = [since_tick_ps]
         shape: list[Any] = [since_tick_ps]
-        loose: list[Int64] = []
+        approximate: list[Int64] = []
         high: list[Int64] = []
         kept: list[Any] = []
         for lp, slots, low in zip(self._sim.lps, self._slots, self._low, strict=True):
             last = np.zeros(lp.part.npus, np.int64)
-            quiet.find_windows(lp.address, self._parents, lp.row_ptr, low, last)
+            quiescent.find_windows(lp.address, self._parents, lp.row_ptr, low, last)
             words = np.zeros(_room(lp.world, slots, low, last), np.int64)
-            count = quiet.write_state(lp.address, moment_ps, slots, low, last, words)
+            count = quiescent.write_state(lp.address, moment_ps, slots, low, last, words)
             resting = quiescence.words_at_rest(lp.world, moment_ps, self._forgotten_ps) if count >= 0 else None
             if resting is None or lp.world.net.ctl.is_disturbed:
                 return None
             words = np.append(words[:count], resting)
             key.append(_hash(words))
-            # approximate words are time differences + LOOSE (2^60): only they lie between 2^59 and 2^61
-            is_loose = (words > quiet.LOOSE // 2) & (words < 2 * quiet.LOOSE)
-            loose.append(words[is_loose])
-            shape.append(_hash(np.where(is_loose, quiet.LOOSE, words)))
+            # approximate words are time differences + APPROXIMATE (2^60): only they lie between 2^59 and 2^61
+            is_approximate = (words > quiescent.APPROXIMATE // 2) & (words < 2 * quiescent.APPROXIMATE)
+            approximate.append(words[is_approximate])
+            shape.append(_hash(np.where(is_approximate, quiescent.APPROXIMATE, words)))
             if isinstance(lp.replay, Replay):
                 names, times = lp.replay.state_since(moment_ps, low)
                 key += [*names, *map(_hash, times), *map(id, lp.replay.records())]
                 shape += names
-                loose += times
+                approximate += times
                 kept.append(lp.replay.records())  # so that their addresses stay theirs
             high.append(last)  # rows to compare next time
         lows = [low.copy() for low in self._low]
-        return Moment(moment_ps, tuple(key), tuple(shape), np.concatenate(loose), lows, high, kept)
+        return Moment(moment_ps, tuple(key), tuple(shape), np.concatenate(approximate), lows, high, kept)
 
     def _begin_notes(self, moment: Moment, steps: list[Int64], length_ps: int) -> None:
         """Note what happens in the period that begins, if the traces repeat it often enough."""
@@ -423,15 +425,15 @@ def _hash(words: Int64) -> bytes:
 
 
 def _room(world: s.World, slots: Int64, low: Int64, high: Int64) -> int:
-    """Return the number of words that `quiet.write_state` writes at most."""
+    """Return the number of words that `quiescent.write_state` writes at most."""
     npus = len(low)
     laters = len(world.qps.msg_free) - int(world.net.ctl.free_messages)
     return int(
-        quiet.WORDS_OF_NPU * npus
-        + quiet.WORDS_OF_ROW * (high - low).sum()
-        + quiet.WORDS_OF_EVENT * world.npus.npu.heap_size.sum()
-        + quiet.WORDS_OF_LATER * laters
-        + quiet.WORDS_OF_SLOT * slots.sum()
+        quiescent.WORDS_OF_NPU * npus
+        + quiescent.WORDS_OF_ROW * (high - low).sum()
+        + quiescent.WORDS_OF_EVENT * world.npus.npu.heap_size.sum()
+        + quiescent.WORDS_OF_LATER * laters
+        + quiescent.WORDS_OF_SLOT * slots.sum()
     )
 
 

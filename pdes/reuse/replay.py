@@ -5,19 +5,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.pdes.construction.islands import Domain, Star, star_of
+from nadi.pdes.construction.domains import Domain, SingleSwitch, subfabric_of
 from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int64
 from nadi.pdes.core.memory import rows_of, words_of
 from nadi.pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
 from nadi.pdes.core.rows.nic import FlowIn, FlowOut
-from nadi.pdes.nic.driven import DRIVEN
+from nadi.pdes.nic.rate_limited import RATE_LIMITED
 from nadi.pdes.reuse.episodes import EpisodeRecord, Messages, simulate
-from nadi.pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running, Start, first_sent
-from nadi.pdes.reuse.own_world import Collective, Episode, Member, star_graph
+from nadi.pdes.reuse.open_episodes import DomainState, Group, OpenEpisode, Running, Start, first_sent
+from nadi.pdes.reuse.own_world import Collective, Episode, Member, subfabric_graph
 from nadi.pdes.reuse.records import Records
-from nadi.pdes.reuse_kernels.islands import (
+from nadi.pdes.reuse_kernels.domains import (
     INSIDE,
     begin_cells,
     count_links,
@@ -49,25 +49,25 @@ class Replay:
     def __init__(self, sim: Simulation, lp: LogicalProcess, records: Records) -> None:
         """Take an LP of a Simulation, and the records of this process."""
         self._sim, self._lp, self._records = sim, lp, records
-        self.islands = [
-            IslandState(number, domain, self._groups_in(domain)) for number, domain in enumerate(lp.domains)
+        self.domains = [
+            DomainState(number, domain, self._groups_in(domain)) for number, domain in enumerate(lp.domains)
         ]
         self.noted: list[Closed] | None = None  # collectives that have ended since a period began, while one is noted
-        self._state_of = {group.number: state for state in self.islands for group in state.groups}
-        self._stars: dict[tuple[int, tuple[int, ...]], Star] = {}  # by domain and places
-        self._graphs: dict[int, Graph] = {}  # by kind of star
+        self._state_of = {group.number: state for state in self.domains for group in state.groups}
+        self._subfabrics: dict[tuple[int, tuple[int, ...]], SingleSwitch] = {}  # by domain and places
+        self._graphs: dict[int, Graph] = {}  # by kind of subfabric
         self._is_past = False  # the next cell is an earlier one
 
     def _groups_in(self, domain: Domain) -> list[Group]:
         """Return the groups within a domain."""
-        program, islands = self._sim.program, self._lp.world.islands
+        program, nvlink = self._sim.program, self._lp.world.nvlink
         place = {npu: i for i, npu in enumerate(domain.npus.tolist())}
-        first_aggregator = int(islands.island[islands.island_of[domain.npus[0]]].first_aggregator)
+        first_aggregator = int(nvlink.domain[nvlink.domain_of[domain.npus[0]]].first_aggregator)
         members: dict[int, list[tuple[int, int, int]]] = {}
         for npu in place:
             for slot in range(program.slot_ptr[npu], program.slot_ptr[npu + 1]):
                 # groups with members elsewhere (CROSSING) are never replayed
-                if islands.role[slot] == INSIDE:
+                if nvlink.role[slot] == INSIDE:
                     member = int(program.slot_member[slot]), npu, slot
                     members.setdefault(int(program.slot_group[slot]), []).append(member)
         groups = []
@@ -78,7 +78,7 @@ class Replay:
                     number,
                     npus,
                     tuple(place[npu] for npu in npus.tolist()),
-                    islands.node_of[npus].astype(np.int64),
+                    nvlink.node_of[npus].astype(np.int64),
                     np.array([slot for _, _, slot in sorted(found)]),
                     # members that are no aggregators
                     int((npus < first_aggregator).sum()),
@@ -88,56 +88,56 @@ class Replay:
 
     def serve(self) -> None:
         """Find the ends of the collectives that members have started, at the end of a cell."""
-        ctl, islands = self._lp.world.net.ctl, self._lp.world.islands
+        ctl, nvlink = self._lp.world.net.ctl, self._lp.world.nvlink
         # each once, in the order of reports
-        due = list(dict.fromkeys(islands.due[: int(ctl.due_replays)].tolist()))
+        due = list(dict.fromkeys(nvlink.due[: int(ctl.due_replays)].tolist()))
         ctl.due_replays = 0
         disturbed = {-1 - number for number in due if number < 0}
-        groups = self._by_island(number for number in due if number >= 0)
+        groups = self._by_domain(number for number in due if number >= 0)
         for number in sorted(disturbed | groups.keys()):
-            state = self.islands[number]
+            state = self.domains[number]
             late = self._take_late(state) if number in disturbed else []
             # collectives that wait may meet those that are due, so look at all groups
-            some_wait = bool(islands.started[[group.number for group in state.groups]].any())
+            some_wait = bool(nvlink.started[[group.number for group in state.groups]].any())
             candidates = state.groups if some_wait else groups.get(number, [])
             started = [one for group in candidates if (one := self._started(group)) is not None]
-            places = np.flatnonzero(islands.member.is_disturbed[islands.node_of[state.domain.npus]]).tolist()
+            places = np.flatnonzero(nvlink.member.is_disturbed[nvlink.node_of[state.domain.npus]]).tolist()
             if places:
                 started = self._go_on_as_packets(state, places, started, late)
             self._advance(state, started)
         if self._records.is_in_vain:
-            islands.island.off = 1
+            nvlink.domain.off = 1
         self._settle_cell()
         self._is_past = False
 
     @property
     def has_stopped(self) -> bool:
-        """Whether collectives of these islands seldom repeat, so that all that start go by packets."""
-        return bool(self._lp.world.islands.island.off.any())
+        """Whether collectives of these NVLink domains seldom repeat, so that all that start go by packets."""
+        return bool(self._lp.world.nvlink.domain.off.any())
 
-    def _take_late(self, state: IslandState) -> list[Start]:
+    def _take_late(self, state: DomainState) -> list[Start]:
         """Return the starts of collectives of packets that disturb others, and forget them."""
-        islands, slot_ptr, npus = self._lp.world.islands, self._sim.program.slot_ptr, state.domain.npus
+        nvlink, slot_ptr, npus = self._lp.world.nvlink, self._sim.program.slot_ptr, state.domain.npus
         # all slots of the domain's NPUs; `nodes` repeats each NPU's node for each of its slots
         slots = np.concatenate([np.arange(slot_ptr[npu], slot_ptr[npu + 1]) for npu in npus.tolist()])
-        nodes = np.repeat(islands.node_of[npus], slot_ptr[npus + 1] - slot_ptr[npus])
-        rows = islands.start_row[slots]
-        # starts of rows whose packets cross the island's links
-        late = (rows >= 0) & (islands.packet_row[slots] == rows + 1)
+        nodes = np.repeat(nvlink.node_of[npus], slot_ptr[npus + 1] - slot_ptr[npus])
+        rows = nvlink.start_row[slots]
+        # starts of rows whose packets cross the domain's links
+        late = (rows >= 0) & (nvlink.packet_row[slots] == rows + 1)
         slots = slots[late]
-        columns = islands.start_ps[slots], islands.start_order[slots], nodes[late], rows[late], slots
+        columns = nvlink.start_ps[slots], nvlink.start_order[slots], nodes[late], rows[late], slots
         starts = [Start(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
-        islands.start_row[slots] = -1
+        nvlink.start_row[slots] = -1
         return starts
 
     def _settle_cell(self) -> None:
-        """Change the length of cells, if packets are to cross links of islands, or no longer do; or go back in time."""
+        """Change the length of cells, if packets are to cross links of NVLink domains, or no longer do; or return."""
         is_past = self._is_past
-        net, islands = self._lp.world.net, self._lp.world.islands
+        net, nvlink = self._lp.world.net, self._lp.world.nvlink
         ctl, const = net.ctl, net.const
         if ctl.changes_cell == 0 and not is_past and not may_lengthen(net):
             return
-        busy_ps = int(net.tx.busy_ps[islands.link].max()) + int(islands.island.drain_ps.max())
+        busy_ps = int(net.tx.busy_ps[nvlink.link].max()) + int(nvlink.domain.drain_ps.max())
         if ctl.changes_cell == 0 and not is_past and busy_ps >= ctl.now_ps + ctl.cell_ps:
             ctl.retry_ps = busy_ps + 1
             return
@@ -153,8 +153,8 @@ class Replay:
         if telemetry is not None:
             net.telemetry[in_order[-1]] = telemetry
 
-    def _by_island(self, due: Iterable[int]) -> dict[int, list[Group]]:
-        """Return the groups with these numbers by their island."""
+    def _by_domain(self, due: Iterable[int]) -> dict[int, list[Group]]:
+        """Return the groups with these numbers by their domain."""
         groups: dict[int, list[Group]] = {}
         for number in due:
             state = self._state_of[number]
@@ -164,17 +164,17 @@ class Replay:
     def _started(self, group: Group) -> Running | None:
         """Return the collective of a group that members have started, and forget its starts if all members have."""
         world = self._lp.world
-        islands, schedules = world.islands, self._sim.program.schedules
-        begun = np.flatnonzero(islands.start_row[group.slots[: group.real]] >= 0)
+        nvlink, schedules = world.nvlink, self._sim.program.schedules
+        begun = np.flatnonzero(nvlink.start_row[group.slots[: group.real]] >= 0)
         if not len(begun):
             return None
         npu = world.npus.npu[group.nodes[begun[0]]]
-        row = int(npu.trace_base) + int(islands.start_row[group.slots[begun[0]]])
+        row = int(npu.trace_base) + int(nvlink.start_row[group.slots[begun[0]]])
         trace = world.trace
         schedule = int(trace.schedule[row])
         members = int(schedules.members[schedule])
         slots, real = group.slots[:members], min(group.real, members)
-        rows, start_ps = islands.start_row[slots].astype(np.int64), islands.start_ps[slots].copy()
+        rows, start_ps = nvlink.start_row[slots].astype(np.int64), nvlink.start_ps[slots].copy()
         start_ps[rows < 0] = -1
         first_ps = int(start_ps[:real][rows[:real] >= 0].min())
         reacts = np.arange(members) >= real
@@ -182,14 +182,14 @@ class Replay:
         collective = Collective(group.places[:members], schedule, int(trace.bytes[row]), int(trace.lane[row]))
         # nothing is sent before the launch is over, so links are free until then
         launched_ps = first_ps + int(schedules.launch_ps[schedule])
-        order = islands.start_order[slots].copy()
+        order = nvlink.start_order[slots].copy()
         unknown = np.full(members, -1)
         running = Running(group, int(trace.seq[row]), collective, launched_ps, rows, start_ps, order, unknown)
         if running.is_complete:
-            islands.start_row[slots] = -1
+            nvlink.start_row[slots] = -1
         return running
 
-    def _advance(self, state: IslandState, started: list[Running]) -> None:
+    def _advance(self, state: DomainState, started: list[Running]) -> None:
         """Add collectives that all members, or some, have started to a domain's episodes, and set the ends."""
         for one in sorted((one for one in started if one.is_complete), key=first_sent):
             for over in state.add(one):
@@ -216,7 +216,7 @@ class Replay:
                     self._set_ends(running, episode.begin_ps + finish_ps)
 
     def _go_on_as_packets(
-        self, state: IslandState, places: Iterable[int], started: list[Running], late: list[Start]
+        self, state: DomainState, places: Iterable[int], started: list[Running], late: list[Start]
     ) -> list[Running]:
         """Let collectives that share members with packets, at these places, send packets themselves; return the others.
 
@@ -232,7 +232,7 @@ class Replay:
         self._send_packets(state, lost, late, begin_ps)
         return others
 
-    def _send_packets(self, state: IslandState, lost: list[Running], late: list[Start], begin_ps: int) -> None:
+    def _send_packets(self, state: DomainState, lost: list[Running], late: list[Start], begin_ps: int) -> None:
         """Let collectives of a domain start again, as packets, and others; begin_ps: begin of the next cell."""
         starts = late + [
             Start(*(int(column[member]) for column in (one.start_ps, one.order, one.nodes, one.rows, one.slots)))
@@ -240,26 +240,26 @@ class Replay:
             for member in np.flatnonzero(one.start_ps >= 0).tolist()
         ]
         self._lp.make_room("free_messages", s.NEED_MSGS, int(self._lp.world.net.const.reserve_messages) + len(starts))
-        islands = self._lp.world.islands
-        islands.member.is_disturbed[islands.node_of[state.domain.npus]] = 0
+        nvlink = self._lp.world.nvlink
+        nvlink.member.is_disturbed[nvlink.node_of[state.domain.npus]] = 0
         for one in lost:
-            islands.member.busy_until_ps[one.nodes] = -1
+            nvlink.member.busy_until_ps[one.nodes] = -1
             if not one.is_complete:
-                islands.started[one.group.number] = 0
-                islands.start_row[one.slots] = -1
-                islands.member.waiting[one.nodes] -= 1
-            # aggregators: those that have not started yet then send packets at once (`enter_island`)
-            islands.start_order[one.slots[one.group.real :]] = one.seq + 1
+                nvlink.started[one.group.number] = 0
+                nvlink.start_row[one.slots] = -1
+                nvlink.member.waiting[one.nodes] -= 1
+            # aggregators: those that have not started yet then send packets at once (`enter_domain`)
+            nvlink.start_order[one.slots[one.group.real :]] = one.seq + 1
         if starts:
             start_ps, _, nodes, rows, slots = np.array(sorted(starts), np.int64).T
             nodes, rows, slots, start_ps = (np.ascontiguousarray(each) for each in (nodes, rows, slots, start_ps))
             send_packets(self._lp.address, nodes, rows, slots, start_ps, begin_ps)
             self._is_past = True
 
-    def _simulate(self, state: IslandState, episode: OpenEpisode) -> None:
+    def _simulate(self, state: DomainState, episode: OpenEpisode) -> None:
         """Find the record of an episode, and the time until which it affects others."""
         together, places = episode.together, episode.places
-        star, at = self._star(state, places), {place: i for i, place in enumerate(places)}
+        subfabric, at = self._subfabric(state, places), {place: i for i, place in enumerate(places)}
         episode.begin_ps = min(int(one.start_ps[one.start_ps >= 0].min()) for one in together)
         starts: list[list[tuple[int, int, Member]]] = [[] for _ in places]
         for number, one in enumerate(together):
@@ -272,27 +272,27 @@ class Replay:
         collectives = tuple(
             one.collective._replace(places=tuple(at[place] for place in one.collective.places)) for one in together
         )
-        episode.record = self._records.of(Episode(star.kind, collectives, in_order), self._simulated)
-        net, islands = self._lp.world.net, self._lp.world.islands
+        episode.record = self._records.of(Episode(subfabric.kind, collectives, in_order), self._simulated)
+        net, nvlink = self._lp.world.net, self._lp.world.nvlink
         # its last packet is in, and another pause without ties: later packets meet a network as if nothing had been
-        episode.busy_until_ps = episode.begin_ps + episode.record.quiet_ps + int(net.const.tie_pause_ps)
-        islands.member.busy_until_ps[islands.node_of[star.npus]] = episode.busy_until_ps
+        episode.busy_until_ps = episode.begin_ps + episode.record.quiescent_ps + int(net.const.tie_pause_ps)
+        nvlink.member.busy_until_ps[nvlink.node_of[subfabric.npus]] = episode.busy_until_ps
 
-    def _star(self, state: IslandState, places: tuple[int, ...]) -> Star:
+    def _subfabric(self, state: DomainState, places: tuple[int, ...]) -> SingleSwitch:
         """Return the NPUs and links at some places of a domain."""
         key = state.number, places
-        if key not in self._stars:
-            star = self._stars[key] = star_of(self._sim.layout.lasting, state.domain, places)
-            if star.kind not in self._graphs:
-                self._graphs[star.kind] = star_graph(self._sim.layout.lasting, star)
-        return self._stars[key]
+        if key not in self._subfabrics:
+            subfabric = self._subfabrics[key] = subfabric_of(self._sim.layout.lasting, state.domain, places)
+            if subfabric.kind not in self._graphs:
+                self._graphs[subfabric.kind] = subfabric_graph(self._sim.layout.lasting, subfabric)
+        return self._subfabrics[key]
 
     def _simulated(self, episode: Episode) -> EpisodeRecord:
         """Return the record of an episode that has none yet."""
         sim = self._sim
         const = self._lp.world.net.const
-        graph, is_driven = self._graphs[episode.star_kind], sim.layout.control == DRIVEN
-        return simulate(graph, sim.program, sim.settings, const, episode, is_driven=is_driven)
+        graph, is_rate_limited = self._graphs[episode.subfabric_kind], sim.layout.control == RATE_LIMITED
+        return simulate(graph, sim.program, sim.settings, const, episode, is_rate_limited=is_rate_limited)
 
     def _set_ends(self, running: Running, end_ps: Int64) -> None:
         """Let the members of a collective end at end_ps, int64[members], unless they have ended already."""
@@ -313,16 +313,16 @@ class Replay:
         columns = running.nodes[ends], running.rows[ends], running.slots[ends], end_ps[ends]
         end_members(self._lp.address, *columns)
 
-    def _close(self, state: IslandState, episode: OpenEpisode) -> None:
+    def _close(self, state: DomainState, episode: OpenEpisode) -> None:
         """Count what a domain's episode, which is over, has done."""
-        record, star = episode.record, self._star(state, episode.places)
+        record, subfabric = episode.record, self._subfabric(state, episode.places)
         assert record is not None, "what runs has a record"  # noqa: S101 - for the reader
-        sums = record.message_sums(rank_of(self._lp.world.net.jobs.who[star.npus]))
+        sums = record.message_sums(rank_of(self._lp.world.net.jobs.who[subfabric.npus]))
         for running, messages, sum_of_messages in zip(episode.running, record.messages, sums, strict=True):
             group = running.group
             tag = message_tag(group.number, running.seq, 0)
             closed = Closed(
-                group.number, tag, star.npus, int(group.npus[0]), episode.begin_ps, messages, sum_of_messages
+                group.number, tag, subfabric.npus, int(group.npus[0]), episode.begin_ps, messages, sum_of_messages
             )
             self._count(closed)
             if self.noted is None:
@@ -331,17 +331,17 @@ class Replay:
                 self.noted.append(closed)
         words = words_of(self._lp.world.net.count)
         words += record.counters
-        rows = self._lp.world.islands.row_of[star.links].astype(np.int64)
+        rows = self._lp.world.nvlink.row_of[subfabric.links].astype(np.int64)
         count_links(self._lp.address, rows, record.link_bytes, record.link_packets, record.link_wait_ps)
-        self._count_for_jobs(star, rows, record)
+        self._count_for_jobs(subfabric, rows, record)
         self._records.count_replay(record)
 
-    def _count_for_jobs(self, star: Star, rows: Int64, record: EpisodeRecord) -> None:
-        """Count the bytes of an episode on a star's links, `rows` of `tx`, for the jobs of the NPUs at their ends."""
+    def _count_for_jobs(self, subfabric: SingleSwitch, rows: Int64, record: EpisodeRecord) -> None:
+        """Count the bytes of an episode on a subfabric's links, `rows` of `tx`, for jobs of the NPUs at their ends."""
         world, graph = self._lp.world, self._sim.graph
         jobs = int(world.net.const.jobs)
         if jobs:
-            src, dst = graph.link_src[star.links], graph.link_dst[star.links]
+            src, dst = graph.link_src[subfabric.links], graph.link_dst[subfabric.links]
             who = world.net.jobs.who[np.where(src < graph.npus, src, dst)]
             world.net.jobs.link_bytes[rows * jobs + job_of(who)] += record.link_bytes
 
@@ -376,7 +376,7 @@ class Replay:
 
     def finish(self, before_ps: int = s.INF) -> None:
         """Count the episodes that end before before_ps: at the run's end, and before what they did is read."""
-        for state in self.islands:
+        for state in self.domains:
             for episode in list(state.episodes):
                 is_over = not episode.partial and episode.busy_until_ps < before_ps
                 if is_over and not self._lp.world.net.ctl.is_disturbed:
@@ -385,10 +385,10 @@ class Replay:
 
     def records(self) -> list[EpisodeRecord | None]:
         """Return the records of the episodes under way."""
-        return [episode.record for state in self.islands for episode in state.episodes]
+        return [episode.record for state in self.domains for episode in state.episodes]
 
     def state_since(self, moment_ps: int, low: Int64) -> tuple[list[Any], list[Int64]]:
-        """Return what determines the future of all domains at a quiet moment: names and numbers, and times since then.
+        """Return what determines the future of all domains at a quiescent moment: names, numbers, times since then.
 
         moment_ps: time of the moment in ps; low: int64[NPUs of the LP], trace rows from which those of an NPU are
         counted.
@@ -396,7 +396,7 @@ class Replay:
         starts = int(self._lp.world.net.ctl.replay_starts)
         found: list[Any] = []
         times: list[Int64] = []
-        for episode in (episode for state in self.islands for episode in state.episodes):
+        for episode in (episode for state in self.domains for episode in state.episodes):
             found.append(len(episode.running))
             busy_ps = max(episode.busy_until_ps - moment_ps, -1)
             times.append(np.array([episode.begin_ps - moment_ps, busy_ps]))
@@ -434,7 +434,7 @@ class Replay:
 
         rows_by: int64[NPUs of the LP], trace rows; collectives_by: int64[groups].
         """
-        for episode in (episode for state in self.islands for episode in state.episodes):
+        for episode in (episode for state in self.domains for episode in state.episodes):
             episode.begin_ps += shift_ps
             episode.busy_until_ps += shift_ps
             for one in episode.together:

@@ -1,1 +1,1 @@
-"""Kernels of exact reuse: NVLink domains in cells of their own, quiet moments, and periods of the whole run."""
+"""Kernels of exact reuse: NVLink domains in cells of their own, quiescent moments, and periods of the whole run."""

@@ -1,6 +1,6 @@
 """Periods that repeat themselves: a logical process does what each adds, and is later by all of them, unsimulated.
 
-At a quiet moment (pdes/reuse_kernels/quiet.py), where the rows of all traces repeat themselves
+At a quiescent moment (pdes/reuse_kernels/quiescent.py), where the rows of all traces repeat themselves
 (pdes/reuse/recurrence.py).
 """
 
@@ -92,14 +92,14 @@ def move_events(npus, msg, node, by, shift_ps):
     row = npus.system[node].later_head - 1
     while row >= 0:
         msg[row].due += shift_ps << 1
-        # at a quiet moment, all later actions name trace rows
+        # at a quiescent moment, all later actions name trace rows
         msg[row].ref += by
         row = msg[row].later
 
 
 @kernel
 def go_forward(world_address, shift_ps, low, high, slots, rows_by, collectives_by):
-    """Let an LP be later, at a quiet moment, where every trace repeats itself, after `quiescence.go_forward`.
+    """Let an LP be later, at a quiescent moment, where every trace repeats itself, after `quiescence.go_forward`.
 
     Args:
         world_address: Address of the directory of the LP's `World`.

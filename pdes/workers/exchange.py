@@ -1,7 +1,7 @@
-"""Exchange of parcels between teams by MPI: one message from each team to each other team in every window.
+"""Exchange of batches between teams by MPI: one message from each team to each other team in every window.
 
 Receives are persistent, with room for everything that links can carry; they start as soon as those of the previous
-window are complete. A parcel is sent at its actual length. Parcels also carry what teams must know of each other (the
+window are complete. A batch is sent at its actual length. Batches also carry what teams must know of each other (the
 earliest event, their progress), and a reduction follows only if that does not determine the next window's begin.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.jit import jit_enabled
-from nadi.pdes.workers.parcels import PARCEL, Parcels, parcel_words
+from nadi.pdes.workers.batches import BATCH, MessageBatches, batch_words
 from nadi.pdes.workers.team import ALL, RECEIVED, Team
 
 FUNCTIONS = {
@@ -40,29 +40,29 @@ def mpi_functions(mpi: Any) -> dict[str, int]:
     return addresses if all(addresses.values()) else {}
 
 
-class ParcelExchange:
-    """The exchange of parcels by the first worker of a process, with the teams that this process answers."""
+class BatchExchange:
+    """The exchange of batches by the first worker of a process, with the teams that this process answers."""
 
     # Compiled code does it (`pdes.workers.other_teams`); where that is impossible, the worker calls this object.
 
     def __init__(
-        self, mpi: Any, communicator: Any, leaders: Any, team: Team, worker: int, parcels: Parcels, rooms: Int64
+        self, mpi: Any, communicator: Any, leaders: Any, team: Team, worker: int, batches: MessageBatches, rooms: Int64
     ) -> None:
         """Prepare the exchange by worker number `worker` of the process's team; mpi: the module mpi4py.MPI."""
-        # communicator: of all ranks; leaders: of the first ranks of all teams, used on these only; parcels: of the team
-        # rooms: int64[3 x other teams], lengths in words of the parcels to each, and of the two from each
+        # communicator: of all ranks; leaders: of the first ranks of all teams, used on these only; batches: of the team
+        # rooms: int64[3 x other teams], lengths in words of the batches to each, and of the two from each
         self._mpi = mpi
         self._communicator, self._leaders = communicator, leaders
         self._team, self._worker = team, worker
-        self._parcels = parcels
-        answers, others = parcels.answers, len(parcels.outgoing)
-        # [2, answers]: for windows of even and of odd number, the begin in `words` of the parcel from each team
-        begins = parcels.incoming.reshape(-1, 2)[answers].T.tolist()
+        self._batches = batches
+        answers, others = batches.answers, len(batches.outgoing)
+        # [2, answers]: for windows of even and of odd number, the begin in `words` of the batch from each team
+        begins = batches.incoming.reshape(-1, 2)[answers].T.tolist()
         lengths = rooms[others::2][answers].tolist()
         self._receives = [
             [
-                communicator.Recv_init([parcels.words[begin : begin + length], mpi.INT64_T], rank, PARCEL)
-                for rank, begin, length in zip(parcels.ranks.tolist(), begins_of_half, lengths, strict=True)
+                communicator.Recv_init([batches.words[begin : begin + length], mpi.INT64_T], rank, BATCH)
+                for rank, begin, length in zip(batches.ranks.tolist(), begins_of_half, lengths, strict=True)
             ]
             for begins_of_half in begins
         ]
@@ -71,7 +71,7 @@ class ParcelExchange:
 
     def _be_called(self, mpi_addresses: dict[str, int]) -> None:
         """Pass the addresses of MPI's functions, by name, and its handles to compiled code."""
-        mpi, parcels, calls, count = self._mpi, self._parcels, self._parcels.calls[0], len(self._parcels.answers)
+        mpi, batches, calls, count = self._mpi, self._batches, self._batches.calls[0], len(self._batches.answers)
         for name, address in mpi_addresses.items():
             calls[name] = address
         if not mpi_addresses:
@@ -88,16 +88,16 @@ class ParcelExchange:
         self._agreement = np.zeros(2, np.int64)
         calls.statuses = self._statuses.ctypes.data
         calls.agreement = self._agreement.ctypes.data
-        calls.parcels = parcels.words.ctypes.data
-        parcels.requests[:] = [row.ctypes.data for row in self._handles]
+        calls.batches = batches.words.ctypes.data
+        batches.requests[:] = [row.ctypes.data for row in self._handles]
 
     def _handle(self, mpi_object: Any) -> int:
         """Return the handle of an MPI object in C, as a word."""
         return ctypes.c_int64(self._mpi._handleof(mpi_object)).value  # noqa: SLF001 - mpi4py offers no public way
 
     def __call__(self) -> None:
-        """Send this window's parcels and take those of others; after all work is done, agree on the next event."""
-        state, worker, calls = self._team.state, self._team.workers[self._worker], self._parcels.calls[0]
+        """Send this window's batches and take those of others; after all work is done, agree on the next event."""
+        state, worker, calls = self._team.state, self._team.workers[self._worker], self._batches.calls[0]
         if calls.error != 0:
             raise self._mpi.Exception(int(calls.error))
         if worker.stage == ALL:
@@ -107,11 +107,11 @@ class ParcelExchange:
             return
         half = int(worker.window) & 1
         # sends have the actual length, receives that of the room
-        words, size = self._parcels.words, int(self._parcels.shape.record_words)
+        words, size = self._batches.words, int(self._batches.shape.record_words)
         sends = [
-            self._communicator.Isend([words[at : at + parcel_words(words[at], size)], self._mpi.INT64_T], rank, PARCEL)
+            self._communicator.Isend([words[at : at + batch_words(words[at], size)], self._mpi.INT64_T], rank, BATCH)
             for at, rank in zip(
-                self._parcels.outgoing[self._parcels.answers].tolist(), self._parcels.ranks.tolist(), strict=True
+                self._batches.outgoing[self._batches.answers].tolist(), self._batches.ranks.tolist(), strict=True
             )
         ]
         self._mpi.Request.Waitall(sends + self._receives[half])
@@ -120,7 +120,7 @@ class ParcelExchange:
         worker.stage = RECEIVED
 
     def close(self) -> None:
-        """Cancel the receives of the next window and free all requests, after the last window, or at a cut."""
+        """Cancel the receives of the next window and free all requests, after the last window or a snapshot."""
         worker = self._team.workers[self._worker]
         # those of the next window were started in advance, and nobody will send
         for request in self._receives[int(worker.window) + int(worker.stage == ALL) & 1]:

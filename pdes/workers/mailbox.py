@@ -17,9 +17,9 @@ from nadi.pdes.core.guards import between_guards
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.memory import zeros
 from nadi.pdes.core.rows.workers import LINE_WORDS
-from nadi.pdes.harvest.gathering import Harvest
 from nadi.pdes.network.boundary import WORD_BYTES
-from nadi.pdes.workers.parcels import Parcels, Words, no_parcels
+from nadi.pdes.outcomes.outcome import LpResults
+from nadi.pdes.workers.batches import MessageBatches, Words, no_batches
 from nadi.pdes.workers.team import Team, found_team, team_in, team_words
 
 
@@ -29,15 +29,15 @@ class ProcessPlace(NamedTuple):
     parts: Sequence[Part]  # parts of its LPs
     post: Outboxes | None  # outboxes of the LPs and their neighbours; None = their worlds are built
     team: Team  # see pdes.workers.team; set up already
-    parcels: Parcels  # packets of the LPs to and from other teams
+    batches: MessageBatches  # packets of the LPs to and from other teams
     first: int = 0  # number within the team of its first worker
     threads: int = 1  # number of its workers
     rank: int = 0  # MPI rank
-    exchange: Callable[[], None] | None = None  # exchanges parcels with other teams: for its first worker, if needed
+    exchange: Callable[[], None] | None = None  # exchanges batches with other teams: for its first worker, if needed
     ranks: Sequence[int] = ()  # MPI rank of each process of the team; () = there are no ranks
 
 
-Share = Callable[[ProcessPlace], Harvest]  # one process's part of a run, from building its worlds to their outcome
+Share = Callable[[ProcessPlace], LpResults]  # one process's part of a run, from building its worlds to their outcome
 
 
 class Mailbox(ABC):
@@ -61,16 +61,16 @@ class Mailbox(ABC):
         """Wait until all processes call this during the run, and return whether is_done is true in each."""
         return is_done
 
-    def merged(self, own: Harvest) -> tuple[Harvest, Harvest] | None:
+    def merged(self, own: LpResults) -> tuple[LpResults, LpResults] | None:
         """Return what `everywhere` returns; all processes call this during the run. None: another process gets it.
 
         Args:
-            own: Outcome of this process.
+            own: LpResults of this process.
         """
         return own, own
 
     @abstractmethod
-    def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
+    def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[LpResults, LpResults]:
         """Let every process do its work, called once after every kernel is compiled.
 
         Returns the merged outcome, and the outcome whose trace rows the results of this process hold. Raises RunError
@@ -79,7 +79,7 @@ class Mailbox(ABC):
         Args:
             layout: Division of the fabric among LPs (`Layout`).
             threads: Maximum number of workers of a process.
-            work: Function of a process's ProcessPlace that returns its Harvest.
+            work: Function of a process's ProcessPlace that returns its LpResults.
         """
 
     def windows(self) -> AbstractContextManager:
@@ -122,17 +122,17 @@ class SingleProcess(Mailbox):
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
 
-    def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
+    def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[LpResults, LpResults]:
         """Do all work in this process; return its outcome twice. As Mailbox.everywhere.
 
         Args:
             layout: Division of the fabric among LPs (`Layout`).
             threads: Maximum number of workers of a process.
-            work: Function of a process's ProcessPlace that returns its Harvest.
+            work: Function of a process's ProcessPlace that returns its LpResults.
         """
         # a worker without an LP would only wait
         threads = min(threads, len(self._parts))
         team = team_in(zeros(team_words(threads)))
-        found_team(team, layout.grid_ps, layout.lookahead_ps, crew_size=threads)
-        own = work(ProcessPlace(self._parts, None, team, no_parcels(self._parts), 0, threads))
+        found_team(team, layout.grid_ps, layout.lookahead_ps, pool_size=threads)
+        own = work(ProcessPlace(self._parts, None, team, no_batches(self._parts), 0, threads))
         return own, own

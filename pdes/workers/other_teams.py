@@ -1,8 +1,8 @@
-"""Work of a team with other teams: parcels are packed and sent, those of others are taken.
+"""Work of a team with other teams: batches are packed and sent, those of others are taken.
 
 These functions are hooks, so that they are compiled only in runs with several teams. Each process has their addresses
-in its Parcels, and passes them the address of its Meeting. They call MPI by a few functions of its library and arrays
-of request handles; if those are not available, Python does all of it (`pdes.workers.exchange`).
+in its message batches, and passes them the address of its WorkerContext. They call MPI by a few functions of its
+library and arrays of request handles; if those are not available, Python does all of it (`pdes.workers.exchange`).
 """
 
 from collections.abc import Callable
@@ -13,34 +13,34 @@ import numpy as np
 from nadi.pdes.core.jit import call_hook, clock_ns, hook, inline, load_unaligned, store_unaligned
 from nadi.pdes.core.state import DONE, INF
 from nadi.pdes.network.boundary import WORD_BYTES
-from nadi.pdes.workers.parcels import PARCEL, PARCEL_HEADER, pack, parcel_words, unpack
-from nadi.pdes.workers.team import EXCHANGE, PACKED, await_all, meeting_at
+from nadi.pdes.workers.batches import BATCH, BATCH_HEADER, batch_words, pack, unpack
+from nadi.pdes.workers.team import EXCHANGE, PACKED, await_all, context_at
 
 CODE_BITS = (1 << 32) - 1  # bits of the register that a C function with an int result defines
 
 
 @inline
-def send_all(parcels, window_number):
-    """Begin to send a window's parcels, each at its actual length. Return MPI's error code, 0 without error.
+def send_all(batches, window_number):
+    """Begin to send a window's batches, each at its actual length. Return MPI's error code, 0 without error.
 
     Args:
-        parcels: Parcels of the team (`Parcels`).
+        batches: Message batches of the team (`MessageBatches`).
         window_number: Number of the window.
     """
-    calls = parcels.calls[0]
-    for place in range(parcels.answers.shape[0]):
-        parcel = parcels.outgoing[parcels.answers[place]]
+    calls = batches.calls[0]
+    for place in range(batches.answers.shape[0]):
+        batch = batches.outgoing[batches.answers[place]]
         # the receive is posted with room for all that links carry; MPI accepts a shorter message
-        length = parcel_words(parcels.headers[parcel // PARCEL_HEADER].records, parcels.shape.record_words)
+        length = batch_words(batches.headers[batch // BATCH_HEADER].records, batches.shape.record_words)
         code = call_hook(
             calls.isend,
-            calls.parcels + WORD_BYTES * parcel,
+            calls.batches + WORD_BYTES * batch,
             length,
             calls.type,
-            parcels.ranks[place],
-            PARCEL,
+            batches.ranks[place],
+            BATCH,
             calls.communicator,
-            parcels.requests[window_number & 1] + place * calls.handle_bytes,
+            batches.requests[window_number & 1] + place * calls.handle_bytes,
         )
         if code & CODE_BITS != 0:
             return code & CODE_BITS
@@ -48,63 +48,63 @@ def send_all(parcels, window_number):
 
 
 @inline
-def take_all(parcels, window_number):
-    """Wait for a window's parcels, and begin to receive the next ones. Return MPI's error code, 0 without error.
+def take_all(batches, window_number):
+    """Wait for a window's batches, and begin to receive the next ones. Return MPI's error code, 0 without error.
 
     Args:
-        parcels: Parcels of the team (`Parcels`).
+        batches: Message batches of the team (`MessageBatches`).
         window_number: Number of the window.
     """
-    calls = parcels.calls[0]
-    count = parcels.answers.shape[0]
-    code = call_hook(calls.wait_all, 2 * count, parcels.requests[window_number & 1], calls.statuses) & CODE_BITS
+    calls = batches.calls[0]
+    count = batches.answers.shape[0]
+    code = call_hook(calls.wait_all, 2 * count, batches.requests[window_number & 1], calls.statuses) & CODE_BITS
     if code == 0:
         # the next window's receives are ready before others can send
-        receives = parcels.requests[1 - (window_number & 1)] + count * calls.handle_bytes
+        receives = batches.requests[1 - (window_number & 1)] + count * calls.handle_bytes
         code = call_hook(calls.start_all, count, receives) & CODE_BITS
     return code
 
 
 @hook
-def unpack_parcels(meeting_address, lp, window_number):
+def unpack_batches(context_address, lp, window_number):
     """Unpack the packets for an LP of a process, before its window.
 
     Args:
-        meeting_address: Address of the directory of the process's `Meeting`.
+        context_address: Address of the directory of the process's `WorkerContext`.
         lp: Index of the LP in the process.
         window_number: Number of the window.
     """
-    unpack(meeting_at(meeting_address).parcels, lp, window_number)
+    unpack(context_at(context_address).batches, lp, window_number)
     return DONE
 
 
 @hook
-def pack_parcels(meeting_address, lp, window_number):
+def pack_batches(context_address, lp, window_number):
     """Pack the packets that an LP of a process sends, after its window.
 
     Args:
-        meeting_address: Address of the directory of the process's `Meeting`.
+        context_address: Address of the directory of the process's `WorkerContext`.
         lp: Index of the LP in the process.
         window_number: Number of the window.
     """
-    meeting = meeting_at(meeting_address)
-    pack(meeting.parcels, meeting.addresses[lp], lp, window_number, meeting.team.state.begin_ps)
+    context = context_at(context_address)
+    pack(context.batches, context.addresses[lp], lp, window_number, context.team.state.begin_ps)
     return DONE
 
 
 @hook
-def send_parcels(meeting_address, worker):
-    """Send a worker's parcels, once all workers have packed theirs. Return DONE, ABORTED or WAITING.
+def send_batches(context_address, worker):
+    """Send a worker's batches, once all workers have packed theirs. Return DONE, ABORTED or WAITING.
 
     Args:
-        meeting_address: Address of the directory of the process's `Meeting`.
+        context_address: Address of the directory of the process's `WorkerContext`.
         worker: Number of the worker in the team.
     """
-    meeting = meeting_at(meeting_address)
-    team, parcels = meeting.team, meeting.parcels
+    context = context_at(context_address)
+    team, batches = context.team, context.batches
     state, worker_row = team.state, team.workers[worker]
     # only the first worker of a process, which runs in its main thread, calls MPI
-    if worker_row.leads == 0 or parcels.answers.shape[0] == 0:
+    if worker_row.leads == 0 or batches.answers.shape[0] == 0:
         return DONE
     number = worker_row.window
     status = await_all(team, PACKED, worker_row, number)
@@ -117,78 +117,78 @@ def send_parcels(meeting_address, worker):
         known = min(known, other.known_ps)
         parts += other.parts
     exact = np.int64(parts == 0)
-    for place in range(parcels.answers.shape[0]):
-        header = parcels.headers[parcels.outgoing[parcels.answers[place]] // PARCEL_HEADER]
+    for place in range(batches.answers.shape[0]):
+        header = batches.headers[batches.outgoing[batches.answers[place]] // BATCH_HEADER]
         # with the packets, so that teams know of each other's next event without a message of its own
         header.soonest_ps = known
         header.exact = exact
         header.hops = state.hops
         header.rows_left = state.rows_left
         header.begin_ps = state.begin_ps
-        header.cut = state.said_cut
+        header.snapshot_point = state.said_snapshot_point
     begun = clock_ns()
     if worker == 0:
         state.said_ps = known
         state.exact = exact
-    if parcels.calls[0].isend != 0:
-        parcels.calls[0].error = send_all(parcels, number)
+    if batches.calls[0].isend != 0:
+        batches.calls[0].error = send_all(batches, number)
         worker_row.waited_ns += clock_ns() - begun
     return DONE
 
 
 @hook
-def help_along(meeting_address, worker):
-    """Let MPI make progress with a worker's parcels: some transfers need calls of the library.
+def help_along(context_address, worker):
+    """Let MPI make progress with a worker's batches: some transfers need calls of the library.
 
     Args:
-        meeting_address: Address of the directory of the process's `Meeting`.
+        context_address: Address of the directory of the process's `WorkerContext`.
         worker: Number of the worker in the team.
     """
-    meeting = meeting_at(meeting_address)
-    parcels, worker_row = meeting.parcels, meeting.team.workers[worker]
-    calls = parcels.calls[0]
+    context = context_at(context_address)
+    batches, worker_row = context.batches, context.team.workers[worker]
+    calls = batches.calls[0]
     if calls.isend != 0 and worker_row.leads == 1:
-        count = 2 * parcels.answers.shape[0]
+        count = 2 * batches.answers.shape[0]
         # most libraries move large messages only inside calls; the result is not needed
-        call_hook(calls.test_all, count, parcels.requests[worker_row.window & 1], calls.agreement, calls.statuses)
+        call_hook(calls.test_all, count, batches.requests[worker_row.window & 1], calls.agreement, calls.statuses)
     return DONE
 
 
 @hook
-def take_parcels(meeting_address, worker):
-    """Receive a worker's parcels. Return DONE, or EXCHANGE if Python must do it or MPI has failed.
+def take_batches(context_address, worker):
+    """Receive a worker's batches. Return DONE, or EXCHANGE if Python must do it or MPI has failed.
 
     Args:
-        meeting_address: Address of the directory of the process's `Meeting`.
+        context_address: Address of the directory of the process's `WorkerContext`.
         worker: Number of the worker in the team.
     """
-    meeting = meeting_at(meeting_address)
-    parcels, worker_row = meeting.parcels, meeting.team.workers[worker]
-    calls = parcels.calls[0]
+    context = context_at(context_address)
+    batches, worker_row = context.batches, context.team.workers[worker]
+    calls = batches.calls[0]
     if worker_row.leads == 0:
         return DONE
     if calls.isend == 0 or calls.error != 0:
         return EXCHANGE
     begun = clock_ns()
-    calls.error = take_all(parcels, worker_row.window)
+    calls.error = take_all(batches, worker_row.window)
     worker_row.waited_ns += clock_ns() - begun
     return DONE if calls.error == 0 else EXCHANGE
 
 
 @hook
-def agree(meeting_address, window_number):
+def agree(context_address, window_number):
     """Find the earliest event of all teams. Return DONE, or EXCHANGE if Python must do it or MPI has failed.
 
     Args:
-        meeting_address: Address of the directory of the process's `Meeting`.
+        context_address: Address of the directory of the process's `WorkerContext`.
         window_number: Number of the window.
     """
-    # The parcels contain it if no team had LPs that stopped in the middle of the window. Otherwise it is known if any
+    # The batches contain it if no team had LPs that stopped in the middle of the window. Otherwise it is known if any
     # team announces that the next window begins at the end of this one: nothing is earlier. Otherwise a reduction
     # follows.
-    meeting = meeting_at(meeting_address)
-    parcels, state, worker_row = meeting.parcels, meeting.team.state, meeting.team.workers[0]
-    calls = parcels.calls[0]
+    context = context_at(context_address)
+    batches, state, worker_row = context.batches, context.team.state, context.team.workers[0]
+    calls = batches.calls[0]
     if state.agreed > window_number:
         return DONE
     # the first worker of the team reads the headers for all of its processes
@@ -196,13 +196,13 @@ def agree(meeting_address, window_number):
     exact = state.exact
     state.all_hops = state.hops
     state.all_rows_left = state.rows_left
-    for team in range(parcels.outgoing.shape[0]):
-        parcels.headers[parcels.outgoing[team] // PARCEL_HEADER].records = 0  # the parcel has been sent
-        header = parcels.headers[parcels.incoming[2 * team + (window_number & 1)] // PARCEL_HEADER]
+    for team in range(batches.outgoing.shape[0]):
+        batches.headers[batches.outgoing[team] // BATCH_HEADER].records = 0  # the batch has been sent
+        header = batches.headers[batches.incoming[2 * team + (window_number & 1)] // BATCH_HEADER]
         soonest = min(soonest, header.soonest_ps)
         exact &= header.exact
         # the strongest request of any team, which all know from this window on, so that they stop before the same one
-        state.cut = max(state.cut, header.cut)
+        state.snapshot_point = max(state.snapshot_point, header.snapshot_point)
         state.all_hops += header.hops
         state.all_rows_left += header.rows_left
     end = worker_row.begin_ps + state.window_ps
@@ -227,5 +227,5 @@ def agree(meeting_address, window_number):
     return DONE if calls.error == 0 else EXCHANGE
 
 
-_HOOKS = unpack_parcels, pack_parcels, send_parcels, help_along, take_parcels, agree
-OTHER_TEAMS: dict[str, Callable[..., Any]] = {hook.__name__: hook for hook in _HOOKS}  # name (of `ParcelHooks`) -> hook
+_HOOKS = unpack_batches, pack_batches, send_batches, help_along, take_batches, agree
+OTHER_TEAMS: dict[str, Callable[..., Any]] = {hook.__name__: hook for hook in _HOOKS}  # name (of `BatchHooks`) -> hook

@@ -27,12 +27,12 @@ from nadi.compiling.defects import defect_text
 from nadi.pdes.construction.layout import Layout, Outboxes
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.inputs import Int64
-from nadi.pdes.harvest.gathering import Harvest, merge
 from nadi.pdes.network.boundary import WORD_BYTES
-from nadi.pdes.workers.crew import AbortedError
+from nadi.pdes.outcomes.outcome import LpResults, merge
+from nadi.pdes.workers.batches import no_batches
 from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, segment_words
-from nadi.pdes.workers.parcels import no_parcels
 from nadi.pdes.workers.team import Team, found_team, team_in, team_words
+from nadi.pdes.workers.worker_pool import AbortedError
 
 PR_SET_PDEATHSIG = 1  # option of prctl(2), linux/prctl.h
 REPORT_TIMEOUT_S = 2.0  # time within which a failed process must report its error
@@ -115,8 +115,8 @@ class Processes(Mailbox):
         layout: Layout,
         threads: int,  # noqa: ARG002 - a process is one worker
         work: Share,
-    ) -> tuple[Harvest, Harvest]:
-        """Fork the others (layout, threads), do this process's share of `work`, and return all Harvests and its own."""
+    ) -> tuple[LpResults, LpResults]:
+        """Fork the others (layout, threads), do this process's share of `work`, and return all results and its own."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
         words = sum(map(segment_words, (team_words(workers), workers, 2 * workers)))
@@ -125,7 +125,7 @@ class Processes(Mailbox):
         self._team = team = team_in(memory.take(team_words(workers)))
         self._stage = stage = memory.take(workers)
         self._answers = memory.take(2 * workers).reshape(2, workers)  # of `have_all`, of two calls in turn
-        found_team(team, layout.grid_ps, layout.lookahead_ps, crew_size=1)
+        found_team(team, layout.grid_ps, layout.lookahead_ps, pool_size=1)
         post = Outboxes(parts, memory.take)
         parent = os.getpid()
 
@@ -133,10 +133,10 @@ class Processes(Mailbox):
             """Return the place of a worker of the team by its number: one process, with its share of the LPs."""
             own = [parts[number] for number in layout.share(workers, worker)]
             self._worker = worker
-            return ProcessPlace(own, post, team, no_parcels(own), worker)
+            return ProcessPlace(own, post, team, no_batches(own), worker)
 
         def child(pipe: connection.Connection, worker: int) -> None:
-            """Do the share of worker number `worker` in a forked process; send its Harvest or error through `pipe`."""
+            """Do the share of worker number `worker` in a forked process; send its results or error through `pipe`."""
             # the kernel kills this process when its parent dies (Linux)
             with contextlib.suppress(OSError, AttributeError):
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -171,15 +171,15 @@ class Processes(Mailbox):
         finally:
             others.stop()
 
-    def _merged_here(self, own: Harvest) -> Harvest:
+    def _merged_here(self, own: LpResults) -> LpResults:
         """Return the outcome of all processes from that of the first, `own`, and those that the others send to it."""
         return merge([own, *(_received(process, pipe) for process, pipe in self._others.started)])
 
-    def merged(self, own: Harvest) -> tuple[Harvest, Harvest] | None:
+    def merged(self, own: LpResults) -> tuple[LpResults, LpResults] | None:
         """As Mailbox.merged.
 
         Args:
-            own: Outcome of this process.
+            own: LpResults of this process.
         """
         if self._pipe is not None:
             self._pipe.send(own)
@@ -217,7 +217,7 @@ class Processes(Mailbox):
         yield
 
 
-def _received(process: BaseProcess, pipe: connection.Connection) -> Harvest:
+def _received(process: BaseProcess, pipe: connection.Connection) -> LpResults:
     """Return the outcome that a process sends through its pipe, or raise the error that it raised."""
     try:
         outcome = pipe.recv()

@@ -18,15 +18,15 @@ from nadi.pdes.construction.layout import Layout, Outboxes, Part
 from nadi.pdes.core.errors import AgreedRunError, RunError
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.jit import hook_address, jit_enabled
-from nadi.pdes.harvest.gathering import Harvest, merge
 from nadi.pdes.network.boundary import WORD_BYTES
-from nadi.pdes.workers.crew import AbortedError
-from nadi.pdes.workers.cuts import StoppedError
-from nadi.pdes.workers.exchange import ParcelExchange
+from nadi.pdes.outcomes.outcome import LpResults, merge
+from nadi.pdes.workers.batches import MOST_RECORDS, batch_words, batches_of, no_batches, record_words
+from nadi.pdes.workers.exchange import BatchExchange
 from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
-from nadi.pdes.workers.parcels import MOST_RECORDS, no_parcels, parcel_words, parcels_of, record_words
+from nadi.pdes.workers.snapshot_points import StoppedError
 from nadi.pdes.workers.team import found_team, team_in, team_words
+from nadi.pdes.workers.worker_pool import AbortedError
 
 ABORT_TIMEOUT_S = 10.0  # time within which a failed rank must end all others
 
@@ -67,13 +67,13 @@ class Ranks(Mailbox):
         """
         return all(self._communicator.allgather(is_done))
 
-    def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
+    def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[LpResults, LpResults]:
         """Let every rank do its work; all ranks call this. As Mailbox.everywhere.
 
         Args:
             layout: Division of the fabric among LPs (`Layout`).
             threads: Maximum number of workers of a rank.
-            work: Function of a process's ProcessPlace that returns its Harvest.
+            work: Function of a process's ProcessPlace that returns its LpResults.
         """
         size = self._communicator.Get_size()
         # the same number on each rank, as teams have one size
@@ -89,19 +89,19 @@ class Ranks(Mailbox):
         team.close()
         return replace(total, settled=total.settled | {"teams": team.teams}), own
 
-    def merged(self, own: Harvest) -> tuple[Harvest, Harvest]:
+    def merged(self, own: LpResults) -> tuple[LpResults, LpResults]:
         """As Mailbox.merged.
 
         Args:
-            own: Outcome of this rank.
+            own: LpResults of this rank.
         """
         # flows on rank 0 only, trace rows nowhere
         # start and finish times are the largest arrays of a run; each rank keeps those of its own NPUs
         light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
-        harvests = self._communicator.gather(light)
-        total = merge(harvests) if harvests else own
+        outcomes = self._communicator.gather(light)
+        total = merge(outcomes) if outcomes else own
         without_flows = self._communicator.bcast(replace(total, flows_out=[], flows_in=[]))
-        return total if harvests else without_flows, own
+        return total if outcomes else without_flows, own
 
     @contextmanager
     def windows(self) -> Iterator[None]:
@@ -121,7 +121,7 @@ class Ranks(Mailbox):
 
 
 def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team: int) -> dict[int, int]:
-    """Return the other teams that a rank of a team exchanges parcels with -> the rank there that does so.
+    """Return the other teams that a rank of a team exchanges batches with -> the rank there that does so.
 
     Args:
         ranks_of_team: Ranks of each team.
@@ -140,7 +140,7 @@ def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team:
 
 
 class _Team(Outboxes):
-    """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams."""
+    """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and batches for other teams."""
 
     def __init__(self, layout: Layout, communicator: Any, threads: int, max_ranks: int) -> None:
         """Share memory with the ranks of this node, max_ranks at most (0 = all); threads: workers of each rank."""
@@ -173,51 +173,51 @@ class _Team(Outboxes):
         if rank_in_team == 0:
             words[:] = 0
             shared[begins] = 0
-            found_team(team, layout.grid_ps, layout.lookahead_ps, crew_size=threads)
+            found_team(team, layout.grid_ps, layout.lookahead_ps, pool_size=threads)
         for part in own:
             part.send_first(layout.graph, np.flatnonzero(self._team_of_lp != here).tolist())
             self.outbox[part.number][part.outbox_at()[:-1]] = 0
         self._own = {part.number: place for place, part in enumerate(own)}
-        self._parcels = parcels = no_parcels(own)
-        self._exchange: ParcelExchange | None = None
+        self._batches = batches = no_batches(own)
+        self._exchange: BatchExchange | None = None
         first = threads * rank_in_team
         if self.teams > 1:
             others = self.teams - 1
             memory = (shared, begins[:others], begins[others:])
             ranks_of_team = [np.flatnonzero(team_of_rank == other).tolist() for other in range(self.teams)]
             partners = partners_of(ranks_of_team, here, rank_in_team)
-            self._parcels = parcels = parcels_of(own, layout, self._team_of_lp, here, *memory, partners)
+            self._batches = batches = batches_of(own, layout, self._team_of_lp, here, *memory, partners)
             for name, function in OTHER_TEAMS.items():  # compiled or loaded
-                parcels.hooks[name] = hook_address(function)
-            # a communicator of its own: messages of others cannot be taken for parcels
+                batches.hooks[name] = hook_address(function)
+            # a communicator of its own: messages of others cannot be taken for batches
             self._talk = communicator.Dup()
-            self._exchange = ParcelExchange(MPI, self._talk, self._leaders, team, first, parcels, rooms)
-        self.place = ProcessPlace(own, self, team, parcels, first, threads, me, self._exchange, ranks)
+            self._exchange = BatchExchange(MPI, self._talk, self._leaders, team, first, batches, rooms)
+        self.place = ProcessPlace(own, self, team, batches, first, threads, me, self._exchange, ranks)
 
     def _memory(
-        self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int
+        self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, batches_length: int
     ) -> tuple[Int64, Int64]:
-        """Allocate memory that the ranks share; return that of the team and of its parcels, on the first rank."""
-        # mpi: mpi4py.MPI; parts_of: parts of each rank; team_length, parcels_length: words.
+        """Allocate memory that the ranks share; return that of the team and of its batches, on the first rank."""
+        # mpi: mpi4py.MPI; parts_of: parts of each rank; team_length, batches_length: words.
         # There is room for everything that links can carry, so most of it is never written and must not be touched
         words = [sum(segment_words(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
-        words[0] += segment_words(team_length) + segment_words(parcels_length)
+        words[0] += segment_words(team_length) + segment_words(batches_length)
         mine = words[self._team.Get_rank()]
         self._window = mpi.Win.Allocate_shared(WORD_BYTES * mine, WORD_BYTES, comm=self._team)
         segments = [
             Segment(np.frombuffer(self._window.Shared_query(rank)[0], np.int64)[:length])
             for rank, length in enumerate(words)
         ]
-        team_and_parcels = segments[0].take(team_length), segments[0].take(parcels_length)
+        team_and_batches = segments[0].take(team_length), segments[0].take(batches_length)
         for segment, parts in zip(segments, parts_of, strict=True):
             for part in parts:
                 self._lists[part.number] = part.list_of_neighbour()
                 self._at[part.number] = part.outbox_at()
                 self.outbox[part.number] = segment.take(int(part.outbox_at()[-1]))
-        return team_and_parcels
+        return team_and_batches
 
     def _rooms(self, parts: Sequence[Part]) -> Int64:
-        """Return int64[3 x other teams]: lengths of parcels to each, then of the two from each, in whole lines."""
+        """Return int64[3 x other teams]: lengths of batches to each, then of the two from each, in whole lines."""
         here = self._team_of_lp[parts[0].number]
         packets = np.zeros((2, self.teams), np.int64)
         for part in parts:
@@ -226,17 +226,17 @@ class _Team(Outboxes):
                 np.add.at(packets[direction], self._team_of_lp[part.neighbours], rooms)
         # a packet may need two records
         records = MOST_RECORDS * np.delete(packets, here, axis=1)
-        out, into = rounded(parcel_words(records, record_words(parts[0])))
+        out, into = rounded(batch_words(records, record_words(parts[0])))
         return np.concatenate([out, np.repeat(into, 2)])
 
     def address(self, sender: int, receiver: int, half: int) -> int:
-        """Return the address of the half of the sender's outbox for the receiver, or of its copy from a parcel."""
+        """Return the address of the half of the sender's outbox for the receiver, or of its copy from a batch."""
         if self._team_of_lp[sender] == self._team_of_lp[receiver]:
             return super().address(sender, receiver, half)
-        parcels = self._parcels
+        batches = self._batches
         here, team = self._team_of_lp[[receiver, sender]]
         place = self._own[receiver] * (self.teams - 1) + team - (team > here)
-        return parcels.halves.ctypes.data + WORD_BYTES * int(parcels.half_at[place])
+        return batches.halves.ctypes.data + WORD_BYTES * int(batches.half_at[place])
 
     def close(self) -> None:
         """Free the memory and communicators; all ranks call this after a successful run."""

@@ -1,6 +1,6 @@
 """Workers that share memory: each takes LPs of the window, then all agree when the next window begins.
 
-A worker is a thread, or a process of its own. A *crew* is the workers of one process: they take LPs from one list, in
+A worker is a thread, or a process of its own. A *pool* is the workers of one process: they take LPs from one list, in
 decreasing order of cost in the last window (UNISON, EuroSys 2024, section 4: load-adaptive scheduling), but each first
 those that it did in the last window, since they are in its core's caches. A *team* is all workers that meet at the end
 of a window. The first of them finds the earliest next event, the lower bound on time stamps, and publishes the begin of
@@ -26,17 +26,17 @@ from nadi.pdes.core.jit import (
 from nadi.pdes.core.memory import aligned, full, zeros
 from nadi.pdes.core.rows.workers import LpTurn, TeamState, Worker
 from nadi.pdes.core.state import DONE, INF, SENT, Int64, world_at
-from nadi.pdes.reuse_kernels.quiet import has_no_packets
+from nadi.pdes.reuse_kernels.quiescent import has_no_packets
 from nadi.pdes.window import window
-from nadi.pdes.workers.parcels import Parcels, has_others
+from nadi.pdes.workers.batches import MessageBatches, has_others
 
 WORKER_WORDS, TURN_WORDS = Worker.words, LpTurn.words
 ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
 ARRIVED, PACKED = (TeamState.words + Worker.place(name) for name in ("arrived", "packed"))
-TAKEN = LpTurn.place("taken")  # words with atomic access, of a team and of a crew; ARRIVED, PACKED: of the first worker
+TAKEN = LpTurn.place("taken")  # words with atomic access, of a team and of a pool; ARRIVED, PACKED: of the first worker
 
-PAUSED, EXCHANGE, ABORTED, WAITING, CUT, QUIET = range(SENT + 1, SENT + 7)
-NO_MARK = -1  # word `mark` of a team that does not stop at quiet moments
+PAUSED, EXCHANGE, ABORTED, WAITING, SNAPSHOT, QUIESCENT = range(SENT + 1, SENT + 7)
+NO_MARK = -1  # word `mark` of a team that does not stop at quiescent moments
 # stages of a worker in a window: events that other teams wait for, sending, the other events, receiving, the end
 FIRST, SENDING, SECOND, RECEIVING, RECEIVED, ALL = range(6)
 
@@ -49,7 +49,7 @@ class Team(NamedTuple):
     words: Int64  # the memory of both as words, for atomic access
 
 
-class CrewLists(NamedTuple):
+class PoolLists(NamedTuple):
     """Lists that the workers of one process share; 2 x LPs: for windows of even number, then of odd number."""
 
     turns: Annotated[np.recarray, LpTurn]  # [2 x LPs]
@@ -60,16 +60,16 @@ class CrewLists(NamedTuple):
     rest: Int64  # [LPs] next LP that its worker has done in part, -1 none
 
 
-class Meeting(NamedTuple):
+class WorkerContext(NamedTuple):
     """Everything that the workers of a process find by one address."""
 
     team: Team
-    crew: CrewLists
+    pool: PoolLists
     addresses: Int64  # addresses of its LPs' worlds
-    parcels: Parcels  # packets for other teams
+    batches: MessageBatches  # packets for other teams
 
 
-meeting_at = reader(Meeting)
+context_at = reader(WorkerContext)
 
 SPINS = 4000  # checks of a word in a busy loop, before the core is yielded
 YIELDS = 50_000  # checks of a word between which the core is yielded, before control returns to Python
@@ -90,8 +90,8 @@ def team_in(words: Int64) -> Team:
     return Team(state[0], workers, words)
 
 
-def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> None:
-    """Set up a zeroed team with `crew_size` workers in each process.
+def found_team(team: Team, cell_ps: int, window_ps: int, *, pool_size: int) -> None:
+    """Set up a zeroed team with `pool_size` workers in each process.
 
     A window, `window_ps` long, is the time that workers simulate between two exchanges of packets; a cell, `cell_ps`
     long, is a part of it in which nothing that happens at one node can reach another.
@@ -100,27 +100,27 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
     team.state.window_ps = window_ps
     team.workers.soonest_ps = team.workers.known_ps = INF
     team.workers.lp = team.workers.rest = -1
-    # workers of a process are consecutive: of 6 workers with crew_size 3, workers 0 and 3 lead
-    team.workers.leads[::crew_size] = 1
+    # workers of a process are consecutive: of 6 workers with pool_size 3, workers 0 and 3 lead
+    team.workers.leads[::pool_size] = 1
     team.state.mark = NO_MARK
 
 
-def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
-    """Return the lists of a crew of `threads` workers, from number `first` of the team on, for `lps` LPs."""
+def new_pool(lps: int, first: int = 0, threads: int = 1) -> PoolLists:
+    """Return the lists of a pool of `threads` workers, from number `first` of the team on, for `lps` LPs."""
     words = zeros(2 * max(lps, 1) * LpTurn.words)  # rows without LPs, too: NumPy refuses a view without items
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
     # LPs are dealt out in blocks at first; from the second window on each worker prefers what it did last
     workers = first + lp * threads // max(lps, 1)
-    return CrewLists(turns, words, aligned(workers), aligned(np.tile(lp, 2)), zeros(lps), full(lps, -1))
+    return PoolLists(turns, words, aligned(workers), aligned(np.tile(lp, 2)), zeros(lps), full(lps, -1))
 
 
 @inline
-def plan_next(crew, lps, window_number):
-    """Order the `lps` LPs of a crew for the window after window_number, the most costly first."""
+def plan_next(pool, lps, window_number):
+    """Order the `lps` LPs of a pool for the window after window_number, the most costly first."""
     # of the other parity: workers may still take LPs of this window from the lists of this one
     half = 1 - (window_number & 1)
-    orders, costs = crew.orders, crew.costs
+    orders, costs = pool.orders, pool.costs
     begin = half * lps
     # insertion sort: the order changes little from window to window
     for i in range(1, lps):
@@ -131,26 +131,26 @@ def plan_next(crew, lps, window_number):
             j -= 1
         orders[begin + j + 1] = lp
     for turn in range(begin, begin + lps):
-        crew.turns[turn].taken = 0
+        pool.turns[turn].taken = 0
 
 
 @inline
-def next_lp(crew, lps, parity, worker):
-    """Take the next free LP of a crew for a worker, preferably one that it did last; -1 = all are taken.
+def next_lp(pool, lps, parity, worker):
+    """Take the next free LP of a pool for a worker, preferably one that it did last; -1 = all are taken.
 
-    crew: lists of the process's workers; lps: number of LPs of the process; parity: 1 in windows of odd number, else 0;
+    pool: lists of the process's workers; lps: number of LPs of the process; parity: 1 in windows of odd number, else 0;
     worker: number of the worker in the team.
     """
     # first the LPs that the worker did last, whose data may be in its cache
     for of_all in range(2):
         for place in range(parity * lps, (parity + 1) * lps):
-            lp = crew.orders[place]
+            lp = pool.orders[place]
             taken = (parity * lps + lp) * TURN_WORDS + TAKEN
-            if of_all == 0 and crew.worker[lp] != worker:
+            if of_all == 0 and pool.worker[lp] != worker:
                 continue
             # a read first, since an atomic addition takes the cache line from others
-            if load_acquire(crew.words, taken) == 0 and fetch_add(crew.words, taken, np.int64(1)) == 0:
-                crew.worker[lp] = worker
+            if load_acquire(pool.words, taken) == 0 and fetch_add(pool.words, taken, np.int64(1)) == 0:
+                pool.worker[lp] = worker
                 return lp
     return np.int64(-1)
 
@@ -197,14 +197,14 @@ def await_all(team, place, worker_row, window_number):
 
 
 @inline
-def settle(meeting_address, worker_row, window_number):
+def settle(context_address, worker_row, window_number):
     """Find the earliest event of all, in the first worker. Return DONE, ABORTED, WAITING, or EXCHANGE (call Python).
 
-    meeting_address: address of the directory of the process's `Meeting`; worker_row: row of the worker (`Worker`);
-    window_number: number of the window.
+    context_address: address of the directory of the process's `WorkerContext`; worker_row: row of the worker
+    (`Worker`); window_number: number of the window.
     """
-    meeting = meeting_at(meeting_address)
-    team, parcels = meeting.team, meeting.parcels
+    context = context_at(context_address)
+    team, batches = context.team, context.batches
     state = team.state
     # a worker that came back from Python, which has agreed with other teams, does not add up twice
     if state.agreed <= window_number:
@@ -220,162 +220,164 @@ def settle(meeting_address, worker_row, window_number):
         state.soonest_ps = soonest
         state.all_hops = state.hops = hops
         state.all_rows_left = state.rows_left = left
-        state.cut = state.said_cut
-        # others learn of it with the next parcels, and all act after the same window
-        state.said_cut = state.asked
-    if has_others(parcels):
-        return call_hook(parcels.hooks.agree, meeting_address, window_number)
+        state.snapshot_point = state.said_snapshot_point
+        # others learn of it with the next batches, and all act after the same window
+        state.said_snapshot_point = state.asked
+    if has_others(batches):
+        return call_hook(batches.hooks.agree, context_address, window_number)
     return DONE
 
 
 @inline
-def is_at_mark(meeting):
+def is_at_mark(context):
     """Return whether the watched NPU has no more rows left than its mark, and no packet is under way in any LP.
 
-    meeting: memory that the workers of the process share.
+    context: memory that the workers of the process share.
     """
     # all LPs are in this process wherever a mark is set (pdes.reuse.recurrence.may_recur), so they may be read here
-    state = meeting.team.state
-    watched = world_at(meeting.addresses[state.watched_lp])
+    state = context.team.state
+    watched = world_at(context.addresses[state.watched_lp])
     if watched.npus.npu[state.watched_npu].rows_left > state.mark or state.soonest_ps >= INF:
         return False
     # the same moment has been looked at
     if state.soonest_ps == state.looked_ps:
         return False
-    quiet = True
-    for lp in range(meeting.addresses.shape[0]):
-        quiet = quiet and has_no_packets(world_at(meeting.addresses[lp]))
-    return quiet
+    quiescent = True
+    for lp in range(context.addresses.shape[0]):
+        quiescent = quiescent and has_no_packets(world_at(context.addresses[lp]))
+    return quiescent
 
 
 @inline
-def do_window(meeting, worker_row, lp):
+def do_window(context, worker_row, lp):
     """Do an LP's part of a worker's window, or the rest of it; return its status and earliest event (pdes.window).
 
-    meeting: memory that the workers of the process share; worker_row: row of the worker (`Worker`); lp: index of the
+    context: memory that the workers of the process share; worker_row: row of the worker (`Worker`); lp: index of the
     LP in the process.
     """
-    status, hops, events, rows, cost, soonest = window(meeting.addresses[lp], worker_row.begin_ps, worker_row.window)
+    status, hops, events, rows, cost, soonest = window(context.addresses[lp], worker_row.begin_ps, worker_row.window)
     worker_row.hops += hops
     worker_row.events += events
     worker_row.rows_left -= rows
     if status == DONE:
         # by worker, not by LP: `settle` then reads one word per worker
         worker_row.soonest_ps = min(worker_row.soonest_ps, soonest)
-        meeting.crew.costs[lp] = cost
+        context.pool.costs[lp] = cost
         worker_row.lp = -1
     return status, soonest
 
 
 @inline
-def first_parts(meeting_address, worker_row, worker):
+def first_parts(context_address, worker_row, worker):
     """Do LPs until their packets for other teams are sent, by `worker` (worker_row); FULL, FAILED: current LP."""
-    meeting = meeting_at(meeting_address)
-    crew = meeting.crew
+    context = context_at(context_address)
+    pool = context.pool
     while True:
         if worker_row.lp < 0:
-            worker_row.lp = next_lp(crew, meeting.addresses.shape[0], worker_row.window & 1, worker)
-            if worker_row.lp >= 0 and has_others(meeting.parcels):
-                call_hook(meeting.parcels.hooks.unpack_parcels, meeting_address, worker_row.lp, worker_row.window)
+            worker_row.lp = next_lp(pool, context.addresses.shape[0], worker_row.window & 1, worker)
+            if worker_row.lp >= 0 and has_others(context.batches):
+                call_hook(context.batches.hooks.unpack_batches, context_address, worker_row.lp, worker_row.window)
         lp = worker_row.lp
         if lp < 0:
             return DONE
-        status, soonest = do_window(meeting, worker_row, lp)
+        status, soonest = do_window(context, worker_row, lp)
         if status != DONE and status != SENT:
             return status
         worker_row.known_ps = min(worker_row.known_ps, soonest)
-        if has_others(meeting.parcels):
-            call_hook(meeting.parcels.hooks.pack_parcels, meeting_address, lp, worker_row.window)
-        # the rest of the LP follows while parcels travel (`second_parts`)
+        if has_others(context.batches):
+            call_hook(context.batches.hooks.pack_batches, context_address, lp, worker_row.window)
+        # the rest of the LP follows while batches travel (`second_parts`)
         if status == SENT:
             worker_row.parts += 1
             worker_row.lp = -1
-            crew.rest[lp] = worker_row.rest
+            pool.rest[lp] = worker_row.rest
             worker_row.rest = lp
 
 
 @inline
-def second_parts(meeting_address, worker_row, worker):
-    """Do the rest of LPs, while parcels travel, by `worker` with its worker_row. Return as `first_parts`."""
-    meeting = meeting_at(meeting_address)
+def second_parts(context_address, worker_row, worker):
+    """Do the rest of LPs, while batches travel, by `worker` with its worker_row. Return as `first_parts`."""
+    context = context_at(context_address)
     while worker_row.rest >= 0:
         worker_row.lp = worker_row.rest
-        status, _ = do_window(meeting, worker_row, worker_row.rest)
+        status, _ = do_window(context, worker_row, worker_row.rest)
         if status != DONE:
             return status
-        worker_row.rest = meeting.crew.rest[worker_row.rest]
-        if has_others(meeting.parcels):
+        worker_row.rest = context.pool.rest[worker_row.rest]
+        if has_others(context.batches):
             # between LPs, since MPI moves data only while it is called
-            call_hook(meeting.parcels.hooks.help_along, meeting_address, worker)
+            call_hook(context.batches.hooks.help_along, context_address, worker)
     return DONE
 
 
 @inline
-def do_parts(meeting_address, worker_row, worker):
+def do_parts(context_address, worker_row, worker):
     """Do all work of `worker`, with its worker_row, in a window. Return DONE, or the status that interrupts it."""
-    meeting = meeting_at(meeting_address)
-    team, parcels, number = meeting.team, meeting.parcels, worker_row.window
+    context = context_at(context_address)
+    team, batches, number = context.team, context.batches, worker_row.window
     if worker_row.stage == FIRST:
-        status = first_parts(meeting_address, worker_row, worker)
+        status = first_parts(context_address, worker_row, worker)
         if status != DONE:
             return status
         worker_row.stage = SENDING
-        # parcels may be sent once all workers have packed theirs
+        # batches may be sent once all workers have packed theirs
         store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
     if worker_row.stage == SENDING:
-        if has_others(parcels):
-            status = call_hook(parcels.hooks.send_parcels, meeting_address, worker)
+        if has_others(batches):
+            status = call_hook(batches.hooks.send_batches, context_address, worker)
             if status != DONE:
                 return status
         worker_row.stage = SECOND
     if worker_row.stage == SECOND:
-        status = second_parts(meeting_address, worker_row, worker)
+        status = second_parts(context_address, worker_row, worker)
         if status != DONE:
             return status
         worker_row.stage = RECEIVING
-    if worker_row.stage == RECEIVING and has_others(parcels):
-        status = call_hook(parcels.hooks.take_parcels, meeting_address, worker)
+    if worker_row.stage == RECEIVING and has_others(batches):
+        status = call_hook(batches.hooks.take_batches, context_address, worker)
         if status != DONE:
             return status
     if worker_row.leads == 1:
-        plan_next(meeting.crew, meeting.addresses.shape[0], number)
+        plan_next(context.pool, context.addresses.shape[0], number)
     worker_row.stage = ALL
     store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
     return DONE
 
 
 @kernel
-def work(meeting_address, worker, max_hops, max_windows):
-    """Do windows as a worker of the team, with others of its crew.
+def work(context_address, worker, max_hops, max_windows):
+    """Do windows as a worker of the team, with others of its pool.
 
-    meeting_address: address of the directory of the process's `Meeting`; worker: number of the worker in the team;
-    max_hops: packet-hops of the team after which the first worker returns; max_windows: windows after which it returns.
+    context_address: address of the directory of the process's `WorkerContext`; worker: number of the worker in the
+    team; max_hops: packet-hops of the team after which the first worker returns; max_windows: windows after which it
+    returns.
     """
     # Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
-    # WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work
-    # is done, all teams must agree on the next event. CUT, to all workers before the same window: the cut that
-    # a process has asked for (pdes/workers/cuts.py). PAUSED, to the first of all: the team has done `max_hops` packet-
-    # hops or `max_windows` windows in all. QUIET, to the first of all: no packet is under way after a mark of the
-    # watched NPU. Call again to continue.
-    team = meeting_at(meeting_address).team
+    # WAITING: others take long. EXCHANGE, to the first worker of a process: batches must be exchanged, or, if its work
+    # is done, all teams must agree on the next event. SNAPSHOT, to all workers before the same window: the snapshot
+    # point that a process has asked for (pdes/workers/snapshot_points.py). PAUSED, to the first of all: the team has
+    # done `max_hops` packet- hops or `max_windows` windows in all. QUIESCENT, to the first of all: no packet is under
+    # way after a mark of the watched NPU. Call again to continue.
+    team = context_at(context_address).team
     worker_row = team.workers[worker]
     while True:
         number = worker_row.window
         if worker_row.stage != ALL:
-            status = do_parts(meeting_address, worker_row, worker)
+            status = do_parts(context_address, worker_row, worker)
             if status != DONE:
                 return status
         if worker == 0 and team.state.published == number:
-            status = settle(meeting_address, worker_row, number)
+            status = settle(context_address, worker_row, number)
             if status != DONE:
                 return status
             state = team.state
-            if state.mark != NO_MARK and is_at_mark(meeting_at(meeting_address)):
-                return QUIET
+            if state.mark != NO_MARK and is_at_mark(context_at(context_address)):
+                return QUIESCENT
             # the next window begins at the grid's last line before the earliest event
             # idle time is skipped: after 5 us without an event, the next window begins where something happens
             state.begin_ps = INF if state.soonest_ps >= INF else state.soonest_ps // state.cell_ps * state.cell_ps
-            # release: a worker that sees the new number also sees begin_ps and cut, which were written before
+            # release: a worker that sees the new number also sees begin_ps and snapshot_point, which were written
+            # before
             store_release(team.words, PUBLISHED, state.published + 1)
         status = await_word(team, PUBLISHED, number + 1, worker_row)
         if status != DONE:
@@ -387,7 +389,7 @@ def work(meeting_address, worker, max_hops, max_windows):
         worker_row.soonest_ps = worker_row.known_ps = INF
         worker_row.parts = 0
         worker_row.stage = FIRST
-        if team.state.cut != 0:
-            return CUT
+        if team.state.snapshot_point != 0:
+            return SNAPSHOT
         if worker == 0 and (team.state.hops >= max_hops or number >= max_windows):
             return PAUSED

@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from nadi.pdes.workers import crew
+from nadi.pdes.workers import worker_pool
 
 
 def test_a_collective_whose_memory_is_damaged(nadi, monkeypatch):
-    run = crew.Crew._work
+    run = worker_pool.WorkerPool._work
 
     def run_and_write(self, worker):
         run(self, worker)
         next_time = self.sim.lps[0].world.net.next_time
         np.lib.stride_tricks.as_strided(next_time, (len(next_time) + 1,))[-1] = 7
 
-    monkeypatch.setattr(crew.Crew, "_work", run_and_write)
+    monkeypatch.setattr(worker_pool.WorkerPool, "_work", run_and_write)
     done = nadi("collective", "all-reduce", "-t", "switch:npus=4", "--sizes", "1KiB", "--algorithm", "ring", "-q")
     assert done.code == 1
     assert done.err.count("\n") == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nadi.pdes import RunError, build_world, run
-from nadi.pdes.harvest.gathering import settled
+from nadi.pdes.outcomes.outcome import settled
 from tests.fabric import naive
 from tests.fabric.control import Twin
 from tests.pdes import compare as plain

@@ -3,7 +3,7 @@
 import pytest
 
 from nadi.pdes import RunError, build_world, run
-from nadi.pdes.harvest.gathering import settled
+from nadi.pdes.outcomes.outcome import settled
 from tests.fabric.cases import Flows, Scenario, star
 from tests.fabric.compare import by_hand, check, owners
 from tests.pdes.naive import GaveUpError

@@ -14,7 +14,7 @@ CASES = [
     ("processes", "worker 1", "windows", "worker 1: "),
     ("ranks", "rank 1", "reading", "rank 1: "),
     ("ranks", "rank 1", "windows", "rank 1: "),
-    ("ranks", "rank 1", "harvesting", "rank 1: "),
+    ("ranks", "rank 1", "collecting", "rank 1: "),
     ("ranks", "rank 0", "writing", "rank 0: "),
     ("ranks", "rank 1", "writing", "rank 1: "),
     ("ranks of two nodes", "rank 1", "windows", "rank 1: "),

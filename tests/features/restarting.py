@@ -12,8 +12,8 @@ from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.launching import checkpoints
 from nadi.launching.checkpoints import CheckpointFolder
-from nadi.pdes import NO_CUT, SAVE_AND_END
-from nadi.pdes.workers import crew
+from nadi.pdes import NO_SNAPSHOT, SAVE_AND_END
+from nadi.pdes.workers import worker_pool
 
 STOPPED = 143
 STOPS = 2
@@ -36,7 +36,7 @@ class Stopping(CheckpointFolder):
     def request(self):
         """As Checkpoints.request."""
         self.calls_left -= 1
-        return SAVE_AND_END if self.calls_left < 0 else NO_CUT
+        return SAVE_AND_END if self.calls_left < 0 else NO_SNAPSHOT
 
     @request.setter
     def request(self, value):
@@ -54,7 +54,7 @@ def after(calls):
 
 def often():
     """Return the context in which workers leave the kernel often."""
-    return mock.patch.multiple(crew, MIN_HOPS_OF_A_PAUSE=50, PAUSE_S=1e-4, EVENTS_OF_A_PAUSE=100)
+    return mock.patch.multiple(worker_pool, MIN_HOPS_OF_A_PAUSE=50, PAUSE_S=1e-4, EVENTS_OF_A_PAUSE=100)
 
 
 def tables(folder):

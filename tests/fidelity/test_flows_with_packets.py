@@ -16,7 +16,7 @@ from nadi.launching.progress import NoProgress
 from nadi.pdes.construction import growth
 from nadi.pdes.core import state as s
 from nadi.pdes.fidelity import fidelity
-from nadi.pdes.workers import crew
+from nadi.pdes.workers import worker_pool
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.flow_traffic import with_flows
@@ -177,7 +177,7 @@ def test_pools_grow_in_the_middle_of_a_cell(monkeypatch):
             in_cell.add(int(world.net.ctl.need))
         return growth.grow(world)
 
-    monkeypatch.setattr(crew, "grow", grow)
+    monkeypatch.setattr(worker_pool, "grow", grow)
     graph = build("leaf-spine:leaves=4,hosts_per_leaf=8,spines=4,rate=100Gbps,delay=5us")
     traces = Traces(32)
     traces.collective(range(32), CollectiveCommType.ALL_TO_ALL, 32 * 100_000, "all")

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from unittest import mock
 
 from nadi.cli.main import main
-from nadi.pdes import NO_CUT, SAVE, SAVE_AND_END
+from nadi.pdes import NO_SNAPSHOT, SAVE, SAVE_AND_END
 from nadi.pdes.checkpoint.saver import Saver
-from nadi.pdes.workers import crew
+from nadi.pdes.workers import worker_pool
 
 
 @contextmanager
@@ -23,13 +23,13 @@ def cut_at(*times_ps, last=SAVE_AND_END):
         begin_ps = saver._place.team.workers[saver._place.first].begin_ps
         now_ps = saver._sim.lps[0].world.net.ctl.now_ps if is_by_message else begin_ps
         if not (saver._is_first and left and now_ps >= left[0]):
-            return NO_CUT
+            return NO_SNAPSHOT
         left[:] = [time_ps for time_ps in left if time_ps > now_ps]
         return SAVE if left else last
 
     with (
         mock.patch.object(Saver, "wanted", wanted),
-        mock.patch.multiple(crew, WINDOWS_OF_A_PAUSE=1, EVENTS_OF_A_PAUSE=100),
+        mock.patch.multiple(worker_pool, WINDOWS_OF_A_PAUSE=1, EVENTS_OF_A_PAUSE=100),
     ):
         yield
 

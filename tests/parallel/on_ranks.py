@@ -28,15 +28,15 @@ def on_ranks(world, graph, program, settings, owner, threads, teams):
     made = []
 
     def recorded(*arguments):
-        made.append(exchange.ParcelExchange(*arguments))
+        made.append(exchange.BatchExchange(*arguments))
         return made[-1]
 
     with (
         mock.patch.object(exchange, "mpi_functions", return_value=functions),
-        mock.patch.object(ranks, "ParcelExchange", recorded),
+        mock.patch.object(ranks, "BatchExchange", recorded),
     ):
         results = run_divided(layout, program, settings, mailbox, threads)
-    calls = made[0]._parcels.calls[0] if made else None
+    calls = made[0]._batches.calls[0] if made else None
     alike = world.gather((results.digest, results.finish_time_ps, results.counters, results.settled))
     together = whole(world, results)
     if together is None:

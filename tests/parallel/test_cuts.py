@@ -1,4 +1,4 @@
-"""Runs that are stopped at cuts and continue, on other workers too, have the results of the run never stopped."""
+"""Runs stopped at snapshot points that continue, on other workers too, have the results of the run never stopped."""
 
 import itertools
 import os

@@ -78,19 +78,19 @@ def summary_of(partial):
 def check_times(partial, results):
     """Check times in partial results against those of the whole run until then; return the number of collectives."""
     summary = summary_of(partial)
-    cut_ps = summary["finish_time_ps"]
+    snapshot_ps = summary["finish_time_ps"]
     collectives = pq.read_table(results / "collectives.parquet")
-    done = collectives.filter(pc.less(collectives["finish_ps"], cut_ps))
+    done = collectives.filter(pc.less(collectives["finish_ps"], snapshot_ps))
     assert pq.read_table(partial / "collectives.parquet").equals(done)
     nodes = pq.read_table(results / "nodes.parquet")
     npu, start_ps, finish_ps = (np.asarray(nodes[name]) for name in ("npu", "start_ps", "finish_ps"))
     is_compute = np.asarray(pc.equal(nodes["kind"].cast("string"), "compute"))
-    length_ps = np.minimum(finish_ps, cut_ps) - np.minimum(start_ps, cut_ps)
+    length_ps = np.minimum(finish_ps, snapshot_ps) - np.minimum(start_ps, snapshot_ps)
     found = pq.read_table(partial / "npus.parquet")
     for column, kept in nonempty([("compute_ps", is_compute), ("exposed_ps", ~is_compute)]):
         assert found[column].to_pylist() == np.bincount(npu[kept], length_ps[kept], len(found)).tolist()
     numbers = np.array([int(name.as_py()[4 : name.as_py().index("/")]) for name in nodes["name"]])
-    assert summary["partial"]["steps_done"] == numbers[finish_ps >= cut_ps].min()
+    assert summary["partial"]["steps_done"] == numbers[finish_ps >= snapshot_ps].min()
     return len(done)
 
 
@@ -102,13 +102,13 @@ def test_they_are_those_of_the_whole_run_until_then(folder, tmp_path, fidelity):
         assert main(command(folder, tmp_path / "out", *keys)) == STOPPED
     partial = tmp_path / "out" / PARTIAL
     summary = summary_of(partial)
-    cut_ps = summary["partial"]["simulated_ps"]
-    assert summary["finish_time_ps"] == cut_ps
-    assert summary["warnings"][0] == f"partial results, of the first {format_time(cut_ps)}: the run is not over"
+    snapshot_ps = summary["partial"]["simulated_ps"]
+    assert summary["finish_time_ps"] == snapshot_ps
+    assert summary["warnings"][0] == f"partial results, of the first {format_time(snapshot_ps)}: the run is not over"
     assert 0 < check_times(partial, results) < len(pq.read_table(results / "collectives.parquet"))
     steps = pq.read_table(partial / "steps.parquet")
     total_ps = sum(np.asarray(steps[name]) for name in steps.column_names if name.endswith("_ps"))
-    assert total_ps.tolist() == [cut_ps] * NPUS
+    assert total_ps.tolist() == [snapshot_ps] * NPUS
     assert summary["partial"]["steps"] == STEPS
     sent, all_sent = (np.asarray(pq.read_table(each / "links.parquet")["tx_bytes"]) for each in (partial, results))
     assert (sent <= all_sent).all()

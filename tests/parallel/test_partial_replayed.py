@@ -66,7 +66,7 @@ def write_pipeline(folder):
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    """Look for periods at every quiet moment, and write partial results after every checkpoint."""
+    """Look for periods at every quiescent moment, and write partial results after every checkpoint."""
     monkeypatch.setattr(recurrence, "HOPS_OF_MOMENT", 0)
     monkeypatch.setattr(recurrence, "HOPS_OF_NPU", 0)
     monkeypatch.setattr(run_folder, "MAX_SHARE", 1e9)
@@ -105,7 +105,7 @@ def kept(folder, monkeypatch):
 def check(found, packets):
     """Check partial results against the run that simulates every packet: times, and traffic of replayed collectives."""
     check_times(found, packets)
-    cut_ps = summary_of(found)["finish_time_ps"]
+    snapshot_ps = summary_of(found)["finish_time_ps"]
     collectives = pq.read_table(packets / "collectives.parquet")
     finish_ps = np.asarray(collectives["finish_ps"]).reshape(2, TURNS)  # by host
     links, all_links = (pq.read_table(each / "links.parquet").to_pylist() for each in (found, packets))
@@ -114,13 +114,13 @@ def check(found, packets):
         name = f"nvswitch {host}"
         inside = [i for i, link in enumerate(all_links) if name in {link["src"], link["dst"]}]
         (turns,) = {links[i][column] * TURNS / all_links[i][column] for i in nonempty(inside) for column in COUNTERS}
-        assert (finish_ps[host] < cut_ps - LATER_PS).sum() <= turns <= (finish_ps[host] < cut_ps).sum()
+        assert (finish_ps[host] < snapshot_ps - LATER_PS).sum() <= turns <= (finish_ps[host] < snapshot_ps).sum()
         over.append(int(turns))
     flows = pq.read_table(packets / "flows.parquet", columns=["src", "dst", "finish_ps"])
     src, dst, sent_ps = (np.asarray(column) for column in flows)
     sent_ps = sent_ps[np.maximum(src, dst) < summary_of(packets)["npus"]]  # NVSwitches' count when the turn is over
     of_each = (summary_of(packets)["flows"] - len(sent_ps)) // (2 * TURNS)
-    assert summary_of(found)["flows"] == (sent_ps < cut_ps).sum() + sum(over) * of_each
+    assert summary_of(found)["flows"] == (sent_ps < snapshot_ps).sum() + sum(over) * of_each
     return tuple(over)
 
 

@@ -11,7 +11,7 @@ from nadi.pdes import Layout, Processes, RunError, build_world, run, run_divided
 from nadi.pdes.construction import growth
 from nadi.pdes.core import state as s
 from nadi.pdes.core.rows.row import RowsOf
-from nadi.pdes.workers import crew
+from nadi.pdes.workers import worker_pool
 from tests.budgets import bounded
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.random_runs import divided
@@ -103,7 +103,7 @@ def rows_wanted(usual, world, pool, rows):
 @contextmanager
 def stingy(seen):
     """Pools grow by as little as can be; what was short and where is counted."""
-    usual = crew.grow
+    usual = worker_pool.grow
 
     def grow(world):
         ctl = world.net.ctl
@@ -112,8 +112,8 @@ def stingy(seen):
 
     patch = pytest.MonkeyPatch()
     patch.setattr(growth, "_rows_wanted", partial(rows_wanted, growth._rows_wanted))
-    patch.setattr(crew, "grow", grow)
-    patch.setattr(crew, "WINDOWS_OF_A_PAUSE", 0)
+    patch.setattr(worker_pool, "grow", grow)
+    patch.setattr(worker_pool, "WINDOWS_OF_A_PAUSE", 0)
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ import pytest
 
 from nadi.pdes import Processes, RunError, Settings, run_divided
 from nadi.pdes.construction.layout import Layout
-from nadi.pdes.workers import crew
+from nadi.pdes.workers import worker_pool
 from nadi.topologies import build
 from nadi.workload import collective_program
 
@@ -17,9 +17,9 @@ from nadi.pdes import RunError
 from nadi.pdes.workers.ranks import Ranks
 from tests.parallel import test_shared_guards as shared
 
-run = shared.crew.Crew.run
+run = shared.worker_pool.WorkerPool.run
 if sys.argv[1] == "damaged":
-    shared.crew.Crew.run = lambda crew: shared.run_and_write(crew, run)
+    shared.worker_pool.WorkerPool.run = lambda pool: shared.run_and_write(pool, run)
 try:
     shared.simulate(Ranks(MPI.COMM_WORLD))
 except RunError as error:
@@ -48,8 +48,8 @@ def run_and_write(workers, run):
 
 def test_of_processes(monkeypatch):
     assert simulate(Processes(2)).finish_time_ps > 0
-    run = crew.Crew.run
-    monkeypatch.setattr(crew.Crew, "run", lambda workers: run_and_write(workers, run))
+    run = worker_pool.WorkerPool.run
+    monkeypatch.setattr(worker_pool.WorkerPool, "run", lambda workers: run_and_write(workers, run))
     with pytest.raises(RunError, match=f"^{OVERWRITTEN}"):
         simulate(Processes(2))
 

@@ -125,7 +125,7 @@ RANKS = {
 }
 NUMBERS = [pytest.param(ranks, marks=[pytest.mark.full] * (ranks > 2)) for ranks in RANKS]
 """Numbers of ranks; more than cores take long."""
-CUT = ("lossy", "sprayed", "roce", "nccl", "ends", "in_network")
+SNAPSHOT = ("lossy", "sprayed", "roce", "nccl", "ends", "in_network")
 """Cases that stop at cuts and continue on two ranks."""
 RANDOM_RUNS = {1: 0, 2: 24, 3: 20, 4: 10, 5: 6}
 
@@ -156,7 +156,7 @@ def on_ranks(python, tmp_path_factory):
             names = [*TINY, "symbolic"] if ranks == 2 and (SHARED / "data").is_dir() else TINY
             ways_of = {name: ways_of_ranks(number, ranks) for number, name in enumerate(names)}
             folder = tmp_path_factory.mktemp("ranks")
-            arguments = json.dumps(ways_of), RANDOM_RUNS[ranks], folder, *(CUT if ranks == 2 else ())
+            arguments = json.dumps(ways_of), RANDOM_RUNS[ranks], folder, *(SNAPSHOT if ranks == 2 else ())
             done = python(ranks, "-m", "tests.parallel.on_ranks", *arguments)
             assert done.returncode == 0, done.stderr
             brought[ranks] = json.loads(done.stdout)
@@ -191,7 +191,7 @@ def test_ranks_share_memory_or_send(on_ranks, ranks):
 
 
 @pytest.mark.alone
-def test_teams_agree_only_where_parcels_do_not_say_when_the_next_window_begins(on_ranks):
+def test_teams_agree_only_where_batches_do_not_say_when_the_next_window_begins(on_ranks):
     """In compiled code and, where that cannot call MPI, in Python; both ways have the same answers (above)."""
     found = on_ranks(2)["cases"]
     hows = {name: ways["metis/2/1/sent"]["how"] for name, ways in found.items() if "metis/2/1/sent" in ways}
@@ -231,7 +231,7 @@ def test_random_runs_on_ranks(on_ranks, ranks):
 @pytest.mark.alone
 def test_ranks_that_stop_and_continue(on_ranks):
     found = on_ranks(2)["cut"]
-    assert found == {name: {"differs": [], "stops": found[name]["stops"]} for name in CUT}
+    assert found == {name: {"differs": [], "stops": found[name]["stops"]} for name in SNAPSHOT}
     assert min(each["stops"] for each in found.values()) > 0
 
 

@@ -122,6 +122,6 @@ def test_it_moves_forward(whole):
     quiescence.go_forward(whole.world, 100, np.full(npus, 4), slots)
     assert qp.spare_ps[:3].tolist() == [105, s.INF, -1]
     assert qp.spare_code[:2].tolist() == [5, 5]
-    assert whole.world.islands is never_used(s.Islands)
-    assert whole.world.islands.member.crossed_ps == 0, "all worlds share it"
+    assert whole.world.nvlink is never_used(s.Domains)
+    assert whole.world.nvlink.member.crossed_ps == 0, "all worlds share it"
     assert whole.world.npus.npu.lane[:2].tolist() == [[-1] * 4, [-1, 7, -1, 4]], "as do words that name trace rows"

@@ -16,7 +16,7 @@ from nadi.pdes.core.jit import Directory, kernel, reader
 from nadi.pdes.core.memory import full, never_used, rows_of, unused, zeros
 from nadi.pdes.core.rows.nic import Selective
 from nadi.pdes.nic.congestion import control
-from nadi.pdes.workers import crew
+from nadi.pdes.workers import worker_pool
 from nadi.pdes.workers.mailbox import Segment, segment_words
 from nadi.pdes.workers.team import found_team, team_in, team_words
 from nadi.topologies import build
@@ -176,13 +176,13 @@ def test_a_run_that_fails_otherwise_says_that_memory_is_damaged(monkeypatch):
     sim = simulation(record_nodes=True)
     (lp,) = sim.lps
     with_part(lp, "rows", finish=full(len(lp.world.rows.finish) - 1, -1))
-    work = crew.Crew._work
+    work = worker_pool.WorkerPool._work
 
     def fail(self, worker):
         work(self, worker)
         raise pdes.RunError("something else")
 
-    monkeypatch.setattr(crew.Crew, "_work", fail)
+    monkeypatch.setattr(worker_pool.WorkerPool, "_work", fail)
     with pytest.raises(MemoryDamageError, match="array finish"):
         run(sim)
 
@@ -195,7 +195,7 @@ def test_pieces_of_shared_memory_have_guards():
     assert not any(piece.any() for piece in pieces)
     assert not any(guards.damage(piece.ctypes.data) for piece in pieces)
     team = team_in(pieces[0])
-    found_team(team, 1, 1, crew_size=1)
+    found_team(team, 1, 1, pool_size=1)
     beyond = np.lib.stride_tricks.as_strided(pieces[1], (2,))
     beyond[1] = 0
     assert [bool(guards.damage(piece.ctypes.data)) for piece in pieces] == [False, True, False, False, False]
@@ -217,7 +217,7 @@ def test_an_array_without_guards_at_the_address_of_one_that_had_some_is_not_look
 def test_nobody_writes_to_what_all_worlds_share():
     for name in nonempty(CASES.keys() - {"symbolic"}):
         wanted(name)
-    for record in (pdes.core.state.Flows, pdes.core.state.Islands):
+    for record in (pdes.core.state.Flows, pdes.core.state.Domains):
         for shared, new in zip(fields_of(never_used(record)), fields_of(unused(record)), strict=True):
             assert shared[1].tobytes() == new[1].tobytes(), shared[0]
 

@@ -3,7 +3,7 @@ import pytest
 
 from nadi.pdes import RunError, Settings, build_world, run
 from nadi.pdes.core import state as s
-from nadi.pdes.harvest.gathering import check, harvest
+from nadi.pdes.outcomes.outcome import check, outcome_of
 from nadi.topologies import build
 from nadi.workload import collective_program, pairs_program, permutation
 from tests.pdes import naive
@@ -100,12 +100,12 @@ def finished():
     ],
 )
 def test_a_broken_promise_is_an_error(finished, row, word, said):
-    check(harvest(finished))
+    check(outcome_of(finished))
     values = getattr(finished.lps[0].world.net, row)
     values[word] += 1
     try:
         with pytest.raises(RunError, match=f"engine defect: .*{said}"):
-            check(harvest(finished))
+            check(outcome_of(finished))
     finally:
         values[word] -= 1
 

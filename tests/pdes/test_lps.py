@@ -15,9 +15,9 @@ from nadi.pdes.core.jit import Directory
 from nadi.pdes.core.rows.network import PacketRecord
 from nadi.pdes.core.rows.workers import LINE_WORDS, LpTurn, TeamState, Worker
 from nadi.pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS
-from nadi.pdes.workers import crew
 from nadi.pdes.workers import team as tm
-from nadi.pdes.workers.parcels import no_parcels
+from nadi.pdes.workers import worker_pool
+from nadi.pdes.workers.batches import no_batches
 from nadi.topologies import build
 from nadi.workload import collective_program, pairs_program, permutation
 from tests.budgets import bounded
@@ -116,7 +116,7 @@ def test_shares_are_neighbours_by_number_and_about_equal(lps, workers):
 def test_the_most_costly_come_first(order, number, data):
     lps = len(order)
     costs = data.draw(st.lists(st.integers(0, 9), min_size=lps, max_size=lps))
-    found = tm.new_crew(lps)
+    found = tm.new_pool(lps)
     assert found.orders.tolist() == [*range(lps), *range(lps)]
     assert found.costs.tolist() == [0] * lps
     next_half = 1 - (number & 1)
@@ -125,8 +125,8 @@ def test_the_most_costly_come_first(order, number, data):
     found.costs[:] = costs
     found.turns.taken = 3
     team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
-    meeting = tm.Meeting(team, found, np.zeros(lps, np.int64), no_parcels([]))
-    worker_kernels.plan(Directory(meeting).address, lps, number)
+    context = tm.WorkerContext(team, found, np.zeros(lps, np.int64), no_batches([]))
+    worker_kernels.plan(Directory(context).address, lps, number)
     assert following.tolist() == sorted(order, key=lambda lp: -costs[lp])
     assert this.tolist() == list(range(lps))
     assert found.turns.taken.reshape(2, lps)[next_half].tolist() == [0] * lps
@@ -137,46 +137,55 @@ def test_the_most_costly_come_first(order, number, data):
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 1), st.data())
 def test_workers_take_every_lp_once_and_their_own_first(lps, threads, number, data):
     first = 5
-    found = tm.new_crew(lps, first, threads)
+    found = tm.new_pool(lps, first, threads)
     assert found.worker.tolist() == sorted(found.worker.tolist())
     assert set(found.worker.tolist()) <= set(range(first, first + threads))
     found.worker[:] = data.draw(st.lists(st.integers(first, first + threads - 1), min_size=lps, max_size=lps))
     order = data.draw(st.permutations(range(lps)))
     found.orders.reshape(2, lps)[number] = order
     team = tm.team_in(np.zeros(tm.team_words(1), np.int64))
-    meeting = Directory(tm.Meeting(team, found, np.zeros(lps, np.int64), no_parcels([])))
+    context = Directory(tm.WorkerContext(team, found, np.zeros(lps, np.int64), no_batches([])))
     owner, left = found.worker.tolist(), list(order)
     while left:
         worker = data.draw(st.integers(first, first + threads - 1))
-        lp = worker_kernels.next_lp(meeting.address, lps, number, worker)
+        lp = worker_kernels.next_lp(context.address, lps, number, worker)
         own = [each for each in left if owner[each] == worker]
         assert lp == (own or left)[0], "the first in the order"
         assert found.worker[lp] == worker
         owner[lp] = worker
         left.remove(lp)
-    assert worker_kernels.next_lp(meeting.address, lps, number, first) == -1
+    assert worker_kernels.next_lp(context.address, lps, number, first) == -1
 
 
 def test_what_different_workers_write_lies_on_pairs_of_cache_lines_of_its_own():
     lines = {name: TeamState.place(name) // LINE_WORDS for name in TeamState.declared if "before" not in name}
     of_the_first_alone = {"soonest_ps", "hops", "rows_left", "all_hops", "all_rows_left"}
-    of_the_first_alone |= {"said_ps", "exact", "agreed", "said_cut", "mark", "looked_ps", "watched_lp", "watched_npu"}
-    published = {"published", "begin_ps", "cut"}
+    of_the_first_alone |= {
+        "said_ps",
+        "exact",
+        "agreed",
+        "said_snapshot_point",
+        "mark",
+        "looked_ps",
+        "watched_lp",
+        "watched_npu",
+    }
+    published = {"published", "begin_ps", "snapshot_point"}
     groups = [{name for name, line in lines.items() if line == each} for each in range(4)]
     assert groups == [{"cell_ps", "window_ps"}, {"abort", "asked"}, published, of_the_first_alone]
-    team, crew = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_crew(2)
+    team, pool = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_pool(2)
     begins = [team.state.base.ctypes.data, team.workers.ctypes.data, team.workers.ctypes.data + 8 * 3 * LINE_WORDS]
     assert [(begin - team.words.ctypes.data) // 8 for begin in begins] == [0, 4 * LINE_WORDS, len(team.words)]
-    assert len(crew.turns) == 2 * 2
-    assert [rows.strides for rows in (team.workers, crew.turns)] == [(8 * LINE_WORDS,)] * 2
+    assert len(pool.turns) == 2 * 2
+    assert [rows.strides for rows in (team.workers, pool.turns)] == [(8 * LINE_WORDS,)] * 2
 
 
 def test_words_that_are_read_atomically_are_those_of_the_rows():
-    team, crew = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_crew(2)
+    team, pool = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_pool(2)
     team.words[[tm.ABORT, tm.PUBLISHED, tm.ARRIVED + 2 * Worker.words]] = 1, 2, 3
     assert (team.state.abort, team.state.published, team.workers.arrived.tolist()) == (1, 2, [0, 0, 3])
-    crew.words[[tm.TAKEN, tm.TAKEN + LpTurn.words]] = 4, 5
-    assert crew.turns.taken.tolist() == [4, 5, 0, 0]
+    pool.words[[tm.TAKEN, tm.TAKEN + LpTurn.words]] = 4, 5
+    assert pool.turns.taken.tolist() == [4, 5, 0, 0]
 
 
 def fullest(parts, owner):
@@ -192,7 +201,7 @@ def fullest(parts, owner):
                 most[lp.part.number, other] = max(most[lp.part.number, other], int(counts.max()))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crew, "WINDOWS_OF_A_PAUSE", 0)
+        patch.setattr(worker_pool, "WINDOWS_OF_A_PAUSE", 0)
         run(sim, look)
     return most, {
         (lp.part.number, other): room

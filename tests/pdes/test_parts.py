@@ -14,8 +14,8 @@ from nadi.pdes.core.packet import LINK_BITS, bytes_sent
 from nadi.pdes.core.rows.network import PacketRecord
 from nadi.pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
 from nadi.pdes.core.rows.npu import Instance, LaneState
-from nadi.pdes.workers.crew import Crew
 from nadi.pdes.workers.mailbox import SingleProcess
+from nadi.pdes.workers.worker_pool import WorkerPool
 from nadi.topologies import build
 from nadi.workload import collective_program, pairs_program
 from tests.budgets import bounded
@@ -161,7 +161,7 @@ def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
         else:
             busy = max(busy, at + 40_000) + 80 * size
             sent += size
-    SingleProcess([lp.part for lp in sim.lps]).everywhere(sim.layout, 1, lambda place: Crew(sim, place).run())
+    SingleProcess([lp.part for lp in sim.lps]).everywhere(sim.layout, 1, lambda place: WorkerPool(sim, place).run())
     out = int(np.flatnonzero(np.sort(graph.link_src) == 4)[3])
     row = world.net.tx[out]
     assert (row.busy_ps, bytes_sent(row.sent_bytes), world.net.tx_dropped[out]) == (busy, sent, dropped)

@@ -13,7 +13,7 @@ from nadi.pdes.core.memory import CACHE_LINE, row_of, rows_of
 from nadi.pdes.core.rows.messages import WholeMessage
 from nadi.pdes.core.rows.nic import LaterMessage, Message, PendingRequest
 from nadi.pdes.core.rows.row import Row, WordKind, word
-from nadi.pdes.core.rows.workers import ParcelHooks
+from nadi.pdes.core.rows.workers import BatchHooks
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
 from nadi.topologies import build
 from tests.nonempty import nonempty
@@ -108,4 +108,4 @@ def test_hooks_take_what_is_passed_on():
             names = inspect.signature(getattr(function, "py_func", function)).parameters
             assert len(names) == 1 + len(declared_arguments(name)), (name, function)
     assert len(found) > 12 + len(OTHER_TEAMS)
-    assert OTHER_TEAMS.keys() == set(ParcelHooks.declared)
+    assert OTHER_TEAMS.keys() == set(BatchHooks.declared)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nadi import pdes
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import Layout, LinkFault, Processes, RunError, build_world, run, run_divided
-from nadi.pdes.construction.islands import ALL_GATHER, MEETINGS
+from nadi.pdes.construction.domains import ALL_GATHER, SYNCHRONISING
 from nadi.pdes.reuse.records import Records
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.engine_inputs import engine_inputs
@@ -102,7 +102,7 @@ def test_other_collectives_are_replayed(kind):
 
 
 def test_kinds_of_which_no_member_ends_before_all_have_started():
-    names = {KINDS[kind] for kind in (*MEETINGS, ALL_GATHER)}
+    names = {KINDS[kind] for kind in (*SYNCHRONISING, ALL_GATHER)}
     assert names == {"all-reduce", "all-gather", "all-to-all", "reduce-scatter", "barrier"}
 
 

@@ -5,7 +5,7 @@ from fnmatch import fnmatch
 
 from nadi.compiling import kernel_sources
 from nadi.pdes.core.rows.run import Hooks
-from nadi.pdes.core.rows.workers import MpiCalls, ParcelHooks
+from nadi.pdes.core.rows.workers import BatchHooks, MpiCalls
 from tests.rules.sources import ROOT, Finding, engine, path_of, product, read
 
 DECORATORS = {"kernel", "inline", "outline", "hook"}
@@ -135,9 +135,9 @@ NOT_WORDS_OF_ROWS = {
     ("pdes/messages/events.py", "events", "*ING"): "rows that stand before the first event of a list",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/messages/message_loop.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
-    ("pdes/reuse_kernels/quiet.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
+    ("pdes/reuse_kernels/quiescent.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/npu/remote_memory.py", "lane", "REMOTE_LANE"): "lanes of an NPU are numbered",
-    ("pdes/harvest/stall.py", "running", "COMMUNICATION"): "kinds of an NPU's rows are numbered",
+    ("pdes/outcomes/stall.py", "running", "COMMUNICATION"): "kinds of an NPU's rows are numbered",
     ("nadi/simulation/closed_forms/advancing/advance.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",
     ("et/kernels/nodes.py", "state", "*"): "words that are asked for by readers of files, who know no rows",
@@ -191,7 +191,7 @@ def unpacked(sources):
                     yield source.found(node.lineno, f"{ast.unparse(node)}: pdes/core/packet.py unpacks words by name")
 
 
-WORDS_OF_HOOKS = {**Hooks.declared, **ParcelHooks.declared}
+WORDS_OF_HOOKS = {**Hooks.declared, **BatchHooks.declared}
 
 
 def declared_arguments(word):

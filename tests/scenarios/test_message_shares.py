@@ -8,8 +8,8 @@ import pytest
 from nadi import topologies
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Settings, build_world, run
-from nadi.pdes.harvest.gathering import settled
 from nadi.pdes.nic import congestion
+from nadi.pdes.outcomes.outcome import settled
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts

@@ -9,8 +9,8 @@ import pytest
 from nadi import topologies
 from nadi.pdes import Settings, build_world, run
 from nadi.pdes.fidelity import fidelity
-from nadi.pdes.harvest.gathering import settled
 from nadi.pdes.nic import congestion
+from nadi.pdes.outcomes.outcome import settled
 from nadi.workload import WorkloadError, collective_program, collectives
 from nadi.workload.collectives.plans.plan import MAX_SHARES, Lane, each_its_own
 from nadi.workload.collectives.schedules.packed import ScheduleSet

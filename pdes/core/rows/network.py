@@ -162,7 +162,7 @@ class PacketRecord(Row):
     # the cell of its arrival, `take_batch` hands it to the node: a switch sends it on, at once or from a queue of a
     # port; an NPU passes it on or consumes it. A port without room, or a faulty link, drops it. The four words are
     # copied at each step, never shared, and at the end of a run packets made = consumed + dropped
-    # (pdes.harvest.gathering.check).
+    # (pdes.outcomes.outcome.check).
     ready_ps = word("time", "time at which the receiving node may act: last byte in, or header if it cuts through")
     w1 = word("packed", "destination, source, bytes on the wire, flags")
     w2 = word("packet_word", "sequence number, sender's queue pair, entropy of its path")

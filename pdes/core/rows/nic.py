@@ -151,7 +151,7 @@ class FlowOut(Row):
     """A posted message, kept for the results."""
 
     # sender and receiver may be in different LPs, so each keeps its half; halves with the same pair, tag and ordinal
-    # are joined after the run (pdes.harvest.gathering)
+    # are joined after the run (pdes.outcomes.outcome)
     pair = word("packed", "src | dst << 20")
     tag = word("packed", "packet word 3")
     payload_bytes = word("bytes", "payload of the message")

@@ -43,7 +43,7 @@ class Npu(
     done_bytes = word("bytes", "selective repeat: payload of the complete message that was reported last")
     slow_1024ths = word("ratio", "factor on compute time in 1024ths, 0 = no slowdown", rest="same")
     last_connection = word("queue_pair", "at message level: connection of its last posted message, -1 none", begins=-1)
-    driven_ps = word(
+    rate_limited_ps = word(
         "time", "where messages to other hosts have a share: end of the time in which packets have moved", rest="future"
     )
     place = word("place", "its place among the ranks of all jobs (`Jobs.npu`)", is_built=True)

@@ -90,7 +90,7 @@ class RowsOf(Enum):
 BUILT = "built"  # the building of a world sets the array, so that a saved run does not hold it
 OWN_WAY = "moved in its own way"  # lists, maps, queues and sums, which are not moved row by row to another LP
 REMADE = "pool, which is made again"
-EMPTY = "empty at a cut"
+EMPTY = "empty at a snapshot point"
 ALONE = "of models with one LP"
 
 

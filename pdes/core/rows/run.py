@@ -55,15 +55,15 @@ class Scalars(
     depth_ps = word("duration", "width of the columns of `depth`", begins=1_000_000)
     pauses = word("count", "pauses and resumes that took effect, logged or not")
     free_samples = word("count", "free entries of `sample_log`")
-    # exact reuse of NVLink domains (pdes/reuse_kernels/islands.py)
+    # exact reuse of NVLink domains (pdes/reuse_kernels/domains.py)
     due_replays = word("count", "groups in `due`, for which there is something to replay", rest="begins")
     replay_starts = word("count", "collectives that have waited for their replay")
     cell_ps = word(
         "duration",
-        "length of the cell: const.cell_ps, or longer while no packet crosses an island's links",
+        "length of the cell: const.cell_ps, or longer while no packet crosses an NVLink domain's links",
         rest="same",
     )
-    packet_rows = word("count", "trace rows under way whose packets cross links of islands", rest="begins")
+    packet_rows = word("count", "trace rows under way whose packets cross links of NVLink domains", rest="begins")
     changes_cell = word("flag", "the next cell has the other length", rest="begins")
     retry_ps = word("time", "time from which cells may be long again, INF never", begins=INF, rest="future")
     catch_up_ps = word("time", "time before which only packets are simulated of collectives that were to be replayed")
@@ -115,7 +115,7 @@ class Constants(
     window_fixed = word("flag", "no congestion control changes the window, or paces queue pairs without a share")
     rto_ps = word("duration", "retransmission timeout, 0 none")
     cell_ps = word("duration", "length of a cell: no link of the fabric is shorter")
-    long_cell_ps = word("duration", "length of cells in which no packet crosses an island's links: whole cells")
+    long_cell_ps = word("duration", "length of cells in which no packet crosses an NVLink domain's links: whole cells")
     tie_pause_ps = word("duration", "time without ties after which a node begins to count them again")
     homes = word("count", "home columns of an NPU")
     several_nics = word("flag", "1: some NPU has several NICs, which its connections share by their rates")
@@ -217,7 +217,7 @@ class Hooks(Row, words=32):
     join = word(
         "hook",
         "(node, row, now): starts a member of a coupled flow (pdes/messages/flows/coupled.py), or lets one wait for "
-        "its replay (pdes/reuse_kernels/islands.py), and returns 1; 0: the row sends messages",
+        "its replay (pdes/reuse_kernels/domains.py), and returns 1; 0: the row sends messages",
     )
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
     expect = word("hook", "(node, inst, number, lane, step, now): acts for a lane that waits for a message")
@@ -229,5 +229,5 @@ class Hooks(Row, words=32):
     do_later = word("hook", "(node, now): does the actions that are due")
     wait_for_tick = word("hook", "(node, row, now): lets a row that is done finish at the next tick; 0: at once")
     post_later = word("hook", "(node, row, due): posts the message of a row that sends at that time")
-    leave_island = word("hook", "(node, row, now): counts a row that is done and sent packets within an island")
+    leave_domain = word("hook", "(node, row, now): counts a row that is done and sent packets within an NVLink domain")
     is_acknowledged = word("hook", "(node, ref, now): handles a message's last acknowledgement, if it counts")

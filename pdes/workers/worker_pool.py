@@ -18,12 +18,12 @@ from nadi.pdes.core.inputs import Rows
 from nadi.pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
 from nadi.pdes.core.message_digest import sum_messages
 from nadi.pdes.core.state import DONE, FAILED, FULL
-from nadi.pdes.harvest.gathering import WorkerTimes
-from nadi.pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from nadi.pdes.messages import message_loop
 from nadi.pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
-from nadi.pdes.reuse_kernels import quiet, recurring
-from nadi.pdes.reuse_kernels.islands import (
+from nadi.pdes.outcomes.outcome import WorkerTimes
+from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, failed_queue_pair
+from nadi.pdes.reuse_kernels import quiescent, recurring
+from nadi.pdes.reuse_kernels.domains import (
     begin_cells,
     count_links,
     count_messages,
@@ -32,8 +32,8 @@ from nadi.pdes.reuse_kernels.islands import (
     take_packets,
 )
 from nadi.pdes.workers import team as tm
-from nadi.pdes.workers.cuts import Cuts
 from nadi.pdes.workers.mailbox import ProcessPlace
+from nadi.pdes.workers.snapshot_points import SnapshotPoints
 
 PAUSE_S = 0.2  # aimed wall time between two progress reports
 NS = 1e-9  # seconds per nanosecond
@@ -66,8 +66,8 @@ def compile_kernels(layout: Layout | None = None, settings: Settings | None = No
             compile_for(send_packets, 0, words, words, words, words, 0)
             compile_for(take_packets, 0, words, words, words, words, words, words)
             compile_for(begin_cells, 0, 0, words, words, words, words, words, words)
-            compile_for(quiet.find_windows, 0, words, words, words, words)
-            compile_for(quiet.write_state, 0, 0, words, words, words, words)
+            compile_for(quiescent.find_windows, 0, words, words, words, words)
+            compile_for(quiescent.write_state, 0, 0, words, words, words, words)
             compile_for(recurring.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
             compile_for(recurring.go_forward, 0, 0, words, words, words, words, words)
             compile_for(recurring.count_messages_again, 0, words, words, words)
@@ -85,13 +85,13 @@ class Recurring(Protocol):
     """Interface of pdes.reuse.recurrence.Recurrence, which counts periods that a run repeats."""
 
     def serve(self) -> None:
-        """Look at a quiet moment, at which all workers have stopped."""
+        """Look at a quiescent moment, at which all workers have stopped."""
 
     def stop_notes(self) -> None:
         """Stop the notes of a period, so that the state of the run is all in its logical processes."""
 
 
-class Crew:
+class WorkerPool:
     """Workers of one process, at its place, on the LPs of a Simulation."""
 
     def __init__(
@@ -100,13 +100,13 @@ class Crew:
         place: ProcessPlace,
         progress: Progress | None = None,
         nodes_total: int = 0,
-        cuts: Cuts | None = None,
+        snapshot_points: SnapshotPoints | None = None,
         recurrence: Recurring | None = None,
     ) -> None:
         """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives.
 
-        cuts: writer of checkpoints, None = no checkpoints. recurrence: counter of repeated periods, which looks at
-        quiet moments; None = no counter.
+        snapshot_points: writer of checkpoints, None = no checkpoints. recurrence: counter of repeated periods,
+        which looks at quiescent moments; None = no counter.
         """
         self.sim = sim
         self.team = place.team
@@ -117,12 +117,12 @@ class Crew:
         self._nodes_total = nodes_total
         self._by_message = sim.settings.fidelity.hooks.act is not None
         addresses = np.array([lp.address for lp in sim.lps], np.int64)
-        crew = tm.new_crew(len(sim.lps), place.first, place.threads)
-        self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels), "workers")
+        pool = tm.new_pool(len(sim.lps), place.first, place.threads)
+        self._context = Directory(tm.WorkerContext(place.team, pool, addresses, place.batches), "workers")
         self._failure: BaseException | None = None
-        self._cuts = cuts
+        self._snapshot_points = snapshot_points
         self._recurrence = recurrence
-        self._all_at_cut = threading.Barrier(place.threads)
+        self._all_at_snapshot_point = threading.Barrier(place.threads)
         self._begun = 0.0
 
     def run(self) -> None:
@@ -142,7 +142,7 @@ class Crew:
     def _check_guards(self) -> None:
         """Raise MemoryDamageError if a kernel damaged memory, before any other failure of the run."""
         try:
-            self._meeting.check_guards()
+            self._context.check_guards()
             for lp in self.sim.lps:
                 lp.check_guards()
         # other failures may follow from the damage, so this one is reported
@@ -187,15 +187,15 @@ class Crew:
         # phase
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
         done, last = -1, time.perf_counter()
-        while (status := tm.work(self._meeting.address, worker, hops, windows)) != DONE:
+        while (status := tm.work(self._context.address, worker, hops, windows)) != DONE:
             # at each return of the kernel, in which nobody could see a request
-            if self._cuts is not None:
+            if self._snapshot_points is not None:
                 # the strongest request of all processes of the team holds
-                self.team.state.asked = max(int(self.team.state.asked), self._cuts.wanted())
+                self.team.state.asked = max(int(self.team.state.asked), self._snapshot_points.wanted())
             if status == FULL:
                 make_room(self.sim.lps[own.lp])
-            elif status == tm.CUT:
-                self._stop_at_cut(worker)
+            elif status == tm.SNAPSHOT:
+                self._stop_at_snapshot_point(worker)
             elif status == FAILED:
                 raise RunError(failed_queue_pair(self.sim, self.sim.lps[own.lp]))
             elif status == tm.ABORTED:
@@ -204,7 +204,7 @@ class Crew:
                 begun = time.perf_counter_ns()
                 self._place.exchange()
                 own.waited_ns += time.perf_counter_ns() - begun
-            elif status == tm.QUIET and self._recurrence:
+            elif status == tm.QUIESCENT and self._recurrence:
                 self._recurrence.serve()
             elif status == tm.PAUSED:
                 now = time.perf_counter()
@@ -218,21 +218,21 @@ class Crew:
                 self._report(state.begin_ps, state.all_hops, -state.all_rows_left)
         own.lasted_ns = time.perf_counter_ns() - begun_ns
 
-    def _stop_at_cut(self, worker: int) -> None:
-        """Wait until this process's workers are at the cut; the first saves the state, then all continue or end."""
-        assert self._cuts is not None, "nobody else asks for a cut"  # noqa: S101 - for mypy
+    def _stop_at_snapshot_point(self, worker: int) -> None:
+        """Wait until this process's workers are at the snapshot point; the first saves, then all continue or end."""
+        assert self._snapshot_points is not None, "nobody else asks for a snapshot point"  # noqa: S101 - for mypy
         try:
             # twice: nobody saves before all have stopped, and nobody goes on before all is saved
-            self._all_at_cut.wait()
+            self._all_at_snapshot_point.wait()
             if worker == self._workers[0]:
                 if self._recurrence:
                     self._recurrence.stop_notes()
-                self._cuts.save(self.team, int(self.team.workers[worker].begin_ps))
-            self._all_at_cut.wait()
+                self._snapshot_points.save(self.team, int(self.team.workers[worker].begin_ps))
+            self._all_at_snapshot_point.wait()
         except threading.BrokenBarrierError:
             raise AbortedError from None
         except BaseException:
-            self._all_at_cut.abort()
+            self._all_at_snapshot_point.abort()
             raise
 
     def _work_messages(self) -> None:
@@ -248,9 +248,9 @@ class Crew:
             elif status == message_loop.PAUSED:
                 ctl, count = lp.world.net.ctl, lp.world.net.count
                 self._report(ctl.now_ps, count.hops, self._nodes_total - ctl.rows_left, int(count.consumed_packets))
-                if self._cuts is not None and (wanted := self._cuts.wanted()):
-                    self.team.state.cut = wanted
-                    self._cuts.save(self.team, int(ctl.now_ps))
+                if self._snapshot_points is not None and (wanted := self._snapshot_points.wanted()):
+                    self.team.state.snapshot_point = wanted
+                    self._snapshot_points.save(self.team, int(ctl.now_ps))
         self.first_event_s = self.first_event_s or time.perf_counter() - self._begun
 
     def _report(self, now_ps: int, hops: int, nodes_done: int, messages: int | None = None) -> None:

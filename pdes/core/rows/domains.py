@@ -1,9 +1,9 @@
-"""Rows of islands: NVLink domains whose collectives are simulated once and replayed (pdes/reuse)."""
+"""Rows of NVLink domains: NVLink domains whose collectives are simulated once and replayed (pdes/reuse)."""
 
 from nadi.pdes.core.rows.row import Row, word
 
 
-class Island(Row, words=8):
+class ReplayedDomain(Row, words=8):
     """An NVLink domain whose NPUs and NVSwitch belong to one LP."""
 
     packet_rows = word("count", "trace rows under way whose packets cross the domain's links in this world")
@@ -16,8 +16,8 @@ class Island(Row, words=8):
     )
 
 
-class IslandMember(Row, words=8):
-    """An NPU of an LP in its island: what keeps its links busy."""
+class DomainMember(Row, words=8):
+    """An NPU of an LP in its domain: what keeps its links busy."""
 
     # links are busy with packets (packet_rows > 0, or crossed_ps not long ago), with a replayed collective (waiting >
     # 0, or until busy_until_ps), or with nothing; both at a time means that the replay was wrong: is_disturbed

@@ -12,11 +12,11 @@ from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int32, Int64, Rows
 from nadi.pdes.core.packet import destination, end_of, instance_key
 from nadi.pdes.core.rows.nic import PendingRequest
-from nadi.pdes.harvest.lost_paths import LostPaths, end_name, listed
 from nadi.pdes.npu.agenda import lane_place
 from nadi.pdes.npu.collective import npu_of_peer
 from nadi.pdes.npu.one_at_a_time import COMMUNICATION
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
+from nadi.pdes.outcomes.lost_paths import LostPaths, end_name, listed
 
 TOO_LATE_TEXT = (
     f"simulated time exceeds {s.LONGEST_RUN_PS} ps (26 days), the maximum that the engine can represent; "
@@ -191,8 +191,8 @@ def _collective_waits(
     hit = np.flatnonzero(w.insts.inst_key == instance_key(owner, group, seq))
     members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
     # no instance: it waits for its replay, which needs all members
-    if not len(hit) and w.islands.start_row[slot % len(w.islands.start_row)] == row:
-        return f"{name} waits for members to start: {len(members) - w.islands.started[group]}", ()
+    if not len(hit) and w.nvlink.start_row[slot % len(w.nvlink.start_row)] == row:
+        return f"{name} waits for members to start: {len(members) - w.nvlink.started[group]}", ()
     if not len(hit):
         return f"{name} waits for nothing (engine defect)", ()
     inst = int(w.insts.inst_val[hit[0]])

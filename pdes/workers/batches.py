@@ -1,6 +1,6 @@
-"""Parcels: one from each team to each other team after every window, packed by compiled code.
+"""Message batches: one from each team to each other team after every window, packed by compiled code.
 
-A parcel has a header (number of records, and the state of its team) and then blocks of BLOCK records: first a byte of
+A batch has a header (number of records, and the state of its team) and then blocks of BLOCK records: first a byte of
 each, its mark, then their words. The mark is the last MARK_BITS bits of the number of the LP that the record is for: a
 reader that looks for its own records reads one cache line of marks per block, and compares eight at a time. The first
 word of a record names this LP, which of the links from the team to it the packet uses, and when the packet arrives,
@@ -12,7 +12,7 @@ that a node sends passes through its one link of the cluster.
 The outbox of an LP has one list of packets for each other team (pdes.network.boundary), and what comes from a team is
 put into one list, too: an LP has links to a hundred LPs of other nodes in a large run, but to seven nodes.
 
-The used part of a parcel has no gaps, however many LPs have packed something: each reserves room for its records by
+The used part of a batch has no gaps, however many LPs have packed something: each reserves room for its records by
 adding to their number, once, as workers contend for its cache line. No result depends on the order among LPs. Before a
 window each LP of the receiving team finds its own records.
 """
@@ -28,18 +28,18 @@ from nadi.pdes.core.inputs import Record, Rows
 from nadi.pdes.core.jit import fetch_add, inline, outline
 from nadi.pdes.core.memory import row_of, rows_of, zeros
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags
-from nadi.pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks, ParcelShape
+from nadi.pdes.core.rows.workers import BatchHeader, BatchHooks, BatchShape, MpiCalls
 from nadi.pdes.core.state import Int8, Int64, world_at
 from nadi.pdes.network.boundary import CROSSING_WORDS, FAR_LP, HEADER_WORDS, WORD_BYTES
 
-PARCEL_HEADER = ParcelHeader.words
+BATCH_HEADER = BatchHeader.words
 BLOCK = 64  # records of a block: their marks fill one cache line
 MARK_WORDS = BLOCK // WORD_BYTES  # words of the marks of a block
 MARK_BITS = 7  # bits of a mark: eight marks are a word that is not negative
 MARKS = (1 << MARK_BITS) - 1
 EACH_BYTE = 0x0101010101010101  # times a mark: the word of eight such marks
 HIGH_BITS = -0x7F7F7F7F7F7F7F80  # highest bit of each byte of a word
-PARCEL = 0  # tag of MPI messages
+BATCH = 0  # tag of MPI messages
 FIRST_WORD_BITS = 63  # bits of a first word that is not negative
 SECOND = -1  # first word of a second record: of no LP
 FAR_LINKS = (1 << FAR_LP) - 1
@@ -48,67 +48,67 @@ MOST_RECORDS = 2  # maximum number of records of a packet
 Words = TypeVar("Words", int, np.ndarray)  # a number of words, or an array of such numbers
 
 
-class Parcels(NamedTuple):
-    """Parcels of a team, and the lists of the LPs of one of its processes for other teams."""
+class MessageBatches(NamedTuple):
+    """Message batches of a team, and the lists of the LPs of one of its processes for other teams."""
 
-    words: Int64  # shared by the team; parcels, each on whole lines
-    headers: Annotated[np.recarray, ParcelHeader]  # the same words as rows: place // PARCEL_HEADER
+    words: Int64  # shared by the team; batches, each on whole lines
+    headers: Annotated[np.recarray, BatchHeader]  # the same words as rows: place // BATCH_HEADER
     marks: Int8  # the same words as bytes
-    outgoing: Int64  # per other team, begin of the parcel for it in `words`
+    outgoing: Int64  # per other team, begin of the batch for it in `words`
     incoming: Int64  # per other team, begins of those from it, after windows of even and of odd number
     numbers: Int64  # per LP of this process, its number in the team
     list_to: Int64  # per LP and other team, the list of what goes there; -1 = no link leads there
     half_at: Int64  # per LP and other team, begin in `halves` of the half with what came from there; -1 = no link does
     halves: Int64  # see pdes.network.boundary
-    shape: Annotated[np.record, ParcelShape]  # format of records
+    shape: Annotated[np.record, BatchShape]  # format of records
     calls: Annotated[np.recarray, MpiCalls]  # one row
     requests: Int64  # after windows of even and of odd number, address of the handles of requests that send to
     # each team in `answers`, then of those that receive from each
-    answers: Int64  # other teams that the first worker of this process exchanges parcels with
-    ranks: Int64  # rank of each of those teams that exchanges parcels with this team
-    hooks: Annotated[np.record, ParcelHooks]  # functions that workers call if there are other teams
+    answers: Int64  # other teams that the first worker of this process exchanges batches with
+    ranks: Int64  # rank of each of those teams that exchanges batches with this team
+    hooks: Annotated[np.record, BatchHooks]  # functions that workers call if there are other teams
 
 
-def no_parcels(parts: Sequence[object]) -> Parcels:
-    """Return the Parcels of a process in the only team.
+def no_batches(parts: Sequence[object]) -> MessageBatches:
+    """Return the message batches of a process in the only team.
 
     Args:
         parts: Parts of the process's LPs.
     """
     empty, numbers = np.zeros(0, np.int64), np.zeros(len(parts), np.int64)
     places = empty, headers_of(empty), marks_of(empty), empty, empty, numbers, empty, empty, empty
-    return Parcels(*places, row_of(ParcelShape), rows_of(MpiCalls, 1), zeros(2), empty, empty, row_of(ParcelHooks))
+    return MessageBatches(*places, row_of(BatchShape), rows_of(MpiCalls, 1), zeros(2), empty, empty, row_of(BatchHooks))
 
 
 @inline
-def has_others(parcels):
+def has_others(batches):
     """Return whether there are other teams.
 
     Args:
-        parcels: Parcels of the team (`Parcels`).
+        batches: Message batches of the team (`MessageBatches`).
     """
-    return parcels.hooks.agree != 0
+    return batches.hooks.agree != 0
 
 
 def headers_of(words: Int64) -> Rows:
-    """Return words of parcels viewed as rows of headers."""
-    return words.view(ParcelHeader.dtype).view(np.recarray)
+    """Return words of batches viewed as rows of headers."""
+    return words.view(BatchHeader.dtype).view(np.recarray)
 
 
 def marks_of(words: Int64) -> Int8:
-    """Return words of parcels viewed as bytes."""
+    """Return words of batches viewed as bytes."""
     return words.view(np.int8)
 
 
 @inline
-def parcel_words(records, record_words):
-    """Return the length in words of a parcel.
+def batch_words(records, record_words):
+    """Return the length in words of a batch.
 
     Args:
         records: Number of records in it; a number or an array.
         record_words: Words of a record without its first one.
     """
-    return PARCEL_HEADER + (records + BLOCK - 1) // BLOCK * MARK_WORDS + records * (1 + record_words)
+    return BATCH_HEADER + (records + BLOCK - 1) // BLOCK * MARK_WORDS + records * (1 + record_words)
 
 
 def record_words(part: Part) -> int:
@@ -132,7 +132,7 @@ def shape_of(layout: Layout, part: Part, team_of_lp: Int64) -> Record:
         raise RunError(f"{layout.lps} LPs with {links.max()} links from a team to one: packets cannot name all of them")
     link, words = time_bits + 1, record_words(part)
     return row_of(
-        ParcelShape,
+        BatchShape,
         record_words=words,
         has_tags=part.has_tags,
         time_bits=time_bits,
@@ -141,7 +141,7 @@ def shape_of(layout: Layout, part: Part, team_of_lp: Int64) -> Record:
     )
 
 
-def parcels_of(
+def batches_of(
     parts: Sequence[Part],
     layout: Layout,
     team_of_lp: Int64,
@@ -150,13 +150,13 @@ def parcels_of(
     outgoing: Int64,
     incoming: Int64,
     partners: Mapping[int, int],
-) -> Parcels:
-    """Return the Parcels of a process's LPs.
+) -> MessageBatches:
+    """Return the message batches of a process's LPs.
 
     parts: parts of the LPs, which have joined teams; layout: division of the fabric among LPs; team_of_lp: int64[lps],
     number of each LP's team; here: number of this process's team, without which other teams are numbered; words:
-    int64[], parcels of the team; outgoing: int64[other teams], begins of the parcels to them; incoming: int64[2 x other
-    teams], begins of the parcels from them; partners: other team that this process exchanges parcels with -> the rank
+    int64[], batches of the team; outgoing: int64[other teams], begins of the batches to them; incoming: int64[2 x other
+    teams], begins of the batches from them; partners: other team that this process exchanges batches with -> the rank
     there that does so.
     """
     used = 0
@@ -170,7 +170,7 @@ def parcels_of(
             if team != here and list_to[place, other] < 0:
                 list_to[place, other], half_at[place, other] = number, used
                 used += part.half_words(rooms[number])
-    return Parcels(
+    return MessageBatches(
         words=words,
         headers=headers_of(words),
         marks=marks_of(words),
@@ -185,32 +185,32 @@ def parcels_of(
         requests=zeros(2),
         answers=np.array(list(partners), np.int64),
         ranks=np.array(list(partners.values()), np.int64),
-        hooks=row_of(ParcelHooks),
+        hooks=row_of(BatchHooks),
     )
 
 
 @inline
-def block_at(parcel, record, size):
+def block_at(batch, record, size):
     """Return the place of the block with a record.
 
     Args:
-        parcel: Place of the parcel in the words of the team.
-        record: Number of the record in the parcel.
-        size: Words of a record without its first one (ParcelShape.record_words).
+        batch: Place of the batch in the words of the team.
+        record: Number of the record in the batch.
+        size: Words of a record without its first one (BatchShape.record_words).
     """
-    return parcel + PARCEL_HEADER + record // BLOCK * (MARK_WORDS + BLOCK * (1 + size))
+    return batch + BATCH_HEADER + record // BLOCK * (MARK_WORDS + BLOCK * (1 + size))
 
 
 @inline
-def word_at(parcel, record, size):
+def word_at(batch, record, size):
     """Return the place of a record's mark, among bytes, and of its first word.
 
     Args:
-        parcel: Place of the parcel in the words of the team.
-        record: Number of the record in the parcel.
-        size: Words of a record without its first one (ParcelShape.record_words).
+        batch: Place of the batch in the words of the team.
+        record: Number of the record in the batch.
+        size: Words of a record without its first one (BatchShape.record_words).
     """
-    block = block_at(parcel, record, size)
+    block = block_at(batch, record, size)
     return block * WORD_BYTES + record % BLOCK, block + MARK_WORDS + record % BLOCK * (1 + size)
 
 
@@ -237,7 +237,7 @@ def needed_tag(has_tags, word1, tag):
     """Return word 3 of a packet, 0 for data in the middle of a message where nothing reads it (`Part.has_tags`).
 
     Args:
-        has_tags: 1 if each record has the tag of its packet's message (ParcelShape).
+        has_tags: 1 if each record has the tag of its packet's message (BatchShape).
         word1: Word 1 of the packet (pdes/core/packet.py).
         tag: Word 3 of the packet.
     """
@@ -249,8 +249,8 @@ def has_second(time_bits, has_tags, later_ps, tag):
     """Return whether a packet needs a second record.
 
     Args:
-        time_bits: Bits of the first word for the time (ParcelShape).
-        has_tags: 1 if each record has the tag of its packet's message (ParcelShape).
+        time_bits: Bits of the first word for the time (BatchShape).
+        has_tags: 1 if each record has the tag of its packet's message (BatchShape).
         later_ps: Time in ps from the window's begin until the packet arrives.
         tag: Word 3 of the packet.
     """
@@ -265,7 +265,7 @@ def records_in(outbox, half, crossing, shape, begin_ps):
         outbox: Outboxes of the LP (`Net.outbox`).
         half: Index in `outbox` where the half begins.
         crossing: Words of a packet in an outbox.
-        shape: Format of records (a row `ParcelShape`).
+        shape: Format of records (a row `BatchShape`).
         begin_ps: Begin of the window in ps.
     """
     count = outbox[half]
@@ -280,11 +280,11 @@ def records_in(outbox, half, crossing, shape, begin_ps):
 
 
 @outline
-def pack(parcels, world_address, lp, window_number, begin_ps):
-    """Put an LP's packets for LPs of other teams into parcels, after its window.
+def pack(batches, world_address, lp, window_number, begin_ps):
+    """Put an LP's packets for LPs of other teams into batches, after its window.
 
     Args:
-        parcels: Parcels of the team (`Parcels`).
+        batches: Message batches of the team (`MessageBatches`).
         world_address: Address of the directory of the LP's `World`.
         lp: Index of the LP in the process.
         window_number: Number of the window.
@@ -293,29 +293,29 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
     # Words of rows that the loops use are read before: stores might change them.
     net = world_at(world_address).net
     crossing = net.const.crossing_words
-    shape, words, marks, outbox = parcels.shape, parcels.words, parcels.marks, net.outbox
+    shape, words, marks, outbox = batches.shape, batches.words, batches.marks, net.outbox
     size, has_tags, time_bits = shape.record_words, shape.has_tags, shape.time_bits
     link_place, lp_place = shape.link, shape.lp
-    others = parcels.outgoing.shape[0]
+    others = batches.outgoing.shape[0]
     for team in range(others):
-        number = parcels.list_to[lp * others + team]
+        number = batches.list_to[lp * others + team]
         if number < 0:
             continue
         # the half that this window has written
         half = net.out_at[2 * number + (window_number & 1)]
         if outbox[half] == 0:
             continue
-        parcel = parcels.outgoing[team]
-        # word 0 of the parcel is its number of records (ParcelHeader): the old value is the number of the first own
+        batch = batches.outgoing[team]
+        # word 0 of the batch is its number of records (BatchHeader): the old value is the number of the first own
         # record
-        record = fetch_add(words, parcel, records_in(outbox, half, crossing, shape, begin_ps))
+        record = fetch_add(words, batch, records_in(outbox, half, crossing, shape, begin_ps))
         for i in range(outbox[half]):
             out = half + HEADER_WORDS + i * crossing
             later_ps, tag = outbox[out] - begin_ps, needed_tag(has_tags, outbox[out + 1], outbox[out + 3])
             name = outbox[out + CROSSING_WORDS - 1]
             own_mark = name >> FAR_LP & MARKS
             word = name >> FAR_LP << lp_place | (name & FAR_LINKS) << link_place
-            mark, first = word_at(parcel, record, size)
+            mark, first = word_at(batch, record, size)
             record += 1
             marks[mark] = own_mark
             words[first + 1] = outbox[out + 1]
@@ -328,7 +328,7 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
                 words[at + more - CROSSING_WORDS] = outbox[out + more]
             if has_second(time_bits, has_tags, later_ps, tag):
                 words[first] = word | 1 << time_bits
-                mark, first = word_at(parcel, record, size)
+                mark, first = word_at(batch, record, size)
                 record += 1
                 marks[mark] = own_mark
                 words[first] = SECOND
@@ -339,34 +339,34 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
 
 
 @outline
-def unpack(parcels, lp, window_number):
-    """Put an LP's packets from the parcels of the previous window into the halves that the LP reads.
+def unpack(batches, lp, window_number):
+    """Put an LP's packets from the batches of the previous window into the halves that the LP reads.
 
     Args:
-        parcels: Parcels of the team (`Parcels`).
+        batches: Message batches of the team (`MessageBatches`).
         lp: Index of the LP in the process.
         window_number: Number of the window.
     """
-    shape, words, halves = parcels.shape, parcels.words, parcels.halves
-    number_of_lp = parcels.numbers[lp]
+    shape, words, halves = batches.shape, batches.words, batches.halves
+    number_of_lp = batches.numbers[lp]
     own_mark = number_of_lp & MARKS
     size, has_tags, time_bits = shape.record_words, shape.has_tags, shape.time_bits
     lp_place, link_place = shape.lp, shape.link
     crossing = size - 2 - has_tags + CROSSING_WORDS
     links = (1 << (lp_place - link_place)) - 1
     times = (1 << time_bits) - 1
-    others = parcels.outgoing.shape[0]
+    others = batches.outgoing.shape[0]
     for team in range(others):
-        half = parcels.half_at[lp * others + team]
+        half = batches.half_at[lp * others + team]
         if half < 0:
             continue
         into = half + HEADER_WORDS
         # of the window before: it was received into the half of that window's parity
-        parcel = parcels.incoming[2 * team + 1 - (window_number & 1)]
-        header = parcels.headers[parcel // PARCEL_HEADER]
+        batch = batches.incoming[2 * team + 1 - (window_number & 1)]
+        header = batches.headers[batch // BATCH_HEADER]
         records, begin_ps = header.records, header.begin_ps
         for begin in range(0, records, WORD_BYTES):
-            block = block_at(parcel, begin, size)
+            block = block_at(batch, begin, size)
             equal = equal_marks(words[block + begin % BLOCK // WORD_BYTES], own_mark)
             while equal != 0:
                 lowest = equal & -equal
@@ -389,7 +389,7 @@ def unpack(parcels, lp, window_number):
                 for more in range(CROSSING_WORDS, crossing):
                     halves[into + more] = words[at + more - CROSSING_WORDS]
                 if word >> time_bits & 1 == 1:
-                    _, second = word_at(parcel, record + 1, size)
+                    _, second = word_at(batch, record + 1, size)
                     tag, arrival_ps = words[second + 1], words[second + 2]
                 halves[into] = arrival_ps
                 halves[into + 3] = tag

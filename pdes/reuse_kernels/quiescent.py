@@ -1,4 +1,4 @@
-"""Quiet moments of a logical process: no packet is under way and no message is open.
+"""Quiescent moments of a logical process: no packet is under way and no message is open.
 
 What happens next then depends on little: rows of traces that are under way, events of NPUs, collectives that wait for
 their replay, and what lasts, such as ties of a moment ago. Words which name neither the time nor the place in a trace
@@ -21,10 +21,10 @@ from nadi.pdes.core.state import (
     world_at,
 )
 from nadi.pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
-from nadi.pdes.reuse_kernels.islands import INSIDE
+from nadi.pdes.reuse_kernels.domains import INSIDE
 
-LOOSE = 1 << 60  # added to words that may differ a little where a state recurs only nearly: times, counts of ties
-NOT_QUIET = -1  # result of `write_state` if a packet, a message or a collective of packets is under way
+APPROXIMATE = 1 << 60  # added to words that may differ a little where a state recurs only nearly: times, counts of ties
+NOT_QUIESCENT = -1  # result of `write_state` if a packet, a message or a collective of packets is under way
 WORDS_OF_NPU, WORDS_OF_SLOT = 16, 4  # words that `write_state` writes, at most
 WORDS_OF_ROW, WORDS_OF_EVENT, WORDS_OF_LATER = 3, 2, 4
 
@@ -117,7 +117,7 @@ def write_events(npus, node, moment_ps, words, at):
     at = begin
     for i in range(npu.heap_size):
         entry = 2 * (npu.heap + i)
-        time, slot = npus.heap[entry] - moment_ps + LOOSE, npus.heap[entry + 1]
+        time, slot = npus.heap[entry] - moment_ps + APPROXIMATE, npus.heap[entry + 1]
         place = at
         # insertion sort: the order of entries in a heap depends on its history
         while place > begin and (words[place - 2] > time or (words[place - 2] == time and words[place - 1] > slot)):
@@ -130,7 +130,7 @@ def write_events(npus, node, moment_ps, words, at):
 
 @inline
 def write_later(world, node, low, moment_ps, words, at):
-    """Write an NPU's later actions; return the place behind them in `words`, or NOT_QUIET, and their number.
+    """Write an NPU's later actions; return the place behind them in `words`, or NOT_QUIESCENT, and their number.
 
     world: state of the LP; node: number of the NPU in the LP; low: first trace row of `find_windows`; moment_ps: time
     in ps to which times are relative; words: int64[], output; at: index in `words` of the first word to write.
@@ -142,9 +142,9 @@ def write_later(world, node, low, moment_ps, words, at):
         what = later[row].what
         # other actions handle messages, which are under way then
         if what != ENDS and what != NOTICED and what != POSTS and what != STARTS and what != RUNS:
-            return np.int64(NOT_QUIET), np.int64(0)
+            return np.int64(NOT_QUIESCENT), np.int64(0)
         words[at] = what
-        words[at + 1] = (later[row].due >> 1) - moment_ps + LOOSE
+        words[at + 1] = (later[row].due >> 1) - moment_ps + APPROXIMATE
         words[at + 2] = later[row].ref - low
         words[at + 3] = later[row].connection if what == ENDS else 0
         at += WORDS_OF_LATER
@@ -164,48 +164,48 @@ def write_work(npus, node, moment_ps, words, at):
     if npus.npu[node].lane[COMPUTE_LANE] < 0:
         return at
     system = npus.system[node]
-    words[at] = system.work_ps + LOOSE
-    words[at + 1] = system.work_part + LOOSE
-    words[at + 2] = system.since_ps - moment_ps + LOOSE
-    words[at + 3] = system.due_ps - moment_ps + LOOSE
+    words[at] = system.work_ps + APPROXIMATE
+    words[at + 1] = system.work_part + APPROXIMATE
+    words[at + 2] = system.since_ps - moment_ps + APPROXIMATE
+    words[at + 3] = system.due_ps - moment_ps + APPROXIMATE
     return at + 4
 
 
 @inline
 def write_starts(world, node, slots, low, moment_ps, words, at):
-    """Write which collectives of an NPU wait for their replay; return the place behind it in `words`, or NOT_QUIET.
+    """Write which collectives of an NPU wait for their replay; return the place behind it in `words`, or NOT_QUIESCENT.
 
     world: state of the LP; node: number of the NPU in the LP; slots: number of the NPU's group slots; low: first trace
     row of `find_windows`; moment_ps: time in ps to which times are relative; words: int64[], output; at: index in
     `words` of the first word to write.
     """
-    net, islands, npu = world.net, world.islands, world.npus.npu[node]
-    number = islands.island_of[npu.number]
+    net, nvlink, npu = world.net, world.nvlink, world.npus.npu[node]
+    number = nvlink.domain_of[npu.number]
     if number < 0:
         return at
-    is_aggregator = npu.number >= islands.island[number].first_aggregator
+    is_aggregator = npu.number >= nvlink.domain[number].first_aggregator
     for slot in range(npu.slot_base, npu.slot_base + slots):
-        if islands.role[slot] != INSIDE:
+        if nvlink.role[slot] != INSIDE:
             continue
-        if islands.packet_row[slot] != 0:
-            return np.int64(NOT_QUIET)
-        waits = islands.start_row[slot] >= 0
-        words[at] = islands.start_row[slot] - low if waits else -1
-        words[at + 1] = islands.start_ps[slot] - moment_ps + LOOSE if waits else 0
-        words[at + 2] = islands.end_ps[slot] - moment_ps + LOOSE if islands.end_ps[slot] >= 0 else INF
+        if nvlink.packet_row[slot] != 0:
+            return np.int64(NOT_QUIESCENT)
+        waits = nvlink.start_row[slot] >= 0
+        words[at] = nvlink.start_row[slot] - low if waits else -1
+        words[at + 1] = nvlink.start_ps[slot] - moment_ps + APPROXIMATE if waits else 0
+        words[at + 2] = nvlink.end_ps[slot] - moment_ps + APPROXIMATE if nvlink.end_ps[slot] >= 0 else INF
         if is_aggregator:  # its collectives that go by packets, of which none is left to start
-            if islands.start_order[slot] > world.rows.slot_next[slot]:
-                return np.int64(NOT_QUIET)
+            if nvlink.start_order[slot] > world.rows.slot_next[slot]:
+                return np.int64(NOT_QUIESCENT)
             words[at + 3] = 0
         else:
-            words[at + 3] = net.ctl.replay_starts - islands.start_order[slot] + LOOSE if waits else 0
+            words[at + 3] = net.ctl.replay_starts - nvlink.start_order[slot] + APPROXIMATE if waits else 0
         at += WORDS_OF_SLOT
     return at
 
 
 @kernel
 def write_state(world_address, moment_ps, slots, low, high, words):
-    """Write the state of an LP's lists and trace rows at a quiet moment; return the number of words, or NOT_QUIET.
+    """Write the state of an LP's lists and trace rows at a quiescent moment; return its words, or NOT_QUIESCENT.
 
     world_address: address of the directory of the LP's `World`; moment_ps: time in ps of the earliest event of all LPs;
     slots: int64[NPUs], number of group slots; low, high: int64[NPUs], trace rows of `find_windows`; words: int64[],
@@ -214,7 +214,7 @@ def write_state(world_address, moment_ps, slots, low, high, words):
     world = world_at(world_address)
     net, npus = world.net, world.npus
     if not has_no_packets(world):
-        return np.int64(NOT_QUIET)
+        return np.int64(NOT_QUIESCENT)
     messages = np.int64(0)
     at = np.int64(0)
     for node in range(net.const.npus):
@@ -224,11 +224,11 @@ def write_state(world_address, moment_ps, slots, low, high, words):
             at = write_work(npus, node, moment_ps, words, at)
         at, count = write_later(world, node, low[node], moment_ps, words, at)
         messages += count
-        if at >= 0 and net.hooks.leave_island != 0:
+        if at >= 0 and net.hooks.leave_domain != 0:
             at = write_starts(world, node, slots[node], low[node], moment_ps, words, at)
         if at < 0:
             return at
     # a message that is in no list of later actions is under way
     if messages + net.ctl.free_messages != world.qps.msg_free.shape[0]:
-        return np.int64(NOT_QUIET)
+        return np.int64(NOT_QUIESCENT)
     return at

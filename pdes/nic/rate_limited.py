@@ -1,4 +1,4 @@
-"""Queue pairs driven at a share of their port's line rate.
+"""Queue pairs limited to a share of their port's line rate.
 
 The mover of a queue pair has moved b bytes of payload after b * CC_PSB ps, where CC_PSB is the time per byte in full
 packets. A packet may leave once its own bytes are moved, which begins when the message is posted or the previous packet
@@ -7,8 +7,8 @@ packet takes on the wire.
 So a message leaves at the earliest when all its bytes have passed at the share. Queue pairs at line rate (CC_PSB = 0)
 never wait. Under a congestion control, the share is the line rate that the control assumes and must observe.
 
-Messages between two NPUs may use connections of their own, which are driven like those of collectives (Channels in
-workload.program.program). Or all messages to other hosts are driven at one share (Settings.p2p_share). Then an NPU has
+Messages between two NPUs may use connections of their own, which are limited like those of collectives (Channels in
+workload.program.program). Or all messages to other hosts are limited to one share (Settings.p2p_share). Then an NPU has
 one mover for all, which moves a packet of each queue pair in rotation: all of them together leave at the earliest when
 their bytes have passed at the share. (Under a congestion control each queue pair observes the share by itself.)
 """
@@ -49,7 +49,7 @@ def moving_ps(net, qps, pair):
 
 @hook
 def begin(world_address, pair, event, _now, shares, _b, _c):
-    """Start a driven queue pair in place of a congestion control: with a static window, at a share of the line rate.
+    """Start a rate-limited queue pair in place of a congestion control: with a static window, at a share of its rate.
 
     Args:
         world_address: Address of the directory of the LP's `World`.
@@ -83,7 +83,7 @@ def moved_ps(world, pair):
     qp = world.qps.qp[pair]
     # point-to-point messages of the NPU share one mover, whose time is the NPU's, not the queue pair's
     if qp.connection == P2P:
-        return np.int64(world.npus.npu[qp.npu].driven_ps)
+        return np.int64(world.npus.npu[qp.npu].rate_limited_ps)
     return np.int64(world.qps.cc[pair].next_send_ps)
 
 
@@ -99,7 +99,7 @@ def move(world, pair, until_ps):
     world.qps.cc[pair].next_send_ps = until_ps
     qp = world.qps.qp[pair]
     if qp.connection == P2P:
-        world.npus.npu[qp.npu].driven_ps = until_ps
+        world.npus.npu[qp.npu].rate_limited_ps = until_ps
 
 
 @hook
@@ -120,7 +120,7 @@ def begin_message(world_address, pair, now_ps):
 
 
 @hook
-def drive(world_address, link, pair, now_ps, _seq, size_bytes, _flag):
+def limit_rate(world_address, link, pair, now_ps, _seq, size_bytes, _flag):
     """Pace a queue pair after a packet, in place of nic.allowed.pace; return 1 if it may send at once.
 
     Args:
@@ -147,11 +147,11 @@ def drive(world_address, link, pair, now_ps, _seq, size_bytes, _flag):
     return np.int64(following <= now_ps + on_wire)
 
 
-DRIVEN = Control("none", begin, frozenset(), ())  # replacement of NO_CONTROL in runs with shares
+RATE_LIMITED = Control("none", begin, frozenset(), ())  # replacement of NO_CONTROL in runs with shares
 
 
 def has_shares(program: Program, settings: Any) -> bool:
-    """Return whether lanes of a program, or point-to-point messages, are driven at a share of the line rate.
+    """Return whether lanes of a program, or point-to-point messages, are limited to a share of the line rate.
 
     Args:
         program: Work of all NPUs (`Program`).
@@ -161,13 +161,13 @@ def has_shares(program: Program, settings: Any) -> bool:
     return bool(settings.p2p_share < 1 or shares > 1)
 
 
-def control_of(settings: Any, *, driven: bool) -> Control:
+def control_of(settings: Any, *, rate_limited: bool) -> Control:
     """Return the congestion control of a run.
 
     Args:
         settings: Settings of the run.
-        driven: Whether lanes or messages are driven at shares of the line rate.
+        rate_limited: Whether lanes or messages are limited to shares of the line rate.
     """
     # A congestion control enforces the shares itself (pdes.nic.allowed.pace), and message-level models need no other.
     chosen: Control = settings.congestion_control
-    return DRIVEN if driven and not settings.fidelity.hooks.act and not chosen.update else chosen
+    return RATE_LIMITED if rate_limited and not settings.fidelity.hooks.act and not chosen.update else chosen

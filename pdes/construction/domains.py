@@ -1,4 +1,4 @@
-"""Islands of a logical process: NVLink domains whose collectives can be simulated once and replayed (pdes/reuse).
+"""Replayed NVLink domains of a logical process: their collectives can be simulated once and replayed (pdes/reuse).
 
 Which collectives these are follows from the fabric, the program and the settings alone.
 """
@@ -15,15 +15,15 @@ from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Bools, Graph, Int64, Program
 from nadi.pdes.core.memory import aligned, full, never_used, rows_of, zeros
-from nadi.pdes.core.rows.islands import Island, IslandMember
+from nadi.pdes.core.rows.domains import DomainMember, ReplayedDomain
 from nadi.pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
-from nadi.pdes.reuse_kernels.islands import CROSSING, INSIDE, OUTSIDE
+from nadi.pdes.reuse_kernels.domains import CROSSING, INSIDE, OUTSIDE
 
 if TYPE_CHECKING:
     from nadi.pdes.construction.layout import Layout, Part
 
-MEETINGS = (0, 6, 7, 8)
+SYNCHRONISING = (0, 6, 7, 8)
 """Collectives, by `Program.node_collective`, of which no member ends before all have started: all-reduces, all-to-alls,
 reduce-scatters and barriers. All-gathers (2) too, but a member that starts last may end a moment after its start.
 """
@@ -38,17 +38,17 @@ class Domain(NamedTuple):
     links: Int64  # int64[2n], links of the fabric ascending
 
 
-class Star(NamedTuple):
+class SingleSwitch(NamedTuple):
     """NPUs of a domain with the links between them and the switch: what an episode of these NPUs needs."""
 
     npus: Int64  # int64[n], NPUs ascending, aggregators last
     switch: int  # node
     links: Int64  # int64[2n], links of the fabric ascending
-    kind: int  # stars of one kind differ in nothing but the numbers of their nodes and links
+    kind: int  # subfabrics of one kind differ in nothing but the numbers of their nodes and links
 
 
-def star_of(graph: Graph, domain: Domain, places: Sequence[int]) -> Star:
-    """Return the star of some NPUs of a domain.
+def subfabric_of(graph: Graph, domain: Domain, places: Sequence[int]) -> SingleSwitch:
+    """Return the subfabric of some NPUs of a domain.
 
     Args:
         graph: The fabric (`Graph`).
@@ -65,7 +65,7 @@ def star_of(graph: Graph, domain: Domain, places: Sequence[int]) -> Star:
         np.repeat(graph.node_kind[npus] == AGGREGATOR_KIND, 2),
     ]
     shape = np.append(np.concatenate(columns).astype(np.int64), graph.node_latency_ps[domain.switch]).tobytes()
-    return Star(npus, domain.switch, links, int.from_bytes(blake2b(shape, digest_size=8).digest(), "big") >> 1)
+    return SingleSwitch(npus, domain.switch, links, int.from_bytes(blake2b(shape, digest_size=8).digest(), "big") >> 1)
 
 
 def may_replay(graph: Graph, settings: Settings) -> bool:
@@ -151,7 +151,7 @@ def replayed_schedules(program: Program, cell_ps: int, tick_ps: int) -> Bools:
     # jobs have their ticks, which are tick_ps apart, at the same times.
     schedules = program.schedules
     used = (program.node_schedule >= 0) & (program.node_collective >= 0)
-    fits = np.isin(program.node_collective, (*MEETINGS, ALL_GATHER)) & ~np.asarray(program.node_uneven, bool)
+    fits = np.isin(program.node_collective, (*SYNCHRONISING, ALL_GATHER)) & ~np.asarray(program.node_uneven, bool)
     replayed = schedules.launch_ps >= cell_ps
     replayed[program.node_schedule[used & ~fits]] = False
     if tick_ps > 0 and program.jobs is not None and np.any(program.jobs.begin_ps % tick_ps):
@@ -159,52 +159,52 @@ def replayed_schedules(program: Program, cell_ps: int, tick_ps: int) -> Bools:
     return replayed
 
 
-def roles_of(program: Program, island_of: Int64) -> Any:
-    """Return int8[slots]: the role of each slot's group for islands.
+def roles_of(program: Program, domain_of: Int64) -> Any:
+    """Return int8[slots]: the role of each slot's group for NVLink domains.
 
     Args:
         program: Work of all NPUs (`Program`).
-        island_of: int64[npus], number of the island of each NPU of the fabric, -1 = none.
+        domain_of: int64[npus], number of the domain of each NPU of the fabric, -1 = none.
     """
     groups = len(program.group_ptr) - 1
     group = np.repeat(np.arange(groups), np.diff(program.group_ptr))
-    island = island_of[program.group_member]
-    lowest, highest = np.full(groups, len(island_of)), np.full(groups, -2)
-    np.minimum.at(lowest, group, island)
-    np.maximum.at(highest, group, island)
-    # INSIDE: the lowest and the highest island of the members are one, so all members are in it
+    domain = domain_of[program.group_member]
+    lowest, highest = np.full(groups, len(domain_of)), np.full(groups, -2)
+    np.minimum.at(lowest, group, domain)
+    np.maximum.at(highest, group, domain)
+    # INSIDE: the lowest and the highest domain of the members are one, so all members are in it
     role = np.where((lowest == highest) & (lowest >= 0), INSIDE, OUTSIDE)
-    known = island >= 0
-    pairs, count = np.unique(np.stack([group[known], island[known]]), axis=1, return_counts=True)
+    known = domain >= 0
+    pairs, count = np.unique(np.stack([group[known], domain[known]]), axis=1, return_counts=True)
     meets = np.zeros(groups, bool)
     meets[pairs[0][count > 1]] = True
     role[meets & (role == OUTSIDE)] = CROSSING
     return role[program.slot_group].astype(np.int8)
 
 
-def island_tables(
+def domain_tables(
     layout: "Layout", program: Program, settings: Settings, part: "Part", domains: list[Domain], net: s.Net
-) -> s.Islands:
-    """Return the tables of an LP's islands, those of `domains`, and set the length of its first cells in `net`.
+) -> s.Domains:
+    """Return the tables of an LP's NVLink domains, those of `domains`, and set the length of its first cells in `net`.
 
     Args:
         layout: Division of the fabric among LPs (`Layout`).
         program: Work of all NPUs (`Program`).
         settings: Settings of the run.
         part: Nodes and links of the LP (`Part`).
-        domains: NVLink domains of the LP, one per island.
+        domains: NVLink domains of the LP, one per domain.
         net: Nodes, links and packets of the LP (`Net`).
     """
     if not layout.replays:
-        return never_used(s.Islands)
+        return never_used(s.Domains)
     graph = layout.lasting
-    island_of, node_of = full(graph.npus, -1, np.int32), full(graph.npus, -1, np.int32)
-    rows, members = rows_of(Island, len(domains)), rows_of(IslandMember, part.npus)
+    domain_of, node_of = full(graph.npus, -1, np.int32), full(graph.npus, -1, np.int32)
+    rows, members = rows_of(ReplayedDomain, len(domains)), rows_of(DomainMember, part.npus)
     row_of_link = np.full(graph.links, -1, np.int64)
     own = np.concatenate([part.links, *part.links_in]).astype(np.int64)
     row_of_link[own] = np.arange(len(own))
     for number, domain in enumerate(domains):
-        island_of[domain.npus] = number
+        domain_of[domain.npus] = number
         node_of[domain.npus] = part.local[domain.npus]
         is_real = graph.node_kind[domain.npus] != AGGREGATOR_KIND
         rows[number].first_aggregator = domain.npus[is_real].max() + 1 if is_real.all() else domain.npus[~is_real].min()
@@ -214,12 +214,12 @@ def island_tables(
             node = part.local[(graph.link_src if is_out else graph.link_dst)[link]]
             members[node]["link_out" if is_out else "link_in"] = row_of_link[link]
     slots, groups = int(program.slot_ptr[-1]), len(program.group_ptr) - 1
-    tables = s.Islands(
-        island=rows,
+    tables = s.Domains(
+        domain=rows,
         member=members,
-        island_of=island_of,
+        domain_of=domain_of,
         node_of=node_of,
-        role=aligned(roles_of(program, island_of), np.int8),
+        role=aligned(roles_of(program, domain_of), np.int8),
         replays=aligned(replayed_schedules(program, layout.grid_ps, settings.tick_ps), np.int8),
         link=aligned(row_of_link[[link for domain in domains for link in domain.links]], np.int32),
         start_ps=full(slots, -1),
@@ -231,27 +231,27 @@ def island_tables(
         due=zeros(slots + groups + part.npus, np.int32),
         row_of=aligned(row_of_link, np.int32),
     )
-    # nothing crosses an island's link in the first long cell, so that the run may begin with one
+    # nothing crosses an NVLink domain's link in the first long cell, so that the run may begin with one
     if first_packet_ps(program, tables) >= layout.grid_ps:
         net.const.long_cell_ps = net.ctl.cell_ps = layout.grid_ps
     return tables
 
 
-def first_packet_ps(program: Program, islands: s.Islands) -> int:
-    """Return the minimum time in ps from the start of a trace row to its first packet over the links of an island.
+def first_packet_ps(program: Program, nvlink: s.Domains) -> int:
+    """Return the minimum time in ps from the start of a trace row to its first packet over an NVLink domain.
 
     Args:
         program: Work of all NPUs (`Program`).
-        islands: NVLink domains of the LP whose collectives are replayed (`Islands`).
+        nvlink: NVLink domains of the LP whose collectives are replayed (`Domains`).
     """
     least_ps = s.INF
     for trace in range(len(program.trace_ptr) - 1):
         npus = np.flatnonzero(program.trace_of_npu == trace)
-        npus = npus[islands.island_of[npus] >= 0]
+        npus = npus[nvlink.domain_of[npus] >= 0]
         if not len(npus):
             continue
         slots = np.arange(program.trace_slot_ptr[trace + 1] - program.trace_slot_ptr[trace])
-        used = (islands.role[program.slot_ptr[npus][:, None] + slots] != OUTSIDE).any(axis=0)
+        used = (nvlink.role[program.slot_ptr[npus][:, None] + slots] != OUTSIDE).any(axis=0)
         begin, end = program.trace_ptr[trace], program.trace_ptr[trace + 1]
         kind, schedule = program.node_kind[begin:end], program.node_schedule[begin:end]
         sends_inside = (kind == KIND_COLLECTIVE) & (schedule >= 0)
@@ -263,7 +263,7 @@ def first_packet_ps(program: Program, islands: s.Islands) -> int:
             continue
         peers, which = np.unique(program.node_peer[begin:end][sends], return_inverse=True)
         other = peers_of(program, npus[:, None], peers)
-        inside = (islands.island_of[other] == islands.island_of[npus][:, None]).any(axis=0)
+        inside = (nvlink.domain_of[other] == nvlink.domain_of[npus][:, None]).any(axis=0)
         delays = program.node_duration_ps[begin:end][sends][inside[which.reshape(-1)]]
         least_ps = min(least_ps, int(delays.min(initial=s.INF)))
     return least_ps

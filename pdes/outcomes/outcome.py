@@ -23,9 +23,9 @@ from nadi.pdes.core.rows.nic import FlowIn, FlowOut
 from nadi.pdes.core.rows.row import Row
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
-from nadi.pdes.harvest.samples import by_interval, pauses_of, samples_of, stretches
-from nadi.pdes.harvest.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
 from nadi.pdes.nic import rendezvous
+from nadi.pdes.outcomes.samples import by_interval, pauses_of, samples_of, stretches
+from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
 from nadi.pdes.results import Results
 
 _OTHER_NAMES = {
@@ -71,7 +71,7 @@ def _columns(tables: Sequence[WorkerTimes]) -> WorkerTimes:
 
 
 @dataclass
-class Harvest:
+class LpResults:
     """The outcome of one LP, of a process's LPs, or of all; each annotation holds the function that merges a field."""
 
     count: Annotated[Record, _summed]  # Counters
@@ -90,7 +90,7 @@ class Harvest:
     marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
     depth_ps: Annotated[int, max]  # length in ps of the longest interval of both
     pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] log of pauses
-    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.harvest.samples
+    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes.samples
     held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
     limits: Annotated[Int64, np.concatenate]  # int64[k, 5] links that limited flows, see _limits
     npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs
@@ -108,22 +108,22 @@ class Harvest:
     workers: Annotated[WorkerTimes, _columns]  # of a process, in order; empty where nothing was recorded
 
 
-def merge(harvests: Sequence[Harvest]) -> Harvest:
+def merge(outcomes: Sequence[LpResults]) -> LpResults:
     """Return the merged outcome of several LPs or processes.
 
     Args:
-        harvests: Outcomes of LPs or processes.
+        outcomes: LpResults of LPs or processes.
     """
-    return Harvest(**{name: join([getattr(h, name) for h in harvests]) for name, join in _joins().items()})
+    return LpResults(**{name: join([getattr(h, name) for h in outcomes]) for name, join in _joins().items()})
 
 
 @cache
 def _joins() -> dict[str, Callable[[list[Any]], Any]]:
-    """Return the function that merges the values of each field of a Harvest."""
-    return {name: hint.__metadata__[-1] for name, hint in get_type_hints(Harvest, include_extras=True).items()}
+    """Return the function that merges the values of each field of a LpResults."""
+    return {name: hint.__metadata__[-1] for name, hint in get_type_hints(LpResults, include_extras=True).items()}
 
 
-def harvest(sim: Simulation) -> Harvest:
+def outcome_of(sim: Simulation) -> LpResults:
     """Return the outcome of the LPs of a Simulation.
 
     Args:
@@ -137,8 +137,8 @@ def harvest(sim: Simulation) -> Harvest:
     return replace(total, waits=_lists(waits), lost=max(lost), too_late=late)
 
 
-def harvest_so_far(sim: Simulation) -> Harvest:
-    """Return the outcome of the LPs of a Simulation that stops at a cut, without messages.
+def outcome_so_far(sim: Simulation) -> LpResults:
+    """Return the outcome of the LPs of a Simulation that stops at a snapshot point, without messages.
 
     Args:
         sim: The run, or the part of it in this process (`Simulation`).
@@ -147,7 +147,7 @@ def harvest_so_far(sim: Simulation) -> Harvest:
     return replace(total, flows_out=[], flows_in=[])
 
 
-def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
+def _of(sim: Simulation, lp: LogicalProcess) -> LpResults:
     """Return the outcome of one LP, which belongs to the Simulation `sim`."""
     lp.take_flows()
     w, npus = lp.world, lp.part.npus
@@ -160,7 +160,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
     )
     # without records, there are no times of rows
     row_ptr = lp.row_ptr if sim.settings.record_nodes else np.zeros(npus + 1, np.int64)
-    return Harvest(
+    return LpResults(
         count=w.net.count,
         jobs=np.stack([w.net.jobs.total[word] for word in _JOB_WORDS], axis=1).astype(np.int64),
         job_bytes=_job_bytes(lp),
@@ -290,7 +290,7 @@ def _watched(lp: LogicalProcess, samples: Array | None) -> Int64:
     return np.stack([lp.part.links[link], column * net.ctl.depth_ps, samples[link, column]], axis=1).astype(np.int64)
 
 
-def check(total: Harvest) -> None:
+def check(total: LpResults) -> None:
     """Check that all work is done and that the invariants of the engine hold.
 
     Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances returned.
@@ -321,7 +321,7 @@ def check(total: Harvest) -> None:
 MAX_LINES = 12  # rows that the message of a stalled run lists
 
 
-def _who_waits(total: Harvest) -> str:
+def _who_waits(total: LpResults) -> str:
     """Return the message of a stalled run: the trace rows under way and what each waits for, a line each."""
     more = f"\n  and {len(total.waits) - MAX_LINES} more" if len(total.waits) > MAX_LINES else ""
     nodes = circle(total.held)
@@ -357,7 +357,7 @@ def order_of_posts(rows: Rows, settings: Settings) -> Int64:
     return np.lexsort((rows.tag, rows.ordinal, group, rows.pair))
 
 
-def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
+def _flows(total: LpResults, settings: Settings) -> dict[str, Array]:
     """Return the table of messages by column: posted at the sender, complete at the receiver."""
     out, into = _stacked(total.flows_out, FlowOut), _stacked(total.flows_in, FlowIn)
     posted, complete = order_of_posts(out, settings), order_of_posts(into, settings)
@@ -388,13 +388,13 @@ def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
 
 
 def results(
-    total: Harvest, own: Harvest, graph: Graph, program: Program, settings: Settings, **seconds: Any
+    total: LpResults, own: LpResults, graph: Graph, program: Program, settings: Settings, **seconds: Any
 ) -> Results:
     """Return the Results of a run.
 
     Args:
-        total: Outcome of all processes.
-        own: Outcome of this process, from which the trace rows come.
+        total: LpResults of all processes.
+        own: LpResults of this process, from which the trace rows come.
         graph: The fabric (`Graph`).
         program: Work of all NPUs (`Program`).
         settings: Settings of the run.

@@ -1,6 +1,6 @@
 """Collectives of an NVLink domain that are replayed: their members' starts and ends in the world of the whole run.
 
-An island is an NVLink domain whose NPUs have no other way to each other. A collective of a group within it is simulated
+NPUs of a replayed NVLink domain have no other way to each other. A collective of a group within it is simulated
 in a world of its own (pdes/reuse) once all members have started, since none of them ends earlier; then each member ends
 at the time found there. Nothing of it happens in this world. Other collectives and messages that cross the links of its
 members travel as packets in this world, and so does what starts on these links while they are under way.
@@ -34,43 +34,43 @@ from nadi.pdes.npu.endpoints import ENDS, LAPSED, RUNS, STARTS, put_off
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank
 
 OUTSIDE, CROSSING, INSIDE = range(3)
-"""Roles of a group for an island: at most one member in it; several, or not replayed; all, and replayed."""
+"""Roles of a group for an NVLink domain: at most one member in it; several, or not replayed; all, and replayed."""
 
 
 @inline
-def is_quiet(net, island, member, from_ps, now_ps):
-    """Return whether packets have left the links of `member` of `island` by from_ps, and ties are forgotten."""
+def is_quiescent(net, domain, member, from_ps, now_ps):
+    """Return whether packets have left the links of `member` of `domain` by from_ps, and ties are forgotten."""
     # those that were still on their way to its links when the last row ended are there after drain_ps
     # in both directions: packets of others may come in on the member's link down while its link up is idle
     busy_ps = max(net.tx[member.link_out].busy_ps, net.tx[member.link_in].busy_ps)
-    return now_ps > member.crossed_ps + island.drain_ps and from_ps > busy_ps + island.drain_ps
+    return now_ps > member.crossed_ps + domain.drain_ps and from_ps > busy_ps + domain.drain_ps
 
 
 @inline
-def report(net, islands, due):
-    """Note what is `due` at the end of the cell: a group has something to replay; -1 - an island is disturbed."""
-    islands.due[net.ctl.due_replays] = due
+def report(net, nvlink, due):
+    """Note what is `due` at the end of the cell: a group has something to replay; -1 - a domain is disturbed."""
+    nvlink.due[net.ctl.due_replays] = due
     net.ctl.due_replays += 1
 
 
 @inline
-def wake_aggregators(world, slot, seq, island, now_ps):
-    """At now_ps, let aggregators of the group of `slot` of `island` start its collective `seq`, sent as packets."""
+def wake_aggregators(world, slot, seq, domain, now_ps):
+    """At now_ps, let aggregators of the group of `slot` of `domain` start its collective `seq`, sent as packets."""
     # One that waits starts in the next cell: before that, no packet arrives there, since the member begins to send a
     # cell from now at the earliest. One that has not started yet, such as a node whose turn in this cell comes later,
-    # does not wait (`enter_island`). The first member that sends packets tells them: `start_order` has what they know.
-    net, islands, plans = world.net, world.islands, world.plans
+    # does not wait (`enter_domain`). The first member that sends packets tells them: `start_order` has what they know.
+    net, nvlink, plans = world.net, world.nvlink, world.plans
     group = plans.slot_group[slot]
     for i in range(plans.group_ptr[group + 1] - 1, plans.group_ptr[group] - 1, -1):
         npu = plans.group_member[i]
-        if npu < island.first_aggregator:
+        if npu < domain.first_aggregator:
             break
-        node = islands.node_of[npu]
+        node = nvlink.node_of[npu]
         other = slot_of(world, node, group)
-        if islands.start_order[other] > seq:
+        if nvlink.start_order[other] > seq:
             continue
-        islands.start_order[other] = seq + 1
-        row = np.int64(islands.start_row[other])
+        nvlink.start_order[other] = seq + 1
+        row = np.int64(nvlink.start_row[other])
         if row < 0 or world.trace.seq[world.npus.npu[node].trace_base + row] > seq:  # one that it takes part in later
             continue
         at = take_row(net, world.qps)
@@ -78,7 +78,7 @@ def wake_aggregators(world, slot, seq, island, now_ps):
         later.ref = row
         put_off(world.npus, world.qps, node, at, STARTS, now_ps + net.ctl.cell_ps)
         net.next_time[node] = min(net.next_time[node], now_ps + net.ctl.cell_ps)
-        islands.start_row[other] = -1
+        nvlink.start_row[other] = -1
 
 
 @inline
@@ -98,35 +98,35 @@ def members_on(world, group, schedule):
 
 
 @inline
-def may_wait(world, island, first, last, first_ps, now_ps):
-    """Return whether a collective of `island`, begun at now_ps, can be replayed; first, last: see `members_on`."""
-    net, islands = world.net, world.islands
+def may_wait(world, domain, first, last, first_ps, now_ps):
+    """Return whether a collective of `domain`, begun at now_ps, can be replayed; first, last: see `members_on`."""
+    net, nvlink = world.net, world.nvlink
     is_free = True  # no member waits for a replay, or is busy with one
     for i in range(first, last):
-        member = islands.member[islands.node_of[world.plans.group_member[i]]]
-        has_left = member.had_packets == 0 or is_quiet(net, island, member, first_ps, now_ps)
+        member = nvlink.member[nvlink.node_of[world.plans.group_member[i]]]
+        has_left = member.had_packets == 0 or is_quiescent(net, domain, member, first_ps, now_ps)
         if member.packet_rows > 0 or not has_left:
             return False
         # a domain that is off replays only what others under way depend on
         is_free = is_free and member.waiting == 0 and first_ps > member.busy_until_ps
-    return not (is_free and island.off == 1)
+    return not (is_free and domain.off == 1)
 
 
 @inline
 def cross(world, number, npu, first_ps):
-    """Count a row whose packets may cross the links of an NPU of an island; return whether it is disturbed.
+    """Count a row whose packets may cross the links of an NPU of an NVLink domain; return whether it is disturbed.
 
-    world: state of the LP; number: number of the island; npu: number of the NPU in the fabric; first_ps: earliest time
+    world: state of the LP; number: number of the domain; npu: number of the NPU in the fabric; first_ps: earliest time
     in ps at which they cross them.
     """
-    islands, ctl = world.islands, world.net.ctl
-    member = islands.member[islands.node_of[npu]]
+    nvlink, ctl = world.nvlink, world.net.ctl
+    member = nvlink.member[nvlink.node_of[npu]]
     member.packet_rows += 1
     member.had_packets = 1
-    # once per episode: the report is for the end of this cell, and names the island
+    # once per episode: the report is for the end of this cell, and names the domain
     if member.is_disturbed == 0 and (member.waiting > 0 or first_ps <= member.busy_until_ps):
         member.is_disturbed = 1
-        report(world.net, islands, -1 - number)
+        report(world.net, nvlink, -1 - number)
     # within this cell there is no time to turn replays into packets: the run begins again
     if member.is_disturbed == 1 and first_ps < ctl.now_ps + ctl.cell_ps:
         ctl.is_disturbed = 1
@@ -135,79 +135,79 @@ def cross(world, number, npu, first_ps):
 
 @inline
 def count_packet_row(world, number):
-    """Count a row that sends packets over the links of island `number`."""
+    """Count a row that sends packets over the links of domain `number`."""
     ctl = world.net.ctl
-    world.islands.island[number].packet_rows += 1
+    world.nvlink.domain[number].packet_rows += 1
     ctl.packet_rows += 1
     ctl.changes_cell = np.int64(ctl.cell_ps != world.net.const.cell_ps)
 
 
 @hook
-def enter_island(world_address, node, row, now_ps):
+def enter_domain(world_address, node, row, now_ps):
     """Return 1 if trace row `row`, which `node` starts at now_ps, waits for its replay; 0 if it sends packets."""
     world = world_at(world_address)
-    net, islands, trace, plans = world.net, world.islands, world.trace, world.plans
+    net, nvlink, trace, plans = world.net, world.nvlink, world.trace, world.plans
     npu = world.npus.npu[node]
-    number = islands.island_of[npu.number]
+    number = nvlink.domain_of[npu.number]
     if number < 0:
         return 0
     r = npu.trace_base + row
     if trace.kind[r] == KIND_SEND:
         peer = npu_of_rank(net, npu, trace.peer[r])
-        if islands.island_of[peer] == number:
+        if nvlink.domain_of[peer] == number:
             # both ends: packets take the sender's link up and the receiver's link down
             cross(world, number, npu.number, now_ps + trace.duration_ps[r])
             cross(world, number, peer, now_ps + trace.duration_ps[r])
             count_packet_row(world, number)
         return 0
     slot = npu.slot_base + trace.group[r]
-    if islands.role[slot] == OUTSIDE:
+    if nvlink.role[slot] == OUTSIDE:
         return 0
-    island, group = islands.island[number], plans.slot_group[slot]
+    domain, group = nvlink.domain[number], plans.slot_group[slot]
     schedule = np.int64(trace.schedule[r])
-    replays = islands.role[slot] == INSIDE and islands.replays[schedule] == 1
-    if npu.number >= island.first_aggregator:
+    replays = nvlink.role[slot] == INSIDE and nvlink.replays[schedule] == 1
+    if npu.number >= domain.first_aggregator:
         # its packets follow those of the other members, who decide, and may have told it
-        replays = replays and islands.start_order[slot] <= trace.seq[r]
+        replays = replays and nvlink.start_order[slot] <= trace.seq[r]
         if replays:
-            islands.start_ps[slot] = now_ps
-            islands.start_row[slot] = row
+            nvlink.start_ps[slot] = now_ps
+            nvlink.start_row[slot] = row
         return np.int64(replays)
     # packets cannot be on the links before the launch has passed
     first_ps = now_ps + plans.launch_ps[schedule]
     first, last = members_on(world, group, schedule)
-    if replays and (islands.started[group] > 0 or may_wait(world, island, first, last, first_ps, now_ps)):
+    if replays and (nvlink.started[group] > 0 or may_wait(world, domain, first, last, first_ps, now_ps)):
         wait_for_replay(world, node, number, slot, row, now_ps)
         return 1
     disturbs = False
     for i in range(first, last):
-        if islands.island_of[plans.group_member[i]] == number:
+        if nvlink.domain_of[plans.group_member[i]] == number:
             disturbs = cross(world, number, plans.group_member[i], first_ps) or disturbs
     count_packet_row(world, number)
-    islands.packet_row[slot] = row + 1
-    if islands.role[slot] == INSIDE:
-        wake_aggregators(world, slot, np.int64(trace.seq[r]), island, now_ps)
+    nvlink.packet_row[slot] = row + 1
+    if nvlink.role[slot] == INSIDE:
+        wake_aggregators(world, slot, np.int64(trace.seq[r]), domain, now_ps)
     if disturbs:  # it starts together with what it disturbs, in the order of their starts, as all that follows it here
-        islands.member[node].is_disturbed = 1
-        note_start(net, islands, slot, row, now_ps)
+        nvlink.member[node].is_disturbed = 1
+        note_start(net, nvlink, slot, row, now_ps)
     return np.int64(disturbs)
 
 
 @inline
-def note_start(net, islands, slot, row, now_ps):
-    """Note in `islands` that the collective of trace row `row` has started, at now_ps, in an NPU's `slot`."""
-    islands.start_ps[slot] = now_ps
-    islands.start_row[slot] = row
+def note_start(net, nvlink, slot, row, now_ps):
+    """Note in `nvlink` that the collective of trace row `row` has started, at now_ps, in an NPU's `slot`."""
+    nvlink.start_ps[slot] = now_ps
+    nvlink.start_row[slot] = row
     # the order of starts within the LP: members that start at the same ps start in it again in the episode's own world
-    islands.start_order[slot] = net.ctl.replay_starts
+    nvlink.start_order[slot] = net.ctl.replay_starts
     net.ctl.replay_starts += 1
 
 
 @inline
 def wait_for_replay(world, node, number, slot, row, now_ps):
-    """Note a start of `row` of `node`, of island `number`; report the group if it is the last or others run."""
-    net, islands, plans = world.net, world.islands, world.plans
-    note_start(net, islands, slot, row, now_ps)
+    """Note a start of `row` of `node`, of domain `number`; report the group if it is the last or others run."""
+    net, nvlink, plans = world.net, world.nvlink, world.plans
+    note_start(net, nvlink, slot, row, now_ps)
     schedule = np.int64(world.trace.schedule[world.npus.npu[node].trace_base + row])
     if net.const.slows_compute != 0:
         delay_ps = plans.launch_ps[schedule] + begins_after(net, plans, first_lane_of(plans, schedule, slot))
@@ -216,66 +216,66 @@ def wait_for_replay(world, node, number, slot, row, now_ps):
         put_off(world.npus, world.qps, node, at, RUNS, now_ps + delay_ps)
     group = plans.slot_group[slot]
     first, last = members_on(world, group, schedule)
-    islands.started[group] += 1
-    begins, meets, real = islands.started[group] == 1, False, np.int64(0)
+    nvlink.started[group] += 1
+    begins, meets, real = nvlink.started[group] == 1, False, np.int64(0)
     # aggregators start nothing by themselves, so only the real members are awaited
     for i in range(first, last):
         npu = plans.group_member[i]
-        member = islands.member[islands.node_of[npu]]
-        real += np.int64(npu < islands.island[number].first_aggregator)
+        member = nvlink.member[nvlink.node_of[npu]]
+        real += np.int64(npu < nvlink.domain[number].first_aggregator)
         meets = meets or now_ps <= member.busy_until_ps
         if begins:
             member.had_packets = 0
             member.waiting += 1
-    if islands.started[group] == real:
-        islands.started[group] = 0
+    if nvlink.started[group] == real:
+        nvlink.started[group] = 0
         for i in range(first, last):
-            member = islands.member[islands.node_of[plans.group_member[i]]]
+            member = nvlink.member[nvlink.node_of[plans.group_member[i]]]
             member.waiting -= 1
             member.busy_until_ps = INF  # until the end of the cell, when it is known
-    if meets or islands.started[group] == 0:
-        report(net, islands, group)
+    if meets or nvlink.started[group] == 0:
+        report(net, nvlink, group)
 
 
 @inline
 def leave(world, npu, now_ps):
-    """Count at now_ps a row that no longer sends packets over the links of `npu` (of the fabric) in an island."""
-    member = world.islands.member[world.islands.node_of[npu]]
+    """Count at now_ps a row that no longer sends packets over the links of `npu` (of the fabric) in its domain."""
+    member = world.nvlink.member[world.nvlink.node_of[npu]]
     member.packet_rows -= 1
     # packets of the row may still be on the wire: the links count as idle only drain_ps later
     member.crossed_ps = now_ps
 
 
 @hook
-def leave_island(world_address, node, row, now_ps):
-    """Count trace row `row` of NPU `node`, done at now_ps, if its packets crossed the links of the NPU's island."""
+def leave_domain(world_address, node, row, now_ps):
+    """Count trace row `row` of NPU `node`, done at now_ps, if its packets crossed the links of the NPU's domain."""
     world = world_at(world_address)
-    net, islands, trace, plans = world.net, world.islands, world.trace, world.plans
+    net, nvlink, trace, plans = world.net, world.nvlink, world.trace, world.plans
     npu = world.npus.npu[node]
-    number = islands.island_of[npu.number]
-    if number < 0 or npu.number >= islands.island[number].first_aggregator:
+    number = nvlink.domain_of[npu.number]
+    if number < 0 or npu.number >= nvlink.domain[number].first_aggregator:
         return 0
     r = npu.trace_base + row
     slot = npu.slot_base + trace.group[r]
     if trace.kind[r] == KIND_SEND:
         peer = npu_of_rank(net, npu, trace.peer[r])
-        if islands.island_of[peer] != number:
+        if nvlink.domain_of[peer] != number:
             return 0
         leave(world, npu.number, now_ps)
         leave(world, peer, now_ps)
-    elif trace.kind[r] == KIND_COLLECTIVE and islands.packet_row[slot] == row + 1:
-        islands.packet_row[slot] = 0
+    elif trace.kind[r] == KIND_COLLECTIVE and nvlink.packet_row[slot] == row + 1:
+        nvlink.packet_row[slot] = 0
         first, last = members_on(world, plans.slot_group[slot], np.int64(trace.schedule[r]))
         for i in range(first, last):
-            if islands.island_of[plans.group_member[i]] == number:
+            if nvlink.domain_of[plans.group_member[i]] == number:
                 leave(world, plans.group_member[i], now_ps)
     else:
         return 0
-    islands.island[number].packet_rows -= 1
+    nvlink.domain[number].packet_rows -= 1
     net.ctl.packet_rows -= 1
     # cells may be long again once the links have been idle for drain_ps
     if net.ctl.packet_rows == 0 and net.const.long_cell_ps > net.const.cell_ps:
-        net.ctl.retry_ps = now_ps + islands.island[number].drain_ps
+        net.ctl.retry_ps = now_ps + nvlink.domain[number].drain_ps
     return 0
 
 
@@ -299,7 +299,7 @@ def send_packets(world_address, nodes, rows, slots, start_ps, begin_ps):
     those of each node in order. begin_ps: begin of the next cell.
     """
     world = world_at(world_address)
-    net, islands, plans = world.net, world.islands, world.plans
+    net, nvlink, plans = world.net, world.nvlink, world.plans
     net.ctl.catch_up_ps = begin_ps
     for i in range(nodes.shape[0]):
         node, row, slot = nodes[i], rows[i], slots[i]
@@ -312,19 +312,19 @@ def send_packets(world_address, nodes, rows, slots, start_ps, begin_ps):
         is_done = world.rows.flag[npu.row_base + row] & ROW_DONE != 0
         if not is_done:
             lapse(world, node, row)
-            islands.end_ps[slot] = -1
-        number = islands.island_of[npu.number]
+            nvlink.end_ps[slot] = -1
+        number = nvlink.domain_of[npu.number]
         # aggregators send nothing of their own; a row that was counted before is not counted again
-        if npu.number >= islands.island[number].first_aggregator or islands.packet_row[slot] == row + 1:
+        if npu.number >= nvlink.domain[number].first_aggregator or nvlink.packet_row[slot] == row + 1:
             continue
         first, last = members_on(world, plans.slot_group[slot], np.int64(world.trace.schedule[npu.trace_base + row]))
         for j in range(first, last):
-            member = islands.member[islands.node_of[plans.group_member[j]]]
+            member = nvlink.member[nvlink.node_of[plans.group_member[j]]]
             member.packet_rows += np.int64(not is_done)
             member.had_packets = 1
             member.crossed_ps = begin_ps
         if not is_done:
-            islands.packet_row[slot] = row + 1
+            nvlink.packet_row[slot] = row + 1
             count_packet_row(world, number)
 
 
@@ -333,11 +333,11 @@ def end_members(world_address, nodes, rows, slots, end_ps):
     """Let the members of a replayed collective (int64[n]: nodes, trace rows, slots) end at the times end_ps."""
     # A member that was to end at another time does not end then (pdes.npu.endpoints.do_later).
     world = world_at(world_address)
-    net, islands = world.net, world.islands
+    net, nvlink = world.net, world.nvlink
     for i in range(nodes.shape[0]):
-        if islands.end_ps[slots[i]] == end_ps[i]:
+        if nvlink.end_ps[slots[i]] == end_ps[i]:
             continue
-        islands.end_ps[slots[i]] = end_ps[i]
+        nvlink.end_ps[slots[i]] = end_ps[i]
         at = take_row(net, world.qps)
         later = later_messages(world.qps.msg)[at]
         later.ref = rows[i]
@@ -373,7 +373,7 @@ def count_links(world_address, links, sent_bytes, packets, wait_ps):
 def take_packets(world_address, times_ps, links, words1, words2, words3, records):
     """Take packets of later cells from inboxes and links; return their number, and columns (times_ps, records)."""
     # At the end of a cell. links: rows of `tx`. Packets for other LPs stay.
-    net, islands = world_at(world_address).net, world_at(world_address).islands
+    net, nvlink = world_at(world_address).net, world_at(world_address).nvlink
     ctl = net.ctl
     packets = np.int64(0)
     # first packets in inboxes of the next three cells, whose time counts from the begin of their cell
@@ -389,7 +389,7 @@ def take_packets(world_address, times_ps, links, words1, words2, words3, records
             while record != tail:
                 packet = net.record[record]
                 times_ps[packets] = begin_ps + inbox_later_ps(packet.ready_ps)
-                links[packets] = islands.row_of[inbox_link(packet.ready_ps)]
+                links[packets] = nvlink.row_of[inbox_link(packet.ready_ps)]
                 words1[packets], words2[packets], words3[packets] = packet.w1, packet.w2, packet.w3
                 records[packets] = record
                 packets += 1

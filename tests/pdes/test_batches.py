@@ -1,4 +1,5 @@
-"""Parcels between teams: what is put in comes out where it belongs, and both ends expect messages of one length."""
+"""Message batches between teams: what is put in comes out where it belongs, and both ends expect messages of one
+length."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -15,22 +16,22 @@ from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.core.jit import Directory
 from nadi.pdes.core.memory import row_of
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, number_of
-from nadi.pdes.core.rows.workers import ParcelShape
+from nadi.pdes.core.rows.workers import BatchShape
 from nadi.pdes.network.boundary import HEADER_WORDS
-from nadi.pdes.workers.exchange import ParcelExchange
-from nadi.pdes.workers.mailbox import rounded
-from nadi.pdes.workers.parcels import (
+from nadi.pdes.workers.batches import (
+    BATCH_HEADER,
     MOST_RECORDS,
-    PARCEL_HEADER,
+    batch_words,
+    batches_of,
     headers_of,
-    no_parcels,
-    parcel_words,
-    parcels_of,
+    no_batches,
     record_words,
     word_at,
 )
+from nadi.pdes.workers.exchange import BatchExchange
+from nadi.pdes.workers.mailbox import rounded
 from nadi.pdes.workers.ranks import partners_of
-from nadi.pdes.workers.team import ALL, RECEIVED, RECEIVING, Meeting, new_crew, team_in, team_words
+from nadi.pdes.workers.team import ALL, RECEIVED, RECEIVING, WorkerContext, new_pool, team_in, team_words
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 from tests.parallel.random_runs import divided
@@ -77,16 +78,16 @@ def filled(sim, team_of_lp, half, random):
     return np.array(sent_over, np.int64), np.concatenate(sent)
 
 
-def unpacked_of(parcels, place, lp):
+def unpacked_of(batches, place, lp):
     """What an LP finds after its packets are unpacked, as `filled` returns it; place: its own in its process."""
-    net, words, others = lp.world.net, lp.part.crossing_words, len(parcels.outgoing)
+    net, words, others = lp.world.net, lp.part.crossing_words, len(batches.outgoing)
     came, over = [np.zeros((0, words), np.int64)], []
-    columns = (column[place * others :][:others].tolist() for column in (parcels.half_at, parcels.list_to))
+    columns = (column[place * others :][:others].tolist() for column in (batches.half_at, batches.list_to))
     for at, number in zip(*columns, strict=True):
         assert (at < 0) == (number < 0)
         if number >= 0:
-            count = int(parcels.halves[at])
-            came.append(parcels.halves[at + HEADER_WORDS :][: count * words].reshape(count, words))
+            count = int(batches.halves[at])
+            came.append(batches.halves[at + HEADER_WORDS :][: count * words].reshape(count, words))
             over += number_of(net.tx.meta[net.ghost[number] + came[-1][:, 4]]).tolist()
     return np.array(over, np.int64), np.concatenate(came)
 
@@ -97,7 +98,7 @@ def as_tuples(links, rows):
 
 
 def received(rows, has_tags):
-    """Return rows of packets without the tags that parcels leave out, those in the middle of messages."""
+    """Return rows of packets without the tags that batches leave out, those in the middle of messages."""
     if not has_tags:
         rows[flags(rows[:, 1]) & (FLAG_ACK | FLAG_LAST) == 0, 3] = 0
     return rows
@@ -114,11 +115,11 @@ class Teams:
         self.sim, self.team_of_lp = sim, team_of_lp
         self.teams = int(team_of_lp.max()) + 1
         packets = sum(sum(lp.part.rooms) for lp in sim.lps)
-        room = rounded(parcel_words(MOST_RECORDS * packets, record_words(sim.lps[0].part)))
+        room = rounded(batch_words(MOST_RECORDS * packets, record_words(sim.lps[0].part)))
         others = self.teams - 1
         self.lps = [[lp for lp in sim.lps if team_of_lp[lp.part.number] == team] for team in range(self.teams)]
-        self.parcels = [
-            parcels_of(
+        self.batches = [
+            batches_of(
                 [lp.part for lp in lps],
                 layout,
                 team_of_lp,
@@ -131,19 +132,19 @@ class Teams:
             for team, lps in enumerate(self.lps)
         ]
 
-    def meeting(self, team):
+    def context(self, team):
         addresses = np.array([lp.address for lp in self.lps[team]], np.int64)
-        return Directory(Meeting(new_team(1), new_crew(1), addresses, self.parcels[team]))
+        return Directory(WorkerContext(new_team(1), new_pool(1), addresses, self.batches[team]))
 
     def carry(self, number):
-        """As MPI would: what a parcel holds, and no more."""
-        for sender, mine in enumerate(self.parcels):
-            for receiver, other in enumerate(self.parcels):
+        """As MPI would: what a batch holds, and no more."""
+        for sender, mine in enumerate(self.batches):
+            for receiver, other in enumerate(self.batches):
                 if sender != receiver:
                     begin = mine.outgoing[receiver - (receiver > sender)]
                     into = other.incoming[2 * (sender - (sender > receiver)) + (number & 1)]
-                    used = parcel_words(int(mine.words[begin]), int(mine.shape.record_words))
-                    mine.headers[begin // PARCEL_HEADER].begin_ps = BEGIN_PS
+                    used = batch_words(int(mine.words[begin]), int(mine.shape.record_words))
+                    mine.headers[begin // BATCH_HEADER].begin_ps = BEGIN_PS
                     other.words[into : into + used] = mine.words[begin : begin + used]
 
 
@@ -169,42 +170,42 @@ def test_what_is_put_in_comes_out_where_it_belongs(control, words, has_tags, dra
     links, rows = filled(sim, team_of_lp, number, np.random.default_rng(seed))
     found = Teams(sim, layout, team_of_lp)
     for team, lps in enumerate(found.lps):
-        meeting = found.meeting(team)
+        context = found.context(team)
         for place in reversed(range(len(lps))):
-            worker_kernels.packed(meeting.address, place, number, BEGIN_PS)
+            worker_kernels.packed(context.address, place, number, BEGIN_PS)
     found.carry(number)
     wanted, goes_to = received(rows.copy(), has_tags), layout.owner[graph.link_dst[links]]
     for team, lps in nonempty(enumerate(found.lps)):
-        parcels, meeting = found.parcels[team], found.meeting(team)
+        batches, context = found.batches[team], found.context(team)
         for place, lp in nonempty(enumerate(lps)):
-            worker_kernels.unpacked(meeting.address, place, number + 1)
-            over, came = unpacked_of(parcels, place, lp)
+            worker_kernels.unpacked(context.address, place, number + 1)
+            over, came = unpacked_of(batches, place, lp)
             is_own = goes_to == lp.part.number
             assert as_tuples(over, came) == as_tuples(links[is_own], wanted[is_own])
-    records = sum(int(each.words[each.outgoing].sum()) for each in found.parcels)
-    shape = found.parcels[0].shape
+    records = sum(int(each.words[each.outgoing].sum()) for each in found.batches)
+    shape = found.batches[0].shape
     late = int(((rows[:, 0] - BEGIN_PS >> shape.time_bits) != 0).sum())
     tagged = int((rows[:, 3] != 0).sum())
     assert len(rows) + late <= records <= len(rows) + late + tagged * (1 - shape.has_tags)
 
 
 def test_a_team_alone_sends_nothing():
-    parcels = no_parcels([None, None])
-    assert len(parcels.outgoing) == 0
-    assert len(parcels.list_to) == 0
+    batches = no_batches([None, None])
+    assert len(batches.outgoing) == 0
+    assert len(batches.list_to) == 0
 
 
 @given(st.integers(0, 900), st.integers(4, 9))
 @bounded(50)
-def test_a_message_holds_what_is_used_of_a_parcel(records, words):
+def test_a_message_holds_what_is_used_of_a_batch(records, words):
     """No word more or less, but for marks: one of eight words in each block."""
     last = records - 1
-    used = PARCEL_HEADER if records == 0 else word_at(0, last, words)[1] + 1 + words
-    length = parcel_words(records, words)
+    used = BATCH_HEADER if records == 0 else word_at(0, last, words)[1] + 1 + words
+    length = batch_words(records, words)
     assert length == used
-    parcels = no_parcels([None])._replace(shape=row_of(ParcelShape, record_words=words))
-    meeting = Directory(Meeting(new_team(1), new_crew(1), np.zeros(1, np.int64), parcels))
-    assert worker_kernels.length_of_parcel(meeting.address, records) == length
+    batches = no_batches([None])._replace(shape=row_of(BatchShape, record_words=words))
+    context = Directory(WorkerContext(new_team(1), new_pool(1), np.zeros(1, np.int64), batches))
+    assert worker_kernels.length_of_batch(context.address, records) == length
 
 
 class Sent(NamedTuple):
@@ -267,23 +268,23 @@ class Messages:
 
 def exchanged(answers, others, windows):
     """What a process starts in each window that answers for so many of other teams, and which MPI it was."""
-    room = parcel_words(1000, 4)
+    room = batch_words(1000, 4)
     words = np.zeros(3 * others * room, np.int64)
-    parcels = no_parcels([None] * 16)._replace(
+    batches = no_batches([None] * 16)._replace(
         words=words,
         headers=headers_of(words),
         outgoing=room * np.arange(others),
         incoming=room * np.arange(others, 3 * others),
-        shape=row_of(ParcelShape, record_words=4),
+        shape=row_of(BatchShape, record_words=4),
         answers=np.array(list(answers)),
         ranks=np.array(list(answers.values())),
     )
     mpi, team = Messages(), new_team(16)
     worker = team.workers[3]
-    exchange = ParcelExchange(mpi, mpi, mpi, team, 3, parcels, np.full(3 * others, room))
+    exchange = BatchExchange(mpi, mpi, mpi, team, 3, batches, np.full(3 * others, room))
     counts = [len(mpi.started)]
     for window in nonempty(range(windows)):
-        headers_of(words).records[parcels.outgoing // PARCEL_HEADER] = window
+        headers_of(words).records[batches.outgoing // BATCH_HEADER] = window
         worker.window, worker.stage = window, RECEIVING
         exchange()
         assert worker.stage == RECEIVED
@@ -299,7 +300,7 @@ def test_there_is_one_message_each_way_between_two_teams_however_many_lps():
     assert [after - before for before, after in pairwise(counts)] == [8] * windows
     assert {each.other for each in mpi.started} == {10, 12, 13, 14}
     lengths = [each.words for each in mpi.started if isinstance(each, Sent)]
-    assert lengths == [parcel_words(window, 4) for window in range(windows) for _ in range(4)]
+    assert lengths == [batch_words(window, 4) for window in range(windows) for _ in range(4)]
     assert sorted(each.other for each in mpi.called_off) == [10, 12, 13, 14]  # of the window that does not come
     assert len(mpi.freed) == 8
 
@@ -312,8 +313,8 @@ def test_a_process_trades_with_the_teams_for_which_it_answers():
 
 def test_once_all_is_done_teams_agree_on_the_earliest_event():
     mpi, team = Messages(), new_team(1)
-    parcels = no_parcels([None])
-    exchange = ParcelExchange(mpi, mpi, mpi, team, 0, parcels, np.zeros(0, np.int64))
+    batches = no_batches([None])
+    exchange = BatchExchange(mpi, mpi, mpi, team, 0, batches, np.zeros(0, np.int64))
     team.workers[0].window, team.workers[0].stage, team.state.soonest_ps = 4, ALL, 1000
     exchange()
     assert (team.state.soonest_ps, team.state.agreed, mpi.started) == (999, 5, [])
