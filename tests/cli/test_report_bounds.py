@@ -68,7 +68,7 @@ def parts_of(page, kind):
 @pytest.mark.usefixtures("lowered")
 def test_above_thresholds_things_are_put_together(run, whole):
     """No plot draws more than some multiple of the thresholds, no table has more rows, and what is left out is said."""
-    page = report(run)
+    page = report.report(run)
     tables = {table.caption: table for table in parts_of(page, Table)}
     assert len(tables["busiest links"].rows) == FEW
     assert len(tables["composition of the critical path"].rows) == FEW
