@@ -181,7 +181,12 @@ def ranking_metric(table: pa.Table, metric_name: str = "") -> Metric | None:
 
 
 def ranked_rows(points: pa.Table, metric: Metric | None) -> NDArray[np.int64]:
-    """Return int64[points]: rows from the best to the worst, those without the metric last."""
+    """Return int64[points]: rows from the best to the worst, those without the metric last.
+
+    Args:
+        points: The table of a sweep's points.
+        metric: The metric that ranks; None = rows keep their order.
+    """
     if metric is None:
         return np.arange(len(points))
     cost = costs(points, metric)
@@ -189,7 +194,12 @@ def ranked_rows(points: pa.Table, metric: Metric | None) -> NDArray[np.int64]:
 
 
 def costs(points: pa.Table, metric: Metric) -> NDArray[np.float64]:
-    """Return float64[points]: the metric where less is better, else its negative; NaN where a point lacks it."""
+    """Return float64[points]: the metric where less is better, else its negative; NaN where a point lacks it.
+
+    Args:
+        points: The table of a sweep's points.
+        metric: The metric that ranks.
+    """
     values = numpy_column(points[metric.name], np.float64)
     return values if metric.is_cost else -values
 
@@ -197,8 +207,10 @@ def costs(points: pa.Table, metric: Metric) -> NDArray[np.float64]:
 def as_good_as_best(cost: NDArray[np.float64], intervals: NDArray[np.float64] | None = None) -> NDArray[np.bool_]:
     """Return bool[n]: whether a result is within SAME_WITHIN of the best, or its interval overlaps that of the best.
 
-    cost: float64[n], less is better. intervals: float64[n, 2], confidence intervals of the results (of which costs may
-    be the negatives), NaN where a result has none.
+    Args:
+        cost: float64[n], results of which less is better.
+        intervals: float64[n, 2], confidence intervals of the results, of which costs may be the negatives; NaN where a
+            result has none. None = no result has one.
     """
     best = int(np.nanargmin(cost))
     good = np.abs(cost - cost[best]) <= SAME_WITHIN * abs(cost[best])
@@ -210,8 +222,6 @@ def as_good_as_best(cost: NDArray[np.float64], intervals: NDArray[np.float64] | 
 
 def best_value(results: Mapping[object, Sequence[float]], metric: Metric) -> object | None:
     """Return the value of a key whose mean is best, or None where another value is as good.
-
-    results: for each value of a key its repetitions, one per seed.
 
     Args:
         results: Results of the repetitions, one per seed, by value of a key.
@@ -236,10 +246,13 @@ _STUDENT_T_OF_MANY = 1.96
 def confidence_interval(values: ArrayLike, minimum: float) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of the mean of n repetitions; None if n is 1.
 
-    values: n results of repetitions, none below `minimum`, which no result can fall below: 1 for a slow-down, 0 for a
-    time. The interval is mean ± t e with the standard error e and the quantile t of Student's distribution with n - 1
-    degrees of freedom, cut at the minimum. As the true mean is not below the minimum either, the cut interval contains
-    it exactly when the whole one does.
+    The interval is mean ± t e with the standard error e and the quantile t of Student's distribution with n - 1 degrees
+    of freedom, clipped at the minimum. As the true mean is not below it either, the clipped interval contains it exactly
+    when the whole one does.
+
+    Args:
+        values: float64[n], results of repetitions.
+        minimum: The value below which no result can fall: 1 for a slow-down, 0 for a time.
     """
     found = np.asarray(values, np.float64)
     if len(found) <= 1:
@@ -261,13 +274,16 @@ _Samples = dict[
 def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> list[dict[str, Any]]:
     """Return a row for each group of runs and size class, as a JSON document.
 
-    folders: Results of runs. key: Section and key of the run file whose values distinguish groups,
-    "network.congestion_control"; "" = all runs are one group. job: Name of the job of [[jobs]] whose messages count;
-    "" = all messages. A class holds the messages of one decade of sizes;
-    `from_bytes` None is the class of all messages. `slowdown` has the mean of each percentile over runs, None if
-    any run has too few messages for it, and `interval` both ends of its 95 % confidence interval, None with a single
-    run. Raises ConfigError for a folder without
-    slow-downs or without the job, or a key that the run file does not have.
+    A class holds the messages of one decade of sizes; `from_bytes` None is the class of all messages. `slowdown` has
+    the mean of each percentile over runs, None if any run has too few messages for it, and `interval` both ends of its
+    95 % confidence interval, None with a single run. Raises ConfigError for a folder without slow-downs or without the
+    job, or a key that the run file does not have.
+
+    Args:
+        folders: Folders with the results of runs.
+        key: Section and key of the run file whose values distinguish groups, "network.congestion_control"; "" = all
+            runs are one group.
+        job: Name of the job of [[jobs]] whose messages count; "" = all messages.
     """
     groups: dict[str, _Samples] = {}
     for folder in folders:
@@ -298,7 +314,12 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> l
 
 
 def group_of(run: Run, key: str) -> str:
-    """Return the value of a key of a run's settled configuration as text, which is its group; "" without a key."""
+    """Return the value of a key of a run's settled configuration as text, which is its group; "" without a key.
+
+    Args:
+        run: The run, read from its folder (`Run`).
+        key: Section and key of the run file, "network.congestion_control"; "" = none.
+    """
     value: Any = run.summary.get("config", {})
     for part in key.split(".") if key else ():
         entries = dict(enumerate(value)) if isinstance(value, list) else value

@@ -192,7 +192,12 @@ def size_classes(size_bytes: Int64) -> Iterator[tuple[int | None, NDArray[np.boo
 
 
 def find_pauses(log: Table, finish_ps: int) -> Pauses:
-    """Return the pauses in a log of pauses and resumes; a pause without a resume lasts until finish_ps."""
+    """Return the pauses in a log of pauses and resumes; a pause without a resume lasts until the end of the run.
+
+    Args:
+        log: Columns of pauses.parquet by name.
+        finish_ps: End of the run in picoseconds.
+    """
     time_ps, link = log["time_ps"].astype(np.int64), log["link"].astype(np.int64)
     data_class, paused = log["data_class"].astype(np.int64), log["paused"].astype(np.bool_)
     order = np.lexsort((time_ps, data_class, link))

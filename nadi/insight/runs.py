@@ -295,7 +295,12 @@ class RunBill(NamedTuple):
 
 
 def energy_of(run: Run, table: Path | None = None) -> RunBill:
-    """Return the energy and cost of a run; table: path of a table that replaces the one of the run file."""
+    """Return the energy and cost of a run.
+
+    Args:
+        run: The run, read from its folder.
+        table: Path of an energy table that replaces the one of the run file; None = that of the run file.
+    """
     named = run.summary.get("config", {}).get("energy", {}).get("table")
     path = table or (Path(run.summary.get("working_folder", ".")) / named if named else None)
     rows = energy.read_table(path)

@@ -88,7 +88,7 @@ def divided(segments: Segments, num_categories: int, stays: tuple[int, ...]) -> 
     for number, at in enumerate(waits.tolist()):
         npu, last, category = int(segments.npu[at]), int(segments.last[at]), int(segments.category[at])
         begin_ps, until_ps = int(segments.begin_ps[at]), int(segments.until_ps[at])
-        # an NPU that began before the last meeting compares from its own begin
+        # an NPU that began before all had met last compares from its own begin
         met_ps = min(int(segments.met_ps[at]), begin_ps)
         more_ps = np.maximum(spent.between(last, met_ps, until_ps) - spent.between(npu, met_ps, begin_ps), 0)
         # longer computation has no axis of its own to blame

@@ -33,7 +33,7 @@ class DoneSteps(NamedTuple):
 
 
 def done_steps(simulation: FinishedRun, exchange: Exchange) -> DoneSteps | None:
-    """Return the steps that a run has done before its cut, over all ranks; None if no node's name has a step.
+    """Return the steps that a run has done before its end so far, over all ranks; None if no node's name has a step.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
@@ -51,7 +51,7 @@ def done_steps(simulation: FinishedRun, exchange: Exchange) -> DoneSteps | None:
     last, first_open = -1, _NO_STEP
     for step, finish_ps in blocks:
         last = max(last, int(step.max(initial=-1)))
-        # a step is done when all its nodes, on all NPUs, have ended before the cut
+        # a step is done when all its nodes, on all NPUs, have ended by then
         first_open = min(first_open, int(step[(step >= 0) & (finish_ps >= results.snapshot_ps)].min(initial=_NO_STEP)))
     lasts, opens = zip(*exchange((last, first_open)), strict=True)
     if max(lasts) < 0:

@@ -263,7 +263,12 @@ def busiest_links(links: Mapping[str, NDArray], name_of: Callable[[int], str], m
 
 
 def link_name(graph: Graph, link: int) -> str:
-    """Return the names of both ends of a link."""
+    """Return the names of both ends of a link.
+
+    Args:
+        graph: The fabric (`Graph`).
+        link: Number of the link.
+    """
     return f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
 
 
