@@ -246,9 +246,9 @@ _STUDENT_T_OF_MANY = 1.96
 def confidence_interval(values: ArrayLike, minimum: float) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of the mean of n repetitions; None if n is 1.
 
-    The interval is mean ± t e with the standard error e and the quantile t of Student's distribution with n - 1 degrees
-    of freedom, clipped at the minimum. As the true mean is not below it either, the clipped interval contains it exactly
-    when the whole one does.
+    The interval is mean ± t e with the standard error e and the quantile t of Student's distribution with n - 1
+    degrees of freedom, clipped at the minimum. As the true mean is not below it either, the clipped interval contains
+    it exactly when the whole one does.
 
     Args:
         values: float64[n], results of repetitions.
