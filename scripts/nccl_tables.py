@@ -21,7 +21,7 @@ from packaging.version import Version
 from nadi.configuration.run_file import collective_config
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.wiring.reading import WorkReader
-from nadi.studies.collectives import CollectiveCase
+from nadi.studies.collectives.measuring import CollectiveCase
 from nadi.workload.compute.nvidia import folder
 
 KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
