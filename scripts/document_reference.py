@@ -21,7 +21,7 @@ from nadi.compiling import kernel_sources
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import SETTINGS, given_default
 from nadi.configuration.work import WorkloadSection
-from nadi.energy.table import documentation as energy_table
+from nadi.energy import table_documentation as energy_table
 from nadi.pdes.core.declared import saved_arrays
 from nadi.pdes.core.rows.row import Word, kinds_of_rows
 from nadi.pdes.kernels import Row, WordKind

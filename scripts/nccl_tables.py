@@ -21,7 +21,7 @@ from packaging.version import Version
 from nadi.configuration.run_file import collective_config
 from nadi.simulation.assembly.reading import WorkReader
 from nadi.simulation.closed_forms import closed_form
-from nadi.studies.collectives.microbench import CollectiveCase
+from nadi.studies.collectives.measuring import CollectiveCase
 from nadi.workload.compute.nvidia import folder
 
 KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}

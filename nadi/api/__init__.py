@@ -178,9 +178,7 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.progress import progress as shown
-    from nadi.studies.planner.answer import document
-    from nadi.studies.planner.planning import plan_request, rank_plans
-    from nadi.studies.planner.reserve import MemoryReserve
+    from nadi.studies.planner import MemoryReserve, answer_document, plan_request, rank_plans
 
     _check_within("gpus", gpus, 1, MAX_GPUS, whole=True)
     _check_within("top", top, 1, MAX_GPUS, whole=True)
@@ -201,7 +199,7 @@ def plan(
         ranking = rank_plans(request, display)
     if ranking.stopped is not None:
         raise ranking.stopped  # a signal: no half of an answer
-    return document(ranking)
+    return answer_document(ranking)
 
 
 def collective(
@@ -351,7 +349,7 @@ def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:
         ConfigError: The run cannot be explained, or `faster` is out of its range.
         TraceError, WorkloadError, TopologyError: Its traces or its fabric no longer exist, or have changed.
     """
-    from nadi.insight.explanation.document import explain as explained
+    from nadi.insight.explanation import explain as explained
 
     _check_within("faster", faster, 1, _MAX_SPEED_UP)
     return explained(run if isinstance(run, Run) else Run(run), faster)
@@ -370,9 +368,9 @@ def compare(*runs: Run | str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: There are too few or too many runs, or a folder cannot be read.
     """
-    from nadi.insight.comparison.document import document
+    from nadi.insight.comparison import compare
 
-    return document([(run if isinstance(run, Run) else Run(run)) for run in runs])
+    return compare([(run if isinstance(run, Run) else Run(run)) for run in runs])
 
 
 def net(run: Run | str | Path) -> dict[str, Any]:
@@ -388,9 +386,9 @@ def net(run: Run | str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: The folder has no results, or they cannot be read.
     """
-    from nadi.insight.analysis.network import document, read_run
+    from nadi.insight.network import network_document, read_net_run
 
-    return document(read_run(run.folder if isinstance(run, Run) else Path(run)))
+    return network_document(read_net_run(run.folder if isinstance(run, Run) else Path(run)))
 
 
 def slowdown(*runs: Run | str | Path, by: str = "", job: str = "") -> list[dict[str, Any]]:
@@ -410,7 +408,7 @@ def slowdown(*runs: Run | str | Path, by: str = "", job: str = "") -> list[dict[
     Raises:
         ConfigError: There are no runs, a folder has no messages, or `by` or `job` is unknown.
     """
-    from nadi.insight.analysis.slowdown import slowdown_by_size
+    from nadi.insight.metrics import slowdown_by_size
 
     if not runs:
         raise ConfigError("slowdown: found no runs; expected at least one")

@@ -10,7 +10,7 @@ from nadi.launching.world import ALONE, RankGather, together
 
 if TYPE_CHECKING:
     from nadi.configuration.run_config import RunConfig
-    from nadi.insight.analysis.findings import CollectiveKey, Findings
+    from nadi.insight.run_analysis import ClosedFormKey, RunAnalysis
     from nadi.launching.checkpoints import CheckpointFolder
     from nadi.launching.progress import Progress
     from nadi.simulation.closed_forms import ClosedForm
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     """A finished run on the first rank, whose results are written."""
 
     simulation: "FinishedRun"
-    findings: "Findings"
+    findings: "RunAnalysis"
     peak_rss_bytes: list[int]  # peak memory of each rank in bytes
     page: Path | None  # page that was written
 
@@ -77,12 +77,12 @@ def run(request: RunRequest, ranks: RankGather = ALONE, *, force: bool = False, 
 
     force: whether to try runs that need more memory than is free, or more than a day; quiet: show no progress.
     """
-    from nadi.insight.analysis.findings import merge, part
+    from nadi.insight.run_analysis import analyse_rank, merge_ranks
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress, run_status
     from nadi.reports.pages.page import check_page, write_page
-    from nadi.reports.result_files.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
-    from nadi.reports.result_files.staging import staged
+    from nadi.reports.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
+    from nadi.reports.staging import staged
 
     folder, is_first = request.folder, ranks.rank == 0
     page = folder / REPORT if request.has_page and folder else None
@@ -99,8 +99,8 @@ def run(request: RunRequest, ranks: RankGather = ALONE, *, force: bool = False, 
             simulation, checkpoints, known = _executed(request, ranks, shown, force=force)
         status.enter("writing results")
         with together(ranks):
-            parts = ranks.gather(part(simulation, ranks.exchange, known))
-            findings = merge(simulation, parts) if parts is not None else None
+            parts = ranks.gather(analyse_rank(simulation, ranks.exchange, known))
+            findings = merge_ranks(simulation, parts) if parts is not None else None
             if folder:
                 write_results(simulation, findings, staging, ranks)
             peaks = ranks.gather(simulation.peak_rss_bytes())
@@ -117,9 +117,9 @@ def run(request: RunRequest, ranks: RankGather = ALONE, *, force: bool = False, 
 
 def _executed(
     request: RunRequest, ranks: RankGather, shown: "Progress", *, force: bool
-) -> "tuple[FinishedRun, CheckpointFolder | None, dict[CollectiveKey, ClosedForm]]":
+) -> "tuple[FinishedRun, CheckpointFolder | None, dict[ClosedFormKey, ClosedForm]]":
     """Resolve and execute a request; return the run, its checkpoints, and closed forms that partial results know."""
-    from nadi.reports.result_files.partial import PartialResults
+    from nadi.reports.run_folder import PartialResults
     from nadi.simulation.resolving import Resolver
     from nadi.simulation.run import execute
 

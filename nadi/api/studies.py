@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nadi.launching.world import together
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from nadi.launching.progress import Progress
     from nadi.launching.workers import Workers
-    from nadi.studies.collectives.sweep import CollectiveSweep
-    from nadi.studies.sweeps.points import SweepDefinition
-    from nadi.studies.sweeps.running import PointOutcome
+    from nadi.studies.collectives import CollectiveSweep
+    from nadi.studies.sweeps import PointOutcome, SweepDefinition
 
 
 class CollectiveRequest(NamedTuple):
@@ -54,36 +53,37 @@ def time_collective(
         pdes.RunError: A simulation failed.
     """
     from nadi.configuration.run_file import collective_config
-    from nadi.reports.result_files.staging import staged
+    from nadi.reports.staging import staged
     from nadi.simulation.assembly.resource_checks import checker
     from nadi.simulation.resolving import Resolver
-    from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
-    from nadi.studies.collectives.page import FILES, write_sweep
-    from nadi.studies.collectives.skew import demand
-    from nadi.studies.collectives.sweep import CollectiveSweep
+    from nadi.studies import collectives
 
     ranks = own.ranks
     with together(ranks):
         config = collective_config(request.topology, request.overrides, request.sections)
         idle = Resolver(config, force=force).idle_fabric(request.seed)
         graph, settings, simulates = idle.graph, idle.settings, idle.simulates
-        case, source = demand(request.kind, request.matrix, request.skew, graph.npus, request.seed, idle.collectives)
+        case, source = collectives.demand(
+            request.kind, request.matrix, request.skew, graph.npus, request.seed, idle.collectives
+        )
         # a matrix has sizes of its own
-        steps_bytes = [0] if request.matrix else sizes_of(request.kind, request.sizes)
+        steps_bytes = [0] if request.matrix else collectives.sizes_of(request.kind, request.sizes)
         check = checker(graph, settings, ranks.size * own.workers, force=force) if simulates else lambda _: None
-        chosen = choose(graph, case, ",".join(request.algorithms), steps_bytes, check)
+        chosen = collectives.choose_algorithms(graph, case, ",".join(request.algorithms), steps_bytes, check)
     if ranks.rank == 0:
-        left_out = [f"skipped: {skipped_text(chosen.left_out)}"] if chosen.left_out else []
+        left_out = [f"skipped: {collectives.skipped_text(chosen.left_out)}"] if chosen.left_out else []
         for sentence in [*left_out, *idle.warnings]:
             say(f"nadi: {sentence}", err=True)
-    with staged(request.out, FILES, ranks) if request.out else nullcontext() as staging:
+    with staged(request.out, collectives.FILES, ranks) if request.out else nullcontext() as staging:
         with shown() as display:
-            rows = list(measure(graph, case, chosen, steps_bytes, settings, display, own, simulates=simulates))
+            rows = list(
+                collectives.measure_rows(graph, case, chosen, steps_bytes, settings, display, own, simulates=simulates)
+            )
         of_case = case.kind, graph.name, graph.npus, idle.keys, request.seed, rows, chosen.left_out, source
-        sweep = CollectiveSweep(*of_case, simulates, idle.overload)
+        sweep = collectives.CollectiveSweep(*of_case, simulates, idle.overload)
         with together(ranks):
             if staging:
-                write_sweep(staging, sweep)
+                collectives.write_sweep(staging, sweep)
     return sweep
 
 
@@ -103,7 +103,7 @@ class SweepAnswer(NamedTuple):
 
     definition: "SweepDefinition"  # points of the sweep file
     outcomes: "list[PointOutcome]"  # outcomes of the points that this call was asked for
-    table: "pa.Table | None"  # a row per point (studies.sweeps.results.table); None of a shard
+    table: "pa.Table | None"  # a row per point (studies.sweeps.running.results_table); None of a shard
 
     def failed(self) -> "list[PointOutcome]":
         """Return the outcomes of points that failed."""
@@ -130,9 +130,7 @@ def run_sweep(
     from nadi.configuration.effects import without_effect_in_all
     from nadi.errors import ConfigError
     from nadi.launching.slurm import shard_of
-    from nadi.studies.sweeps.points import read_sweep
-    from nadi.studies.sweeps.results import finish
-    from nadi.studies.sweeps.running import earlier_outcomes, outcome_text, run_points
+    from nadi.studies.sweeps import earlier_outcomes, finish, outcome_text, read_sweep, run_points
 
     if request.merge and request.shard:
         raise ConfigError("--merge makes the table of all shards; expected it without --shard")

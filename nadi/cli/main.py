@@ -17,7 +17,7 @@ from nadi.compiling import defect_text
 from nadi.errors import exit_code_of
 from nadi.inputs.files import shown
 from nadi.launching.ending import INTERRUPTED, Interrupts, end_others, error_prefix, prints_error, wait_for_rank_0
-from nadi.terminal.printing import never_fail_to_print
+from nadi.terminal import never_fail_to_print
 
 FAILED = 1
 WRONG_INPUT = 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.api.running import RunRequest
@@ -27,7 +27,7 @@ def print_table(renderable: object) -> None:
     Args:
         renderable: An object that rich prints: a table, a text or a group.
     """
-    from nadi.terminal.tables import console
+    from nadi.terminal import console
 
     console().print(renderable)
 
@@ -148,7 +148,7 @@ def run_and_report(
             None = none.
     """
     from nadi.api.running import run
-    from nadi.reports.result_files.run_folder import summary
+    from nadi.reports.run_folder import summary
     from nadi.reports.text.run import print_report
 
     outcome = run(request, ranks, force=force, quiet=quiet)

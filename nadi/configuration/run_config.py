@@ -23,7 +23,7 @@ from nadi.configuration.sections import (
 )
 from nadi.configuration.values import Section
 from nadi.configuration.work import NO_WORKLOAD, JobSection, ServingSection, WorkloadOrJobs
-from nadi.energy.table import read_table
+from nadi.energy import read_table
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked
 from nadi.topologies.clusters import find as find_cluster

@@ -18,7 +18,7 @@ from nadi.et.formats import goal
 from nadi.importers import TranslatedRun
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US, format_rate, format_time
 from nadi.simulation.run import FinishedRun
-from nadi.terminal.printing import say
+from nadi.terminal import say
 from nadi.topologies import SWITCH, Graph
 from nadi.topologies.builders.htsim import HtsimTree, read_tree
 from nadi.workload import TraceSet

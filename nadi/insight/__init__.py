@@ -1,1 +1,1 @@
-"""What finished runs mean: their times by cause, critical paths, comparisons, and measured times beside them."""
+"""What finished runs mean: times, metrics, loads of links, comparisons and explanations, from folders of results."""

@@ -22,7 +22,7 @@ from rich.text import Text
 from nadi.inputs import shown, write_whole
 from nadi.inputs.units import format_time
 from nadi.launching.ending import Interrupts
-from nadi.terminal.tables import Terminal
+from nadi.terminal import Terminal
 
 if TYPE_CHECKING:
     from nadi.pdes import Snapshot

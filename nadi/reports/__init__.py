@@ -1,1 +1,1 @@
-"""What people see of a run: tables in the terminal, pages in a browser, timelines, and the files of a result folder."""
+"""What users see of results: folders of files, pages, figures, text on the terminal, and timelines."""

@@ -11,7 +11,7 @@ from nadi import et, topologies, workload
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress
 from nadi.pdes import Settings
-from nadi.reports.result_files.run_folder import TABLES
+from nadi.reports.run_folder import TABLES
 from nadi.simulation.assembly import resource_checks
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.collective import closed_form

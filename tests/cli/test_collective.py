@@ -9,10 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi.launching import progress as progress_module
-from nadi.studies.collectives import microbench
-from nadi.studies.collectives.microbench import SweepRow
-from nadi.studies.collectives.page import band_edges, figure, sweep_table
-from nadi.studies.collectives.sweep import CollectiveSweep, winners
+from nadi.studies.collectives import measuring
+from nadi.studies.collectives.measuring import SweepRow
+from nadi.studies.collectives.page import CollectiveSweep, band_edges, sweep_figure, sweep_table, winners
 from nadi.workload import WorkloadError, algorithms_of, collective_program
 from tests.headings import unexplained
 from tests.nonempty import nonempty
@@ -86,13 +85,13 @@ def timed(algorithm, size_bytes, time_ps):
 
 
 def test_a_program_that_was_made_to_be_checked_is_the_one_that_is_run(nadi, monkeypatch):
-    usual, made = microbench.CollectiveCase.program, []
+    usual, made = measuring.CollectiveCase.program, []
 
     def counted(*arguments):
         made.append(arguments[2:])
         return usual(*arguments)
 
-    monkeypatch.setattr(microbench.CollectiveCase, "program", counted)
+    monkeypatch.setattr(measuring.CollectiveCase, "program", counted)
     nadi("collective", "all-reduce", "-t", "ring:npus=4", "--sizes", "64KiB", "--algorithm", "ring,direct", "--json")
     assert made == [("ring", 65536), ("direct", 65536), ("direct", 65536)]
 
@@ -252,7 +251,7 @@ def test_the_picture():
     rows += [row("b:x=1", 100, 2 * 10**6, 1e6), row("b:x=1", 10_000, 10**6, 1e6)]
     sweep = CollectiveSweep("all-reduce", "ring", 4, {}, 1, rows, [])
     assert band_edges(sweep) == [(100.0, pytest.approx(1000.0), "a"), (pytest.approx(1000.0), 10_000.0, "b:x=1")]
-    drawn = figure(sweep)
+    drawn = sweep_figure(sweep)
     shown = {(trace.name, trace.yaxis): (list(trace.x), list(trace.y), trace.line.dash) for trace in drawn.data}
     assert shown["a", "y"] == ([100, 10_000], pytest.approx([0.15, 3.75]), None)
     assert shown["a, closed form", "y"] == ([100, 10_000], pytest.approx([0.3, 3.75]), "dash")
@@ -264,7 +263,7 @@ def test_the_picture():
 
 def test_many_algorithms_look_different():
     rows = [row(f"a{number:02}", size, 10**6, 5e5) for number in range(30) for size in (100, 10_000)]
-    drawn = figure(CollectiveSweep("all-reduce", "ring", 4, {}, 1, rows, []))
+    drawn = sweep_figure(CollectiveSweep("all-reduce", "ring", 4, {}, 1, rows, []))
     looks = [(t.line.color, t.line.dash, t.marker.symbol) for t in drawn.data if t.yaxis == "y"]
     assert len(set(looks)) == len(looks) == 60
 
@@ -309,7 +308,7 @@ def test_all_leaves_out_nvls_where_the_machine_has_none(nadi):
 
 
 def test_an_interrupted_sweep_leaves_nothing(nadi, tmp_path, monkeypatch):
-    usual, calls = microbench.run_program, []
+    usual, calls = measuring.run_program, []
 
     def interrupted(*arguments):
         calls.append(arguments)
@@ -317,7 +316,7 @@ def test_an_interrupted_sweep_leaves_nothing(nadi, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return usual(*arguments)
 
-    monkeypatch.setattr(microbench, "run_program", interrupted)
+    monkeypatch.setattr(measuring, "run_program", interrupted)
     outcome = nadi("collective", "all-reduce", "-t", RING.format(4), "--sizes", "1:4:x2", "-o", tmp_path / "out", "-q")
     assert (outcome.code, len(calls)) == (130, 2)
     assert [*tmp_path.iterdir()] == []

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from nadi import et
 from nadi.configuration.run_file import load_config
-from nadi.studies.collectives import microbench
-from nadi.studies.collectives.pace import MIN_MEASURED_WORK, MeasuredRow, Pace, calibration_sizes
-from nadi.studies.collectives.skew import parse_skew
+from nadi.studies.collectives import measuring
+from nadi.studies.collectives.measuring import MIN_MEASURED_WORK, MeasuredRow, Pace, calibration_sizes
+from nadi.studies.collectives.options import parse_skew
 from tests.nonempty import nonempty
 from tests.workload import msccl_files
 
@@ -208,7 +208,7 @@ def test_closed_forms_alone_simulate_nothing(nadi, monkeypatch):
         "ring,direct",
     )
     beside = nadi(*arguments, "-q", "--json").document["rows"]
-    monkeypatch.setattr(microbench, "run_program", None)
+    monkeypatch.setattr(measuring, "run_program", None)
     for fidelity in (("--fidelity", "closed-form"), ("--set", "network.fidelity=closed-form")):
         alone = nadi(*arguments, *fidelity, "--json").document
         assert alone["network"]["fidelity"] == "closed-form"
@@ -258,8 +258,8 @@ def test_a_calibration_is_a_small_part_of_its_row(size, least_work, work_per_byt
 @pytest.mark.parametrize(("sizes", "expected"), [("256KiB", [1]), ("128KiB,256KiB", [1, 2])])
 def test_a_long_row_is_announced_before_it_runs(nadi, monkeypatch, sizes, expected):
     """Also with -q. The first row is predicted from a calibration, further ones from those before."""
-    monkeypatch.setattr(microbench, "LONG_S", 0.0)
-    monkeypatch.setattr("nadi.studies.collectives.pace.MIN_MEASURED_WORK", 20.0)
+    monkeypatch.setattr(measuring, "LONG_S", 0.0)
+    monkeypatch.setattr("nadi.studies.collectives.measuring.MIN_MEASURED_WORK", 20.0)
     arguments = (
         "collective",
         "all-reduce",
@@ -275,5 +275,5 @@ def test_a_long_row_is_announced_before_it_runs(nadi, monkeypatch, sizes, expect
     assert len(lines) == len(expected)
     for line, row in zip(lines, nonempty(expected), strict=True):
         assert re.fullmatch(rf"nadi: row {row} of {len(expected)}: ring, \d+KiB: about \d+ s", line)
-    monkeypatch.setattr(microbench, "LONG_S", 60.0)
+    monkeypatch.setattr(measuring, "LONG_S", 60.0)
     assert nadi(*arguments).err == ""

@@ -9,9 +9,9 @@ from nadi import et, workload
 from nadi.et import decoder
 from nadi.launching.progress import NoProgress
 from nadi.pdes.core.jit import jit_enabled
-from nadi.studies.benchmarks import reuse, scaling, trace_decoding
+from nadi.studies.benchmarks import bench, scaling, trace_decoding
 from nadi.studies.benchmarks.scaling import joint_rate
-from nadi.studies.collectives.microbench import parse_sizes
+from nadi.studies.collectives.options import parse_sizes
 from tests.nonempty import nonempty
 
 
@@ -161,7 +161,7 @@ SMALL = {"model": "gpt3-350m", "plan": "tp8,pp2,mb1,gb2", "runs": 1}
 
 @pytest.mark.slow
 def test_figures_are_those_of_both_runs():
-    found = reuse.run_reuse_bench(NoProgress(), **SMALL)
+    found = bench.run_reuse_bench(NoProgress(), **SMALL)
     assert found["same_digest"]
     assert found["digest"] == found["digest_off"]
     assert 0 < found["episodes_simulated"] < found["episodes_replayed"]
@@ -190,7 +190,7 @@ def test_digests_that_differ_end_with_code_1(nadi, monkeypatch, other, code, tex
         "digest_off": other,
         "same_digest": other == "a1",
     }
-    monkeypatch.setattr(reuse, "run_reuse_bench", lambda *_, **__: figures)
+    monkeypatch.setattr(bench, "run_reuse_bench", lambda *_, **__: figures)
     outcome = nadi("bench", "reuse", "-q")
     assert outcome.code == code
     assert text in outcome.out

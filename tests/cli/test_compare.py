@@ -8,10 +8,9 @@ import pytest
 
 from nadi import et
 from nadi.configuration.run_file import load_config
-from nadi.insight.comparison.document import differing_settings, document, names
-from nadi.insight.comparison.tables import difference, relative, size
+from nadi.insight.comparison import compare, difference, differing_settings, relative, run_names, size
 from nadi.insight.runs import Run
-from nadi.reports.pages.comparison import page
+from nadi.reports.pages.comparison import comparison_page
 from nadi.reports.pages.page import Plot, Table
 from tests.headings import unexplained
 from tests.nonempty import nonempty
@@ -79,7 +78,7 @@ def test_a_slower_link(nadi, finished):
 
 def test_kinds_of_time_add_up_to_the_runs(finished):
     runs = [Run(finished("fast")), Run(finished("slow", rate="50Gbps"))]
-    found = document(runs)["times"]
+    found = compare(runs)["times"]
     assert found["by"] == "kinds"
     for number, run in enumerate(runs):
         assert sum(row["time_ps"][number] for row in found["rows"]) == pytest.approx(run.finish_time_ps)
@@ -108,7 +107,7 @@ def test_other_plans_and_numbers_of_npus():
         package.simulate(workload=model | {"plan": plan}, topology={"cluster": "selene", "gpus": gpus}, **settings)
         for plan, gpus in zip(plans, (8, 8, 16), strict=True)
     ]
-    found = document(runs)
+    found = compare(runs)
     assert found["times"]["by"] == "axes"
     bubble = row_of(found["times"]["rows"], what="bubble")
     assert bubble["time_ps"][0] > 0 == bubble["time_ps"][1]
@@ -121,7 +120,7 @@ def test_other_plans_and_numbers_of_npus():
     assert any("8, 8, 16 NPUs" in note for note in found["notes"])
     assert any("closed forms do not model links" in note for note in found["notes"])
     assert found["tiers"] == []
-    assert document(runs[:2])["npus"]
+    assert compare(runs[:2])["npus"]
 
 
 def test_links_of_other_fabrics_are_matched_by_their_ends(nadi, finished):
@@ -150,7 +149,7 @@ def test_tables_and_page(nadi, finished, tmp_path):
     assert unexplained(text) == []
     ids = re.findall(r'\sid="([^"]+)"', text.partition("<script>")[0])
     assert len(ids) == len(set(ids)) > 5
-    parts = [part for section in page(document([Run(fast), Run(slow)])).sections for part in section.parts]
+    parts = [part for section in comparison_page(compare([Run(fast), Run(slow)])).sections for part in section.parts]
     assert sum(isinstance(part, Plot) for part in parts) == 3
     for table in nonempty(part for part in parts if isinstance(part, Table)):
         assert all(len(row) == len(table.headings) for row in nonempty(table.rows))
@@ -165,7 +164,7 @@ def test_names_tell_runs_apart(finished, tmp_path):
     other.parent.mkdir()
     run.rename(other)
     again = finished("x/out")
-    assert names([Run(again), Run(other)]) == ["x/out", "y/out"]
+    assert run_names([Run(again), Run(other)]) == ["x/out", "y/out"]
 
 
 def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):

@@ -7,12 +7,26 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, port_uses, shares, usd_per_hour
-from nadi.energy.table import BASES, DEFAULT, choose, documentation, numbers, read_table
-from nadi.insight.runs import Run
-from nadi.insight.runs.energy import energy_of
-from nadi.insight.runs.figures import figures
-from nadi.reports.text.energy import plain, summary, usd_text
+from nadi.energy import (
+    BASES,
+    DEFAULT_TABLE,
+    NPU_TIMES,
+    PORTS,
+    PortUse,
+    Usage,
+    bill,
+    bill_document,
+    gpu_cost,
+    port_uses,
+    read_table,
+    shares,
+    table_documentation,
+    table_numbers,
+    usd_per_hour,
+)
+from nadi.insight.metrics import metrics_of
+from nadi.insight.runs import Run, energy_of
+from nadi.reports.text.energy import energy_facts, plain, usd_text
 from nadi.topologies import GraphBuilder, build
 from nadi.workload.generators.training import parallel_plan
 from tests.nonempty import nonempty
@@ -92,7 +106,7 @@ def test_one_npu_and_one_link_by_hand(table):
     assert found.electricity_usd == pytest.approx(machines * 1.5 / 3.6e6 * 0.1)
     assert found.gpu_hours == pytest.approx(2 / 3600)
     assert found.usd == found.gpu_usd == pytest.approx(3.6 * 2 / 3600)
-    whole = document(usage, found)
+    whole = bill_document(usage, found)
     assert whole["step"] == {"steps": 4, "energy_J": found.joules / 4, "cost_usd": found.usd / 4}
     assert whole["million_tokens"]["cost_usd"] == pytest.approx(found.usd)
     assert sum(part["J"] for part in whole["parts"]) == pytest.approx(whole["energy_J"])
@@ -107,7 +121,7 @@ def test_a_run_of_one_npu_that_only_computes(finished, table):
     watts = 100 + 10 + (4 + 1) + (2 + 1)
     assert found.bill.joules == pytest.approx(watts * 1e-3 * 1.5)
     assert found.notes == ("the run names no GPU: power and price are those of gpus.other.",)
-    assert figures(run)["energy_J"] == energy_of(run).bill.joules
+    assert metrics_of(run)["energy_J"] == energy_of(run).bill.joules
 
 
 def test_a_message_over_one_link(finished, table):
@@ -141,7 +155,7 @@ def test_every_npu_second_and_every_sent_byte_is_counted_once():
     assert found.bill.gpu == "a100"
     whole = found.document()
     assert sum(part["J"] for part in whole["parts"]) == pytest.approx(whole["energy_J"])
-    assert whole["step"]["energy_J"] == pytest.approx(figures(run)["energy_J"])
+    assert whole["step"]["energy_J"] == pytest.approx(metrics_of(run)["energy_J"])
     # of Selene's switches those count that serve these NPUs or sent, of whose ports the share that the NPUs can fill
     ports = found.usage.ports
     assert ports["nic"].number == 16
@@ -269,11 +283,11 @@ def test_a_message_of_closed_forms_by_hand(finished, table):
 
 def test_the_gpu_is_found_by_name(tmp_path):
     table = read_table()
-    assert choose(table, "h100")[0] == choose(table, "/somewhere/H100.toml")[0] == "h100"
-    assert choose(table, "")[0] == choose(table, "unheard-of")[0] == "other"
+    assert gpu_cost(table, "h100")[0] == gpu_cost(table, "/somewhere/H100.toml")[0] == "h100"
+    assert gpu_cost(table, "")[0] == gpu_cost(table, "unheard-of")[0] == "other"
     own = tmp_path / "own.toml"
     own.write_text("[gpus.mine]\ntdp_W = 50.0\nusd = 8766.0\nyears = 2.0\nused = 0.5\n")
-    name, cost = choose(read_table(own), "mine")
+    name, cost = gpu_cost(read_table(own), "mine")
     assert name == "mine"
     assert usd_per_hour(cost) == pytest.approx(1.0)  # over 2 * 8,766 h, half of which it works
 
@@ -304,19 +318,19 @@ def test_a_network_with_a_price_by_hand(table, tmp_path):
     assert found.network_price_usd == pytest.approx(2 * 300 + 2 * 50 + 2 * 150 + 2 * 50)
     assert found.network_usd == pytest.approx(found.network_price_usd / (4 * 8766 * 0.5))
     assert (without.network_price_usd, without.network_usd, without.usd) == (0, 0, found.usd - found.network_usd)
-    assert document(usage, found)["network_usd"] == found.network_usd
+    assert bill_document(usage, found)["network_usd"] == found.network_usd
     assert without.usd == pytest.approx(3.6)
-    shown = dict(summary(document(usage, found)))
+    shown = dict(energy_facts(bill_document(usage, found)))
     assert shown["network"] == f"{usd_text(found.network_usd)} of its price of $1,100.00, in the cost"
-    assert "network" not in dict(summary(document(usage, without)))
+    assert "network" not in dict(energy_facts(bill_document(usage, without)))
 
 
 def test_every_number_says_where_it_is_from():
     """And has a range, unless its maker says it; the page has all of them as they are."""
     table = read_table()
-    found = dict(numbers(table))
+    found = dict(table_numbers(table))
     assert found.keys() == table.sources.keys()
-    written = tomllib.loads(DEFAULT.read_text())
+    written = tomllib.loads(DEFAULT_TABLE.read_text())
     rows = {key: row for key, row in written.items() if key not in ("gpus", "sources", "ranges")}
     of_rows = {f"{name}.{key}" for name, row in rows.items() for key in row if key != "rate"}
     assert set(found) == of_rows | {f"gpus.{gpu}.{key}" for gpu, row in written["gpus"].items() for key in row}
@@ -329,7 +343,7 @@ def test_every_number_says_where_it_is_from():
             least, most = table.ranges[path]
             assert least <= value <= most
             assert least < most
-    assert set(re.findall(r"^\| `(\S+)` \|", documentation(), re.MULTILINE)) == set(found)
+    assert set(re.findall(r"^\| `(\S+)` \|", table_documentation(), re.MULTILINE)) == set(found)
 
 
 def test_a_table_stands_over_the_default(tmp_path):
@@ -350,7 +364,7 @@ def test_the_command_and_the_run_file(nadi, finished, step, table, tmp_path):
     text = nadi("energy", run.folder).out
     for words in ("GPUs: compute", "switch ports", "data centre (PUE)", "round.toml over the default table"):
         assert words in text
-    other = nadi("energy", run.folder, "--table", DEFAULT, "--json").document
+    other = nadi("energy", run.folder, "--table", DEFAULT_TABLE, "--json").document
     assert other["energy_J"] != found["energy_J"]
     assert "usd_per_kWh" in nadi("energy", "--show-table").out
     for arguments in ((), (tmp_path / "none",), (run.folder, "--table", tmp_path / "none.toml")):
@@ -358,10 +372,10 @@ def test_the_command_and_the_run_file(nadi, finished, step, table, tmp_path):
 
 
 def test_the_report_has_a_section(finished, step, table):
-    from nadi.reports.pages.report.energy import section
+    from nadi.reports.pages.report import energy_section
 
     run = finished([step] * 4, 'spec = "switch:npus=4,rate=100Gbps,delay=1us"', f'[energy]\ntable = "{table.name}"\n')
-    facts, plot, rows = section(run).parts[:3]
+    facts, plot, rows = energy_section(run).parts[:3]
     assert {fact.name for fact in facts.facts} == {"energy", "mean power", "cost", "electricity"}
     assert sum(sum(bar.x) for bar in plot.figure.data) == pytest.approx(energy_of(run).bill.joules)
     assert all(len(row) == len(rows.headings) for row in nonempty(rows.rows))

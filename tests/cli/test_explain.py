@@ -6,12 +6,10 @@ import pytest
 import nadi as package
 from nadi import et
 from nadi.et import CollectiveCommType
-from nadi.insight.explanation.bounds import MessagesOfPath
 from nadi.insight.explanation.contention import contention
-from nadi.insight.explanation.document import explain
-from nadi.insight.explanation.path import critical_path, npus_of
-from nadi.insight.explanation.run_events import happened
-from nadi.insight.explanation.what_if import what_if
+from nadi.insight.explanation.critical_path import MessagesOfPath, critical_path, npus_of_path
+from nadi.insight.explanation.document import explain, what_if
+from nadi.insight.explanation.run_events import events_of_run
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
 from nadi.workload.node_kinds import RECV, SEND
@@ -39,12 +37,12 @@ def ran(write_run, tmp_path):
 
 
 def pieces_of(run):
-    found = happened(run)
+    found = events_of_run(run)
     return found, critical_path(run, found)
 
 
 def what_ifs(run):
-    found = happened(run)
+    found = events_of_run(run)
     return what_if(run, found, contention(run, found, []))
 
 
@@ -64,7 +62,7 @@ def test_a_late_member_is_on_the_path(ran):
     ]
     assert [piece.time_ps for piece in pieces[::2]] == [500 * US, 50 * US]
     assert sum(piece.time_ps for piece in pieces) == run.finish_time_ps
-    assert npus_of(found, pieces) == [2, 0]
+    assert npus_of_path(found, pieces) == [2, 0]
 
 
 def test_a_large_message_is_bound_by_its_slowest_link(write_run, tmp_path):
@@ -178,7 +176,7 @@ def test_the_command_prints_and_gives_json(ran, nadi):
 
 def test_moments_are_told_again_to_the_picosecond(ran):
     run = ran(program(5))
-    found = happened(run)
+    found = events_of_run(run)
     times, nodes = found.dag.times(), len(found.npu)
     assert np.array_equal(times[:nodes], found.start_ps)
     assert np.array_equal(times[nodes : 2 * nodes], found.finish_ps)
@@ -219,7 +217,7 @@ def test_one_npu_of_each_class_explains_the_run(of_all_and_of_classes):
 
 def test_sends_of_npus_that_others_stand_for_are_found(of_all_and_of_classes):
     """Each receive of a kept NPU has its send among the kept nodes, which ends in time."""
-    found = happened(of_all_and_of_classes[1])
+    found = events_of_run(of_all_and_of_classes[1])
     receives = np.flatnonzero(found.node_kind == RECV)
     assert len(receives)
     assert (found.node_kind[found.sender[receives]] == SEND).all()

@@ -7,7 +7,7 @@ import pytest
 
 from nadi.configuration.sections import NetworkSection
 from nadi.pdes import fidelity
-from nadi.reports.result_files.run_folder import TABLES
+from nadi.reports.run_folder import TABLES
 from nadi.simulation.network_settings import documentation
 from tests.network_sections import network_section
 

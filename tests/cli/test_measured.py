@@ -5,9 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.insight.measured import accuracy
-from nadi.insight.measured.clocks import estimate_clocks
-from nadi.insight.measured.timed_nodes import read_beside
+from nadi.insight import accuracy
+from nadi.insight.measured import estimate_clocks, read_beside
 from tests.nonempty import nonempty
 
 RING = 'spec = "ring:npus=4,rate=8Gbps,delay=1us"'
@@ -211,7 +210,7 @@ def test_clocks_are_found_by_what_ranks_did_together(finished, tmp_path):
     clocks = estimate_clocks(nodes)
     assert clocks.offset_micros == pytest.approx(ahead, abs=0.5)  # half of what traces count in
     assert clocks.reference.tolist() == [0, 0, 0, 0]
-    began = [row["measured_begin_micros"] for row in accuracy.document(nodes, clocks)["rank_rows"]]
+    began = [row["measured_begin_micros"] for row in accuracy.accuracy_document(nodes, clocks)["rank_rows"]]
     assert began == pytest.approx([500, 0, 500, 500], abs=1)
 
 

@@ -12,10 +12,10 @@ from nadi.cli.commands.workload.serving_network import network
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType
-from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.simulation.assembly.reading import WorkReader
 from nadi.simulation.closed_forms import costs, running
 from nadi.simulation.closed_forms.isolated import IsolatedCollectives
+from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.workload import write_set
 from nadi.workload.compute import IN_SERVING, find_gpu
 from nadi.workload.compute.times import ComputeTimes
@@ -72,7 +72,7 @@ def test_a_run_needs_no_file(nadi, model):
     assert step["model_flops_all_pairs"] == training_flops(find(str(model)), 8)
     assert step["mfu_all_pairs"] / step["mfu"] == pytest.approx(step["model_flops_all_pairs"] / step["model_flops"])
     assert step["hfu_all_pairs"] == step["mfu_all_pairs"] > step["mfu"]
-    assert sum(step[f"{name}_ps"] for name in CATEGORIES) == pytest.approx(found["finish_time_ps"])
+    assert sum(step[f"{name}_ps"] for name in STEP_CATEGORIES) == pytest.approx(found["finish_time_ps"])
     for name in ("compute", "tp", "dp", "pp", "world", "bubble"):
         assert step[f"{name}_ps"] > 0
     assert step["cp_ps"] == step["ep_ps"] == step["unnamed_ps"] == step["other_ps"] == 0

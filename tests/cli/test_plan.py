@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.reports.pages.page import Plot
-from nadi.studies.planner.candidates import PlanSpace, candidates
-from nadi.studies.planner.page import page
-from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
+from nadi.studies.planner.report import plan_page
+from nadi.studies.planner.space import DEFAULT_RESERVE, MemoryReserve, PlanSpace, candidates
 from nadi.studies.planner.step import step_time, target_machine
 from nadi.topologies import clusters
 from nadi.workload import WorkloadError
@@ -197,7 +196,7 @@ def test_a_reserve_stays_free(nadi, model, tmp_path):
         assert how is None or (kept[name]["recompute"], kept[name]["memory_bytes"]) == (how, peaks[how])
     assert 0 < len(kept) < len(free)
     assert {row["recompute"] for row in kept.values()} == {"none", "full"}
-    parts = [part for section in page({"": tight}).sections for part in section.parts if isinstance(part, Plot)]
+    parts = [part for section in plan_page({"": tight}).sections for part in section.parts if isinstance(part, Plot)]
     [over_memory] = (part for part in parts if part.title == "step time over memory")
     assert over_memory.figure.layout.yaxis.rangemode == "normal"  # the axis of time begins at the data
     assert not over_memory.figure.layout.annotations  # names of plans are in the legend, where they do not cross

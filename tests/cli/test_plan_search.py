@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.launching.progress import NoProgress
-from nadi.studies.planner import ranking
-from nadi.studies.planner.answer import document
-from nadi.studies.planner.bound import bound_ps
+from nadi.studies.planner import search
+from nadi.studies.planner.answer import answer_document
 from nadi.studies.planner.planning import plan_request, rank_plans
-from nadi.studies.planner.progress_file import FILE
+from nadi.studies.planner.search import FILE
+from nadi.studies.planner.space import bound_ps
 from nadi.studies.planner.step import step_time, target_machine
 from nadi.topologies import clusters
 from nadi.workload.compute import IN_STEPS, ComputeTimes, find_gpu
@@ -165,7 +165,7 @@ def test_skipping_finds_the_same_plans(tmp_path_factory, text, framework, expert
     path = write_model(tmp_path_factory.mktemp("model"), experts, **_KEYS)
     framework = "megatron" if "pp" in text else framework
     request = replace(plan_request(str(path), "small-a100", 4, text, framework, ""), confirm=0)
-    some, every = (document(rank_plans(replace(request, top=n), NoProgress())) for n in (top, 9999))
+    some, every = (answer_document(rank_plans(replace(request, top=n), NoProgress())) for n in (top, 9999))
     assert some["rows"][:top] == every["rows"][:top]
     last = every["rows"][:top][-1]
     limit = last["step_s"] / last["tokens"] if len(every["rows"]) >= top else float("inf")
@@ -228,7 +228,7 @@ def test_workers_and_shards_skip_the_same(nadi, answer, tmp_path):
 @pytest.fixture
 def stopping(monkeypatch):
     """Raise a signal during the timing of the n-th plan of a search, and count the plans that are timed."""
-    usual, timed = ranking.evaluate, []
+    usual, timed = search.evaluate, []
 
     def stop(number, how):
         def evaluate(search, bounded):
@@ -238,7 +238,7 @@ def stopping(monkeypatch):
             return usual(search, bounded)
 
         timed.clear()
-        monkeypatch.setattr(ranking, "evaluate", evaluate)
+        monkeypatch.setattr(search, "evaluate", evaluate)
         return timed
 
     return stop

@@ -265,7 +265,7 @@ def test_a_command(nadi, tmp_path):
 IMPORTER = '''
 import typer
 from nadi.importers import TranslatedRun
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 def read(
     npus: int = typer.Option(4, "-n", help="number of nodes"),

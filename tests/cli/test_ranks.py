@@ -13,15 +13,14 @@ import pytest
 from nadi import et, workload
 from nadi.configuration.run_file import load_config
 from nadi.et import CollectiveCommType
-from nadi.insight.analysis import findings
-from nadi.insight.analysis import node_times as analysis
-from nadi.insight.analysis.findings import find, merge, part
+from nadi.insight import node_times, run_analysis
+from nadi.insight.run_analysis import analyse, analyse_rank, merge_ranks
 from nadi.launching import launcher
 from nadi.launching.world import RankGather
-from nadi.reports.result_files.run_folder import TABLES, summary, write_results
-from nadi.reports.text.run import render
+from nadi.reports.run_folder import TABLES, summary, write_results
+from nadi.reports.text.run import run_report
 from nadi.simulation.assembly.reading import WorkReader
-from nadi.terminal.tables import console
+from nadi.terminal import console
 from tests.needs import BIN, mpich, open_mpi
 from tests.nonempty import nonempty
 from tests.running import simulate
@@ -281,9 +280,9 @@ def check_equal(found, wanted):
 @pytest.mark.parametrize("rank_of_npu", SPLITS)
 @pytest.mark.parametrize(("most_rows", "most_packets"), [(7, 1 << 21), (4_000_000, 200)])
 def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, most_packets, tmp_path, monkeypatch):
-    monkeypatch.setattr(analysis, "_MAX_ROWS", most_rows)  # of a block
-    monkeypatch.setattr(findings, "_MAX_PACKETS", most_packets)  # that are played for closed forms
-    wanted = find(simulation)
+    monkeypatch.setattr(node_times, "_MAX_ROWS", most_rows)  # of a block
+    monkeypatch.setattr(run_analysis, "_MAX_PACKETS", most_packets)  # that are played for closed forms
+    wanted = analyse(simulation)
     whole, merged = tmp_path / "whole", tmp_path / "merged"
     whole.mkdir()
     merged.mkdir()
@@ -295,8 +294,8 @@ def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, 
             return values if rank == 0 else None
 
         own = share_of(simulation, rank_of_npu, rank, exchange)
-        parts = gather(part(own, exchange))
-        found = parts and merge(own, parts)
+        parts = gather(analyse_rank(own, exchange))
+        found = parts and merge_ranks(own, parts)
         write_results(own, found, merged if rank == 0 else None, RankGather(exchange, gather))
         return found, own
 
@@ -308,7 +307,7 @@ def test_ranks_find_and_write_what_one_does(simulation, rank_of_npu, most_rows, 
     found, own = outcomes[0]
     assert [others for others, _ in outcomes[1:]] == [None] * (n - 1)
     check_equal(found, wanted)
-    assert told(render(own, found, 1.0)) == told(render(simulation, wanted, 1.0))
+    assert told(run_report(own, found, 1.0)) == told(run_report(simulation, wanted, 1.0))
     for table in nonempty(TABLES):
         one, several = (pq.ParquetFile(folder / f"{table}.parquet") for folder in (whole, merged))
         assert several.schema_arrow == one.schema_arrow, table

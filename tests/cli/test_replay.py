@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.studies.replay.player import play
-from nadi.studies.replay.steps import read_traces, steps_of
+from nadi.studies.replay.player import play, read_traces, steps_of
 from tests import needs
 from tests.nonempty import nonempty
 

@@ -11,11 +11,10 @@ import pytest
 
 import nadi as package
 from nadi.insight.runs import Run
+from nadi.reports.pages import fabric, report, report_times
 from nadi.reports.pages import network as network_page
-from nadi.reports.pages import places
 from nadi.reports.pages.page import Facts, Plot, Table
-from nadi.reports.pages.report import collectives, engine, explanation, fabric, network, report, step, timeline
-from nadi.reports.pages.report.timeline import _covered
+from nadi.reports.pages.report_times import _covered
 from nadi.simulation import earlier_run
 from nadi.simulation.schemas import WORKERS
 from tests.headings import unexplained
@@ -31,7 +30,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def sections(run):
-    return {section.id: section for section in report(run).sections}
+    return {section.id: section for section in report.report(run).sections}
 
 
 def test_the_page_stands_alone(run, nadi, tmp_path):
@@ -137,21 +136,21 @@ def large(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(large):
     """Its report as it is made."""
-    return report(large)
+    return report.report(large)
 
 
 @pytest.fixture
 def lowered(monkeypatch):
     """Every threshold from which on a report puts things together or leaves them out."""
     for module, names in (
-        (step, ("MAX_GROUPS",)),
-        (timeline, ("MAX_NPUS", "STRETCHES")),
-        (collectives, ("MAX_ROWS", "MAX_POINTS")),
-        (places, ("MAX_MARKS", "MAX_LINES")),
+        (report_times, ("MAX_GROUPS",)),
+        (report_times, ("MAX_NPUS", "STRETCHES")),
+        (report_times, ("MAX_COLLECTIVES", "MAX_POINTS")),
+        (fabric, ("MAX_MARKS", "MAX_LINES")),
         (fabric, ("MAX_LINES", "MAX_ROWS")),
         (network_page, ("MAX_LINKS", "MAX_POINTS", "MAX_PORTS")),
-        (explanation, ("MAX_ROWS",)),
-        (engine, ("MAX_WORKERS",)),
+        (report, ("MAX_PIECES",)),
+        (report, ("MAX_WORKERS",)),
     ):
         for name in names:
             monkeypatch.setattr(module, name, FEW)
@@ -170,7 +169,7 @@ def parts_of(page, kind):
 @pytest.mark.usefixtures("lowered")
 def test_above_thresholds_things_are_put_together(large, whole):
     """No plot draws more than some multiple of the thresholds, no table has more rows, and what is left out is said."""
-    page = report(large)
+    page = report.report(large)
     tables = {table.caption: table for table in parts_of(page, Table)}
     assert len(tables["busiest links"].rows) == FEW
     assert len(tables["composition of the critical path"].rows) == FEW
@@ -198,7 +197,7 @@ def test_the_page_is_small_and_has_few_points(whole):
     """As it is made: the bounds do not depend on how large the run is."""
     assert len(whole.html()) < 10 << 20
     for plot in nonempty(parts_of(whole, Plot)):
-        assert points_of(plot) <= 3 * places.MAX_LINES, plot.title
+        assert points_of(plot) <= 3 * fabric.MAX_LINES, plot.title
         assert len(plot.json()) < 2 << 20, plot.title
 
 
@@ -231,15 +230,15 @@ def test_memory_by_message_is_bounded(large, copied, monkeypatch):
     monkeypatch.setattr(earlier_run, "_BLOCK_ROWS", BLOCK_ROWS)
     more = (COPIES - 1) * len(large.flows)
     assert more > 150_000
-    for section, most in ((network.section, MOST_BYTES_OF_A_MESSAGE), (explanation.section, 16)):
+    for section, most in ((network_page.network_section, MOST_BYTES_OF_A_MESSAGE), (report.explanation_section, 16)):
         section(Run(large.folder))  # what is imported and compiled once
         growth = memory_of(section, copied) - memory_of(section, large.folder)
         assert growth / more < most, section.__module__
 
 
 def test_of_very_many_nodes_the_path_is_left_to_the_command(large, monkeypatch):
-    monkeypatch.setattr(explanation, "MAX_NODES", 10)
-    (words,) = explanation.section(Run(large.folder)).parts
+    monkeypatch.setattr(report, "MAX_NODES", 10)
+    (words,) = report.explanation_section(Run(large.folder)).parts
     assert words.text.startswith(f"The critical path of a run of {len(large.nodes):,} trace nodes is not on this page")
 
 
@@ -251,7 +250,7 @@ def test_workers_by_hand(large, tmp_path):
     times = {"working_s": np.array([1.0, 2.0, 3.0]), "waiting_s": np.array([3.0, 2.0, 1.0])}
     columns = {"worker": np.arange(3), "rank": np.zeros(3, np.int64), **counts, **times}
     pq.write_table(WORKERS.table(columns), folder / WORKERS.file)
-    facts, plot, table = engine.section(Run(folder)).parts
+    facts, plot, table = report.engine_section(Run(folder)).parts
     values = {fact.name: fact.value for fact in facts.facts}
     assert (values["imbalance"], values["share of waiting"]) == ("1.50", "50.0%")
     assert [list(trace.x) for trace in plot.figure.data] == [[1, 2, 3], [3, 2, 1]]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import et, topologies, workload
-from nadi.insight.analysis import node_times as analysis
-from nadi.insight.analysis.node_times import bus_factor, covered_ps, find_collectives, npu_times
+from nadi.insight import node_times
+from nadi.insight.node_times import bus_factor, covered_ps, find_collectives, npu_times
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms import running
 from tests.nonempty import nonempty
@@ -355,7 +355,7 @@ def test_times_of_npus(nodes_of_npu, most_rows):
     start = np.array([s for _, s, _ in nodes], np.int64)
     finish = np.array([s + length for _, s, length in nodes], np.int64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(analysis, "_MAX_ROWS", most_rows)  # blocks must not matter
+        patch.setattr(node_times, "_MAX_ROWS", most_rows)  # blocks must not matter
         times = npu_times(program, ptr, start, finish, 100)
     for npu, own in nonempty(enumerate(nodes_of_npu)):
         busy = {

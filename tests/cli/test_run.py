@@ -10,8 +10,8 @@ import pytest
 from nadi import et
 from nadi.et import CollectiveCommType
 from nadi.insight.runs import Run
-from nadi.reports.pages.report.engine import section
-from nadi.reports.result_files.run_folder import TABLES
+from nadi.reports.pages.report import engine_section
+from nadi.reports.run_folder import TABLES
 from nadi.simulation import run as simulation
 from nadi.simulation.assembly import resource_checks
 
@@ -226,7 +226,7 @@ def test_a_step_is_the_same_with_exact(nadi, tmp_path):
     assert counts["episodes_replayed"] > 20 * counts["episodes_simulated"] > 0
     assert 0.5 * found["packet_hops"] < counts["replayed_hops"] < found["packet_hops"]
     assert f"{counts['replayed_hops']:,} of them replayed" in shown
-    facts = str(section(Run(tmp_path / "replayed")))
+    facts = str(engine_section(Run(tmp_path / "replayed")))
     assert f"{counts['replayed_hops']:,}" in facts
 
 

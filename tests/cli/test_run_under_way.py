@@ -15,8 +15,8 @@ import pytest
 from nadi.errors import OutputError
 from nadi.launching.progress import STATUS_FILE, NoProgress, RunStatus, Status, describe, progress, run_status
 from nadi.pdes import Snapshot
-from nadi.reports.result_files import watching
-from nadi.reports.result_files.staging import staged
+from nadi.reports import staging
+from nadi.reports.staging import staged
 
 
 def snapshot(**more):
@@ -156,7 +156,7 @@ def test_rates_and_shares():
 def test_the_file_is_there_as_long_as_the_run(tmp_path):
     with staged(tmp_path / "out", ("summary.json",)) as folder, run_status(folder, 3):
         end = time.monotonic() + 5
-        while (seen := watching.Watch(tmp_path / "out").look()).state == "starting":
+        while (seen := staging.Watch(tmp_path / "out").look()).state == "starting":
             assert time.monotonic() < end
         assert (seen.status.ranks, seen.status.process) == (3, os.getpid())
     assert [*(tmp_path / "out").iterdir()] == []
@@ -164,19 +164,19 @@ def test_the_file_is_there_as_long_as_the_run(tmp_path):
 
 def test_another_host_has_a_minute(tmp_path, write, monkeypatch):
     write(status())
-    watch = watching.Watch(tmp_path)
+    watch = staging.Watch(tmp_path)
     assert watch.look().state == "running"
     real = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: real() + watching.DEAD_AFTER_S - 5)
+    monkeypatch.setattr(time, "monotonic", lambda: real() + staging.DEAD_AFTER_S - 5)
     assert watch.look().state == "running"
     write(status())
     assert watch.look().age_s < 1
-    monkeypatch.setattr(time, "monotonic", lambda: real() + 2 * watching.DEAD_AFTER_S)
+    monkeypatch.setattr(time, "monotonic", lambda: real() + 2 * staging.DEAD_AFTER_S)
     assert watch.look().state == "dead"
 
 
 def test_an_old_status_is_of_a_dead_run(tmp_path, write, nadi):
-    write(status(renewed_unix_s=time.time() - 2 * watching.DEAD_AFTER_S))
+    write(status(renewed_unix_s=time.time() - 2 * staging.DEAD_AFTER_S))
     done = nadi("watch", tmp_path)
     assert done.code == 1
     assert done.out.startswith("dead: process 7 on elsewhere, first of 2 ranks has ended or hangs, last renewed 120 s")
@@ -188,29 +188,29 @@ def test_an_old_status_is_of_a_dead_run(tmp_path, write, nadi):
 @pytest.mark.parametrize(("process", "state"), [(GONE, "dead"), (os.getpid(), "running")], ids=["gone", "own"])
 def test_this_host_knows_its_processes(tmp_path, write, process, state):
     write(status(host=platform.node(), process=process, renewed_unix_s=time.time() - 10))
-    assert watching.Watch(tmp_path).look().state == state
+    assert staging.Watch(tmp_path).look().state == state
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"host": 1}', "\0" * 10, "[" * 60_000, "1" * 100_000])
 def test_what_is_no_status(tmp_path, write, content, monkeypatch):
     write(content)
-    watch = watching.Watch(tmp_path)
+    watch = staging.Watch(tmp_path)
     assert watch.look()[:2] == ("starting", None)
     real = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: real() + watching.DEAD_AFTER_S + 1)
+    monkeypatch.setattr(time, "monotonic", lambda: real() + staging.DEAD_AFTER_S + 1)
     assert watch.look().state == "dead"
 
 
 def test_a_fifo_is_not_waited_for(tmp_path):
     (tmp_path / ".nadi-results").mkdir()
     os.mkfifo(tmp_path / ".nadi-results" / STATUS_FILE)
-    assert watching.Watch(tmp_path).look().state == "starting"
+    assert staging.Watch(tmp_path).look().state == "starting"
 
 
 def test_the_results_of_an_earlier_run_are_not_those_of_this_one(tmp_path, write, nadi):
     (tmp_path / "summary.json").write_text("{}")
     write(status())
-    watch = watching.Watch(tmp_path)
+    watch = staging.Watch(tmp_path)
     assert watch.look().state == "running"
     (tmp_path / ".nadi-results" / STATUS_FILE).unlink()
     assert watch.look().state == "running"
@@ -241,7 +241,7 @@ def test_one_look(tmp_path, write, nadi):
 
 def test_the_end_stays_on_a_terminal(tmp_path, write, nadi, monkeypatch):
     """The live table is erased, the last line is not."""
-    write(status(renewed_unix_s=time.time() - 2 * watching.DEAD_AFTER_S))
+    write(status(renewed_unix_s=time.time() - 2 * staging.DEAD_AFTER_S))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     after_the_last_erasure = nadi("watch", tmp_path).out.rpartition("\x1b[2K")[2]
@@ -314,7 +314,7 @@ def test_what_a_killed_run_has_left_the_next_removes(tmp_path, exists):
     if exists:
         out.mkdir()
     code = (
-        "import os, signal, sys; from pathlib import Path; from nadi.reports.result_files.staging import staged\n"
+        "import os, signal, sys; from pathlib import Path; from nadi.reports.staging import staged\n"
         "with staged(Path(sys.argv[1]), ['summary.json']) as folder:\n"
         "    (folder / 'summary.json').write_text('half'); (folder / 'deep').mkdir()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"

@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.insight.runs.figures import FIGURES, best_value
-from nadi.studies.sweeps.distributions import distributions
-from nadi.studies.sweeps.points import read_sweep
-from nadi.studies.sweeps.settings import keys_of, settings_of
+from nadi.insight.metrics import METRICS, best_value
+from nadi.studies.sweeps.page import distributions
+from nadi.studies.sweeps.points import keys_of, read_sweep, settings_of
 from tests.headings import unexplained
 from tests.nonempty import nonempty
 
@@ -259,7 +258,7 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
 
 
 def test_values_within_a_percent_are_as_good_as_each_other():
-    time, rate = (next(each for each in FIGURES if each.name == name) for name in ("finish_time_ps", "tokens_per_s"))
+    time, rate = (next(each for each in METRICS if each.name == name) for name in ("finish_time_ps", "tokens_per_s"))
     assert best_value({"a": [1.0], "b": [1.02]}, time) == "a"
     assert best_value({"a": [1.0], "b": [1.009]}, time) is None
     assert best_value({"a": [1.0], "b": [1.2]}, rate) == "b"
@@ -291,14 +290,14 @@ class MadeUpRun:
 
 def test_lines_have_a_colour_per_value_and_queues_a_panel_per_setting(monkeypatch, tmp_path):
     """Three controls at two loads with two seeds: twelve runs, three colours, two dashes, six panels."""
-    monkeypatch.setattr("nadi.studies.sweeps.distributions.Run", MadeUpRun)
+    monkeypatch.setattr("nadi.studies.sweeps.page.Run", MadeUpRun)
     rows = [(control, load, seed) for control in ("hpcc", "swift", "dctcp") for load in (0.3, 0.6) for seed in (1, 2)]
     columns = dict(zip(("control", "load", "seed"), map(list, zip(*rows, strict=True)), strict=True))
     runs, none = [str(number) for number in range(1, len(rows) + 1)], [None] * len(rows)
     points = pa.table(
         {**columns, "run": runs, "error": pa.array(none, pa.string()), "finish_time_ps": [1e3] * len(rows)}
     )
-    figure = FIGURES[0]
+    figure = METRICS[0]
     settings = settings_of(points, figure)
     assert settings["seeds"].to_pylist() == [2] * 6
     plots = distributions(settings, keys_of(settings), figure, tmp_path).parts

@@ -20,10 +20,22 @@ from nadi.cli.main import main
 from nadi.et import CollectiveCommType
 from nadi.inputs import shown
 from nadi.inputs.units import parse_bytes, parse_time
-from nadi.reports.pages.charts import COLOURS, style
-from nadi.terminal.printing import in_page, plain
-from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, size_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn, Terminal, facts
+from nadi.reports.pages.charts import COLOURS, series_style
+from nadi.terminal import (
+    FittedTable,
+    TableColumn,
+    Terminal,
+    amount_text,
+    buffer_text,
+    facts,
+    in_page,
+    in_unit,
+    plain,
+    rate_text,
+    size_text,
+    time_text,
+    time_unit,
+)
 from tests.docs.pages import DOCS
 from tests.nonempty import nonempty
 
@@ -402,7 +414,7 @@ def test_series_differ():
     assert len(COLOURS) >= 12
     for a, b in itertools.combinations((*COLOURS, "#dc1e1e", "#ffffff"), 2):
         assert sum((p - q) ** 2 for p, q in zip(lab(a), lab(b), strict=True)) ** 0.5 > 30, (a, b)
-    looks = [style(number) for number in range(48)]
+    looks = [series_style(number) for number in range(48)]
     assert len({(look.colour, look.dash) for look in looks}) == 48
     assert len({(look.colour, look.mark) for look in looks}) == 48
     assert not {look.dash for look in looks} & {look.expected_dash for look in looks}

@@ -55,7 +55,7 @@ def test_merge_and_split_of_a_trace_set(nadi, tmp_path):
 
 
 def test_the_page_of_the_imbalance(nadi, traces, tmp_path):
-    from nadi.reports.pages.imbalance import by_collective, by_kind
+    from nadi.reports.pages.traces import by_collective, by_kind
 
     done = nadi("trace", "stats", traces, "-o", tmp_path / "x.html", "--json")
     (collectives,) = by_collective(done.document["sizes_by_collective"])

@@ -15,7 +15,7 @@ import typer
 from nadi.cli.commands import build_app
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.sections import given_default
-from nadi.energy.table import read_table
+from nadi.energy import read_table
 from nadi.simulation.schemas import SCHEMAS
 from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan

@@ -89,11 +89,11 @@ FAULTS = {
     "reading": (boom, "nadi.simulation.assembly.reading.WorkReader.work"),
     "building": (boom, "nadi.pdes.construction.worlds.build_lps", "nadi.pdes.driver.build_lps"),
     "collecting": (boom, "nadi.pdes.driver.outcome_of"),
-    "writing": (boom, "nadi.reports.result_files.run_tables._nodes"),
+    "writing": (boom, "nadi.reports.run_folder._nodes_table"),
     # from the first table on, no file can become longer than some bytes
-    "no_room": (short_files, "nadi.reports.result_files.run_tables._rows_of_npu"),
+    "no_room": (short_files, "nadi.reports.run_folder._rows_of_npu"),
     # stays for a minute between two tables
-    "slow_writing": (linger, "nadi.reports.result_files.run_tables._links"),
+    "slow_writing": (linger, "nadi.reports.run_folder._links_table"),
     # asks itself to end while it writes the first checkpoint
     "ended_while_saving": (end_at_the_first, "nadi.launching.checkpoints.CheckpointFolder.commit"),
     # stays for a minute while it writes the fifth checkpoint

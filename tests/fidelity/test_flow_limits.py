@@ -9,7 +9,7 @@ from nadi.errors import ConfigError
 from nadi.inputs.units import MIB
 from nadi.insight.explanation.document import explain
 from nadi.insight.runs import Run
-from nadi.reports.pages.report.fabric import section
+from nadi.reports.pages.fabric import fabric_section
 from nadi.simulation.network_settings import network_settings
 from nadi.topologies import build, route
 from tests.pdes.cases import Traces
@@ -86,7 +86,9 @@ def test_explanation_and_report_name_the_links(folders, way):
         if group >= 0
     }
     assert "leaf 0 → spine 0" in names
-    (table,) = [part for part in section(run).parts if getattr(part, "caption", "") == "links that limited flows"]
+    (table,) = [
+        part for part in fabric_section(run).parts if getattr(part, "caption", "") == "links that limited flows"
+    ]
     assert table.rows[0][0] == "leaf 0 → spine 0"
     assert "dp" in table.rows[0][3]
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from nadi.configuration.sections import NetworkSection
-from nadi.insight.analysis.step_times import CATEGORIES, step_times
+from nadi.insight.step_times import step_times
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.network_settings import network_settings
 from nadi.simulation.run import run_program
+from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.topologies import build, clusters
 from nadi.workload import CollectiveSettings, ComputeModel, build_program
 from nadi.workload.collectives import defaults_on
@@ -117,7 +118,7 @@ def share(case, fabric, category):
     traces, _, program, _ = set_up(case, fabric)
     found = results(case, fabric, "packet")
     times = step_times(program, traces.traces, traces.trace_of_npu, found).mean(axis=0)
-    return times[CATEGORIES.index(category)] / found.finish_time_ps
+    return times[STEP_CATEGORIES.index(category)] / found.finish_time_ps
 
 
 AGREE = [

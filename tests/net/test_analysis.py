@@ -10,18 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.insight.analysis.network import (
+from nadi.insight.metrics import confidence_interval
+from nadi.insight.network import (
     causes,
     completion,
     find_pauses,
-    most,
     possible_links,
     root_links,
     spread,
     tiers,
+    top_links,
     victims,
 )
-from nadi.insight.runs.repetitions import confidence_interval
 from nadi.pdes import Settings
 from nadi.simulation.closed_forms import lone_message as flows
 from nadi.topologies import build
@@ -58,9 +58,9 @@ def log(*events):
 
 
 def test_links_with_most(links):
-    assert [row["name"] for row in most(links, "utilisation", 2)] == ["leaf 0 → spine 0", "leaf 1 → npu 2"]
-    assert [(row["link"], row["marked_packets"]) for row in most(links, "marked_packets", 9)] == [(3, 9), (2, 7)]
-    assert most(links, "paused_ps", 3) == []
+    assert [row["name"] for row in top_links(links, "utilisation", 2)] == ["leaf 0 → spine 0", "leaf 1 → npu 2"]
+    assert [(row["link"], row["marked_packets"]) for row in top_links(links, "marked_packets", 9)] == [(3, 9), (2, 7)]
+    assert top_links(links, "paused_ps", 3) == []
     assert tiers(links) == ["npu → leaf"] * 2 + ["leaf → spine", "spine → leaf", "leaf → npu"]
 
 

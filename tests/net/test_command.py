@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.insight.analysis.network import document, read_run
-from nadi.reports.pages.network import parts
+from nadi.insight.network import network_document, read_net_run
+from nadi.reports.pages.network import network_parts
 from nadi.reports.pages.page import Paragraph, Plot, Table
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 
@@ -147,8 +147,8 @@ def test_the_page_has_the_tree_of_pauses_and_their_victims(folder):
     """NPUs 4 and 7 are held up because leaf 1's way up is, and that because of spine 0; 7 does not even go there."""
     up, in4, in7 = ("leaf 1", "spine 0"), ("npu 4", "leaf 1"), ("npu 7", "leaf 1")
     write_pauses(folder, (5, up, 1), (7, in4, 1), (8, in7, 1), (30, up, 0), (32, in4, 0), (33, in7, 0))
-    run = read_run(folder)
-    drawn = parts(run, document(run))
+    run = read_net_run(folder)
+    drawn = network_parts(run, network_document(run))
     traces = [trace for part in drawn if isinstance(part, Plot) for trace in part.figure.data]
     (tree,) = (trace for trace in traces if trace.type == "icicle")
     label = dict(zip(tree.ids, tree.labels, strict=True))
@@ -179,8 +179,8 @@ def test_the_page_has_the_tree_of_pauses_and_their_victims(folder):
 
 def test_a_page_without_pauses_says_so(nadi, write_run, tmp_path):  # noqa: F811
     assert nadi("run", write_run(incast(), "", FABRIC), "--out", tmp_path / "out", "-q").code == 0
-    run = read_run(tmp_path / "out")
-    drawn = parts(run, document(run))
+    run = read_net_run(tmp_path / "out")
+    drawn = network_parts(run, network_document(run))
     traces = [trace for part in drawn if isinstance(part, Plot) for trace in part.figure.data]
     assert {trace.type for trace in traces} == {"scatter", "box"}
     assert Paragraph("Nothing was paused.") in drawn

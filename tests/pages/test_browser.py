@@ -7,9 +7,11 @@ import pytest
 
 import nadi
 from nadi import et
-from nadi.reports.pages import charts
+from nadi.reports.pages import report_times
+from nadi.reports.pages.charts import COLOURS, HEAT
+from nadi.reports.pages.fabric import _COLOURS
 from nadi.reports.pages.page import write_page
-from nadi.reports.pages.report import fabric, report, step
+from nadi.reports.pages.report import report
 from tests.headings import unexplained
 from tests.nonempty import nonempty
 
@@ -160,7 +162,7 @@ def test_every_column_is_explained(pages, name):
 @pytest.mark.parametrize("look", [WIDE, NARROW], ids=["light and wide", "dark and narrow"])
 def test_what_is_drawn_stands_out(opened, look):
     """Series, parts of bars, links by load, pauses and marks, against the ground of the page."""
-    colours = {*charts.COLOURS, *step.COLOURS.values(), *fabric._COLOURS, charts.HEAT[-1][1]}
+    colours = {*COLOURS, *report_times.CATEGORY_COLOURS.values(), *_COLOURS, HEAT[-1][1]}
     found = opened.drawn("step", look).evaluate(browser_module.CONTRAST_OF, sorted(colours))
     assert [row for row in found if row[0] < LEAST_OF_MARKS] == []
     assert {colour for _, colour in found} == colours

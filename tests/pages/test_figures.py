@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import nadi as package
-from nadi.reports.figures import write_figures
-from nadi.reports.figures.drawing import can_draw, draw
-from nadi.reports.pages import charts
+from nadi.reports.figures import can_draw, draw, write_figures
+from nadi.reports.pages.charts import band_lines, bar_chart, empty_figure, heat_map, panel_figure
 from nadi.reports.pages.page import Page, PageSection, Plot
-from nadi.terminal.printing import in_page
+from nadi.terminal import in_page
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 from tests.nonempty import nonempty
 
@@ -67,7 +66,7 @@ def names_of(folder):
 
 
 def test_lines_have_axes_a_legend_and_the_style_of_the_page():
-    figure = charts.figure("time, s", "rate")
+    figure = empty_figure("time, s", "rate")
     figure.add_scatter(x=[0, 2, 4, 8], y=[1, 10, None, 1000], mode="lines", name="a", line={"color": "#102030"})
     dashed = {"color": "#405060", "shape": "hv", "dash": "5px,15px"}
     figure.add_scatter(x=[4, 8], y=[10, 100], mode="lines", name=in_page("b < $1$ & 字"), line=dashed)
@@ -87,8 +86,8 @@ def test_lines_have_axes_a_legend_and_the_style_of_the_page():
 
 
 def test_marks_bars_of_errors_and_areas():
-    figure = charts.figure("size", "s")
-    for line in charts.band(np.arange(3.0), np.zeros(3), np.ones(3), "#102030"):
+    figure = empty_figure("size", "s")
+    for line in band_lines(np.arange(3.0), np.zeros(3), np.ones(3), "#102030"):
         figure.add_trace(line)
     errors = {"array": [1, 1], "arrayminus": [2, 1]}
     mark = {"color": "#405060", "symbol": "star-open", "size": 16}
@@ -106,7 +105,7 @@ def test_marks_bars_of_errors_and_areas():
 
 @pytest.mark.parametrize("mode", ["stack", "group"])
 def test_bars_are_as_long_as_their_values(mode):
-    figure = charts.bars(["first", "second"], {"a": [1, 2], "b": [3, 1]}, ["#102030", "#405060"], "s", mode)
+    figure = bar_chart(["first", "second"], {"a": [1, 2], "b": [3, 1]}, ["#102030", "#405060"], "s", mode)
     svg = drawn(figure)
     a, b = ([bar for bar in lines(svg, f"fill: {colour}") if len(bar) > 3][:2] for colour in ("#102030", "#405060"))
     lengths = np.array([np.ptp(bar[:, 0]) for bar in (*a, *b)])
@@ -120,16 +119,16 @@ def test_bars_are_as_long_as_their_values(mode):
 
 def test_heat_maps_have_cells_and_a_scale():
     look = {"colorscale": [(0, "#000000"), (1, "#ff0000")], "colorbar": {"title": "share", "tickformat": ".0%"}}
-    small = charts.heat_map(["x", "y"], ["first", "second"], [[0, 0.5], [None, 1]], "", "", **look)
+    small = heat_map(["x", "y"], ["first", "second"], [[0, 0.5], [None, 1]], "", "", **look)
     svg = drawn(small)
     assert {"x", "y", "first", "second", "share", "0%", "100%"} <= set(texts(svg))
     assert [len(lines(svg, f"fill: {colour}")) for colour in ("#ff0000", "#800000")] == [1, 1]
-    large = charts.heat_map(np.arange(2000), ["first", "second"], np.eye(2, 2000), "s", "", **look)
+    large = heat_map(np.arange(2000), ["first", "second"], np.eye(2, 2000), "s", "", **look)
     assert len(list(ET.fromstring(drawn(large)).iter(f"{SVG}image"))) == 2, "cells and scale"  # noqa: S314
 
 
 def test_boxes_have_a_mark_per_value():
-    figure = charts.figure("share")
+    figure = empty_figure("share")
     figure.add_box(x=[0.1, 0.2, 0.3, 0.4, 0.9], name="links", orientation="h", marker={"color": "#102030"})
     svg = drawn(figure)
     assert {"share", "links"} <= set(texts(svg))
@@ -143,7 +142,7 @@ def test_boxes_have_a_mark_per_value():
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_panels_have_titles_and_one_scale(count):
-    figure = charts.panels([f"link <{number}>" for number in range(count)], "ms", "B")
+    figure = panel_figure([f"link <{number}>" for number in range(count)], "ms", "B")
     for row in range(1, count + 1):
         figure.add_scatter(x=[0, 1], y=[0, row * 2000], mode="lines", line={"color": "#102030"}, row=row, col=1)
     svg = drawn(figure)
@@ -157,7 +156,7 @@ def test_panels_have_titles_and_one_scale(count):
 @pytest.mark.parametrize("values", [[], [None, None], [0, 0], [7, 7]])
 @pytest.mark.parametrize("scale", ["linear", "log"])
 def test_axes_of_few_values(values, scale):
-    figure = charts.figure("size", "s")
+    figure = empty_figure("size", "s")
     figure.add_scatter(x=values, y=values, name="a", showlegend=True)
     figure.update_xaxes(type=scale, rangemode="tozero")
     figure.update_yaxes(type=scale)
@@ -167,8 +166,8 @@ def test_axes_of_few_values(values, scale):
 @pytest.mark.full
 def test_figures_have_the_same_bytes_in_every_process(tmp_path):
     """Neither the seed of hashes nor the settings of the user's matplotlib change a figure."""
-    code = "import sys; from nadi.reports.pages import charts; from nadi.reports.figures.drawing import draw\n"
-    code += "figure = charts.bars(['a', 'b'], {'c': [1, 2], 'd': [3, 4]}, charts.COLOURS[:2], 's')\n"
+    code = "import sys; from nadi.reports.pages import charts; from nadi.reports.figures import draw\n"
+    code += "figure = charts.bar_chart(['a', 'b'], {'c': [1, 2], 'd': [3, 4]}, charts.COLOURS[:2], 's')\n"
     code += "sys.stdout.buffer.write(b''.join(draw(figure, 400)))"
     (tmp_path / "matplotlibrc").write_text("font.size: 20\naxes.linewidth: 5\n")
     more = {"1": {}, "2": {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc")}}
@@ -239,7 +238,7 @@ def test_comparisons_and_studies_have_figures(nadi, runs, tmp_path):  # noqa: F8
 
 
 def test_figures_of_one_title_have_names_of_their_own(tmp_path):
-    figure = charts.bars(["a"], {"b": [1]}, ["#102030"], "s")
+    figure = bar_chart(["a"], {"b": [1]}, ["#102030"], "s")
     plots = [Plot("../Time (s)", figure, "") for _ in range(3)]
     names = write_figures(tmp_path / "c", Page("", "", [PageSection("s", "", "", plots)]))
     assert names == ["s-time-s", "s-time-s-2", "s-time-s-3"]
@@ -247,7 +246,7 @@ def test_figures_of_one_title_have_names_of_their_own(tmp_path):
 
 
 def test_charts_of_other_kinds_have_no_file():
-    figure = charts.figure()
+    figure = empty_figure()
     assert not can_draw(figure)
     figure.add_histogram(x=[1])
     assert not can_draw(figure)

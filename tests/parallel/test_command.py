@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et, partition, topologies
-from nadi.reports.result_files.run_folder import TABLES
+from nadi.reports.run_folder import TABLES
 from tests.nonempty import nonempty
 from tests.parallel.waiting import add_a_knot, check_said_once
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi import et
-from nadi.reports.result_files.run_folder import TABLES
+from nadi.reports.run_folder import TABLES
 from tests import needs
 from tests.cli.test_plug_ins import OWN, copied
 from tests.cli.test_plug_ins import written as written_plug_ins

@@ -166,9 +166,9 @@ def test_a_failure_does_not_end_the_run(folder, tmp_path, monkeypatch, capsys):
     def failing(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nadi.reports.result_files.partial.write_results", failing)
     command_line = [word for word in command(folder, tmp_path / "out") if word != "--quiet"]
-    with cut_at(middle_ps(folder)):
+    with cut_at(middle_ps(folder)), monkeypatch.context() as patch:
+        patch.setattr("nadi.reports.run_folder.write_results", failing)
         assert main(command_line) == STOPPED
     assert "no partial results could be written: [Errno 28] No space left on device" in capsys.readouterr().err
     assert not (tmp_path / "out" / PARTIAL).exists()

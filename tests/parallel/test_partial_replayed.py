@@ -14,7 +14,7 @@ from nadi.cli.main import main
 from nadi.launching.checkpoints import PARTIAL, CheckpointFolder
 from nadi.pdes import SAVE
 from nadi.pdes.reuse import recurrence
-from nadi.reports.result_files import partial
+from nadi.reports import run_folder
 from tests.features.restarting import STOPPED, differences, tables
 from tests.nonempty import nonempty
 from tests.parallel.cut_at import cut_at
@@ -69,7 +69,7 @@ def often(monkeypatch):
     """Look for periods at every quiescent moment, and write partial results after every checkpoint."""
     monkeypatch.setattr(recurrence, "HOPS_OF_MOMENT", 0)
     monkeypatch.setattr(recurrence, "HOPS_OF_NPU", 0)
-    monkeypatch.setattr(partial, "MAX_SHARE", 1e9)
+    monkeypatch.setattr(run_folder, "MAX_SHARE", 1e9)
 
 
 @pytest.fixture(scope="module")

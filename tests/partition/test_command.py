@@ -8,8 +8,7 @@ import pytest
 
 from nadi import partition, topologies
 from nadi.cli.main import main
-from nadi.reports.pages.partition import figure, write_plot
-from nadi.reports.pages.places import MAX_LINES, MAX_MARKS, lay_out
+from nadi.reports.pages.fabric import MAX_LINES, MAX_MARKS, lay_out, partition_figure, write_plot
 from tests.cli.conftest import nadi, step, write_run  # noqa: F401 - fixtures
 from tests.refusals import refused
 
@@ -97,7 +96,7 @@ def test_small_fabrics_are_drawn_node_by_node(spec):
     assert {tuple(ends) for ends in marks.line.T.tolist()} == pairs
     cut = [found.owner[a] != found.owner[b] for a, b in marks.line.T.tolist()]
     assert cut == [True] * marks.cut_lines + [False] * (len(cut) - marks.cut_lines)
-    drawn = figure(graph, found, weights)
+    drawn = partition_figure(graph, found, weights)
     assert sum(len(trace.x) for trace in drawn.data[2:]) == graph.nodes
 
 

@@ -222,7 +222,7 @@ def findings():
     all_pages = pages()
     by_path = {page.path: page for page in all_pages}
     yield from wrong_ways(by_path[CONTRIBUTING])
-    rooms = ("compiling/", "pdes/", "workload/trace_sets/", "nadi/reports/result_files/")
+    rooms = ("compiling/", "pdes/", "workload/trace_sets/", "nadi/reports/run_folder.py")
     sources = [source for source in product() if source.path.startswith(rooms)]
     yield from unknown_names(by_path[CONTRIBUTING], "Adding to the engine", sources)
     yield from wrong_fields(by_path[INTERFACES], STAGES)

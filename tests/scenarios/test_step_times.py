@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.et import CollectiveCommType, coll_node, comp_node, metadata, recv_node, send_node, table_of
-from nadi.insight.analysis.step_times import AXES, CATEGORIES, names_an_axis, step_times
+from nadi.insight.step_times import names_an_axis, step_times
+from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
 from nadi.workload import build_program
 from nadi.workload.generators.training.pipeline import schedule_of
 from tests.budgets import bounded
@@ -53,7 +54,7 @@ def steps(draw):
             known = range(len(made.nodes[npu]))
             return draw(st.lists(st.sampled_from(known), max_size=3, unique=True)) if known else []
 
-        axis, npu = draw(st.sampled_from([*AXES, "other"])), draw(st.integers(0, NPUS - 1))
+        axis, npu = draw(st.sampled_from([*COMMUNICATION_AXES, "other"])), draw(st.integers(0, NPUS - 1))
         what = draw(st.sampled_from(["compute", "compute", "host", "message", "all"]))
         if what in ("compute", "host"):
             length = draw(st.integers(0, 9))
@@ -92,19 +93,19 @@ def naive(made, start, finish, met, end):
         axis, last, before = spans[npu][at][2]
         before = min(before, begin)
         late, early = spent(spans[last], before, until), spent(spans[npu], before, begin)
-        more = {name: max(0, late[name] - early[name]) for name in CATEGORIES}
+        more = {name: max(0, late[name] - early[name]) for name in STEP_CATEGORIES}
         more[axis] += more.pop("compute") + more.pop("idle")
         whole = sum(more.values())
         shares = {name: int(part * ((until - begin) / whole)) for name, part in more.items()} if whole else {}
         shares[axis] = shares.get(axis, 0) + until - begin - sum(shares.values())
         spans[npu][at] = begin, until, shares
     totals = [spent(own, 0, end) for own in spans]
-    return [[round(total[name]) for name in CATEGORIES] for total in totals]
+    return [[round(total[name]) for name in STEP_CATEGORIES] for total in totals]
 
 
 def spent(spans, begin, until):
     """How long on what between two moments; a wait that is not divided yet counts to its axis."""
-    found = dict.fromkeys(CATEGORIES, 0)
+    found = dict.fromkeys(STEP_CATEGORIES, 0)
     for first, last, what in spans:
         length = min(last, until) - max(first, begin)
         if length <= 0:
@@ -146,7 +147,7 @@ def cause(nodes, start, finish, met, now, is_own, order):
     if nodes[at].type == 4:
         return ("other",)
     axis = nodes[at].name.split("/")[-1].split(":")[0]
-    axis = axis if axis in AXES else "unnamed"
+    axis = axis if axis in COMMUNICATION_AXES else "unnamed"
     if met[at] is not None and now < met[at][0]:
         is_bubble = nodes[at].type == 6 or axis in ACROSS
         return ("bubble",) if is_bubble else (axis, *met[at][1:]) if met[at][1] is not None else (axis,)
@@ -204,7 +205,7 @@ def test_waiting_belongs_to_the_traffic_that_made_a_member_late():
     for npu in range(4):
         made.add(npu, coll_node, "step0/tp:all-reduce", ALL_REDUCE, 1 << 20, deps=[1 if npu < 2 else 0])
     found, results, _ = made.run()
-    tp, dp, compute = (found[:, CATEGORIES.index(name)] for name in ("tp", "dp", "compute"))
+    tp, dp, compute = (found[:, STEP_CATEGORIES.index(name)] for name in ("tp", "dp", "compute"))
     assert compute[0] == compute[1] == 100 * US
     assert dp[0] == dp[1] > 300 * US
     assert tp[0] == pytest.approx(tp[1], rel=0.01)
@@ -217,7 +218,7 @@ def test_waiting_for_a_member_that_computes_longer_stays_with_the_axis():
         made.add(npu, comp_node, "work", duration_micros=100 + 50 * npu)
         made.add(npu, coll_node, "step0/tp:all-reduce", ALL_REDUCE, 3000, deps=[0])
     found, _, _ = made.run()
-    tp = found[:, CATEGORIES.index("tp")]
+    tp = found[:, STEP_CATEGORIES.index("tp")]
     assert tp[0] - tp[1] == pytest.approx(50 * US, rel=0.03), "but for the message that is under way"
 
 
@@ -257,7 +258,7 @@ def pass_(made, done, last, line, stage, work, forward_us, backward_us):
 def test_bubble_is_p_minus_1_over_v_m(schedule, v):
     p, m = 4, 8
     found, results, _ = pipelined(schedule, p, m, v).run()
-    compute, bubble, idle = (found[:, CATEGORIES.index(name)] for name in ("compute", "bubble", "idle"))
+    compute, bubble, idle = (found[:, STEP_CATEGORIES.index(name)] for name in ("compute", "bubble", "idle"))
     assert np.all(compute == m * v * 3000 * US)
     assert np.all((bubble + idle) / compute == pytest.approx((p - 1) / (v * m), rel=0.01))
     assert np.all(found.sum(axis=1) == results.finish_time_ps)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nadi.configuration.run_file import load_config
-from nadi.insight.analysis.training_step import throughput
+from nadi.insight.work_metrics import throughput
 from tests.running import simulate
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "predictions.py"

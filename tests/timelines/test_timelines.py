@@ -10,11 +10,10 @@ import nadi as package
 from nadi import et
 from nadi.errors import OutputError
 from nadi.et.statistics import Rank
-from nadi.insight.analysis.link_load import _sent, link_load
-from nadi.reports.timelines.lanes import MAX_TRACKS, Slice, write_lane
-from nadi.reports.timelines.of_runs import write_timeline as write_timeline_of_run
-from nadi.reports.timelines.of_traces import write_timeline
-from nadi.reports.timelines.perfetto import perfetto_trace
+from nadi.insight.link_load import _sent, link_load
+from nadi.reports.perfetto import MAX_TRACKS, Slice, perfetto_trace, write_lane
+from nadi.reports.run_timeline import write_run_timeline
+from nadi.reports.trace_timeline import write_trace_timeline
 from tests.budgets import bounded
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 from tests.nonempty import nonempty
@@ -167,7 +166,7 @@ def test_recorded_times_by_lane_with_arrows(tmp_path):
         ],
         [timed(et.recv_node(0, "r", 0, 1, 64, 3), 1012, 9), timed(et.coll_node(1, "x", 0, 8), 1030, 4)],
     )
-    shown = write_timeline(tmp_path / "t", ranks)
+    shown = write_trace_timeline(tmp_path / "t", ranks)
     assert shown[:4] == (2, 0, "evenly spaced", 5)
     assert (shown.flows, shown.times, shown.notes()) == (1, "recorded", [])
     read = Read(tmp_path / "t")
@@ -187,10 +186,10 @@ def test_recorded_times_by_lane_with_arrows(tmp_path):
 
 def test_without_starts_nodes_start_as_dependencies_allow(tmp_path):
     nodes = [et.comp_node(0, "a", duration_micros=3), et.comp_node(1, "b", duration_micros=4, deps=[0])]
-    shown = write_timeline(tmp_path / "t", ranks_of(nodes))
+    shown = write_trace_timeline(tmp_path / "t", ranks_of(nodes))
     assert shown.times == "by dependencies"
     assert [found[2:] for found in Read(tmp_path / "t").slices()] == [(0, 3000, "a"), (3000, 7000, "b")]
-    shown = write_timeline(tmp_path / "t", ranks_of([et.comp_node(0, "a"), et.comp_node(1, "b", deps=[0])]))
+    shown = write_trace_timeline(tmp_path / "t", ranks_of([et.comp_node(0, "a"), et.comp_node(1, "b", deps=[0])]))
     read = Read(tmp_path / "t")
     assert [found[2:] for found in read.slices()] == [(0, 1000, "a"), (1000, 2000, "b")]
     assert [name for *_, kind, name, _, _ in read.events if kind == INSTANT] == shown.notes()
@@ -199,7 +198,7 @@ def test_without_starts_nodes_start_as_dependencies_allow(tmp_path):
 
 def test_large_traces_are_bounded_and_say_so(tmp_path):
     many = [timed(et.comp_node(i, f"c{i}"), 1 + 10 * i, 9 if i % 100 == 0 else 2) for i in range(1000)]
-    shown = write_timeline(tmp_path / "t", ranks_of(*[many] * 4), max_slices=20)
+    shown = write_trace_timeline(tmp_path / "t", ranks_of(*[many] * 4), max_slices=20)
     assert (shown.npus, shown.npus_left_out) == (1, 3)
     assert shown.slices <= 2 * 20 + 1
     slices = Read(tmp_path / "t").slices()
@@ -222,7 +221,7 @@ def run():
 @pytest.fixture(scope="module")
 def packets(run, tmp_path_factory):
     path = tmp_path_factory.mktemp("timeline") / "run.perfetto-trace"
-    shown = write_timeline_of_run(path, run)
+    shown = write_run_timeline(path, run)
     return shown, Read(path)
 
 

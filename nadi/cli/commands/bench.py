@@ -10,7 +10,7 @@ from nadi.cli.output import print_document
 from nadi.configuration import MAX_SEED
 from nadi.errors import ConfigError
 from nadi.inputs.units import MIB
-from nadi.terminal.tables import FittedTable, facts, name_column
+from nadi.terminal import FittedTable, facts, name_column
 
 MAX_RUNS = 10_000
 _NAME = "Benchmark: permutation, roce, allreduce, hierarchical, pairs, flow, coupled, reuse, or trace (of files)."
@@ -80,7 +80,7 @@ def bench(
 
 def _figures_table(bench_name: str, figures: dict[str, Any], num_runs: int) -> FittedTable:
     """Return the table of the figures of `run_bench`."""
-    from nadi.terminal.readable import buffer_text
+    from nadi.terminal import buffer_text
 
     rows = [
         ("packet-hops", f"{figures['packet_hops']:,} in {figures['wall_s']:.3f} s (fastest of {num_runs})"),
@@ -97,7 +97,7 @@ def _figures_table(bench_name: str, figures: dict[str, Any], num_runs: int) -> F
 
 def _flows_table(figures: dict[str, Any]) -> FittedTable:
     """Return the table of the figures of `run_flow_bench`."""
-    from nadi.terminal.readable import buffer_text
+    from nadi.terminal import buffer_text
 
     rows = [
         ("flow events", f"{figures['flow_events']:,} in {figures['wall_s']:.3f} s (fastest of {figures['runs']})"),
@@ -135,7 +135,7 @@ def _measure_decoding(num_runs: int, *, as_json: bool, quiet: bool) -> None:
 def _measure_reuse(seed: int, num_runs: int, *, as_json: bool, quiet: bool) -> None:
     """Measure and print the speed of a step with and without replay; end with code 1 if their digests differ."""
     from nadi.launching.progress import progress
-    from nadi.studies.benchmarks.reuse import run_reuse_bench
+    from nadi.studies.benchmarks.bench import run_reuse_bench
 
     with progress(quiet=quiet) as shown:
         figures = run_reuse_bench(shown, seed=seed, runs=num_runs)

@@ -21,12 +21,12 @@ from nadi.cli.options import (
 )
 from nadi.cli.output import check_outputs, print_document, write_charts
 from nadi.configuration import MAX_SEED
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from nadi.studies.collectives.sweep import CollectiveSweep
+    from nadi.studies.collectives import CollectiveSweep
 
 _KINDS = "all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ..."
 _SIZES = "Sizes of the whole buffer in bytes: 8:8GiB:x2, 1MiB:8MiB:+1MiB, or 1KiB,1MiB."
@@ -68,7 +68,7 @@ def collective(
     from nadi.launching.progress import progress
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
-    from nadi.studies.collectives.page import page
+    from nadi.studies.collectives import sweep_page
 
     with together(ranks):
         check_outputs(None, figures)
@@ -88,14 +88,14 @@ def collective(
     if out:
         say(f"results: {out}", err=as_json)
     if figures:
-        write_charts(figures, page(sweep), err=as_json)
+        write_charts(figures, sweep_page(sweep), err=as_json)
 
 
 def _tables(sweep: "CollectiveSweep") -> "Group":
     """Return the table of all rows, and with several algorithms also the fastest by size."""
     from rich.console import Group
 
-    from nadi.studies.collectives.page import sweep_table, winners_table
+    from nadi.studies.collectives import sweep_table, winners_table
 
     has_several = len({row.algorithm for row in sweep.rows}) > 1
     return Group(sweep_table(sweep), *([winners_table(sweep)] if has_several else []))

@@ -9,7 +9,7 @@ import typer
 from nadi.cli.options import AsJson, FiguresFolder, named_path
 from nadi.cli.output import check_outputs, print_document, print_with_page
 from nadi.errors import ConfigError
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _PATHS = (
     "Folders of results of nadi run; the first is the baseline. "
@@ -36,14 +36,14 @@ def compare(
 ) -> None:
     """Runs beside each other: settings, figures, time, collectives, links. Or a run beside measured times."""
     if not is_measured:
-        from nadi.insight.comparison.document import document
+        from nadi.insight.comparison import compare
         from nadi.insight.runs import Run
-        from nadi.reports.pages.comparison import page
-        from nadi.reports.text.comparison import render
+        from nadi.reports.pages.comparison import comparison_page
+        from nadi.reports.text.comparison import comparison_report
 
         check_outputs(out, figures)
-        compared = document([Run(folder) for folder in paths])
-        print_with_page(compared, render, lambda: page(compared), out, figures, as_json=as_json)
+        compared = compare([Run(folder) for folder in paths])
+        print_with_page(compared, comparison_report, lambda: comparison_page(compared), out, figures, as_json=as_json)
         return
     if figures:
         raise ConfigError(_FIGURES_WITHOUT)
@@ -54,18 +54,17 @@ def compare(
 
 def _compare_measured(run: Path, traces: Path | None, out: Path | None, num_worst: int, *, as_json: bool) -> None:
     """Print a run beside measured times of `traces` (None: its own), with the worst nodes; write it into `out`."""
-    from nadi.insight.measured.accuracy import document
-    from nadi.insight.measured.clocks import estimate_clocks
-    from nadi.insight.measured.timed_nodes import read_beside
-    from nadi.reports.pages.measured import FILES, write_measured
-    from nadi.reports.result_files.staging import staged
-    from nadi.reports.text.measured import render
+    from nadi.insight.accuracy import accuracy_document
+    from nadi.insight.measured import estimate_clocks, read_beside
+    from nadi.reports.pages.comparison import ACCURACY_FILES, write_measured
+    from nadi.reports.staging import staged
+    from nadi.reports.text.accuracy import accuracy_report
 
-    with staged(out, FILES, key="clocks") if out else nullcontext() as staging:
+    with staged(out, ACCURACY_FILES, key="clocks") if out else nullcontext() as staging:
         nodes = read_beside(run, traces)
-        compared = document(nodes, estimate_clocks(nodes), num_worst)
+        compared = accuracy_document(nodes, estimate_clocks(nodes), num_worst)
         if staging:
             write_measured(staging, nodes, compared)
-    print_document(compared, render, as_json=as_json)
+    print_document(compared, accuracy_report, as_json=as_json)
     if out:
         say(f"results: {out}", err=as_json)

@@ -19,14 +19,13 @@ def energy(
     as_json: AsJson = False,
 ) -> None:
     """Print energy and cost of a run and of its step: GPUs, hosts, NICs, switches, optics and the data centre."""
-    from nadi.energy.table import DEFAULT
-    from nadi.insight.runs import Run
-    from nadi.insight.runs.energy import energy_of
-    from nadi.reports.text.energy import render
+    from nadi.energy import DEFAULT_TABLE
+    from nadi.insight.runs import Run, energy_of
+    from nadi.reports.text.energy import energy_report
 
     if show_table:
-        typer.echo(DEFAULT.read_text(encoding="utf-8"), nl=False)
+        typer.echo(DEFAULT_TABLE.read_text(encoding="utf-8"), nl=False)
         return
     if folder is None:
         raise ConfigError("nadi energy: found no folder; expected results of `nadi run --out DIR`, or --show-table")
-    print_document(energy_of(Run(folder), table).document(), render, as_json=as_json)
+    print_document(energy_of(Run(folder), table).document(), energy_report, as_json=as_json)

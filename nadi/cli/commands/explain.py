@@ -14,11 +14,11 @@ def explain(
     quiet: Quiet = False,
 ) -> None:
     """Show the critical path of a run across NPUs, the bound of each piece, and which changes would shorten the run."""
-    from nadi.insight.explanation.document import explain as explained
+    from nadi.insight.explanation import explain as explained
     from nadi.insight.runs import Run
     from nadi.launching.progress import progress
-    from nadi.reports.text.explanation import render
+    from nadi.reports.text.run import explanation_report
 
     with progress(quiet=quiet) as shown:
         document = explained(Run(folder), faster, shown.begin, job)
-    print_document(document, render, as_json=as_json)
+    print_document(document, explanation_report, as_json=as_json)

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from nadi.cli.options import AsJson, FiguresFolder, RunFolder, named_path
 from nadi.cli.output import check_outputs, print_json, print_table, print_with_page
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 
 class _Group(TyperGroup):
@@ -45,14 +45,14 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show busy, marked, paused and dropping links, completion times, how pauses spread, and messages they delayed."""
-    from nadi.insight.analysis.network import document, read_run
-    from nadi.reports.pages.network import page
-    from nadi.reports.text.network import render
+    from nadi.insight.network import network_document, read_net_run
+    from nadi.reports.pages.network import network_page
+    from nadi.reports.text.network import network_report
 
     check_outputs(out, figures)
-    run = read_run(folder)
-    answer = document(run)
-    print_with_page(answer, render, lambda: page(run, answer), out, figures, as_json=as_json)
+    run = read_net_run(folder)
+    findings = network_document(run)
+    print_with_page(findings, network_report, lambda: network_page(run, findings), out, figures, as_json=as_json)
 
 
 def slowdown(
@@ -66,14 +66,14 @@ def slowdown(
     as_json: AsJson = False,
 ) -> None:
     """Show the slow-down of messages by size over several runs, with 95 % confidence intervals."""
-    from nadi.insight.analysis.slowdown import slowdown_by_size
-    from nadi.reports.pages.slowdown import page
+    from nadi.insight.metrics import slowdown_by_size
+    from nadi.reports.pages.network import slowdown_page
     from nadi.reports.text.network import slowdown_table
 
     check_outputs(out, figures)
     rows = slowdown_by_size(folders, by, job)
     _note_other_settings(folders, by)
-    print_with_page(rows, slowdown_table, lambda: page(rows), out, figures, as_json=as_json)
+    print_with_page(rows, slowdown_table, lambda: slowdown_page(rows), out, figures, as_json=as_json)
 
 
 def _note_other_settings(folders: Sequence[Path], by: str) -> None:
@@ -82,8 +82,8 @@ def _note_other_settings(folders: Sequence[Path], by: str) -> None:
     Traces may differ, as those of `nadi workload traffic --seed` have a folder for each seed; the engine's workers and
     the kept tables do not change results.
     """
-    from nadi.insight.analysis.slowdown import group_of
-    from nadi.insight.comparison.document import differing_settings
+    from nadi.insight.comparison import differing_settings
+    from nadi.insight.metrics import group_of
     from nadi.insight.runs import Run
 
     groups: dict[str, list[Run]] = {}
@@ -118,7 +118,7 @@ def fidelities(as_json: AsJson = False) -> None:
 def controls(as_json: AsJson = False) -> None:
     """List all congestion controls and their parameters."""
     from nadi.simulation.network_settings import controls as known_controls
-    from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
+    from nadi.terminal import FittedTable, TableColumn, name_column, text_column
 
     known = known_controls()
     if as_json:

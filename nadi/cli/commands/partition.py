@@ -7,11 +7,11 @@ import typer
 
 from nadi.cli.options import AsJson, Force, Overrides, methods, named_path
 from nadi.cli.output import print_json, print_table
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.partition import PartitionReport
-    from nadi.terminal.tables import FittedTable
+    from nadi.terminal import FittedTable
 
 _NO_CUT = "-"
 _METHOD = "Partition method; docs/explanation/parallel.md lists them. Default: the run file's."
@@ -32,7 +32,7 @@ def partition(
 ) -> None:
     """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
-    from nadi.reports.pages.partition import check_plot, write_plot
+    from nadi.reports.pages.fabric import check_plot, write_plot
     from nadi.simulation.assembly.partitioning import compare, divide
     from nadi.simulation.resolving import Resolver
 
@@ -69,7 +69,7 @@ def parts_table(report: "PartitionReport") -> "FittedTable":
     Args:
         report: The parts with their weights and cut links.
     """
-    from nadi.terminal.tables import FittedTable, name_column
+    from nadi.terminal import FittedTable, name_column
 
     columns = name_column("part"), ("NPUs", 2), ("switches", 3), ("events", 1), "share"
     table = FittedTable(f"{report.parts} parts by {report.method}", *columns)
@@ -85,8 +85,7 @@ def facts_table(report: "PartitionReport") -> "FittedTable":
     Args:
         report: The parts with their weights and cut links.
     """
-    from nadi.terminal.readable import time_text
-    from nadi.terminal.tables import facts
+    from nadi.terminal import facts, time_text
 
     source = "in the earlier run" if report.duration_is_given else "by its busiest link; a run is hardly shorter"
     rows = [
@@ -108,7 +107,7 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
         reports: The report of each method that succeeded, by name.
         failures: The error of each method that failed, by name.
     """
-    from nadi.terminal.tables import FittedTable, name_column
+    from nadi.terminal import FittedTable, name_column
 
     parts = next(iter(reports.values())).parts
     cuts = ("cut links", 4), ("cut packets", 1), ("lookahead", 2)
@@ -125,7 +124,7 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
 
 def _lookahead(report: "PartitionReport") -> str:
     """Return the time that parts can run ahead of each other in words."""
-    from nadi.terminal.readable import time_text
+    from nadi.terminal import time_text
 
     return time_text(report.lookahead_ps) if report.cut_links else _NO_CUT
 

@@ -12,12 +12,12 @@ from nadi.cli.output import check_outputs, print_json, print_table, write_charts
 from nadi.configuration import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.inputs.errors import NadiError
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from nadi.studies.planner.planning import PlanRequest
+    from nadi.studies.planner import PlanRequest
 
 Answers = dict[str, dict[str, Any]]  # Documents of `nadi plan` by question
 TABLE, PAGE = "plan.json", "plan.html"
@@ -68,10 +68,7 @@ def plan(
 
     from nadi.launching.slurm import array_script, shard_of
     from nadi.pdes.fidelity import FLUID, REFERENCE
-    from nadi.studies.planner.answer import merge_shards
-    from nadi.studies.planner.plan_file import read_answers
-    from nadi.studies.planner.planning import plan_request, sweep_requests
-    from nadi.studies.planner.reserve import MemoryReserve
+    from nadi.studies.planner import MemoryReserve, merge_shards, plan_request, read_answers, sweep_requests
 
     check_outputs(None, figures)
     if merge:
@@ -133,15 +130,13 @@ def _planned(requests: "Mapping[str, PlanRequest]", folder: Path | None, *, quie
     """
     from nadi.launching.ending import INTERRUPTED
     from nadi.launching.progress import progress
-    from nadi.studies.planner.answer import document
-    from nadi.studies.planner.planning import rank_plans
-    from nadi.studies.planner.progress_file import ProgressFile
+    from nadi.studies.planner import ProgressFile, answer_document, rank_plans
 
     file = ProgressFile(folder)
     for name, request in requests.items():
         with progress(quiet=quiet) as shown:
             ranking = rank_plans(request, shown, file)
-        yield name, document(ranking)
+        yield name, answer_document(ranking)
         if ranking.stopped is not None:
             fix = f"the same command continues from {folder}" if folder else "with -o DIR, a second run would continue"
             unfinished = f"{ranking.left} plans are left" if ranking.left else "the best plans are not all confirmed"
@@ -161,9 +156,8 @@ def _answer(
     """Compute the answers, show them, and write them into a folder, which is checked first, and their charts."""
     from nadi.launching.ending import unwound
     from nadi.reports.pages.page import write_page
-    from nadi.reports.result_files.staging import staged
-    from nadi.studies.planner.page import page
-    from nadi.studies.planner.report import plan_table
+    from nadi.reports.staging import staged
+    from nadi.studies.planner import plan_page, plan_table
 
     answers: Answers = {}
     unfinished: SearchNotFinishedError | None = None
@@ -175,7 +169,7 @@ def _answer(
             unfinished = error  # raised at the end, once the answers so far are written and shown
         if staging:
             (staging / TABLE).write_text(json.dumps({"answers": answers}, indent=2), encoding="utf-8")
-            write_page(staging / PAGE, page(answers))
+            write_page(staging / PAGE, plan_page(answers))
     if as_json:
         print_json({"answers": answers})
     else:
@@ -185,6 +179,6 @@ def _answer(
     if out:
         say(f"results: {out}", err=as_json)
     if figures:
-        write_charts(figures, page(answers), err=as_json)
+        write_charts(figures, plan_page(answers), err=as_json)
     if unfinished:
         raise unfinished

@@ -6,7 +6,7 @@ import typer
 
 from nadi.cli.options import FiguresFolder, Quiet, RunFolder, named_path
 from nadi.cli.output import check_outputs, write_charts
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 
 def report(
@@ -23,7 +23,7 @@ def report(
     from nadi.launching.progress import progress
     from nadi.reports.pages.page import write_page
     from nadi.reports.pages.report import report as page
-    from nadi.reports.result_files.run_folder import REPORT
+    from nadi.reports.run_folder import REPORT
 
     file = out or folder / REPORT
     check_outputs(file, figures)

@@ -10,7 +10,7 @@ import typer
 
 from nadi.cli.options import Force, Overrides, Quiet, Sbatch, named_path
 from nadi.errors import ConfigError, OutputError
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _MEMORY = "Memory per node, such as 64G; 0 for all memory. Default: twice the estimate."
 _OUT = "Folder for the results; a sweep has a subfolder per task."

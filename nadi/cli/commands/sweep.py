@@ -8,7 +8,7 @@ from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Force, Quiet, Sba
 from nadi.cli.output import check_outputs, print_json, print_table
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _FILE = "Sweep file with keys and their values; docs/how-to/sweep.md."
 
@@ -28,12 +28,9 @@ def sweep(
 ) -> None:
     """Run a grid, a list or a Latin hypercube of settings; resume an earlier sweep in the same folder."""
     from nadi.api.studies import SweepRequest, run_sweep
-    from nadi.insight.runs.figures import ranking_figure
+    from nadi.insight.metrics import ranking_metric
     from nadi.launching.progress import progress
-    from nadi.studies.sweeps.page import MAX_PRINTED, points_table
-    from nadi.studies.sweeps.points import read_sweep
-    from nadi.studies.sweeps.running import sweep_script
-    from nadi.studies.sweeps.settings import settings_of
+    from nadi.studies.sweeps import MAX_PRINTED, points_table, read_sweep, settings_of, sweep_script
 
     if slurm:
         # refuses a wrong file now, not in each task
@@ -51,7 +48,7 @@ def sweep(
         if as_json:
             print_json(answer.table.to_pylist())
         else:
-            figure = ranking_figure(answer.table, answer.definition.rank)
+            figure = ranking_metric(answer.table, answer.definition.rank)
             print_table(points_table(settings_of(answer.table, figure), figure, MAX_PRINTED))
         say(f"results: {out}", err=as_json)
         if figures:

@@ -17,12 +17,12 @@ def timeline(
 ) -> None:
     """Write a timeline: lanes by NPU and kind, arrows from sends to receives, load of links and queues over time."""
     from nadi.insight.runs import Run
-    from nadi.reports.timelines.of_runs import write_timeline
+    from nadi.reports.run_timeline import write_run_timeline
 
     try:
         chosen = [int(word) for word in npus.split(",")] if npus else []
     except ValueError:
         raise ConfigError(f"--npus {npus!r}: expected numbers, as 0,8,16") from None
     with unwound():
-        shown = write_timeline(out, Run(folder), chosen, most_slices)
+        shown = write_run_timeline(out, Run(folder), chosen, most_slices)
     print_timeline(out, shown, f", {shown.counters:,} counters", as_json=as_json)

@@ -8,7 +8,7 @@ import typer
 
 from nadi.cli.options import AsJson, Force, Spec, named_path
 from nadi.cli.output import print_document, print_json, print_table
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help="TOML file to write.")]
 
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def list_(as_json: AsJson = False) -> None:
     """List all topologies and their parameters."""
     from nadi import topologies
-    from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
+    from nadi.terminal import FittedTable, TableColumn, name_column, text_column
 
     known = topologies.topologies()
     if as_json:
@@ -49,7 +49,7 @@ def list_(as_json: AsJson = False) -> None:
 
 def clusters_(as_json: AsJson = False) -> None:
     """List all clusters: fabrics with their GPUs and settings."""
-    from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
+    from nadi.terminal import FittedTable, TableColumn, name_column, text_column
     from nadi.topologies.clusters import clusters
 
     known = clusters().values()
@@ -68,7 +68,7 @@ def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
     from nadi import topologies
     from nadi.reports.text.fabric import labelled
     from nadi.simulation.assembly.resource_checks import check_fabric
-    from nadi.terminal.tables import facts
+    from nadi.terminal import facts
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)

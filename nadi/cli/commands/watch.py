@@ -11,11 +11,11 @@ import typer
 from nadi.cli.options import AsJson
 from nadi.cli.output import print_json, print_table
 from nadi.errors import ConfigError
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.launching.progress import Status
-    from nadi.reports.result_files.watching import Sight
+    from nadi.reports.staging import Sight
 
 _FAILED = 1
 _FOLDER = "Folder that `nadi run --out DIR` writes to."
@@ -38,8 +38,8 @@ def watch(
 
     from nadi.launching.checkpoints import PARTIAL
     from nadi.launching.progress import RENEW_EVERY_S
-    from nadi.reports.result_files.watching import Watch, partial_figures
-    from nadi.terminal.tables import Terminal, facts
+    from nadi.reports.staging import Watch, partial_metrics
+    from nadi.terminal import Terminal, facts
 
     watched, said_s = Watch(folder), 0.0
     is_live = sys.stdout.isatty() and not once and not as_json
@@ -49,7 +49,7 @@ def watch(
             if sight.state == "none":
                 raise ConfigError(f"{folder}: found no run that writes to it, and no results; expected --out of a run")
             is_last = once or sight.state not in ("starting", "running")
-            partial = partial_figures(folder)
+            partial = partial_metrics(folder)
             rows = [("run", _state_text(folder, sight)), *(_rows(sight.status) if sight.status else ())]
             rows += _partial_rows(folder / PARTIAL, partial) if partial else []
             if as_json:
@@ -82,7 +82,7 @@ def _document(sight: "Sight", partial: dict[str, Any] | None) -> dict[str, Any]:
 
 def _partial_rows(tables: Path, partial: dict[str, Any]) -> list[tuple[str, str]]:
     """Return labels and values of the results until the last checkpoint, whose tables are in the folder `tables`."""
-    from nadi.terminal.readable import time_text
+    from nadi.terminal import time_text
 
     rows = [("so far", f"the first {time_text(partial['simulated_ps'])}; tables in {tables}")]
     if "steps_done" in partial:
@@ -112,7 +112,7 @@ def _state_text(folder: Path, sight: "Sight") -> str:
 def _rows(status: "Status") -> list[tuple[str, str]]:
     """Return labels and values of what a run has reported."""
     from nadi.launching.progress import duration_text
-    from nadi.terminal.readable import time_text
+    from nadi.terminal import time_text
 
     rows = []
     if status.simulated_ps is not None:

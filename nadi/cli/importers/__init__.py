@@ -19,7 +19,7 @@ from nadi.cli.options import Force, Overrides, Quiet, named_path
 from nadi.cli.output import run_and_report
 from nadi.importers import TranslatedRun
 from nadi.inputs.plug_ins import PlugInError
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 KIND = "importer"
 

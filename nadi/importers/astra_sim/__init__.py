@@ -25,7 +25,7 @@ from nadi.inputs.arrays import Int64, Mask
 from nadi.inputs.limits import MAX_NPUS
 from nadi.inputs.units import KIB, PS_PER_NS
 from nadi.simulation.run import FinishedRun, Roofline
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _CONTROL_BYTES = 8 * KIB  # size of a rendezvous message (system/Rendezvous*Data.cc)
 _LOG = "log.log"  # name of ASTRA-sim's log in its logging folder

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nadi.inputs.arrays import Float64
-from nadi.terminal.printing import in_page
+from nadi.terminal import in_page
 
 Plotly = Any  # a plotly Figure
 
@@ -40,18 +40,18 @@ class SeriesStyle(NamedTuple):
         return {"line": self.line(), "marker": {"symbol": f"circle{self.mark}"}}
 
 
-def style(number: int) -> SeriesStyle:
+def series_style(number: int) -> SeriesStyle:
     """Return the style of series `number` of a chart."""
     colour, turn = COLOURS[number % len(COLOURS)], number // len(COLOURS) % len(_DASHES)
     return SeriesStyle(colour, _DASHES[turn], _EXPECTED[turn], _MARKS[turn])
 
 
-def style_of(colour: int, dash: int) -> SeriesStyle:
+def series_style_of(colour: int, dash: int) -> SeriesStyle:
     """Return the style with these numbers of a colour and a dash."""
-    return style(colour % len(COLOURS) + len(COLOURS) * dash)
+    return series_style(colour % len(COLOURS) + len(COLOURS) * dash)
 
 
-def band(x: Float64, low: Float64, high: Float64, colour: str) -> list[Plotly]:
+def band_lines(x: Float64, low: Float64, high: Float64, colour: str) -> list[Plotly]:
     """Return two series whose area between `low` and `high` is filled.
 
     Args:
@@ -71,12 +71,12 @@ def band(x: Float64, low: Float64, high: Float64, colour: str) -> list[Plotly]:
     return [go.Scatter(x=x, y=low, **look), go.Scatter(x=x, y=high, **look, **fill)]
 
 
-def margin(x_title: str) -> dict[str, int]:
+def figure_margin(x_title: str) -> dict[str, int]:
     """Return the margins of a chart in pixels; x_title: title of its x axis."""
     return {"t": 10, "b": 50 if x_title else 10, "l": 10, "r": 10}
 
 
-def figure(x_title: str = "", y_title: str = "") -> Plotly:
+def empty_figure(x_title: str = "", y_title: str = "") -> Plotly:
     """Return a figure without series, with the margins of all charts and titles of the axes.
 
     Args:
@@ -86,13 +86,13 @@ def figure(x_title: str = "", y_title: str = "") -> Plotly:
     from plotly import graph_objects as go
 
     drawn = go.Figure()
-    drawn.update_layout(margin=margin(x_title), hovermode="closest")
+    drawn.update_layout(margin=figure_margin(x_title), hovermode="closest")
     drawn.update_xaxes(title_text=x_title)
     drawn.update_yaxes(title_text=y_title)
     return drawn
 
 
-def panels(titles: Sequence[str], x_title: str, unit: str) -> Plotly:
+def panel_figure(titles: Sequence[str], x_title: str, unit: str) -> Plotly:
     """Return a figure with a row per title, which share both axes.
 
     Args:
@@ -106,7 +106,7 @@ def panels(titles: Sequence[str], x_title: str, unit: str) -> Plotly:
     # plotly refuses gaps that leave no room for the panels
     gap = min(0.03, 1 / len(names) / 3)
     drawn = make_subplots(len(names), 1, True, "all", subplot_titles=names, vertical_spacing=gap)
-    drawn.update_layout(margin=margin(x_title) | {"t": 24}, showlegend=False, hovermode="closest")
+    drawn.update_layout(margin=figure_margin(x_title) | {"t": 24}, showlegend=False, hovermode="closest")
     drawn.update_annotations(x=0, xanchor="left", font_size=11)
     drawn.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix=unit, nticks=3)
     drawn.update_xaxes(title_text=x_title, row=len(names))
@@ -122,7 +122,7 @@ def height_of_panels(count: int) -> int:
     return 90 + PANEL_HEIGHT * count
 
 
-def bars(
+def bar_chart(
     rows: Sequence[str],
     series: Mapping[str, Sequence[float] | Float64],
     colours: Sequence[str],
@@ -138,7 +138,7 @@ def bars(
         unit: Unit of the values.
         mode: "stack" or "group".
     """
-    drawn = figure(unit)
+    drawn = empty_figure(unit)
     for (name, values), colour in zip(series.items(), colours, strict=True):
         drawn.add_bar(
             y=[in_page(row) for row in rows],
@@ -164,7 +164,7 @@ def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, template: s
         template: Plotly's template of the hover text.
         **options: Further options of Plotly's heat map.
     """
-    drawn = figure(x_title)
+    drawn = empty_figure(x_title)
     names = [in_page(row) for row in rows]
     drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{template}<extra></extra>", **options)
     drawn.update_yaxes(autorange="reversed", fixedrange=True, type="category")

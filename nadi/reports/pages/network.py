@@ -1,6 +1,6 @@
-"""The page of `nadi net`: utilisation, queues, completion times, pauses and how they spread."""
+"""Pages of `nadi net`, and the section about the network in the report of a run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,16 +9,15 @@ from numpy.typing import NDArray
 from nadi.et.statistics import percentile
 from nadi.inputs.arrays import Float64, Int64
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S, parse_time
-from nadi.insight.analysis.network import NetRun, find_pauses, most, read_run, tiers
-from nadi.insight.analysis.network import Table as Columns
-from nadi.insight.analysis.network import document as document_of
+from nadi.insight.network import NetRun, find_pauses, read_net_run, tiers, top_links
+from nadi.insight.network import Table as Columns
+from nadi.insight.network import network_document as document_of
 from nadi.insight.runs import Run
-from nadi.reports.pages.charts import HEAT, Plotly, bars, figure, heat_map, height_of_panels, panels, style
+from nadi.reports.pages import charts
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, from_terminal
-from nadi.reports.text.network import ports, spread_heading, victims_table
+from nadi.reports.text.network import ports, slowdown_table, spread_heading, victims_table
 from nadi.simulation.network_settings import LOGGED_PAUSES
-from nadi.terminal.printing import in_page
-from nadi.terminal.readable import TimeUnit, amount_text, rate_text, size_text, time_text, time_unit
+from nadi.terminal import TimeUnit, amount_text, in_page, rate_text, size_text, time_text, time_unit
 
 MAX_LINKS = 200  # Number of links per tier in the chart of utilisation
 MAX_PORTS = 12  # Number of ports in the chart of queues
@@ -30,18 +29,20 @@ _PAUSED_WHY = "Longest pause of a link on its path within the message's lifetime
 _LEAD = "Utilisation of links, queues, pauses, and completion times of messages."
 
 
-def page(run: NetRun, document: Mapping[str, Any]) -> Page:
+def network_page(run: NetRun, document: Mapping[str, Any]) -> Page:
     """Return the page of `nadi net DIR -o FILE.html`.
 
     Args:
         run: Tables of the run that concern the network (`NetRun`).
-        document: Document of nadi.insight.analysis.network.
+        document: Document of nadi.insight.network.
     """
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
-    return Page(title, "The network of a run.", [PageSection("network", "Network", _LEAD, parts(run, document))])
+    return Page(
+        title, "The network of a run.", [PageSection("network", "Network", _LEAD, network_parts(run, document))]
+    )
 
 
-def section(run: Run) -> PageSection:
+def network_section(run: Run) -> PageSection:
     """Return the section of a report with these charts; no parts if the network model has no links.
 
     Args:
@@ -49,16 +50,16 @@ def section(run: Run) -> PageSection:
     """
     if not run.network.has_links:
         return PageSection("network", "Network", _LEAD, [])
-    net_run = read_run(run.folder)
-    return PageSection("network", "Network", _LEAD, parts(net_run, document_of(net_run)))
+    net_run = read_net_run(run.folder)
+    return PageSection("network", "Network", _LEAD, network_parts(net_run, document_of(net_run)))
 
 
-def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
+def network_parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     """Return utilisation, queues, completion times, pauses, their trees and delayed messages, where present.
 
     Args:
         run: Tables of the run that concern the network (`NetRun`).
-        document: Document of nadi.insight.analysis.network.
+        document: Document of nadi.insight.network.
     """
     finish = time_unit([run.summary.get("finish_time_ps") or 0])
     shown: list[Part] = [_utilisation(run)]
@@ -71,11 +72,13 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     if run.marks is not None and len(run.marks["link"]):
         shown.append(_marked_over_time(run, run.marks, finish))
     if run.links["marked_packets"].any():
-        rows = most(run.links, "marked_packets", MAX_PAUSED)
+        rows = top_links(run.links, "marked_packets", MAX_PAUSED)
         packets = [row["marked_packets"] for row in rows]
         total = int(run.links["marked_packets"].sum())
         description = f"ECN marked {total:,} packets, most at {rows[0]['name']}: {packets[0]:,}."
-        drawn = bars([row["name"] for row in rows], {"marked": packets}, [style(1).colour], "packets marked")
+        drawn = charts.bar_chart(
+            [row["name"] for row in rows], {"marked": packets}, [charts.series_style(1).colour], "packets marked"
+        )
         shown.append(Plot("packets marked by ECN, by port", drawn, description, 140 + 20 * len(rows)))
     if run.flows and len(run.flows["src"]):
         shown.append(_completion(run.flows))
@@ -86,7 +89,11 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
 
 def _utilisation(run: NetRun) -> Plot:
     """Return a plot of the links' utilisation: a row of points and a box for each tier."""
-    drawn, tier, unused = figure("share of the run in which a link sent"), np.array(tiers(run.links)), list[str]()
+    drawn, tier, unused = (
+        charts.empty_figure("share of the run in which a link sent"),
+        np.array(tiers(run.links)),
+        list[str](),
+    )
     utilisation, names = run.links["utilisation"], run.links["name"]
     for name in dict.fromkeys(tier.tolist()):
         links = np.flatnonzero(tier == name)
@@ -101,7 +108,7 @@ def _utilisation(run: NetRun) -> Plot:
             boxpoints="all",
             jitter=0.5,
             pointpos=0,
-            marker={"color": style(len(drawn.data)).colour, "size": 5},
+            marker={"color": charts.series_style(len(drawn.data)).colour, "size": 5},
             orientation="h",
         )
     drawn.update_layout(showlegend=False)
@@ -123,7 +130,7 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit) -> Plot:
     name = run.links["name"][fullest[0]]
     description = f"Maximum per interval. The fullest is {name}, {amount_text(bytes_waiting)} at most."
     title = f"queues of the {len(fullest)} fullest ports over time"
-    return Plot(title, drawn, description, height_of_panels(len(fullest)))
+    return Plot(title, drawn, description, charts.height_of_panels(len(fullest)))
 
 
 def _samples(run: NetRun, samples: Columns, unit: TimeUnit) -> Iterator[Plot]:
@@ -135,18 +142,18 @@ def _samples(run: NetRun, samples: Columns, unit: TimeUnit) -> Iterator[Plot]:
     drawn, fastest, bps = _panels(run, rates, "bps", interval_ps, unit, "b/s")
     description = f"The fastest is {run.links['name'][fastest[0]]}, {rate_text(bps)} at most, {interval}."
     title = f"sending rates of the {len(fastest)} fastest links over time"
-    yield Plot(title, drawn, description, height_of_panels(len(fastest)))
+    yield Plot(title, drawn, description, charts.height_of_panels(len(fastest)))
     if samples["queue_bytes"].any():
         drawn, fullest, bytes_waiting = _panels(run, queues, "bytes", interval_ps, unit, "B")
         name = run.links["name"][fullest[0]]
         description = f"The fullest is {name}, {amount_text(bytes_waiting)} at most, {interval}."
         title = f"queues of the {len(fullest)} fullest ports over time"
-        yield Plot(title, drawn, description, height_of_panels(len(fullest)))
+        yield Plot(title, drawn, description, charts.height_of_panels(len(fullest)))
 
 
 def _panels(
     run: NetRun, table: Columns, column: str, interval_ps: int, unit: TimeUnit, value_unit: str
-) -> tuple[Plotly, list[int], float]:
+) -> tuple[charts.Plotly, list[int], float]:
     """Return a figure with a panel for each link with the largest values of a column, these links, the largest value.
 
     The table has a row for each link and interval with a value above 0.
@@ -156,7 +163,7 @@ def _panels(
     np.maximum.at(largest, link, value)
     order = np.argsort(-largest, kind="stable")
     shown: list[int] = order[largest[order] > 0][:MAX_PORTS].tolist()
-    drawn = panels([run.links["name"][port] for port in shown], unit.name, value_unit)
+    drawn = charts.panel_figure([run.links["name"][port] for port in shown], unit.name, value_unit)
     for row, port in enumerate(shown, 1):
         rows = np.flatnonzero(link == port)
         rows = rows[np.argsort(table["time_ps"][rows], kind="stable")]
@@ -173,7 +180,7 @@ def _panels(
             y=np.maximum.reduceat(values, first),
             name=in_page(run.links["name"][port]),
             mode="lines",
-            line={"color": style(0).colour, "shape": "hv"},
+            line={"color": charts.series_style(0).colour, "shape": "hv"},
             row=row,
             col=1,
         )
@@ -194,8 +201,8 @@ def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
     hover = f"%{{y}}, %{{x:,.5g}} {unit.name}: paused %{{z:.0%}} of the interval"
     bar = {"title": {"text": "paused"}, "tickformat": ".0%", "thickness": 12}
     middles = (edges[:-1] + edges[1:]) / 2 / unit.ps
-    look = {"zmin": 0, "zmax": 1, "colorscale": HEAT, "colorbar": bar, "ygap": 1}
-    drawn = heat_map(middles, names, shares, unit.name, hover, **look)
+    look = {"zmin": 0, "zmax": 1, "colorscale": charts.HEAT, "colorbar": bar, "ygap": 1}
+    drawn = charts.heat_map(middles, names, shares, unit.name, hover, **look)
     which = "The only link that was paused" if len(shown) == 1 else f"The {len(shown)} links that were paused longest"
     description = f"{which}; an interval is 1/{STRETCHES} of the run. "
     description += f"The first pause was sent after {time_text(int(pauses.start_ps.min()))}."
@@ -241,8 +248,8 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     np.add.at(counts, (row_of_link[marks["link"][own]], marks["time_ps"][own] // width_ps), marks["packets"][own])
     names = [run.links["name"][link] for link in shown]
     hover = f"%{{y}}, %{{x:,.5g}} {unit.name}: %{{z:,}} packets marked"
-    look = {"colorscale": HEAT, "colorbar": {"title": {"text": "packets"}, "thickness": 12}, "ygap": 1}
-    drawn = heat_map((np.arange(stretches) + 0.5) * width_ps / unit.ps, names, counts, unit.name, hover, **look)
+    look = {"colorscale": charts.HEAT, "colorbar": {"title": {"text": "packets"}, "thickness": 12}, "ygap": 1}
+    drawn = charts.heat_map((np.arange(stretches) + 0.5) * width_ps / unit.ps, names, counts, unit.name, hover, **look)
     busiest = int(counts.sum(axis=0).argmax())
     which = f"The {len(shown)} ports with most marked packets"
     if len(shown) == 1:
@@ -256,13 +263,18 @@ def _completion(messages: Columns) -> Plot:
     """Return the cumulative distribution of completion times, a line per decade of message sizes."""
     times_ps = messages["finish_ps"] - messages["start_ps"]
     unit = time_unit([float(np.median(times_ps))])
-    drawn = figure(unit.name, "share of messages")
+    drawn = charts.empty_figure(unit.name, "share of messages")
     decades = np.floor(np.log10(np.maximum(messages["bytes"], 1))).astype(np.int64)
     for decade in np.unique(decades).tolist():
         times = np.sort(times_ps[decades == decade] / unit.ps)
         points = np.unique(np.linspace(0, len(times) - 1, MAX_POINTS // 4).astype(np.int64))
         share = (points + 1) / len(times)
-        look = {"mode": "lines", "line_shape": "hv", "showlegend": True, **style(len(drawn.data)).line_and_marker()}
+        look = {
+            "mode": "lines",
+            "line_shape": "hv",
+            "showlegend": True,
+            **charts.series_style(len(drawn.data)).line_and_marker(),
+        }
         drawn.add_scatter(x=times[points], y=share, name=f"{size_text(10**decade)} and more", **look)
     drawn.update_xaxes(type="log")
     drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
@@ -274,12 +286,12 @@ def _completion(messages: Columns) -> Plot:
 
 def _paused(run: NetRun, unit: TimeUnit) -> Plot:
     """Return the paused time per link."""
-    rows = most(run.links, "paused_ps", MAX_PAUSED)
+    rows = top_links(run.links, "paused_ps", MAX_PAUSED)
     times = [row["paused_ps"] / unit.ps for row in rows]
     description = "No link was paused."
     if rows:
         description = f"{rows[0]['name']} was paused longest, {time_text(rows[0]['paused_ps'])}."
-    drawn = bars([row["name"] for row in rows], {"paused": times}, [HEAT[-1][1]], unit.name)
+    drawn = charts.bar_chart([row["name"] for row in rows], {"paused": times}, [charts.HEAT[-1][1]], unit.name)
     return Plot("time for which links were paused", drawn, description, 140 + 20 * len(rows))
 
 
@@ -309,7 +321,7 @@ def _trees(document: Mapping[str, Any]) -> Plot:
         textinfo="label+text",
         marker={"colors": ["#8fa3b8" if parent in {"", "0"} else "#c6dbef" for parent in parents]},
     )
-    drawn: Plotly = go.Figure(tree)
+    drawn: charts.Plotly = go.Figure(tree)
     drawn.update_layout(margin={"t": 10, "b": 10, "l": 10, "r": 10}, uniformtext={"minsize": 9, "mode": "hide"})
     spread = "From left to right: the port where the congestion is, the links that its switch paused, and those that "
     spread += "were paused because of them."
@@ -337,3 +349,56 @@ def _spread_title(document: Mapping[str, Any]) -> str:
         return "Nothing was paused." if document["why_no_victims"] == "nothing was paused" else "No pauses.parquet."
     roots, shown = document["roots"], len(document["trees"])
     return spread_heading(document) + (f", the {shown} largest" if roots > shown else "")
+
+
+_SLOWDOWN_LEAD = (
+    "Completion time of messages over their time on an idle network, with 95 % confidence intervals over runs."
+)
+
+_SLOWDOWN_MEANINGS = {
+    "group": "Value of the key that distinguishes groups of runs.",
+    "size from": "Smallest size of the messages in this row; the next row begins at ten times as many bytes.",
+    "runs": "Number of runs in the group.",
+    "messages": "Number of messages of all these runs.",
+}
+
+
+def slowdown_page(rows: Sequence[dict[str, Any]]) -> Page:
+    """Return the page for the rows of nadi.insight.metrics.slowdown_by_size."""
+    known = {
+        name: [row for row in rows if row["from_bytes"] and row["slowdown"][name] is not None]
+        for name in rows[0]["slowdown"]
+    }
+    parts: list[Part] = [_slowdown_plot(of_name, name) for name, of_name in known.items() if of_name]
+    why = {name: f"Slow-down that {name[1:]} % of the messages do not exceed, mean over runs." for name in known}
+    parts.append(from_terminal(slowdown_table(rows), why=_SLOWDOWN_MEANINGS | why))
+    return Page(
+        "slow-down of messages by size", "Several runs.", [PageSection("slowdown", "Slow-down", _SLOWDOWN_LEAD, parts)]
+    )
+
+
+def _slowdown_plot(rows: Sequence[dict[str, Any]], percentile: str) -> Plot:
+    """Return the plot of a percentile, "p99", by size class, from the rows that have it: a line per group."""
+    drawn = charts.empty_figure("message size from", f"slow-down, {percentile}")
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+    worst = max(rows, key=lambda row: row["slowdown"][percentile])
+    for number, group in enumerate(groups):
+        own = [row for row in rows if row["group"] == group]
+        ends = [row["interval"][percentile] or (row["slowdown"][percentile],) * 2 for row in own]
+        look = charts.series_style(number)
+        drawn.add_scatter(
+            x=[amount_text(row["from_bytes"]) for row in own],
+            y=[row["slowdown"][percentile] for row in own],
+            # plotly takes the lengths of error bars, not their ends
+            error_y={
+                "array": [high - row["slowdown"][percentile] for (_, high), row in zip(ends, own, strict=True)],
+                "arrayminus": [row["slowdown"][percentile] - low for (low, _), row in zip(ends, own, strict=True)],
+            },
+            mode="lines+markers",
+            name=in_page(group or "all runs"),
+            line={"color": look.colour, "dash": look.dash},
+        )
+    drawn.update_xaxes(type="category")
+    drawn.update_yaxes(type="log")
+    text = f"Largest: {worst['slowdown'][percentile]:,.3g} from {amount_text(worst['from_bytes'])}"
+    return Plot(f"slow-down, {percentile}", drawn, f"{text}{', ' * bool(worst['group'])}{worst['group']}.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nadi import inputs
 from nadi.errors import ConfigError, OutputError
-from nadi.terminal.tables import FittedTable
+from nadi.terminal import FittedTable
 
 if TYPE_CHECKING:
     import jinja2
@@ -67,7 +67,7 @@ class Table:
     caption: str  # Title of the table
     headings: Sequence[Heading]  # Headings of the columns
     rows: Sequence[Sequence[str]]  # Rows with one cell per heading
-    note: str = ""  # Remark below the table, such as the number of omitted rows; "" = no remark
+    note: str = ""  # Text below the table, such as the number of omitted rows; "" = none
     colours: Sequence[str] = ()  # Colour of the swatch before the first cell, by row; () = no swatches
 
 

@@ -1,4 +1,4 @@
-"""Text of `nadi compare A B ...`."""
+"""Text of `nadi compare` about runs beside each other."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -6,21 +6,21 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.insight.comparison.tables import by_load
-from nadi.reports.text.jobs import shares_text
-from nadi.terminal import readable
-from nadi.terminal.tables import FittedTable, name_column, text_column
+from nadi import terminal
+from nadi.insight.comparison import by_load
+from nadi.terminal import FittedTable, name_column, text_column
 
 MAX_ROWS = 20  # Number of rows per table
+_SHOWN_JOBS = 2  # other jobs named in a row
 _MIN_CHANGE = 5e-7  # Smallest relative change that is not shown as "="
 
 
-def render(document: dict[str, Any]) -> RenderableType:
-    """Return the document of nadi.insight.comparison.document as something that a rich Console prints."""
+def comparison_report(document: dict[str, Any]) -> RenderableType:
+    """Return the document of nadi.insight.comparison as something that a rich Console prints."""
     parts: list[RenderableType] = [runs_table(document), *document["notes"], ""]
     tables = [
         settings_table,
-        figures_table,
+        metrics_table,
         jobs_table,
         losses_table,
         times_table,
@@ -37,12 +37,12 @@ def runs_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of the compared runs.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     columns = "NPUs", name_column("network", 2), "simulated time", name_column("digest", 3)
     table = FittedTable("runs", name_column("run"), name_column("topology"), *columns)
     for run in document["runs"]:
-        names, time = (run["name"], run["topology"] or "-"), readable.time_text(run["finish_time_ps"])
+        names, time = (run["name"], run["topology"] or "-"), terminal.time_text(run["finish_time_ps"])
         table.add_row(*names, run["npus"] or 0, run["network"] or "-", time, run["digest"][:12])
     return table
 
@@ -51,7 +51,7 @@ def settings_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of settings that differ.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     table = FittedTable("settings that differ", *map(name_column, ("key", *_names(document))))
     for row in document["settings"]:
@@ -64,15 +64,15 @@ def settings_table(document: dict[str, Any]) -> FittedTable:
     return table
 
 
-def figures_table(document: dict[str, Any]) -> FittedTable:
+def metrics_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of metrics with their changes from the first run.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     table = FittedTable("metrics", name_column("metric"), *_beside(document))
     for row in document["figures"]:
-        values = [readable.figure_text(row["form"], value) for value in row["values"]]
+        values = [terminal.metric_text(row["form"], value) for value in row["values"]]
         is_share = row["form"] == "share"
         table.add_row(label(row["name"]), *_pairs(values, [change_text(each, is_share) for each in row["change"]]))
     return table
@@ -82,13 +82,13 @@ def jobs_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of the times of jobs.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     rows = document["jobs"][:MAX_ROWS]
-    unit = readable.time_unit(time for row in rows for time in row["time_ps"] if time)
+    unit = terminal.time_unit(time for row in rows for time in row["time_ps"] if time)
     table = FittedTable(f"time of jobs ({unit.name})", name_column("job"), *_beside(document))
     for row in rows:
-        values = ["-" if time is None else readable.in_unit(time, unit) for time in row["time_ps"]]
+        values = ["-" if time is None else terminal.in_unit(time, unit) for time in row["time_ps"]]
         table.add_row(row["job"], *_pairs(values, [change_text(each) for each in row["change"]]))
     if len(document["jobs"]) > MAX_ROWS:
         table.notes.append(f"and {len(document['jobs']) - MAX_ROWS:,} more (--json has all)")
@@ -99,7 +99,7 @@ def losses_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of what jobs lose to others in each run: their time alone, and with whom they share links.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     columns = name_column("run"), "alone", "slow-down", text_column("shares links with", 1)
     table = FittedTable("jobs beside others", name_column("job"), *columns)
@@ -108,7 +108,7 @@ def losses_table(document: dict[str, Any]) -> FittedTable:
             alone_ps, shares = row["alone_ps"][run], row["shares"][run]
             if (alone_ps is not None or shares) and len(table.rows) < MAX_ROWS:
                 slow = row["slowdown"][run]
-                texts = [readable.time_text(alone_ps or 0) if alone_ps else "-", f"{slow:.3f}" if slow else "-"]
+                texts = [terminal.time_text(alone_ps or 0) if alone_ps else "-", f"{slow:.3f}" if slow else "-"]
                 table.add_row(row["job"], name, *texts, shares_text(shares or ()))
     return table
 
@@ -117,14 +117,14 @@ def times_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of time by category.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     rows = document["times"]["rows"]
-    unit = readable.time_unit(time for row in rows for time in row["time_ps"])
+    unit = terminal.time_unit(time for row in rows for time in row["time_ps"])
     title = f"time of the NPUs by category, mean ({unit.name})"
     table = FittedTable(title, name_column("category"), *_beside(document))
     for row in rows:
-        values = [readable.in_unit(time, unit) for time in row["time_ps"]]
+        values = [terminal.in_unit(time, unit) for time in row["time_ps"]]
         table.add_row(row["what"], *_pairs(values, [_added(change, unit) for change in row["change_ps"]]))
     return table
 
@@ -133,16 +133,16 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of collectives by group and kind, summed over sizes.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     rows = document["groups"]
-    unit = readable.time_unit(time for row in rows for time in row["time_ps"])
+    unit = terminal.time_unit(time for row in rows for time in row["time_ps"])
     title = f"collectives by group and kind: their summed time ({unit.name})"
     columns = name_column("group"), name_column("kind"), ("count", 1), ("buffers", 2)
     table = FittedTable(title, *columns, *_beside(document))
     for row in rows[:MAX_ROWS]:
-        count, sizes = (_either(row["count"], "{:,}".format), _either(row["bytes"], readable.amount_text))
-        values = [readable.in_unit(time, unit) for time in row["time_ps"]]
+        count, sizes = (_either(row["count"], "{:,}".format), _either(row["bytes"], terminal.amount_text))
+        values = [terminal.in_unit(time, unit) for time in row["time_ps"]]
         changes = [change_text(each) for each in row["change"]]
         table.add_row(row["group"] or "all", row["kind"], count, sizes, *_pairs(values, changes))
     table.note_more(len(rows) - MAX_ROWS, "with smaller changes")
@@ -153,18 +153,18 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of collectives by group, kind and size, sorted by change.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     rows = document["collectives"]
     shown = rows[:MAX_ROWS]
-    unit = readable.time_unit(time for row in shown for time in row["median_ps"] if time)
+    unit = terminal.time_unit(time for row in shown for time in row["median_ps"] if time)
     columns = name_column("group"), name_column("kind"), ("n", 3), "size", ("count", 2)
     title = f"collectives: median time ({unit.name}), and change of the summed time from the first run"
     table = FittedTable(title, *columns, *_beside(document))
     for row in shown:
         count = _either(row["count"], "{:,}".format)
-        cells = row["group"] or "all", row["kind"], row["members"], readable.buffer_text(row["size_bytes"]), count
-        values = ["-" if each is None else readable.in_unit(each, unit) for each in row["median_ps"]]
+        cells = row["group"] or "all", row["kind"], row["members"], terminal.buffer_text(row["size_bytes"]), count
+        values = ["-" if each is None else terminal.in_unit(each, unit) for each in row["median_ps"]]
         table.add_row(*cells, *_pairs(values, [change_text(each) for each in row["change"]]))
     table.note_more(len(rows) - MAX_ROWS, "with smaller changes")
     return table
@@ -174,7 +174,7 @@ def tiers_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of tiers: utilisation of their links, bytes sent, and events.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     table = FittedTable("tiers of links", name_column("tier"), name_column("quantity"), *_names(document))
     for row in by_load([row for row in document["tiers"] if any(row["tx_bytes"])]):
@@ -193,7 +193,7 @@ def links_table(document: dict[str, Any]) -> FittedTable:
     """Return the links whose utilisation changes most.
 
     Args:
-        document: The comparison as a document (nadi.insight.comparison.document).
+        document: The comparison as a document (nadi.insight.comparison).
     """
     found = document["links"]
     table = FittedTable("utilisation of links", name_column("link"), *_beside(document))
@@ -209,16 +209,16 @@ def links_table(document: dict[str, Any]) -> FittedTable:
 
 # Quantities of a tier: key, label and format
 TIER_ROWS = (
-    ("rate_bps", "mean rate", readable.rate_text),
+    ("rate_bps", "mean rate", terminal.rate_text),
     ("links", "links", "{:,}".format),
     ("max_utilisation", "maximum utilisation", "{:.1%}".format),
     ("mean_utilisation", "mean utilisation", "{:.1%}".format),
-    ("tx_bytes", "sent", readable.amount_text),
-    ("max_queue_bytes", "longest queue", readable.amount_text),
+    ("tx_bytes", "sent", terminal.amount_text),
+    ("max_queue_bytes", "longest queue", terminal.amount_text),
     ("dropped_packets", "packets dropped", "{:,.0f}".format),
     ("marked_packets", "packets marked", "{:,.0f}".format),
     ("pause_frames", "pauses", "{:,.0f}".format),
-    ("paused_ps", "time paused", readable.time_text),
+    ("paused_ps", "time paused", terminal.time_text),
 )
 # Quantities that are shown even if all values are 0
 _ALWAYS = ("rate_bps", "links", "max_utilisation", "mean_utilisation", "tx_bytes")
@@ -267,11 +267,11 @@ def _either(values: Sequence[Any], show: Callable[[Any], str]) -> str:
     return " / ".join(dict.fromkeys("-" if each is None else show(each) for each in values))
 
 
-def _added(change_ps: float | None, unit: readable.TimeUnit) -> str:
+def _added(change_ps: float | None, unit: terminal.TimeUnit) -> str:
     """Return a change of a time with its sign."""
     if change_ps is None:
         return "-"
-    return f"{'+' if change_ps > 0 else '-'}{readable.in_unit(abs(change_ps), unit)}" if abs(change_ps) >= 1 else "="
+    return f"{'+' if change_ps > 0 else '-'}{terminal.in_unit(abs(change_ps), unit)}" if abs(change_ps) >= 1 else "="
 
 
 def _names(document: dict[str, Any]) -> list[str]:
@@ -288,3 +288,13 @@ def _pairs(values_of_run: Sequence[str], changes_of_run: Sequence[str]) -> list[
     """Return the cells below the headings of `_beside`."""
     first, *others = values_of_run
     return [first, *(cell for pair in zip(others, changes_of_run[1:], strict=True) for cell in pair)]
+
+
+def shares_text(shares: Sequence[dict[str, Any]]) -> str:
+    """Return the jobs with which a job shares links: "b (8 links, 1.2 GB of b)"."""
+    texts = [
+        f"{each['job']} ({each['links']:,} links, {terminal.amount_text(each['other_bytes'])})"
+        for each in shares[:_SHOWN_JOBS]
+    ]
+    more = [f"{len(shares) - _SHOWN_JOBS} more"] if len(shares) > _SHOWN_JOBS else []
+    return ", ".join(texts + more) or "-"

@@ -5,19 +5,25 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.terminal.tables import FittedTable, facts, name_column
+from nadi.terminal import FittedTable, facts, name_column
 
 _ENERGIES = (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6))
 _POWERS = (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
 
 
-def render(document: dict[str, Any]) -> RenderableType:
-    """Return the document of nadi.insight.runs.energy as something that a rich Console prints."""
-    jobs: list[RenderableType] = ["", jobs_table(document)] if document.get("jobs") else []
-    return Group(facts("energy and cost", summary(document)), "", parts_table(document), *jobs, *notes(document))
+def energy_report(document: dict[str, Any]) -> RenderableType:
+    """Return the document of RunBill.document as something that a rich Console prints."""
+    jobs: list[RenderableType] = ["", energy_jobs_table(document)] if document.get("jobs") else []
+    return Group(
+        facts("energy and cost", energy_facts(document)),
+        "",
+        energy_parts_table(document),
+        *jobs,
+        *energy_notes(document),
+    )
 
 
-def jobs_table(document: dict[str, Any]) -> FittedTable:
+def energy_jobs_table(document: dict[str, Any]) -> FittedTable:
     """Return energy and cost of each job.
 
     Args:
@@ -34,7 +40,7 @@ def jobs_table(document: dict[str, Any]) -> FittedTable:
     return table
 
 
-def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
+def energy_facts(document: dict[str, Any]) -> list[tuple[str, str]]:
     """Return name and text of energy and cost of the run, per step and per million tokens.
 
     Args:
@@ -57,7 +63,7 @@ def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def parts_table(document: dict[str, Any]) -> FittedTable:
+def energy_parts_table(document: dict[str, Any]) -> FittedTable:
     """Return the energy by part.
 
     Args:
@@ -82,7 +88,7 @@ def count_text(row: dict[str, Any]) -> str:
     return count if count == f"{row['of']:,}" else f"{count} of {row['of']:,}"
 
 
-def notes(document: dict[str, Any]) -> list[str]:
+def energy_notes(document: dict[str, Any]) -> list[str]:
     """Return the sources of the numbers, and what is not counted.
 
     Args:

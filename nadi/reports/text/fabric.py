@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nadi.terminal.readable import amount_text, rate_text, time_text
+from nadi.terminal import amount_text, rate_text, time_text
 from nadi.topologies import Graph
 
 _MAX_NAMES = 8

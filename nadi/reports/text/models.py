@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from nadi.errors import ConfigError
 from nadi.inputs.units import GIB
-from nadi.terminal.tables import FittedTable, facts, name_column, text_column
+from nadi.terminal import FittedTable, facts, name_column, text_column
 from nadi.workload.generators.memory import PARTS, StageMemory
 from nadi.workload.generators.models import (
     Model,
@@ -122,7 +122,12 @@ def memory_table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
 
 
 def memory_document(stages: Sequence[StageMemory], complaint: str) -> dict[str, Any]:
-    """Return the memory of stages in bytes as a JSON document; complaint: why it does not fit, "" = it fits."""
+    """Return the memory of stages in bytes as a JSON document.
+
+    Args:
+        stages: Memory of each pipeline stage.
+        complaint: Sentence that says why the plan does not fit; "" = it fits.
+    """
     rows = [{**stage._asdict(), "total": stage.total} for stage in stages]
     return {"fits": not complaint, "complaint": complaint, "stages": rows}
 

@@ -1,21 +1,44 @@
-"""Text of `nadi net`: the result of nadi.insight.analysis.network.document on the terminal."""
+"""Text about links and messages: the tables of `nadi net`, and those of the report of a run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nadi.et.statistics import values_needed
-from nadi.insight.analysis.network import COLUMNS, MAX_LINKS
-from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, name_column
+from nadi.inputs.arrays import Float64
+from nadi.insight.link_load import limiting_links
+from nadi.insight.network import COLUMNS, MAX_LINKS
+from nadi.simulation.run import FinishedRun
+from nadi.terminal import FittedTable, amount_text, in_unit, name_column, rate_text, text_column, time_text, time_unit
+from nadi.topologies import Graph
 
 MAX_BRANCHES = 40
+WHOLE = "--out"
+_MAX_BUSIEST = 5  # links in the tables of a run
+# Counters of events in the fabric, and their names
+_FABRIC_COUNTERS = {
+    "marked_packets": "packets marked",
+    "pause_frames": "pauses",
+    "dropped_packets": "packets dropped",
+    "trimmed_packets": "packets trimmed",
+    "retransmitted_packets": "packets retransmitted",
+    "timeouts": "timeouts",
+    "congestion_notifications": "congestion notifications",
+}
+# Columns of links that a table has if any value is not 0: heading, column of links.parquet, format
+_LINK_EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
+    ("marked", "marked_packets", "{:,}".format),
+    ("paused", "paused_ps", time_text),
+    ("dropped", "dropped_packets", "{:,}".format),
+)
 
 
-def render(document: dict[str, Any]) -> RenderableType:
-    """Return the document of nadi.insight.analysis.network as something that a rich Console prints."""
+def network_report(document: dict[str, Any]) -> RenderableType:
+    """Return the document of nadi.insight.network as something that a rich Console prints."""
     head = f"{document['topology']}\n{time_text(document['finish_time_ps'] or 0)}"
     return Group(head, *_links(document["links"]), *_messages(document["messages"]), *_spread(document))
 
@@ -78,7 +101,7 @@ def _messages(completion_rows: list[dict[str, Any]] | None) -> Iterator[Renderab
 
 
 def slowdown_table(rows: Sequence[dict[str, Any]]) -> FittedTable:
-    """Return the rows of nadi.insight.analysis.slowdown.slowdown_by_size as a table."""
+    """Return the rows of nadi.insight.metrics.slowdown_by_size as a table."""
     group = [name_column("group")] if any(row["group"] for row in rows) else []
     needs = {"p50": 0, "p95": 2, "p99": 1, "p99.9": 3}
     shown = ((name, needs[name]) for name in rows[0]["slowdown"])
@@ -114,15 +137,15 @@ def note_too_few(table: FittedTable, values: str) -> None:
         table.notes.append(f"-: too few {values}; needed are 1 / (1 - p): {needs}")
 
 
-def spread_heading(document: Mapping[str, Any], remark: str = "") -> str:
-    """Return the numbers of pauses and of roots from which they spread, with a remark after the former.
+def spread_heading(document: Mapping[str, Any], note: str = "") -> str:
+    """Return the numbers of pauses and of roots from which they spread, with a note after the former.
 
     Args:
-        document: Document of nadi.insight.analysis.network.
-        remark: Text after the number of pauses.
+        document: Document of nadi.insight.network.
+        note: Text after the number of pauses.
     """
     roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
-    return f"how pauses spread: {document['pauses']:,} pauses{remark}, {roots}"
+    return f"how pauses spread: {document['pauses']:,} pauses{note}, {roots}"
 
 
 def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
@@ -164,7 +187,7 @@ def victims_table(document: Mapping[str, Any]) -> FittedTable:
     """Return the messages on no congested link that pauses delayed, the slowest first.
 
     Args:
-        document: Document of nadi.insight.analysis.network.
+        document: Document of nadi.insight.network.
     """
     unit = time_unit(row["paused_ps"] for row in document["victims"])
     times = "slow-down", (f"paused ({unit.name})", 1)
@@ -177,3 +200,101 @@ def victims_table(document: Mapping[str, Any]) -> FittedTable:
         sure = "yes" if row["sure"] else "perhaps"
         table.add_row(*ends, slow, in_unit(row["paused_ps"], unit), row["link"], sure)
     return table
+
+
+def link_tables(simulation: FinishedRun, utilisation: Float64) -> Iterator[FittedTable]:
+    """Yield the tables of a run about its links: the busiest ones, those that limited flows, and events of the fabric.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+        utilisation: float64[links], bytes sent over the capacity during the run.
+    """
+    if simulation.settings.fidelity.model.has_links:
+        graph = simulation.graph
+        rates = {"rate_bps": graph.link_rate_bps, "utilisation": utilisation}
+        links = {**simulation.results.links, **rates}
+        yield busiest_links(links, lambda link: link_name(graph, link), _MAX_BUSIEST)
+        limits, group_names = simulation.results.limits, dict(enumerate(simulation.program.group_names))
+        if len(limits.get("link", ())):
+            yield limits_table(limits, group_names, lambda link: link_name(graph, link), _MAX_BUSIEST)
+    if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
+        yield _fabric_table(simulation)
+
+
+def limits_table(
+    limits: Mapping[str, NDArray], group_names: Mapping[int, str], name_of: Callable[[int], str], max_rows: int
+) -> FittedTable:
+    """Return the links that limited flows (columns of limits.parquet), those with the longest total times first.
+
+    Args:
+        limits: Columns of limits.parquet by name.
+        group_names: Names of groups by number.
+        name_of: Function that returns the name of a link by its number.
+        max_rows: Maximum number of rows of the table.
+    """
+    table = FittedTable(
+        "links that limited flows", name_column("link"), "flows", ("mean time", 1), text_column("groups", 2)
+    )
+    for found in limiting_links(limits, lambda group: group_names.get(group) or "all")[:max_rows]:
+        table.add_row(name_of(found.link), f"{found.flows:,}", time_text(found.mean_ps), found.groups)
+    return table
+
+
+def busiest_links(links: Mapping[str, NDArray], name_of: Callable[[int], str], max_rows: int) -> FittedTable:
+    """Return a table of the links with the highest utilisation.
+
+    Args:
+        links: Columns of links.parquet by name.
+        name_of: Function that returns the name of a link by its number.
+        max_rows: Maximum number of rows of the table.
+    """
+    events = [(heading, links[name], text) for heading, name, text in _LINK_EVENTS if links[name].any()]
+    queue = links["buffered_bytes"] if links["buffered_bytes"].any() else links["max_queue_bytes"]
+    columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1)
+    counts = ((heading, 4) for heading, _, _ in events)
+    table = FittedTable("busiest links", name_column("link"), *columns, *counts, full_output_option=WHOLE)
+    for link in np.argsort(-links["utilisation"], kind="stable")[:max_rows].tolist():
+        # an unused link has no row
+        if links["tx_bytes"][link]:
+            rate, sent = rate_text(int(links["rate_bps"][link])), amount_text(int(links["tx_bytes"][link]))
+            busy, longest = f"{links['utilisation'][link]:.1%}", amount_text(int(queue[link]))
+            table.add_row(name_of(link), rate, sent, busy, longest, *(text(column[link]) for _, column, text in events))
+    return table
+
+
+def link_name(graph: Graph, link: int) -> str:
+    """Return the names of both ends of a link.
+
+    Args:
+        graph: The fabric (`Graph`).
+        link: Number of the link.
+    """
+    return f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
+
+
+def _fabric_table(simulation: FinishedRun) -> FittedTable:
+    """Return a row per kind of event in the fabric, with the link that has most of them.
+
+    Args:
+        simulation: The finished run with its inputs (`FinishedRun`).
+    """
+    graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
+    table = FittedTable("fabric", name_column("event"), "count", text_column("maximum of a link"))
+    for name, words in _FABRIC_COUNTERS.items():
+        count = counters.get(name, 0)
+        if count:
+            table.add_row(words, f"{count:,}", _max_of_link(graph, links.get(name), "{:,}"))
+    paused_ps = links.get("paused_ps")
+    if paused_ps is not None and paused_ps.any():
+        whole_ps = max(simulation.results.finish_time_ps, 1)
+        longest = _max_of_link(graph, paused_ps / whole_ps, "{:.1%}")
+        table.add_row("links paused", f"{np.count_nonzero(paused_ps):,}", longest)
+    return table
+
+
+def _max_of_link(graph: Graph, value_of_link: NDArray | None, number_format: str) -> str:
+    """Return the largest value and its link; "" if all values are 0."""
+    if value_of_link is None or not value_of_link.any():
+        return ""
+    link = int(value_of_link.argmax())
+    return f"{number_format.format(value_of_link[link])} at {link_name(graph, link)}"

@@ -1,31 +1,26 @@
-"""The report of a run on the terminal."""
+"""Text of runs: the report of `nadi run`, the table of jobs, and the explanation of `nadi explain`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from nadi import terminal
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.units import PS_PER_S
-from nadi.insight.analysis import serving
-from nadi.insight.analysis.alike import collectives_table, slowest
-from nadi.insight.analysis.findings import Findings
-from nadi.insight.analysis.link_load import limiting_links
-from nadi.insight.analysis.serving import PERCENTILES
-from nadi.insight.analysis.step_times import AXES, CATEGORIES
-from nadi.insight.analysis.training_step import at_work, throughput
+from nadi.insight.node_times import slowest_collectives
+from nadi.insight.run_analysis import RunAnalysis, collectives_table
+from nadi.insight.work_metrics import PERCENTILES, rows_of_busy_npus, serving_document, throughput
 from nadi.pdes import Results
-from nadi.reports.text.jobs import MAX_JOBS, jobs_table
-from nadi.reports.text.network import note_too_few
+from nadi.reports.text.comparison import shares_text
+from nadi.reports.text.network import WHOLE, link_tables, note_too_few
 from nadi.simulation.run import FinishedRun
-from nadi.terminal.printing import say
-from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, console, name_column, text_column
-from nadi.topologies import NVSWITCH, Graph
+from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
+from nadi.terminal import FittedTable, in_unit, name_column, text_column, time_text, time_unit
+from nadi.topologies import NVSWITCH
 from nadi.workload.collectives import ON_NVSWITCHES, UNEVEN
 from nadi.workload.collectives.nccl.generations import AUTO, generation_of
 from nadi.workload.compute import SOURCES
@@ -33,27 +28,10 @@ from nadi.workload.compute import SOURCES
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 MAX_NPUS = 8
 MAX_COLLECTIVES = 20
-MAX_LINKS = 5
 MAX_FAULTS = 3
-WHOLE = "--out"
-# Counters of events in the fabric, and their names
-_FABRIC_COUNTERS = {
-    "marked_packets": "packets marked",
-    "pause_frames": "pauses",
-    "dropped_packets": "packets dropped",
-    "trimmed_packets": "packets trimmed",
-    "retransmitted_packets": "packets retransmitted",
-    "timeouts": "timeouts",
-    "congestion_notifications": "congestion notifications",
-}
-# Columns of links that a table has if any value is not 0: heading, column of links.parquet, format
-_LINK_EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
-    ("marked", "marked_packets", "{:,}".format),
-    ("paused", "paused_ps", time_text),
-    ("dropped", "dropped_packets", "{:,}".format),
-)
 MEANINGS = {
     "ttft": ("time to first token", "from the arrival of a request until its first token, queueing included"),
     "tpot": ("time per output token", "mean time of the tokens of a request after its first"),
@@ -61,78 +39,50 @@ MEANINGS = {
 COLUMNS = ("mean", *(f"p{percent}" for percent in PERCENTILES), "maximum")
 
 
-def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
+def print_report(simulation: FinishedRun, analysis: RunAnalysis, out: Path | None, took_s: float) -> None:
     """Print times, collectives, busiest links, and the folder of tables, if kept.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
         out: Folder of the results; None = they are not kept.
         took_s: Seconds since the command began.
     """
-    console().print(render(simulation, findings, took_s))
-    say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")
+    terminal.console().print(run_report(simulation, analysis, took_s))
+    terminal.say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")
 
 
-def render(simulation: FinishedRun, findings: Findings, took_s: float) -> RenderableType:
+def run_report(simulation: FinishedRun, analysis: RunAnalysis, took_s: float) -> RenderableType:
     """Return the report as something that a rich Console prints.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
         took_s: Seconds since the command began.
     """
-    parts: list[RenderableType] = [_headline(simulation, findings, took_s)]
-    parts += [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
-    has_work = not _has_only_messages(findings)
-    parts += [npu_table(simulation, findings)] if has_work else []
-    step, by_axis = step_line(simulation), step_table(findings) if has_work else None
+    parts: list[RenderableType] = [_headline(simulation, analysis, took_s)]
+    parts += [Text(f"warning: {warning}", style="bold") for warning in analysis.warnings]
+    has_work = not _has_only_messages(analysis)
+    parts += [npu_table(simulation, analysis)] if has_work else []
+    step, by_axis = step_line(simulation), step_table(analysis) if has_work else None
     parts += [Text(step, style="bold")] if step else []
-    parts += [jobs_table(findings.jobs)] if findings.jobs else []
-    parts += [serving_table(serving.document(findings.serving))] if findings.serving else []
+    parts += [jobs_table(analysis.jobs)] if analysis.jobs else []
+    parts += [serving_table(serving_document(analysis.serving))] if analysis.serving else []
     parts += [by_axis] if by_axis else []
-    if len(findings.collectives.group):
-        parts.append(collective_table(collectives_table(findings), MAX_COLLECTIVES))
-    if simulation.settings.fidelity.model.has_links:
-        graph = simulation.graph
-        rates = {"rate_bps": graph.link_rate_bps, "utilisation": findings.utilisation}
-        links = {**simulation.results.links, **rates}
-        parts.append(busiest_links(links, lambda link: _link_name(graph, link), MAX_LINKS))
-        limits, group_names = simulation.results.limits, dict(enumerate(simulation.program.group_names))
-        if len(limits.get("link", ())):
-            parts.append(limits_table(limits, group_names, lambda link: _link_name(graph, link), MAX_LINKS))
-    if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
-        parts.append(fabric_table(simulation))
+    if len(analysis.collectives.group):
+        parts.append(collective_table(collectives_table(analysis), MAX_COLLECTIVES))
+    parts += link_tables(simulation, analysis.utilisation)
     return Group(*parts)
 
 
-def limits_table(
-    limits: Mapping[str, NDArray], group_names: Mapping[int, str], name_of: Callable[[int], str], max_rows: int
-) -> FittedTable:
-    """Return the links that limited flows (columns of limits.parquet), those with the longest total times first.
-
-    Args:
-        limits: Columns of limits.parquet by name.
-        group_names: Names of groups by number.
-        name_of: Function that returns the name of a link by its number.
-        max_rows: Maximum number of rows of the table.
-    """
-    table = FittedTable(
-        "links that limited flows", name_column("link"), "flows", ("mean time", 1), text_column("groups", 2)
-    )
-    for found in limiting_links(limits, lambda group: group_names.get(group) or "all")[:max_rows]:
-        table.add_row(name_of(found.link), f"{found.flows:,}", time_text(found.mean_ps), found.groups)
-    return table
-
-
-def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
+def npu_table(simulation: FinishedRun, analysis: RunAnalysis) -> FittedTable:
     """Return the time of each NPU by kind; for many NPUs minimum, median and maximum.
 
     Args:
         simulation: The finished run with its inputs (`FinishedRun`).
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
     """
-    times = findings.npu_times
+    times = analysis.npu_times
     columns = (times.compute_ps, times.cpu_ps, times.memory_ps, times.communication_ps, times.exposed_ps, times.idle_ps)
     npus = simulation.program.npus
     if npus <= MAX_NPUS:
@@ -157,7 +107,7 @@ def collective_table(collectives: "pa.Table", max_rows: int, *, with_waits: bool
         max_rows: Maximum number of rows of the table.
         with_waits: Whether a column shows for how long the first members waited for the last ones.
     """
-    found = slowest(collectives)
+    found = slowest_collectives(collectives)
     played, algorithms = (collectives[name].to_pylist() for name in ("closed_form_played", "algorithm"))
     numbers = ("time_ps", "closed_form_ps", "algbw_Bps", "busbw_Bps")
     columns = {name: numpy_column(collectives[name], np.float64) for name in numbers}
@@ -179,71 +129,17 @@ def collective_table(collectives: "pa.Table", max_rows: int, *, with_waits: bool
         times = [in_unit(mean[name], unit) for name in ("time_ps", *(["wait_ps"] if with_waits else []))]
         rates_gbps = (f"{mean[name] / 1e9:.2f}" for name in ("algbw_Bps", "busbw_Bps"))
         texts = key.group or "all", key.kind, algorithms[rows[0]]
-        counts = buffer_text(key.size_bytes), str(key.members), len(rows)
+        counts = terminal.buffer_text(key.size_bytes), str(key.members), len(rows)
         table.add_row(*texts, *counts, *times, about + in_unit(closed_ps, unit), ratio, *rates_gbps)
     if len(found) > max_rows:
         table.notes.append(f"and {len(found) - max_rows:,} more in collectives.parquet")
     return table
 
 
-def busiest_links(links: Mapping[str, NDArray], name_of: Callable[[int], str], max_rows: int) -> FittedTable:
-    """Return a table of the links with the highest utilisation.
-
-    Args:
-        links: Columns of links.parquet by name.
-        name_of: Function that returns the name of a link by its number.
-        max_rows: Maximum number of rows of the table.
-    """
-    events = [(heading, links[name], text) for heading, name, text in _LINK_EVENTS if links[name].any()]
-    queue = links["buffered_bytes"] if links["buffered_bytes"].any() else links["max_queue_bytes"]
-    columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1)
-    counts = ((heading, 4) for heading, _, _ in events)
-    table = FittedTable("busiest links", name_column("link"), *columns, *counts, full_output_option=WHOLE)
-    for link in np.argsort(-links["utilisation"], kind="stable")[:max_rows].tolist():
-        # an unused link has no row
-        if links["tx_bytes"][link]:
-            rate, sent = rate_text(int(links["rate_bps"][link])), amount_text(int(links["tx_bytes"][link]))
-            busy, longest = f"{links['utilisation'][link]:.1%}", amount_text(int(queue[link]))
-            table.add_row(name_of(link), rate, sent, busy, longest, *(text(column[link]) for _, column, text in events))
-    return table
-
-
-def _link_name(graph: Graph, link: int) -> str:
-    return f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
-
-
-def fabric_table(simulation: FinishedRun) -> FittedTable:
-    """Return a row per kind of event in the fabric, with the link that has most of them.
-
-    Args:
-        simulation: The finished run with its inputs (`FinishedRun`).
-    """
-    graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
-    table = FittedTable("fabric", name_column("event"), "count", text_column("maximum of a link"))
-    for name, words in _FABRIC_COUNTERS.items():
-        count = counters.get(name, 0)
-        if count:
-            table.add_row(words, f"{count:,}", _max_of_link(graph, links.get(name), "{:,}"))
-    paused_ps = links.get("paused_ps")
-    if paused_ps is not None and paused_ps.any():
-        whole_ps = max(simulation.results.finish_time_ps, 1)
-        longest = _max_of_link(graph, paused_ps / whole_ps, "{:.1%}")
-        table.add_row("links paused", f"{np.count_nonzero(paused_ps):,}", longest)
-    return table
-
-
-def _max_of_link(graph: Graph, value_of_link: NDArray | None, number_format: str) -> str:
-    """Return the largest value and its link; "" if all values are 0."""
-    if value_of_link is None or not value_of_link.any():
-        return ""
-    link = int(value_of_link.argmax())
-    return f"{number_format.format(value_of_link[link])} at {_link_name(graph, link)}"
-
-
-def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str:
+def _headline(simulation: FinishedRun, analysis: RunAnalysis, took_s: float) -> str:
     """Return lines about fabric, time, traffic, and the mean NPU."""
     results, counters = simulation.results, simulation.results.counters
-    times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
+    times, whole_ps = analysis.npu_times, max(results.finish_time_ps, 1)
     columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
     compute, exposed, host, idle = (float(column.mean()) / whole_ps for column in columns)
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
@@ -255,7 +151,7 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
         f"{_moved(simulation) if simulation.settings.fidelity.model.has_links else _no_contention(simulation)}"
-        f"{'' if _has_only_messages(findings) else mean_npu}"
+        f"{'' if _has_only_messages(analysis) else mean_npu}"
     )
 
 
@@ -276,10 +172,10 @@ def _faults(simulation: FinishedRun) -> str:
     )
 
 
-def _has_only_messages(findings: Findings) -> bool:
+def _has_only_messages(analysis: RunAnalysis) -> bool:
     """Return whether the NPUs only sent and received, as `Run.has_only_messages`."""
-    times = findings.npu_times
-    return not (len(findings.collectives.group) or times.compute_ps.any() or times.memory_ps.any())
+    times = analysis.npu_times
+    return not (len(analysis.collectives.group) or times.compute_ps.any() or times.memory_ps.any())
 
 
 def _moved(simulation: FinishedRun) -> str:
@@ -349,7 +245,7 @@ def _constants(simulation: FinishedRun) -> str:
         return ""
     rate_bps = int(graph.link_rate_bps[graph.node_kind[graph.link_dst] == NVSWITCH].max(initial=0))
     made = generation_of(AUTO, graph.accelerator, rate_bps).name
-    why = "the machine" if graph.accelerator == made else f"NVLinks of {rate_text(rate_bps)}"
+    why = "the machine" if graph.accelerator == made else f"NVLinks of {terminal.rate_text(rate_bps)}"
     return f"collectives: nccl with the constants of {made} ({why})\n"
 
 
@@ -396,21 +292,21 @@ def step_line(simulation: FinishedRun) -> str:
     return f"{', '.join(said)} ({all_pairs} with all pairs of query and key)"
 
 
-def step_table(findings: Findings) -> FittedTable | None:
+def step_table(analysis: RunAnalysis) -> FittedTable | None:
     """Return the time of the NPUs by category; None if no node name has an axis.
 
     Args:
-        findings: Result of the analysis of the run (`Findings`).
+        analysis: Result of the analysis of the run (`RunAnalysis`).
     """
-    if findings.step_times is None:
+    if analysis.step_times is None:
         return None
-    times = at_work(findings.step_times)
+    times = rows_of_busy_npus(analysis.step_times)
     unit = time_unit(times[:, 0].tolist())
     columns = "mean", "share", ("minimum", 1), ("maximum", 2)
     title = f"time of {len(times):,} NPUs by category ({unit.name})"
     table = FittedTable(title, name_column("category"), *columns, full_output_option=WHOLE)
     whole_ps = max(float(times[0].sum()), 1.0)
-    for place, name in enumerate(CATEGORIES):
+    for place, name in enumerate(STEP_CATEGORIES):
         column = times[:, place]
         if column.any() or name == "compute":
             mean_ps, ends = float(column.mean()), (float(np.min(column)), float(np.max(column)))
@@ -421,7 +317,7 @@ def step_table(findings: Findings) -> FittedTable | None:
 
 def _words(category: str) -> str:
     """Return a category of time in words."""
-    if category in AXES:
+    if category in COMMUNICATION_AXES:
         return f"exposed {category}"
     return "exposed, no axis" if category == "unnamed" else category
 
@@ -438,4 +334,88 @@ def serving_table(serving: dict[str, Any]) -> FittedTable:
         cells = ("-" if time_ps is None else in_unit(time_ps, unit) for time_ps in times_ps)
         table.add_row(f"{name.upper()}, {MEANINGS[name][0]}", *cells)
     note_too_few(table, "requests")
+    return table
+
+
+MAX_JOBS = 20
+
+
+def jobs_table(jobs: Sequence[dict[str, Any]], max_rows: int = MAX_JOBS) -> FittedTable:
+    """Return a row per job (`jobs` of summary.json): NPUs, start, time, throughput, and what it lost to which jobs.
+
+    Args:
+        jobs: Table `jobs` of summary.json.
+        max_rows: Maximum number of rows of the table.
+    """
+    has_alone = any("slowdown" in job for job in jobs)
+    has_mfu = any("mfu" in job["step"] for job in jobs)
+    has_shares = any(job["shares"] for job in jobs)
+    columns: list[Any] = [name_column("job"), "NPUs", ("start", 5), "time"]
+    columns += ["alone", "slow-down"] if has_alone else []
+    columns += [("step", 3), ("MFU", 2)] if has_mfu else []
+    columns += [text_column("shares links with", 4)] if has_shares else []
+    table = FittedTable("jobs", *columns, name_column("digest", 6), full_output_option="--out")
+    for job in jobs[:max_rows]:
+        cells = [job["name"], f"{job['npus']:,}", time_text(job["start_ps"]), time_text(job["time_ps"])]
+        if has_alone:
+            cells += [
+                time_text(job["alone_ps"]) if "alone_ps" in job else "-",
+                f"{job['slowdown']:.3f}" if "slowdown" in job else "-",
+            ]
+        if has_mfu:
+            of_step = job["step"]
+            cells += [
+                time_text(of_step["time_ps"]) if "time_ps" in of_step else "-",
+                f"{of_step['mfu']:.1%}" if "mfu" in of_step else "-",
+            ]
+        cells += [shares_text(job["shares"])] if has_shares else []
+        table.add_row(*cells, job["digest"][:12])
+    if len(jobs) > max_rows:
+        table.notes.append(f"and {len(jobs) - max_rows:,} more in summary.json")
+    return table
+
+
+_MAX_PIECES = 20
+
+
+def explanation_report(document: dict[str, Any]) -> RenderableType:
+    """Return the document of nadi.insight.explanation.document as something that a rich Console prints."""
+    whole = time_text(document["finish_time_ps"])
+    head = f"{whole}: the critical path has {document['pieces']:,} pieces on {len(document['npus']):,} NPUs"
+    what_if = what_if_table(document)
+    what_if.notes.append("predicted from the run's dependencies and closed forms, not simulated again")
+    unit = time_unit(row["time_ps"] for row in document["by_bound"])
+    table = FittedTable("time by bound", name_column("bound"), f"time ({unit.name})", "share")
+    for row in document["by_bound"]:
+        table.add_row(row["bound"], in_unit(row["time_ps"], unit), f"{row['share']:.1%}")
+    return Group(head, path_table(document, _MAX_PIECES), table, what_if)
+
+
+def path_table(document: dict[str, Any], max_rows: int) -> FittedTable:
+    """Return the pieces of the critical path by activity and operation.
+
+    Args:
+        document: Document of nadi.insight.explanation.
+        max_rows: Maximum number of rows of the table.
+    """
+    rows = document["by_what"][:max_rows]
+    unit = time_unit(row["time_ps"] for row in rows)
+    columns = ("pieces", 2), f"time ({unit.name})", "share", text_column("main bound", 1)
+    title = "composition of the critical path"
+    table = FittedTable(title, name_column("activity"), name_column("operation"), *columns)
+    for row in rows:
+        time = in_unit(row["time_ps"], unit)
+        table.add_row(row["what"], row["sort"], row["count"], time, f"{row['share']:.1%}", row["bound"])
+    return table
+
+
+def what_if_table(document: dict[str, Any]) -> FittedTable:
+    """Return the predicted time of the run after each change.
+
+    Args:
+        document: Document of nadi.insight.explanation.
+    """
+    table = FittedTable("what if", text_column("change"), "predicted time", "saving")
+    for row in document["what_if"]:
+        table.add_row(row["change"], time_text(row["finish_time_ps"]), f"{row['gain']:.2%}")
     return table

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi import partition, pdes, topologies
-from nadi.energy.bill import PortUse, port_uses
+from nadi.energy import PortUse, port_uses
 from nadi.inputs.arrays import Int32, Int64
 from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes import COUNTERS, LINK_COLUMNS, FoldedRows, Settings
@@ -315,7 +315,7 @@ def _trace_columns(program: Program, index: int) -> Iterator[NDArray[np.generic]
 class SentByPorts(NamedTuple):
     """Bytes that ports would send."""
 
-    ports: dict[str, PortUse]  # use of the ports by kind of port, see nadi.energy.bill.PORTS
+    ports: dict[str, PortUse]  # use of the ports by kind of port, see nadi.energy.PORTS
     unused: int  # number of switches that serve no NPU and send nothing, whose ports `ports` omits
 
 

@@ -4,6 +4,10 @@ A benchmark builds its fabric and program, runs several times, checks that every
 the fastest run, because other load on a shared machine only slows runs down. `calibration_per_s` is the fastest of the
 calibrations between the runs in the same process (`instruments.calibration`), so that `ratio` is comparable between
 machines; `ratio_median` is the median over the runs, each relative to the two adjacent calibrations.
+
+The benchmark of exact reuse is a training step, with collectives of NVLink domains replayed and by all of its packets.
+Nearly all packets of the step belong to all-reduces of tensor parallelism inside hosts, which have one size. The model
+is GPT-3 175B: the members of an all-reduce of its size end so that the next one starts with the same offsets.
 """
 
 import statistics
@@ -17,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from nadi import pdes, topologies, workload
+from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.inputs.units import MIB
@@ -26,7 +31,8 @@ from nadi.pdes import fidelity
 from nadi.simulation.assembly.partitioning import owner_by_traffic
 from nadi.simulation.closed_forms import CollectiveCosts
 from nadi.simulation.mixed_fidelity import coupled_collectives
-from nadi.simulation.run import run_program
+from nadi.simulation.resolving import Resolver
+from nadi.simulation.run import execute, run_program
 from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
 from nadi.topologies import Graph, clusters
 from nadi.workload import CollectiveSettings, Program
@@ -97,7 +103,7 @@ def run_bench(
     runs: int = 5,
     workers: Workers = SERIAL,
 ) -> dict[str, Any]:
-    """Run a benchmark of BENCHES; on several ranks all call it and get the same figures, those of the fastest run.
+    """Run a benchmark of BENCHES; on several ranks all call it and get the same metrics, those of the fastest run.
 
     `spec` and `size_bytes` replace the benchmark's topology and size unless "" and 0; `seed` is that of permutation and
     ECMP. Of several `workers`, METIS partitions the fabric by the traffic. A failed run, or two digests, is a RunError.
@@ -175,7 +181,7 @@ def waiting_share(results: pdes.Results) -> float:
 
 
 def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: int = 5) -> dict[str, Any]:
-    """Run flows between random pairs of NPUs that all begin at once, and return figures of the fastest run for JSON.
+    """Run flows between random pairs of NPUs that all begin at once, and return metrics of the fastest run for JSON.
 
     `spec` and `size_bytes` (the mean) replace SPEC and SIZE_BYTES unless "" and 0; `seed` is that of pairs, sizes and
     ECMP. A flow event is a begin or an end of a message; `solver_share` is the share of the run's time in the solver,
@@ -205,7 +211,7 @@ def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: 
 def run_coupled_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: int = 5) -> dict[str, Any]:
     """Run all-to-alls of groups of 64 beside ring all-reduces of all NPUs with the same rank, as coupled flows.
 
-    The figures are those of `run_flow_bench`; a flow event is a begin or an end of a collective. `spec` replaces the
+    The metrics are those of `run_flow_bench`; a flow event is a begin or an end of a collective. `spec` replaces the
     16,384 GPUs of the cluster llama3-24k, and `size_bytes` the size of an all-to-all. ConfigError: the fabric's NPUs do
     not make groups of 64.
 
@@ -252,7 +258,7 @@ def _measured(
     runs: int,
     flows_of: Callable[[pdes.Results], int],
 ) -> dict[str, Any]:
-    """Return figures of the fastest run; flows_of: number of flows of the results."""
+    """Return metrics of the fastest run; flows_of: number of flows of the results."""
     rows = []
     for _ in range(runs):
         simulation = pdes.build_world(graph, program, settings)
@@ -280,5 +286,57 @@ def _measured(
         "wall_s": results.wall_s,
         "finish_time_ps": results.finish_time_ps,
         "digest": results.digest,
+        "peak_rss_bytes": pdes.peak_rss_bytes(),
+    }
+
+
+REUSE = "reuse"
+MODEL, PLAN, _REUSE_CLUSTER = "gpt3-175b", "tp8,pp2,mb1,gb2", "selene"
+
+
+def run_reuse_bench(
+    progress: Progress, *, model: str = MODEL, plan: str = PLAN, seed: int = 1, runs: int = 5
+) -> dict[str, Any]:
+    """Run a training step with `reuse` "exact", the fastest of `runs`, then once with "off"; return metrics for JSON.
+
+    `packet_hops` are those of the step, `episode_hops` those that were simulated in worlds of their own, and
+    `replayed_hops` those that were not simulated in the fabric. Errors: those of `Resolver.plan` and `execute`.
+
+    Args:
+        progress: The display of the runs.
+        model: The name of a model of the library.
+        plan: The parallel plan of the model on as many GPUs of the cluster selene as it needs.
+        seed: The seed of the run.
+        runs: The number of runs with exact reuse, whose fastest counts.
+    """
+
+    def measured(reuse: str) -> pdes.Results:
+        progress.begin(f'reuse = "{reuse}"')
+        sections: dict[str, dict[str, Any]] = {
+            "workload": {"model": model, "plan": plan},
+            "topology": {"cluster": _REUSE_CLUSTER},
+            "engine": {"reuse": reuse, "seed": seed},
+            "output": {"flows": "none"},
+        }
+        return execute(Resolver(load_config(None, sections=sections)).plan(), progress).results
+
+    exact = min((measured("exact") for _ in range(runs)), key=lambda results: results.wall_s)
+    off = measured("off")
+    return {
+        "bench": REUSE,
+        "model": model,
+        "plan": plan,
+        "cluster": _REUSE_CLUSTER,
+        "seed": seed,
+        "runs": runs,
+        "exact_s": exact.wall_s,
+        "off_s": off.wall_s,
+        "ratio": off.wall_s / exact.wall_s,
+        "packet_hops": off.counters["packet_hops"],
+        **exact.reuse,
+        "finish_time_ps": exact.finish_time_ps,
+        "digest": exact.digest,
+        "digest_off": off.digest,
+        "same_digest": exact.digest == off.digest,
         "peak_rss_bytes": pdes.peak_rss_bytes(),
     }

@@ -2,9 +2,9 @@
 
 `capacity` is the rate of two independent serial runs side by side over the rate of one; shared caches, memory and turbo
 clocks keep it below two. The pair ends when its slower run ends, as a parallel run does. Each configuration runs in its
-own processes, several turns after each other. Its figure is that of its fastest round over all turns, as everywhere in
+own processes, several turns after each other. Its metric is that of its fastest round over all turns, as everywhere in
 `nadi bench`: other load only slows a round down, and slows two workers that synchronise in every window more than two
-independent runs. The figures of each turn are reported too.
+independent runs. The metrics of each turn are reported too.
 """
 
 import json
@@ -61,10 +61,10 @@ def measure_pairs(
     for turn in range(TURNS):
         for configuration, commands in configurations.items():
             progress.say(f"turn {turn + 1} of {TURNS}: {configuration}")
-            figures = run_side_by_side(commands)
-            rates[configuration].append(joint_rate(figures))
-            waiting[configuration] = min(waiting[configuration], *figures[0]["waiting_shares"])
-            digests |= {run["digest"] for run in figures}
+            metrics = run_side_by_side(commands)
+            rates[configuration].append(joint_rate(metrics))
+            waiting[configuration] = min(waiting[configuration], *metrics[0]["waiting_shares"])
+            digests |= {run["digest"] for run in metrics}
     if len(digests) > 1:
         raise RunError(f"bench {benchmark}: configurations gave {len(digests)} different digests")
     serial = max(rates["serial"])
@@ -84,14 +84,14 @@ def measure_pairs(
     return {"bench": benchmark, "capacity": capacity, "turns": TURNS, "digest": digests.pop(), "rows": rows}
 
 
-def joint_rate(figures: list[dict[str, Any]]) -> float:
+def joint_rate(metrics: list[dict[str, Any]]) -> float:
     """Return packet-hops per second of runs side by side, in the best round; a round ends when its slowest run ends.
 
     Args:
-        figures: Figures of the runs side by side, as `nadi bench --json` prints them.
+        metrics: Metrics of the runs side by side, as `nadi bench --json` prints them.
     """
-    rounds = zip(*(each["walls_s"] for each in figures), strict=True)
-    return max(sum(each["packet_hops"] for each in figures) / max(walls) for walls in rounds)
+    rounds = zip(*(each["walls_s"] for each in metrics), strict=True)
+    return max(sum(each["packet_hops"] for each in metrics) / max(walls) for walls in rounds)
 
 
 def run_side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
@@ -102,10 +102,10 @@ def run_side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
         subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603
         for each in commands
     ]
-    figures = []
+    metrics = []
     for command, process in zip(commands, processes, strict=True):
         out, errors = process.communicate(timeout=TIMEOUT_S)
         if process.returncode:
             raise RunError(f"{' '.join(command)}: exit code {process.returncode}: {errors.strip()}")
-        figures.append(json.loads(out))
-    return figures
+        metrics.append(json.loads(out))
+    return metrics

@@ -53,7 +53,7 @@ def run_decoding_bench(progress: Progress | NoProgress, nodes: int = NODES, runs
 
 
 def measure(path: str, runs: int) -> dict[str, Any]:
-    """Measure reading a trace file, best of `runs`, and return figures; protobuf parses only its first nodes.
+    """Measure reading a trace file, best of `runs`, and return metrics; protobuf parses only its first nodes.
 
     Args:
         path: The trace file to read.
@@ -81,7 +81,7 @@ def measure(path: str, runs: int) -> dict[str, Any]:
 
 
 def _measure_in_process(path: Path, runs: int) -> dict[str, Any]:
-    """Return the figures of `measure` from a fresh process."""
+    """Return the metrics of `measure` from a fresh process."""
     text = f"import json; from {__name__} import measure; print(json.dumps(measure({str(path)!r}, {runs})))"
     done = subprocess.run(code_command(text), capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if done.returncode:

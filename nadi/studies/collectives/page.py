@@ -1,25 +1,23 @@
-"""Result files of `nadi collective`: a Parquet table of all rows, and an HTML page of bandwidth and time over size."""
+"""A sweep of `nadi collective`: its fastest algorithms, JSON document, Parquet table, and page."""
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nadi import __version__
 from nadi.inputs.arrow import arrow_numbers
 from nadi.inputs.units import PS_PER_US
-from nadi.insight.analysis.node_times import bus_factor
-from nadi.reports.pages.charts import SeriesStyle, style
+from nadi.insight.node_times import bus_factor
+from nadi.reports.pages.charts import SeriesStyle, series_style
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, from_terminal
 from nadi.simulation import schemas
-from nadi.studies.collectives.microbench import SweepRow, skipped_text
-from nadi.studies.collectives.sweep import CollectiveSweep
-from nadi.terminal.printing import in_page
-from nadi.terminal.readable import TimeUnit, in_unit, size_text, time_unit
-from nadi.terminal.tables import AnyColumn, FittedTable, name_column
+from nadi.studies.collectives.measuring import SkippedAlgorithm, SweepRow, skipped_text
+from nadi.terminal import AnyColumn, FittedTable, TimeUnit, in_page, in_unit, name_column, size_text, time_unit
 
 _MAX_TICKS = 16  # maximum number of labelled sizes on an axis
 _GB_S_PER_B_PS = 1e3  # gigabytes per second in one byte per picosecond
@@ -28,7 +26,79 @@ FILES = (schemas.SWEEP.file, PAGE)
 FASTEST = "fastest"
 
 
-def page(sweep: CollectiveSweep) -> Page:
+class Band(NamedTuple):
+    """Consecutive sizes with the same fastest algorithm."""
+
+    algorithm: str  # name of the fastest algorithm
+    from_bytes: int  # smallest size in bytes
+    to_bytes: int  # largest size in bytes
+    # minimum over the sizes of the second-best time divided by the best; None without a second algorithm
+    least_lead: float | None
+    most_lead: float | None  # maximum of the same ratio
+
+
+def winners(rows: Sequence[SweepRow]) -> list[Band]:
+    """Return the bands from the smallest size to the largest; a tie keeps the winner of the size before.
+
+    Args:
+        rows: The measured rows, of any order.
+    """
+    rows_by_size: dict[int, list[SweepRow]] = {}
+    for row in rows:
+        rows_by_size.setdefault(row.bytes, []).append(row)
+    bands: list[Band] = []
+    for size, timed in sorted(rows_by_size.items()):
+        last = bands[-1].algorithm if bands else ""
+        # at equal times the winner of the size before comes first (False before True): bands then do not alternate
+        by_time = sorted((row.time_ps, row.algorithm != last, row.algorithm) for row in timed)
+        first_ps, _, algorithm = by_time[0]
+        lead = None
+        if len(by_time) > 1:
+            lead = by_time[1][0] / first_ps if first_ps > 0 else 1.0
+        if algorithm != last:
+            bands.append(Band(algorithm, size, size, lead, lead))
+            continue
+        leads = [each for each in (bands[-1].least_lead, bands[-1].most_lead, lead) if each is not None]
+        minimum, maximum = min(leads, default=None), max(leads, default=None)
+        bands[-1] = bands[-1]._replace(to_bytes=size, least_lead=minimum, most_lead=maximum)
+    return bands
+
+
+@dataclass(frozen=True)
+class CollectiveSweep:
+    """One collective on one fabric, with all sizes and algorithms."""
+
+    kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
+    topology: str  # name of the fabric
+    npus: int  # number of NPUs, all of which are members
+    keys: Mapping[str, Mapping[str, Any]]  # values of [network] and [system], settled, for JSON
+    seed: int  # seed of hashed path choices
+    rows: list[SweepRow]  # rows, ordered by algorithm and size
+    left_out: list[SkippedAlgorithm]  # algorithms of "all" that cannot perform the collective
+    matrix: str = ""  # source of an all-to-all-v's bytes: "zipf:1.2" or a file; "" for other kinds
+    simulates: bool = True  # whether rows are simulated, not closed forms alone
+    overload: str = ""  # why links may carry more than they can, as the network's model declares it; "" = they cannot
+
+    def winners(self) -> list[Band]:
+        """Return the fastest algorithm by size."""
+        return winners(self.rows)
+
+    def document(self) -> dict[str, Any]:
+        """Return the document that --json prints; `ratio` is null if the closed form is 0."""
+        return {
+            "kind": self.kind,
+            "topology": self.topology,
+            "npus": self.npus,
+            "seed": self.seed,
+            "matrix": self.matrix,
+            **self.keys,
+            "rows": [row._asdict() | {"ratio": row.ratio if row.closed_form_ps > 0 else None} for row in self.rows],
+            "winners": [band._asdict() for band in self.winners()],
+            "left_out": [skipped._asdict() for skipped in self.left_out],
+        }
+
+
+def sweep_page(sweep: CollectiveSweep) -> Page:
     """Return the page of a sweep; that of a barrier, which has no sizes, has no charts."""
     lead = "Every algorithm at every size on an idle fabric, with the closed form of its steps."
     fastest = from_terminal(winners_table(sweep))
@@ -38,7 +108,7 @@ def page(sweep: CollectiveSweep) -> Page:
         parts.append(Paragraph(f"Skipped: {skipped_text(sweep.left_out)}"))
     if any(row.bytes > 0 for row in sweep.rows):
         caption = "Top: bus bandwidth; bottom: time. Dashed lines are closed forms; bands show the fastest algorithm."
-        parts.append(Plot("bus bandwidth and time over size", figure(sweep), caption, 1000))
+        parts.append(Plot("bus bandwidth and time over size", sweep_figure(sweep), caption, 1000))
     network = {key: value for key, value in sweep.keys["network"].items() if value not in (None, {})}
     settings = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
     values = [[key, str(value)] for key, value in (network | settings).items()]
@@ -52,7 +122,7 @@ def page(sweep: CollectiveSweep) -> Page:
     return Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections)
 
 
-def figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
+def sweep_figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
     """Return a plotly Figure of bus bandwidth and time over size, with closed forms dashed and bands of the fastest.
 
     Args:
@@ -113,11 +183,11 @@ def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
         sweep: The rows of the command, with the fabric and settings.
     """
     names = dict.fromkeys(row.algorithm for row in sweep.rows)
-    return {name: style(number) for number, name in enumerate(names)}
+    return {name: series_style(number) for number, name in enumerate(names)}
 
 
 def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
-    """Write FILES into a folder (see nadi.reports.result_files.staging).
+    """Write FILES into a folder (see nadi.reports.staging).
 
     Args:
         sweep: The rows of the command, with the fabric and settings.
@@ -125,7 +195,7 @@ def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
     """
     folder.mkdir(exist_ok=True)
     _write_table(folder / schemas.SWEEP.file, sweep)
-    (folder / PAGE).write_text(page(sweep).html(), encoding="utf-8")
+    (folder / PAGE).write_text(sweep_page(sweep).html(), encoding="utf-8")
 
 
 def _write_table(path: Path, sweep: CollectiveSweep) -> None:

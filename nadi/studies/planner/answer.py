@@ -1,21 +1,24 @@
-"""The document of a ranking, which --json prints and plan.json holds, and the merge of several shards' documents.
+"""The document of a ranking, which --json prints and plan.json holds, its schema, and the merge of several shards.
 
 GPU times in the energy and cost of a step are those of closed forms; bytes per link are derived from the traces, as in
 runs at closed forms.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, NotRequired
 
-from nadi.energy.bill import NPU_TIMES, Usage, bill
-from nadi.energy.table import OTHER, EnergyTable, choose
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from nadi.energy import NPU_TIMES, OTHER_GPU, EnergyTable, Usage, bill, gpu_cost
 from nadi.errors import ConfigError
+from nadi.inputs.documents import DocumentError, read_document
 from nadi.inputs.units import PS_PER_S
-from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.pdes.fidelity import FASTEST
+from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.studies.planner.planning import PlanRanking
-from nadi.studies.planner.ranking import RankedPlan
-from nadi.studies.planner.search import axes_text
+from nadi.studies.planner.search import RankedPlan, axes_text
 from nadi.studies.planner.step import StepTime
 
 SHARD_KEYS = (
@@ -26,14 +29,14 @@ S_PER_DAY, _S_PER_HOUR = 86_400.0, 3_600.0
 _TRILLION = 1e12  # number of tokens to which GPU-hours and dollars refer
 
 
-def document(ranking: PlanRanking) -> dict[str, Any]:
+def answer_document(ranking: PlanRanking) -> dict[str, Any]:
     """Return the answer that --json prints and plan.json holds.
 
     Args:
         ranking: The ranked plans with the request that they answer.
     """
     request = ranking.request
-    rows = [_row(row, ranking, place) for place, row in enumerate(ranking.rows)]
+    rows = [_plan_row(row, ranking, place) for place, row in enumerate(ranking.rows)]
     return {
         "model": request.model.name,
         "cluster": request.cluster.name,
@@ -51,13 +54,13 @@ def document(ranking: PlanRanking) -> dict[str, Any]:
         "left": ranking.left,
         "energy_table": None if request.energy_table is None else str(request.energy_table),
         "notes": power_assumptions(ranking.gpu, ranking.table),
-        **({"training": training(rows[0], request.gpus, request.tokens)} if request.tokens else {}),
+        **({"training": training_costs(rows[0], request.gpus, request.tokens)} if request.tokens else {}),
         "rows": rows,
         "why": explain_ranking(rows),
     }
 
 
-def _row(ranked_plan: RankedPlan, ranking: PlanRanking, rank: int) -> dict[str, Any]:
+def _plan_row(ranked_plan: RankedPlan, ranking: PlanRanking, rank: int) -> dict[str, Any]:
     """Return a plan's row of the document; rank: from 0."""
     tokens, step_s, gpus = ranked_plan.bounded.tokens, ranked_plan.step.step_ps / PS_PER_S, ranking.request.gpus
     columns: dict[str, Any] = {
@@ -72,7 +75,7 @@ def _row(ranked_plan: RankedPlan, ranking: PlanRanking, rank: int) -> dict[str, 
         "mfu_all_pairs": ranked_plan.mfu_all_pairs,
         "memory_bytes": ranked_plan.candidate.peak_bytes,
         "whole": ranked_plan.step.is_whole,
-        "shares": {name: ranked_plan.step.of(name) for name in CATEGORIES},
+        "shares": {name: ranked_plan.step.of(name) for name in STEP_CATEGORIES},
         "gpu_hours_per_trillion_tokens": gpus * step_s / _S_PER_HOUR / tokens * _TRILLION,
         **step_costs(ranked_plan.step, ranking.gpu, gpus, tokens, ranking.table),
     }
@@ -93,7 +96,7 @@ def explain_ranking(plan_rows: Sequence[dict[str, Any]]) -> list[str]:
     for place, row in enumerate(plan_rows[1:4], 2):
         # plans may have batches of different sizes: a step of 2M tokens counts half against one of 1M
         steps = plan_rows[0]["tokens"] / row["tokens"]
-        difference_s = {name: steps * _seconds(row, name) - _seconds(plan_rows[0], name) for name in CATEGORIES}
+        difference_s = {name: steps * _seconds(row, name) - _seconds(plan_rows[0], name) for name in STEP_CATEGORIES}
         largest = sorted(difference_s.items(), key=lambda part: -abs(part[1]))[:3]
         parts = ", ".join(f"{name} {s:+.2f} s" for name, s in largest if abs(s) > 0.001 * plan_rows[0]["step_s"])
         excess = steps * row["step_s"] / plan_rows[0]["step_s"] - 1
@@ -126,7 +129,7 @@ def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     merged["skipped"] = sum(shard["skipped"] for shard in documents) + len(rows) - len(kept)
     merged["left"] = sum(shard["left"] for shard in documents)
     if "training" in merged:
-        merged["training"] = training(kept[0], merged["gpus"], merged["training"]["tokens"])
+        merged["training"] = training_costs(kept[0], merged["gpus"], merged["training"]["tokens"])
     return merged
 
 
@@ -153,7 +156,7 @@ def step_costs(step: StepTime, gpu_name: str, num_gpus: int, num_tokens: float, 
     }
 
 
-def training(plan_row: dict[str, Any], num_gpus: int, num_tokens: float) -> dict[str, float]:
+def training_costs(plan_row: dict[str, Any], num_gpus: int, num_tokens: float) -> dict[str, float]:
     """Return time, energy and cost of training that many tokens with a plan's row, without checkpoints and failures.
 
     Args:
@@ -179,6 +182,120 @@ def power_assumptions(gpu_name: str, table: EnergyTable) -> list[str]:
         gpu_name: The name of the GPU in the energy table.
         table: Powers and prices of devices.
     """
-    if choose(table, gpu_name)[0] != OTHER:
+    if gpu_cost(table, gpu_name)[0] != OTHER_GPU:
         return []
-    return [f"the table has no GPU {gpu_name!r}: power and price are those of gpus.{OTHER}."]
+    return [f"the table has no GPU {gpu_name!r}: power and price are those of gpus.{OTHER_GPU}."]
+
+
+_MAX_BYTES = 1 << 62
+_MAX_COUNT = 1 << 40
+_MAX_AMOUNT = 1e30  # far above any time in seconds, energy in joules, rate or price that a plan can have
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
+
+_Amount = Annotated[float, Field(ge=0, le=_MAX_AMOUNT)]
+_Positive = Annotated[float, Field(gt=0, le=_MAX_AMOUNT)]
+_Bytes = Annotated[int, Field(ge=0, le=_MAX_BYTES)]
+_Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+
+
+def _complete(share_of_category: dict[str, float]) -> dict[str, float]:
+    """Return the shares after checking that every time category has one."""
+    missing = [name for name in STEP_CATEGORIES if name not in share_of_category]
+    if missing:
+        raise ValueError(f"lacks {missing[0]}")
+    return share_of_category
+
+
+@with_config(_STRICT)
+class PlanRow(TypedDict):
+    """One plan of the table: times in seconds, energy in joules, shares of the step time from 0 to 1."""
+
+    plan: str
+    axes: str
+    recompute: str
+    step_s: _Positive
+    bound_s: _Positive
+    tokens: Annotated[int, Field(gt=0, le=_MAX_COUNT)]
+    tokens_per_s: _Positive
+    mfu: _Amount
+    mfu_all_pairs: _Amount
+    memory_bytes: _Bytes
+    whole: bool
+    shares: Annotated[dict[str, _Amount], AfterValidator(_complete)]
+    energy_J: _Amount
+    cost_usd: _Amount
+    network_usd: _Amount
+    network_price_usd: _Amount
+    usd_per_million_tokens: _Amount
+    gpu_hours_per_trillion_tokens: _Amount
+    usd_per_trillion_tokens: _Amount
+    energy_parts_J: dict[str, _Amount]
+    packets_step_s: NotRequired[_Positive]
+    packets_over_closed_form: NotRequired[dict[str, float]]
+    flows_step_s: NotRequired[_Positive]
+
+
+@with_config(_STRICT)
+class TrainingTotals(TypedDict):
+    """Time, energy and cost of a whole training with the first plan."""
+
+    tokens: _Positive
+    steps: _Amount
+    days: _Amount
+    gpu_hours: _Amount
+    energy_J: _Amount
+    cost_usd: _Amount
+
+
+@with_config(_STRICT)
+class PlanAnswer(TypedDict):
+    """The ranked plans of one request."""
+
+    model: str
+    cluster: str
+    gpus: _Count
+    gpu: str
+    framework: str
+    fidelity: str
+    memory_bytes: _Bytes
+    reserve_bytes: _Bytes
+    constraints: str
+    valid: _Count
+    too_large: _Count
+    wanted: Annotated[int, Field(gt=0, le=_MAX_COUNT)]
+    skipped: _Count
+    left: _Count
+    energy_table: str | None
+    notes: list[str]
+    training: NotRequired[TrainingTotals]
+    rows: Annotated[list[PlanRow], Field(min_length=1)]
+    why: list[str]
+
+
+@with_config(_STRICT)
+class PlanFile(TypedDict):
+    """The whole document: one answer, or one for each value of `--sweep`."""
+
+    answers: Annotated[dict[str, PlanAnswer], Field(min_length=1)]
+
+
+SCHEMA = TypeAdapter(PlanFile)
+
+
+def read_answers(folders: Sequence[Path], file_name: str) -> list[dict[str, Any]]:
+    """Return the answers in files of this name in folders of `nadi plan --out`; a wrong file is a ConfigError.
+
+    Args:
+        folders: The folders that `nadi plan --out` wrote.
+        file_name: The name of the file in each folder.
+    """
+    answers: list[dict[str, Any]] = []
+    for folder in folders:
+        path = folder / file_name
+        try:
+            answers.extend(read_document(path, SCHEMA)["answers"].values())
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror or error}; expected results of nadi plan") from error
+        except DocumentError as error:
+            raise ConfigError(f"{path}: {error}; expected results of this version's nadi plan") from error
+    return answers

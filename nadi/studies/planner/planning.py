@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from nadi.configuration import MAX_GPUS
-from nadi.energy.table import EnergyTable, read_table
+from nadi.energy import EnergyTable, read_table
 from nadi.errors import ConfigError
 from nadi.inputs import plug_ins
 from nadi.inputs.units import GIB
@@ -21,14 +21,16 @@ from nadi.launching.ending import EndedBySignalError, Interrupts
 from nadi.launching.installation import source_hash
 from nadi.launching.progress import NoProgress, Progress
 from nadi.pdes.fidelity import FLUID, REFERENCE
-from nadi.studies.planner.candidates import Candidate, PlanSpace, candidates
-from nadi.studies.planner.confirm import PacketStepTime, confirm
-from nadi.studies.planner.flow_step import FlowStepTime, flow_step_time
-from nadi.studies.planner.progress_file import ProgressFile
-from nadi.studies.planner.ranking import PlanSearch, RankedPlan
-from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
-from nadi.studies.planner.search import FoundPlans, axes_text, find
-from nadi.studies.planner.step import TargetMachine, target_machine
+from nadi.studies.planner.search import FoundPlans, PlanSearch, ProgressFile, RankedPlan, axes_text, best_plans
+from nadi.studies.planner.space import DEFAULT_RESERVE, Candidate, MemoryReserve, PlanSpace, candidates
+from nadi.studies.planner.step import (
+    FlowStepTime,
+    PacketStepTime,
+    TargetMachine,
+    flow_step_time,
+    packet_step_time,
+    target_machine,
+)
 from nadi.topologies import clusters
 from nadi.topologies.clusters import Cluster
 from nadi.workload.compute import IN_STEPS, ComputeTimes, Gpu, find_gpu
@@ -110,7 +112,7 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: Prog
     confirmed: list[PacketStepTime] | list[FlowStepTime] = []
     stopped = None
     try:
-        find(found, search, request.workers, file, progress)
+        best_plans(found, search, request.workers, file, progress)
         rows, confirmed = _confirmed(request, machine, found.best(), progress)
     except (KeyboardInterrupt, EndedBySignalError) as error:
         stopped = Interrupts.take() or error
@@ -149,7 +151,9 @@ def _confirmed(
     checked = rows[: request.confirm]
     of_all = request.cluster, machine, request.model
     if request.confirm_by != FLUID:
-        return rows, [confirm(*of_all, row.candidate.plan, request.framework, row.step, progress) for row in checked]
+        return rows, [
+            packet_step_time(*of_all, row.candidate.plan, request.framework, row.step, progress) for row in checked
+        ]
     timed = []
     for done, row in enumerate(checked, 1):
         progress.begin(f"{done} of {len(checked)} plans by flows: {axes_text(row.candidate.plan)}")

@@ -1,14 +1,18 @@
-"""The terminal table of ranked plans, built from the document that plan.json holds."""
+"""Ranked plans as a table on the terminal, and as a page: step time over memory, time and energy of the best plans."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import count
 from typing import Any
 
 from nadi.inputs.units import GIB, PS_PER_S
+from nadi.reports.pages.charts import bar_chart, empty_figure, series_style
+from nadi.reports.pages.page import Page, PageSection, Plot, from_terminal
+from nadi.reports.pages.report_times import CATEGORY_COLOURS
 from nadi.reports.text.energy import joules_text, usd_text
+from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.studies.planner.answer import S_PER_DAY
-from nadi.terminal.readable import in_unit, time_unit
-from nadi.terminal.tables import AnyColumn, FittedTable, name_column
+from nadi.terminal import AnyColumn, FittedTable, in_page, in_unit, name_column, time_unit
 
 _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
 """Time categories other than computation; each has a column if a plan spends time in it."""
@@ -43,7 +47,7 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
         (("$/step", 3), lambda row: usd_text(row["cost_usd"])),
         (("GPU-h/10^12 tokens", 2), lambda row: f"{row['gpu_hours_per_trillion_tokens']:,.0f}"),
         (("$/10^12 tokens", 2), lambda row: usd_text(row["usd_per_trillion_tokens"])),
-        *([(("days", 1), lambda row: f"{_days(row, num_tokens):,.4g}")] if num_tokens else []),
+        *([(("days", 1), lambda row: f"{num_tokens / row['tokens_per_s'] / S_PER_DAY:,.4g}")] if num_tokens else []),
         *(((name, 4), share(name)) for name in ("compute", *shown)),
     ]
     table = FittedTable(title, "rank", *(column for column, _ in columns))
@@ -80,11 +84,6 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
     return table
 
 
-def _days(row: dict[str, Any], num_tokens: float) -> float:
-    """Return the days that a plan takes to train these tokens."""
-    return num_tokens / float(row["tokens_per_s"]) / S_PER_DAY
-
-
 def _memory(answer: dict[str, Any]) -> str:
     """Return the memory that plans of an answer may use, as text."""
     capacity, reserve = (answer[key] / GIB for key in ("memory_bytes", "reserve_bytes"))
@@ -99,3 +98,109 @@ def _training(totals: dict[str, float]) -> str:
         f"{joules_text(totals['energy_J'])}, {usd_text(totals['cost_usd'])}; "
         "without checkpoints and failures"
     )
+
+
+MAX_BARS = 10  # maximum number of plans in the bar charts
+MAX_ROWS = 500  # maximum number of plans in the table of a page
+_MEDALS = ("star-open", "diamond-open", "square-open")  # symbols of the fastest plans
+
+
+def plan_page(answers: Mapping[str, dict[str, Any]]) -> Page:
+    """Return the page of plan.json. `answers`: Ranked plans by request: one, or one for each value of `--sweep`."""
+    first = next(iter(answers.values()))
+    best = max((row for answer in answers.values() for row in answer["rows"]), key=lambda row: row["tokens_per_s"])
+    several = f", {len(answers)} requests" if len(answers) > 1 else ""
+    title = f"Plans of {first['model']} on {first['cluster']}{several}"
+    lead = f"Fastest: {best['axes']}, {best['step_s']:,.4g} s per step, MFU {best['mfu']:.1%}, "
+    lead += f"{usd_text(best['cost_usd'])} per step."
+    names = {
+        name: f"{answer['gpus']:,} {answer['gpu']}" if len(answers) == 1 else name for name, answer in answers.items()
+    }
+    sections = [
+        PageSection(
+            "best",
+            "The best plans",
+            "Time and energy of a step by component.",
+            [_times_plot(answers), _energy_plot(answers)],
+        ),
+        PageSection("memory", "Time and memory", "Every plan that was timed.", [_over_memory(answers, names)]),
+        *(
+            _table_section(f"plans-{number}", names[name], answer)
+            for number, (name, answer) in zip(count(), answers.items())
+        ),
+    ]
+    return Page(title, lead, sections)
+
+
+def _bars(answers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the plans of the bar charts by a unique label: the best few, or the best of each request."""
+    maximum = 1 if len(answers) > 1 else MAX_BARS
+    chosen: dict[str, dict[str, Any]] = {}
+    for name, answer in answers.items():
+        for place, row in enumerate(answer["rows"][:maximum], 1):
+            recompute = "" if row["recompute"] == "none" else f" {row['recompute']} recompute"
+            chosen[f"{name}: {row['axes']}" if maximum == 1 else f"{place}. {row['axes']}{recompute}"] = row
+    return chosen
+
+
+def _times_plot(answers: Mapping[str, dict[str, Any]]) -> Plot:
+    """Return the chart of step times by category; answers: documents of ranked plans by request."""
+    rows = _bars(answers)
+    seconds = {name: [row["shares"][name] * row["step_s"] for row in rows.values()] for name in STEP_CATEGORIES}
+    used = {name: values for name, values in seconds.items() if any(values)}
+    drawn = bar_chart(list(rows), used, [CATEGORY_COLOURS[name] for name in used], "s")
+    text = "; ".join(f"{name} {row['step_s']:,.4g} s" for name, row in list(rows.items())[:3])
+    return Plot("step time by category", drawn, f"{text}.", 150 + 34 * len(rows))
+
+
+def _energy_plot(answers: Mapping[str, dict[str, Any]]) -> Plot:
+    """Return the chart of the energy of a step by component; answers: documents of ranked plans by request."""
+    rows = _bars(answers)
+    parts = dict.fromkeys(part for row in rows.values() for part in row["energy_parts_J"])
+    kilojoules = {part: [row["energy_parts_J"].get(part, 0.0) / 1e3 for row in rows.values()] for part in parts}
+    drawn = bar_chart(list(rows), kilojoules, [series_style(number).colour for number in range(len(parts))], "kJ")
+    text = "; ".join(f"{name} {usd_text(row['cost_usd'])} per step" for name, row in list(rows.items())[:3])
+    return Plot("energy of a step by component", drawn, f"{text}.", 150 + 34 * len(rows))
+
+
+def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[str, str]) -> Plot:
+    """Return the chart of step time over peak memory, with the fastest plans in the legend; mappings are by request."""
+    drawn = empty_figure("peak memory per GPU, GiB", "step time, s")
+    for number, (name, answer) in enumerate(answers.items()):
+        series = series_style(number)
+        drawn.add_scatter(
+            x=[row["memory_bytes"] / GIB for row in answer["rows"]],
+            y=[row["step_s"] for row in answer["rows"]],
+            text=[in_page(f"{row['axes']}, recompute {row['recompute']}") for row in answer["rows"]],
+            mode="markers",
+            name=in_page(request_names[name]),
+            marker={"color": series.colour, "symbol": f"circle{series.mark}", "size": 8},
+            hovertemplate="%{text}<br>%{x:.1f} GiB, %{y:,.4g} s<extra></extra>",
+        )
+        for place, row in enumerate(answer["rows"][: 1 if len(answers) > 1 else len(_MEDALS)]):
+            drawn.add_scatter(
+                x=[row["memory_bytes"] / GIB],
+                y=[row["step_s"]],
+                mode="markers",
+                name=in_page(f"{place + 1}. {row['axes']}"),
+                marker={"color": series.colour, "symbol": _MEDALS[place], "size": 16, "line_width": 2},
+                hoverinfo="skip",
+            )
+    limits = sorted({answer["memory_bytes"] - answer["reserve_bytes"] for answer in answers.values()})
+    for limit in limits:
+        drawn.add_vline(x=limit / GIB, line_dash="dash", line_color="#808c9b")
+    drawn.update_layout(showlegend=True)
+    drawn.update_xaxes(rangemode="tozero")
+    drawn.update_yaxes(rangemode="normal")
+    gib = " and ".join(f"{limit / GIB:.1f}" for limit in limits)
+    caption = f"Each point is a plan; the fastest are marked. Dashed lines: memory that plans may use, {gib} GiB. "
+    caption += "Plans whose lower bound is longer than the best ones take have no point."
+    return Plot("step time over memory", drawn, caption, 480)
+
+
+def _table_section(section_id: str, request_name: str, answer: dict[str, Any]) -> PageSection:
+    """Return the section with all plans of a request in the columns of the terminal's table."""
+    lead = f"{len(answer['rows']):,} plans, ranked by step time per token."
+    if answer["skipped"]:
+        lead += f" {answer['skipped']:,} plans were not timed, so ranks after {answer['wanted']} are among these only."
+    return PageSection(section_id, f"All plans: {request_name}", lead, [from_terminal(plan_table(answer, MAX_ROWS))])

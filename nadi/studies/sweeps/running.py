@@ -1,17 +1,29 @@
-"""Runs of a sweep: each unfinished point runs in a process and a folder of its own."""
+"""Runs of a sweep, each unfinished point in a process and a folder of its own, and the files of their results."""
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nadi import inputs
+import numpy as np
+from numpy.typing import DTypeLike
+
+from nadi import __version__, inputs
+from nadi.errors import OutputError
+from nadi.inputs.arrow import arrow_numbers, arrow_texts
+from nadi.insight.metrics import METRICS, metrics_of, ranking_metric
+from nadi.insight.runs import Run
 from nadi.launching.installation import nadi_command
 from nadi.launching.slurm import array_script
-from nadi.studies.sweeps.points import Point, SweepDefinition
+from nadi.studies.sweeps.points import Point, SweepDefinition, Value, toml
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 RUNS = "runs"  # folder with the results of the points, and nothing else
 _FAILED = "failed"  # folder with the error of each point that failed, for the table of another shard
@@ -217,3 +229,91 @@ def sweep_script(
         merge,
         more_options=sbatch_options,
     )
+
+
+FILE, PAGE = "sweep.parquet", "sweep.html"
+_MACHINE_DEPENDENT = {"wall_s", "peak_rss_bytes"}
+
+
+def finish(
+    sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOutcome], figures_folder: Path | None = None
+) -> "pa.Table":
+    """Write sweep.parquet and sweep.html into the sweep's folder, and return the table; else raise OutputError.
+
+    Args:
+        sweep: The points of the sweep file.
+        sweep_folder: The folder of the sweep.
+        outcomes: The outcome of each point, in the order of the sweep file.
+        figures_folder: The folder for the charts of the page; None means that they are not written.
+    """
+    import pyarrow.parquet as pq
+
+    from nadi.reports.figures import write_figures
+    from nadi.reports.pages.page import write_page
+    from nadi.studies.sweeps.page import points_page
+
+    result = results_table(sweep, sweep_folder, outcomes)
+    forget_failures(sweep, sweep_folder, outcomes)
+    with inputs.refusing(sweep_folder, "a folder to write the table to", OutputError):
+        sweep_folder.mkdir(parents=True, exist_ok=True)
+        with inputs.whole_file(sweep_folder / FILE) as file:
+            pq.write_table(result, file)
+    made = points_page(result, f"Sweep {sweep.path.stem}", sweep_folder, ranking_metric(result, sweep.rank))
+    write_page(sweep_folder / PAGE, made)
+    if figures_folder:
+        write_figures(figures_folder, made)
+    return result
+
+
+def results_table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
+    """Return a table with a row for each point, in the order of the sweep file.
+
+    Columns: `point`, its index; a column for each key, as TOML text unless all values are numbers; `run`, its results
+    folder relative to the sweep's; `error`, null if the point is finished; then the metrics of
+    `nadi.insight.metrics.METRICS` that any point has, null for points without. Metrics that depend on the machine
+    (`wall_s`, `peak_rss_bytes`) come last.
+
+    Args:
+        sweep: The points of the sweep file.
+        sweep_folder: The folder of the sweep.
+        outcomes: The outcome of each point, in the order of the sweep file.
+    """
+    import pyarrow as pa
+
+    error = {outcome.point: outcome.error for outcome in outcomes}
+    points = sweep.points
+    metrics_of_point = [
+        metrics_of(Run(folder_of(sweep_folder, each))) if is_finished(sweep_folder, each) else {} for each in points
+    ]
+    columns: dict[str, Any] = {"point": arrow_numbers(np.arange(len(points), dtype=np.int32))}
+    for key in sweep.keys:
+        columns[key] = _column([point.values.get(key) for point in points])
+    columns["run"] = arrow_texts(
+        f"{RUNS}/{point.name}" if own else None for point, own in zip(points, metrics_of_point, strict=True)
+    )
+    # a finished folder counts even if this process did not run the point: an earlier sweep or another shard may have
+    missing = [None if own else error.get(index) or "not run" for index, own in enumerate(metrics_of_point)]
+    columns["error"] = arrow_texts(missing)
+    for metric in sorted(METRICS, key=lambda metric: metric.name in _MACHINE_DEPENDENT):
+        if any(metric.name in own for own in metrics_of_point):
+            columns[metric.name] = _numbers([own.get(metric.name) for own in metrics_of_point], np.float64)
+    result = pa.table(columns)
+    metadata = {"version": __version__, "keys": list(sweep.keys), "sweep": str(sweep.path)}
+    return result.replace_schema_metadata({"nadi": json.dumps(metadata)})
+
+
+def _column(values: Sequence[Value | None]) -> "pa.Array":
+    """Return a column of a key's values: numbers as numbers, texts as they are, other values as TOML."""
+    given = [value for value in values if value is not None]
+    # bool is a subclass of int in Python; true and false stay TOML text
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in given):
+        return _numbers(values, np.int64)
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in given):
+        return _numbers(values, np.float64)
+    return arrow_texts(value if value is None or isinstance(value, str) else toml(value) for value in values)
+
+
+def _numbers(values: Sequence[Value | None], dtype: DTypeLike) -> "pa.Array":
+    """Return a column of numbers; None = null."""
+    unknown = np.array([value is None for value in values])
+    return arrow_numbers(np.array([value or 0 for value in values], dtype), unknown)

@@ -19,7 +19,7 @@ from nadi.cli.output import print_document, print_json, print_table, print_timel
 from nadi.errors import ConfigError
 from nadi.inputs.limits import MAX_NPUS
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 _PATH = "Trace set or folder of plain traces; DIR/NAME for NAME.<npu>.et; or a single file."
 _GROUP_FILE = "Group file. Default: groups.json or NAME.json beside the traces."
@@ -48,7 +48,7 @@ def check(
     """Check traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
     from nadi.et.checking import WARNING
     from nadi.et.checks import check_traces
-    from nadi.reports.text.trace import render_check
+    from nadi.reports.text.trace import check_report
     from nadi.workload.program import sources_of, write_mended
 
     if fix != (out is not None):
@@ -69,7 +69,7 @@ def check(
             ]
         print_json(described)
     else:
-        print_table(render_check(report, most, mends))
+        print_table(check_report(report, most, mends))
     if not report.is_clean or (strict and report.count(WARNING)):
         raise typer.Exit(2)
 
@@ -80,13 +80,13 @@ def show(
 ) -> None:
     """Show counts by type, bytes by collective, dependencies and first nodes of a trace, or the traces of a set."""
     from nadi import et
-    from nadi.reports.text.trace import render, render_set
+    from nadi.reports.text.trace import set_report, trace_report
     from nadi.workload.trace_sets import describe_set, is_set
 
     if is_set(file):
-        print_document(describe_set(file), render_set, as_json=as_json)
+        print_document(describe_set(file), set_report, as_json=as_json)
     else:
-        print_document(et.describe(file), render, as_json=as_json)
+        print_document(et.describe(file), trace_report, as_json=as_json)
 
 
 def stats(
@@ -97,9 +97,9 @@ def stats(
 ) -> None:
     """Print operators, collectives, imbalance of sizes, waiting, overlap, and the critical path across ranks."""
     from nadi.et.statistics import statistics
-    from nadi.reports.pages.imbalance import page
     from nadi.reports.pages.page import check_page, write_page
-    from nadi.reports.text.trace_statistics import render
+    from nadi.reports.pages.traces import imbalance_page
+    from nadi.reports.text.trace import statistics_report
     from nadi.workload.trace_sets import read_ranks
 
     if out is not None:
@@ -107,9 +107,9 @@ def stats(
     with unwound():
         found = statistics(read_ranks(path), most_nodes)
         if out is not None:
-            write_page(out, page(f"Traces of {path}", found))
+            write_page(out, imbalance_page(f"Traces of {path}", found))
     document = {"path": str(path), **found}
-    print_document(document, lambda _: render(str(path), found), as_json=as_json)
+    print_document(document, lambda _: statistics_report(str(path), found), as_json=as_json)
     if out is not None:
         say(f"{out}: ranks against collectives, coloured by deviation", err=as_json)
 
@@ -153,9 +153,9 @@ def graph(
 
 def timeline(path: Traces, out: Timeline, most_slices: MaxSlices = 200_000, as_json: AsJson = False) -> None:
     """Write a timeline: lanes by NPU and kind, arrows from sends to receives; times recorded or by dependencies."""
-    from nadi.reports.timelines.of_traces import write_timeline
+    from nadi.reports.trace_timeline import write_trace_timeline
     from nadi.workload.trace_sets import read_ranks
 
     with unwound():
-        shown = write_timeline(out, read_ranks(path), most_slices)
+        shown = write_trace_timeline(out, read_ranks(path), most_slices)
     print_timeline(out, shown, as_json=as_json)

@@ -12,7 +12,7 @@ import typer
 from nadi.cli.options import AsJson, TracesOut
 from nadi.cli.output import print_document, print_json
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.et import TraceTable
@@ -159,7 +159,7 @@ def _table(document: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
     """Return the table of a document of `_document`."""
     from rich.console import Group
 
-    from nadi.terminal.tables import FittedTable, facts, name_column
+    from nadi.terminal import FittedTable, facts, name_column
 
     table = FittedTable("", name_column("trace"), "weight", "stands for", ("farthest", 1))
     for row in document["chosen"]:

@@ -13,7 +13,7 @@ from nadi.cli.options import AsJson, TracesOut, named_path
 from nadi.cli.output import print_json, print_table
 from nadi.errors import ConfigError, OutputError
 from nadi.inputs.errors import NadiError
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.workload import Program, TraceSet
@@ -90,8 +90,7 @@ def replay(
 
     ranks = connected_ranks(os.environ)
     from nadi.launching.world import together
-    from nadi.studies.replay.gloo import connect, torchrun_rank
-    from nadi.studies.replay.running import STORE, ReplayRequest, replay, run_local_ranks
+    from nadi.studies.replay import STORE, ReplayRequest, connect, replay, run_local_ranks, torchrun_rank
 
     gloo_rank = torchrun_rank() if over == "gloo" else None
     with together(ranks):
@@ -148,7 +147,7 @@ def _read(
     traces: Path, num_ranks: int, groups: Path | None, *, strict: bool, all_gather_size: str
 ) -> "tuple[TraceSet, Program]":
     """Return the traces and the program of all ranks; raise an error if one of them has no trace."""
-    from nadi.studies.replay.steps import read_traces, steps_of
+    from nadi.studies.replay import read_traces, steps_of
 
     size: Literal["contribution", "total"] = "total" if all_gather_size == "total" else "contribution"
     trace_set, program = read_traces(traces, num_ranks, groups, strict=strict, all_gather_size=size)
@@ -160,19 +159,18 @@ def _read(
 
 def _print(times: dict[str, Any], against: Path | None, measured_traces: Path | None, *, as_json: bool) -> None:
     """Print measured times, and their comparison with the run in `against` if there is one."""
-    from nadi.insight.measured.accuracy import document
-    from nadi.insight.measured.clocks import estimate_clocks
-    from nadi.insight.measured.timed_nodes import read_beside
-    from nadi.reports.text.measured import render as render_compared
-    from nadi.studies.replay.outcome import render
+    from nadi.insight.accuracy import accuracy_document
+    from nadi.insight.measured import estimate_clocks, read_beside
+    from nadi.reports.text.accuracy import accuracy_report as render_compared
+    from nadi.studies.replay import replay_table
 
     compared = None
     if against and measured_traces:
         nodes = read_beside(against, measured_traces)
-        compared = document(nodes, estimate_clocks(nodes))
+        compared = accuracy_document(nodes, estimate_clocks(nodes))
     if as_json:
         print_json(times | ({"against": compared} if compared else {}))
         return
-    print_table(render(times))
+    print_table(replay_table(times))
     if compared:
         print_table(render_compared(compared))

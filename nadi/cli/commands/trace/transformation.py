@@ -19,7 +19,7 @@ from nadi.cli.options import (
 from nadi.cli.output import print_document, print_json, print_table
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 # Typical size of a node in a Chakra trace in bytes; a computation without attributes has 40, a collective 90
 _NODE_BYTES = 60

@@ -9,7 +9,7 @@ from nadi.cli.commands.workload import generation, traffic
 from nadi.cli.options import AsJson, Force, TracesOut, model_names, named_path
 from nadi.cli.output import print_document, print_json, print_table
 from nadi.inputs.units import PS_PER_NS, PS_PER_US
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.workload.compute import Gpu
@@ -173,8 +173,7 @@ def operator_times(
 
 def _show_all(gpus: "list[Gpu]") -> None:
     """Print a row per GPU, and which measured tables exist."""
-    from nadi.terminal.readable import size_text
-    from nadi.terminal.tables import FittedTable, name_column
+    from nadi.terminal import FittedTable, name_column, size_text
     from nadi.workload.compute import nvidia, table_names
 
     rates = "16-bit TFLOP/s", ("fp8 TFLOP/s", 2), "memory", "TB/s", ("SMs", 3)
@@ -208,8 +207,7 @@ def _teraflops(rate: float | None) -> str:
 
 def _show_one(gpu: "Gpu") -> None:
     """Print all figures of a GPU with their sources."""
-    from nadi.terminal.readable import size_text
-    from nadi.terminal.tables import facts
+    from nadi.terminal import facts, size_text
 
     rates = ", ".join(f"{dtype} {rate / 1e12:g}" for dtype, rate in gpu.peak_flops.items())
     shown = {

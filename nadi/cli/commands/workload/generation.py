@@ -10,7 +10,7 @@ from nadi.cli.options import Force, Prefix, Quiet, TracesOut, cluster_names, mod
 from nadi.configuration import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.workload import TraceSet

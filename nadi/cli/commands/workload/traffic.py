@@ -11,7 +11,7 @@ import typer
 
 from nadi.cli.options import Force, TracesOut
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
-from nadi.terminal.printing import say
+from nadi.terminal import say
 
 if TYPE_CHECKING:
     from nadi.workload.generators.point_to_point import MessageSequence, Sizes
@@ -140,7 +140,7 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
     ) -> None:
         made, more = pattern(**own)
         from nadi.simulation.assembly.resource_checks import check_trace
-        from nadi.terminal.readable import amount_text
+        from nadi.terminal import amount_text
         from nadi.workload.generators.point_to_point import NODE_BYTES, write
 
         check_trace(made.nodes, fewer="NPUs or messages", node_bytes=NODE_BYTES, force=force)

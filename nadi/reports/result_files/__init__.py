@@ -1,1 +1,0 @@
-"""Folders of results: their files, and their atomic publication."""
