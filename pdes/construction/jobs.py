@@ -18,17 +18,6 @@ _PLAIN_WORDS = 4  # words of totals that are not modulo a prime
 _JOB_SHIFT = 20  # of the job in `Jobs.who`
 
 
-def peers(program: Program, npus: Array, differences: Array) -> Any:
-    """Return the NPUs of the ranks whose numbers are those of `npus` plus `differences`, within the same job.
-
-    Args:
-        program: Work of all NPUs (`Program`).
-        npus: int64[n], numbers of NPUs.
-        differences: int[n], rank of each peer minus rank of its NPU within the job.
-    """
-    return npus + differences if program.jobs is None else program.jobs.npu[program.jobs.place[npus] + differences]
-
-
 def job_tables(program: Program, npus: int, queue_pairs: str = "pair") -> s.JobTables:
     """Return the tables of jobs, with totals of zero and without bytes on links.
 
