@@ -23,8 +23,8 @@ from nadi.partition import DEFAULT_METHOD, uniform
 from nadi.pdes.construction.layout import Layout, Outboxes, Part
 from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.network.boundary import WORD_BYTES
-from nadi.pdes.workers.mailbox import rounded
 from nadi.pdes.workers.batches import MOST_RECORDS, batch_words, record_words
+from nadi.pdes.workers.mailbox import rounded
 from nadi.simulation.wiring.partitioning import Load, divide
 from nadi.studies.benchmarks.bench import BENCHES
 

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.checkpoint.contract import SavedState
-from nadi.pdes.checkpoint.worlds import flat
-from nadi.pdes.construction.growth import POOLS
+from nadi.pdes.checkpoint.saved_state import SavedState, flat
 from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.core import state as s
-from nadi.pdes.core.declared import saved_arrays
+from nadi.pdes.core.declared import POOLS, saved_arrays
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.hashing import FREE
 from nadi.pdes.core.inputs import Int64, Rows

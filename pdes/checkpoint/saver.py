@@ -9,22 +9,32 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
-from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
 from nadi.pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
 from nadi.pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
-from nadi.pdes.checkpoint.replays import domains_packed, load_domains, load_records, records_packed
-from nadi.pdes.checkpoint.values import array_list, numbered_arrays
-from nadi.pdes.checkpoint.worlds import in_rows, load_routes, saved_words, with_saved
+from nadi.pdes.checkpoint.saved_state import (
+    Checkpoints,
+    SavedState,
+    array_list,
+    domains_packed,
+    in_rows,
+    load_domains,
+    load_records,
+    load_routes,
+    numbered_arrays,
+    records_packed,
+    saved_words,
+    with_saved,
+)
 from nadi.pdes.construction.simulation import LogicalProcess, Simulation
 from nadi.pdes.core.inputs import Int64, Program, Rows
 from nadi.pdes.core.state import SIDES
 from nadi.pdes.network.faults import make_changes
 from nadi.pdes.outcomes.outcome import outcome_so_far, results
-from nadi.pdes.results import Results
+from nadi.pdes.outcomes.results import Results
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace
-from nadi.pdes.workers.snapshot_points import NO_SNAPSHOT, SAVE, SAVE_AND_END, SnapshotPoints, StoppedError
 from nadi.pdes.workers.team import Team
+from nadi.pdes.workers.worker_pool import NO_SNAPSHOT, SAVE, SAVE_AND_END, SnapshotPoints, StoppedError
 
 
 def program_hash(program: Program) -> str:

@@ -9,11 +9,10 @@ import numpy as np
 from nadi.pdes.construction.routes import routing_tables
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import ImpossibleRunError
-from nadi.pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
+from nadi.pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows, Setting, setting
 from nadi.pdes.core.memory import aligned, row_of, rows_of, unused
 from nadi.pdes.core.packet import link_meta
 from nadi.pdes.core.rows.network import Change, LinkClass, OutgoingLink
-from nadi.pdes.core.setting import Setting, setting
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes.network.routing import UNREACHABLE
 

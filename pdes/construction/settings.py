@@ -1,6 +1,6 @@
 """Settings of the packet network: sizes, windows, queues, switching, seed.
 
-The fields are the table of settings (pdes/core/setting.py): `nadi.configuration.sections` makes the keys of run files
+The fields are the table of settings (pdes/core/inputs.py): `nadi.configuration.sections` makes the keys of run files
 from it, and docs/reference/run-file.md shows it.
 """
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nadi.pdes.construction.schedule import NO_FAULTS, Faults
-from nadi.pdes.core.inputs import Bools, Int64
-from nadi.pdes.core.setting import setting
+from nadi.pdes.core.inputs import Bools, Int64, setting
 from nadi.pdes.fidelity import Fidelity, flow
 from nadi.pdes.network.balancing import ECMP, Balancing
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from nadi.pdes.construction.domains import Domain
-from nadi.pdes.construction.growth import grow
 from nadi.pdes.construction.layout import Layout, Part
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import grow
 from nadi.pdes.core.inputs import Graph, Int64, Program, Rows
 from nadi.pdes.core.jit import Directory, hook_address
 

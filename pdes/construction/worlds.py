@@ -8,26 +8,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nadi.pdes.construction.buffers import samples, shared_buffers
 from nadi.pdes.construction.constants import constants_of, hooks_of
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
-from nadi.pdes.construction.fabric import window_packets
-from nadi.pdes.construction.growth import empty_map, events_room, power_of_two
-from nadi.pdes.construction.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
+from nadi.pdes.construction.fabric import samples, shared_buffers, window_packets
 from nadi.pdes.construction.layout import Layout, Outboxes, Part, offsets
 from nadi.pdes.construction.schedule import NO_FAULTS, scheduled, with_pit
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.construction.simulation import LogicalProcess, Simulation
-from nadi.pdes.construction.tables import idle_npus, npu_rows, plan_tables, row_states, trace_tables
+from nadi.pdes.construction.tables import (
+    idle_npus,
+    job_tables,
+    jobs_per_link,
+    npu_rows,
+    own_tables,
+    plan_tables,
+    row_states,
+    slow_1000ths,
+    trace_tables,
+)
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import empty_map, events_room, power_of_two
 from nadi.pdes.core.errors import ImpossibleRunError
 from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows, Schedules
 from nadi.pdes.core.memory import aligned, full, never_used, row_of, rows_of, unused, zeros
-from nadi.pdes.core.rows.flows import (
+from nadi.pdes.core.rows.messages import (
     CoupledKind,
     CoupledLane,
     CoupledStage,
+    Event,
     Flow,
     FlowHop,
     FlowLink,
@@ -37,7 +46,6 @@ from nadi.pdes.core.rows.flows import (
     LinkTotal,
     NpuTurn,
 )
-from nadi.pdes.core.rows.messages import Event
 from nadi.pdes.core.rows.network import NodeCounts, PacketRecord, PortTies, Telemetry
 from nadi.pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Resends, Selective
 from nadi.pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
@@ -46,7 +54,7 @@ from nadi.pdes.fidelity import Fidelity
 from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
 from nadi.pdes.network.batch import BUCKETS
 from nadi.pdes.network.framing import is_ample
-from nadi.pdes.nic.rate_limited import control_of, has_shares
+from nadi.pdes.nic.pacing import control_of, has_shares
 from nadi.pdes.nic.rendezvous import MAX_TAG
 from nadi.pdes.npu.trace import KIND_SEND
 
@@ -115,7 +123,7 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
     sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
     scalars.free_messages = msgs
-    # pools begin small and grow (pdes/construction/growth.py)
+    # pools begin small and grow (pdes/core/declared.py)
     qp_key, qp_val = empty_map(2 * (2 * part.npus + sends))
     pairs, receivers = len(qp_key) // 2, power_of_two(4 * part.npus)
     values = settings.congestion_control.values

@@ -9,9 +9,9 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
-from nadi.pdes.construction.jobs import digests
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.tables import digests
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import RunError
@@ -24,9 +24,8 @@ from nadi.pdes.core.rows.row import Row
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes.nic import rendezvous
-from nadi.pdes.outcomes.samples import by_interval, pauses_of, samples_of, stretches
+from nadi.pdes.outcomes.results import Results, by_interval, pauses_of, samples_of, stretches
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
-from nadi.pdes.results import Results
 
 _OTHER_NAMES = {
     "hops": "packet_hops",
@@ -90,7 +89,7 @@ class LpResults:
     marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
     depth_ps: Annotated[int, max]  # length in ps of the longest interval of both
     pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] log of pauses
-    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes.samples
+    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes.results
     held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
     limits: Annotated[Int64, np.concatenate]  # int64[k, 5] links that limited flows, see _limits
     npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs

@@ -21,7 +21,6 @@ from nadi.pdes.core.memory import words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.npu.trace import KIND_SEND
-from nadi.pdes.reuse import quiescence
 from nadi.pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse.replay import Replay
@@ -259,7 +258,7 @@ class Recurrence:
             quiescent.find_windows(lp.address, self._parents, lp.row_ptr, low, last)
             words = np.zeros(_room(lp.world, slots, low, last), np.int64)
             count = quiescent.write_state(lp.address, moment_ps, slots, low, last, words)
-            resting = quiescence.words_at_rest(lp.world, moment_ps, self._forgotten_ps) if count >= 0 else None
+            resting = quiescent.words_at_rest(lp.world, moment_ps, self._forgotten_ps) if count >= 0 else None
             if resting is None or lp.world.net.ctl.is_disturbed:
                 return None
             words = np.append(words[:count], resting)
@@ -397,7 +396,7 @@ class Recurrence:
             if isinstance(lp.replay, Replay):
                 lp.replay.repeat(periods, noted.length_ps, following.of_group)
                 lp.replay.go_forward(shift_ps, periods * steps, periods * following.of_group)
-            quiescence.go_forward(lp.world, shift_ps, periods * steps, self._slots[i])
+            quiescent.go_forward(lp.world, shift_ps, periods * steps, self._slots[i])
             recurring.go_forward(
                 lp.address, shift_ps, moment.low[i], moment.high[i], self._slots[i], periods * steps,
                 periods * following.of_slot,

@@ -12,10 +12,9 @@ from nadi.pdes.core.inputs import Graph, Int64
 from nadi.pdes.core.memory import rows_of, words_of
 from nadi.pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
 from nadi.pdes.core.rows.nic import FlowIn, FlowOut
-from nadi.pdes.nic.rate_limited import RATE_LIMITED
-from nadi.pdes.reuse.episodes import EpisodeRecord, Messages, simulate
+from nadi.pdes.nic.pacing import RATE_LIMITED
+from nadi.pdes.reuse.episodes import Collective, Episode, EpisodeRecord, Member, Messages, simulate, subfabric_graph
 from nadi.pdes.reuse.open_episodes import DomainState, Group, OpenEpisode, Running, Start, first_sent
-from nadi.pdes.reuse.own_world import Collective, Episode, Member, subfabric_graph
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse_kernels.domains import (
     INSIDE,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nadi.pdes import LinkFault, RunError, Settings, build_world, run
-from nadi.pdes.outcomes.lost_paths import LostPaths
+from nadi.pdes.outcomes.stall import LostPaths
 from nadi.topologies import build
 from nadi.workload import pairs_program
 from tests.failures.common import cable, faults_of, of_switch

@@ -4,7 +4,7 @@ import pytest
 
 from nadi.configuration.sections import NetworkSection, given_default
 from nadi.pdes import fidelity
-from nadi.pdes.core.setting import settings_of
+from nadi.pdes.core.inputs import settings_of
 
 NAMES = tuple(fidelity.networks())
 

@@ -10,13 +10,13 @@ from nadi.pdes.checkpoint.checking import DamagedStateError, check_world
 from nadi.pdes.checkpoint.moving import move_rows
 from nadi.pdes.checkpoint.numbering import QueuePairs, shared_by
 from nadi.pdes.construction import worlds
-from nadi.pdes.construction.growth import grow
 from nadi.pdes.core import declared, jit
 from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import grow
 from nadi.pdes.core.memory import never_used
 from nadi.pdes.core.rows.nic import QueuePair
 from nadi.pdes.core.rows.row import RowsOf, word
-from nadi.pdes.reuse import quiescence
+from nadi.pdes.reuse_kernels import quiescent
 from tests.parallel.matrix import case, owner_of
 
 NAME = "lossy"
@@ -35,7 +35,7 @@ class LongPair(QueuePair, words=24):
 @pytest.fixture(autouse=True)
 def _longer_pairs(monkeypatch):
     """Let queue pairs have the words, and forget what was found of the declarations."""
-    found = (declared.saved_arrays, declared.arrays_by, declared.rows_by, quiescence._resting, jit._dtypes)
+    found = (declared.saved_arrays, declared.arrays_by, declared.rows_by, quiescent._resting, jit._dtypes)
     for each in found:
         each.cache_clear()
     monkeypatch.setitem(s.Qps.__annotations__, "qp", Annotated[np.recarray, LongPair, RowsOf.PAIR])
@@ -54,7 +54,7 @@ def whole():
 
 
 def at_rest(lp, moment_ps=10_000, forgotten_ps=1000):
-    return quiescence.words_at_rest(lp.world, moment_ps, forgotten_ps)
+    return quiescent.words_at_rest(lp.world, moment_ps, forgotten_ps)
 
 
 def test_it_is_checked(whole):
@@ -119,7 +119,7 @@ def test_it_moves_forward(whole):
     qp.spare_code[:2] = 5
     whole.world.npus.npu.lane[1] = -1, 3, -1, 0
     slots = np.diff(case(NAME)[1].slot_ptr)[whole.part.nodes[:npus]]
-    quiescence.go_forward(whole.world, 100, np.full(npus, 4), slots)
+    quiescent.go_forward(whole.world, 100, np.full(npus, 4), slots)
     assert qp.spare_ps[:3].tolist() == [105, s.INF, -1]
     assert qp.spare_code[:2].tolist() == [5, 5]
     assert whole.world.nvlink is never_used(s.Domains)

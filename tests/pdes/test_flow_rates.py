@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import Directory
 from nadi.pdes.core.memory import rows_of, unused, zeros
-from nadi.pdes.core.rows.flows import Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
+from nadi.pdes.core.rows.messages import Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
 from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, RATE_UNITS, WEIGHT_SHIFT
 from tests.budgets import bounded
 from tests.pdes import kernels, naive_flows

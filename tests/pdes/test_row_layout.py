@@ -13,7 +13,7 @@ from nadi.pdes.core.memory import CACHE_LINE, row_of, rows_of
 from nadi.pdes.core.rows.messages import WholeMessage
 from nadi.pdes.core.rows.nic import LaterMessage, Message, PendingRequest
 from nadi.pdes.core.rows.row import Row, WordKind, word
-from nadi.pdes.core.rows.workers import BatchHooks
+from nadi.pdes.core.rows.run import BatchHooks
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
 from nadi.topologies import build
 from tests.nonempty import nonempty

@@ -44,7 +44,7 @@ DOORS = {
         "units",
     ),
     "partition": (),
-    "pdes": ("arrays", "fidelity", "fidelity.contract", "kernels", "traces", "wire"),
+    "pdes": ("fidelity", "fidelity.contract", "kernels", "traces", "wire"),
     "topologies": ("builders.htsim", "clusters", "endpoints"),
     "workload": (
         "collectives",

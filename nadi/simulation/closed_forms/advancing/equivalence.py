@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.inputs.arrays import Int32, Int64
-from nadi.pdes.arrays import Program
+from nadi.pdes.kernels import Program
 from nadi.workload.node_kinds import RECV, SEND
 
 Words = NDArray[np.uint64]

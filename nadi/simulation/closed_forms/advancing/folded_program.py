@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.inputs.arrays import Float64, Int32, Int64
-from nadi.pdes.arrays import Array, Program, Rows
-from nadi.pdes.kernels import rows_of
+from nadi.pdes.kernels import Array, Program, Rows, rows_of
 from nadi.pdes.traces import offsets
 from nadi.simulation.closed_forms.advancing.equivalence import Classes, TracePeers, slots_of
 from nadi.simulation.closed_forms.advancing.state import GroupClass
