@@ -12,10 +12,17 @@ None of them imports Numba when it is imported.
 from nadi.pdes import fidelity
 from nadi.pdes.checkpoint.saved_state import Checkpoints, SavedState
 from nadi.pdes.construction.domains import may_replay
-from nadi.pdes.construction.layout import Layout, shares
-from nadi.pdes.construction.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_sets
-from nadi.pdes.construction.settings import CoupledCollectives, Settings, SharedBuffer
-from nadi.pdes.construction.simulation import Simulation, Snapshot
+from nadi.pdes.construction.layout import Layout, Simulation, Snapshot, shares
+from nadi.pdes.construction.settings import (
+    CoupledCollectives,
+    Faults,
+    LinkFault,
+    NpuFault,
+    PauseStorm,
+    Settings,
+    SharedBuffer,
+    down_sets,
+)
 from nadi.pdes.construction.worlds import build_world
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.inputs import Setting, setting, settings_of

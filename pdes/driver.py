@@ -9,9 +9,8 @@ from nadi.pdes.checkpoint.packets import follow_queues, wait_on_links
 from nadi.pdes.checkpoint.saved_state import Checkpoints
 from nadi.pdes.checkpoint.saver import Saver, reused
 from nadi.pdes.construction.constants import all_hooks
-from nadi.pdes.construction.layout import Layout, Outboxes
+from nadi.pdes.construction.layout import Layout, Outboxes, Progress, Simulation
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.construction.simulation import Progress, Simulation
 from nadi.pdes.construction.worlds import build_lps, build_world
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.inputs import Graph, Program

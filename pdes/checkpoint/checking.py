@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.checkpoint.saved_state import SavedState, flat
-from nadi.pdes.construction.simulation import LogicalProcess
+from nadi.pdes.construction.layout import LogicalProcess
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import POOLS, saved_arrays
 from nadi.pdes.core.errors import RunError

@@ -10,8 +10,7 @@ from nadi.pdes.checkpoint.numbering import QueuePairs, Shared, shared_by
 from nadi.pdes.checkpoint.packets import LINK, put_on_links, queues_of, words_of_packets
 from nadi.pdes.checkpoint.saved_state import Checkpoints, SavedState, array_list, as_world, load_domain, load_routes
 from nadi.pdes.construction.domains import all_domains
-from nadi.pdes.construction.layout import Part
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.layout import LogicalProcess, Part, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import grow
 from nadi.pdes.core.errors import AgreedRunError

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from nadi.pdes.construction.layout import Part, offsets
-from nadi.pdes.construction.simulation import LogicalProcess
+from nadi.pdes.construction.layout import LogicalProcess, Part, offsets
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.jit import kernel, load_unaligned
 from nadi.pdes.core.packet import end_of

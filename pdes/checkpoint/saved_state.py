@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from nadi.pdes.construction.layout import LogicalProcess
 from nadi.pdes.construction.schedule import TABLES
-from nadi.pdes.construction.simulation import LogicalProcess
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import saved_arrays, with_arrays
 from nadi.pdes.core.inputs import Rows

@@ -25,7 +25,7 @@ from nadi.pdes.checkpoint.saved_state import (
     saved_words,
     with_saved,
 )
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.core.inputs import Int64, Program, Rows
 from nadi.pdes.core.state import SIDES
 from nadi.pdes.network.faults import make_changes

@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike
 from nadi.pdes.construction.constants import constants_of, hooks_of
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
 from nadi.pdes.construction.fabric import samples, shared_buffers, window_packets
-from nadi.pdes.construction.layout import Layout, Outboxes, Part, offsets
-from nadi.pdes.construction.schedule import NO_FAULTS, scheduled, with_pit
-from nadi.pdes.construction.settings import Settings
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.layout import Layout, LogicalProcess, Outboxes, Part, Simulation, offsets
+from nadi.pdes.construction.schedule import scheduled, with_pit
+from nadi.pdes.construction.settings import NO_FAULTS, Settings
 from nadi.pdes.construction.tables import (
     idle_npus,
     job_tables,

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, SingleSwitch
-from nadi.pdes.construction.schedule import NO_FAULTS
-from nadi.pdes.construction.settings import Settings
+from nadi.pdes.construction.settings import NO_FAULTS, Settings
 from nadi.pdes.construction.worlds import build_world
 from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows
 from nadi.pdes.core.memory import words_of

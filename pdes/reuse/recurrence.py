@@ -3,8 +3,9 @@
 A pipeline in its steady state repeats itself with each micro-batch, and training with each iteration. At quiescent
 moments, when no packet is under way, the state of a run is small (pdes/reuse_kernels/quiescent.py). If it was the same
 at an earlier moment, but for the time and for the number of rows that are done in each trace, the stretch between is a
-period. If the traces repeat it (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and
-then moves forward by all periods that follow: times, trace rows, counters and digest are what a simulation would find.
+period. If the traces repeat it (pdes/reuse_kernels/periods.py), the run simulates one more period, whose messages it
+notes, and then moves forward by all periods that follow: times, trace rows, counters and digest are what a simulation
+would find.
 """
 
 from collections.abc import Sequence
@@ -14,17 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.memory import words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.npu.trace import KIND_SEND
-from nadi.pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse.replay import Replay
-from nadi.pdes.reuse_kernels import quiescent, recurring
+from nadi.pdes.reuse_kernels import quiescent
+from nadi.pdes.reuse_kernels.periods import (
+    Continuation,
+    Period,
+    continuation,
+    count_messages_again,
+    go_forward,
+    marks,
+    repeat_rows,
+    tags_later,
+)
 from nadi.pdes.workers.team import NO_MARK, Team
 
 FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one
@@ -367,7 +377,7 @@ class Recurrence:
                 # a message counts once, when it is complete
                 if time == "finished_ps":
                     columns = (np.ascontiguousarray(again[name]) for name in ("pair", "tag", time))
-                    recurring.count_messages_again(lp.address, *columns)
+                    count_messages_again(lp.address, *columns)
                 records.append(again)
 
     def _go_forward(self, noted: Notes, moment: Moment, period: Period, following: Continuation) -> None:
@@ -380,7 +390,7 @@ class Recurrence:
             begin = noted.begin
             self._repeat_messages(lp, noted, period, following, noted.recorded[i])
             ptr = np.append(0, np.cumsum(begin.high[i] - begin.low[i]))
-            recurring.repeat_rows(
+            repeat_rows(
                 lp.address, periods, noted.length_ps, begin.low[i], begin.high[i], ptr, noted.flags[i],
                 moment.high[i], steps,
             )  # fmt: skip
@@ -397,7 +407,7 @@ class Recurrence:
                 lp.replay.repeat(periods, noted.length_ps, following.of_group)
                 lp.replay.go_forward(shift_ps, periods * steps, periods * following.of_group)
             quiescent.go_forward(lp.world, shift_ps, periods * steps, self._slots[i])
-            recurring.go_forward(
+            go_forward(
                 lp.address, shift_ps, moment.low[i], moment.high[i], self._slots[i], periods * steps,
                 periods * following.of_slot,
             )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.pdes.construction.domains import Domain, SingleSwitch, subfabric_of
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int64
 from nadi.pdes.core.memory import rows_of, words_of

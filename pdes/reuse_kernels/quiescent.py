@@ -30,7 +30,7 @@ from nadi.pdes.reuse_kernels.domains import INSIDE
 # for their replay, and what lasts, such as ties of a moment ago. Words which name neither the time nor the place in a
 # trace describe that: of lists and trace rows those that `write_state` writes, of all else those that rows declare
 # (`words_at_rest`). Two moments with equal words have equal futures if the traces repeat themselves
-# (pdes/reuse/recurrence.py); pdes/reuse_kernels/recurring.py then does what these futures have in common.
+# (pdes/reuse/recurrence.py); pdes/reuse_kernels/periods.py then does what these futures have in common.
 
 APPROXIMATE = 1 << 60  # added to words that may differ a little where a state recurs only nearly: times, counts of ties
 NOT_QUIESCENT = -1  # result of `write_state` if a packet, a message or a collective of packets is under way
@@ -247,7 +247,7 @@ def write_state(world_address, moment_ps, slots, low, high, words):
 #
 # Both follow from the declarations of words and arrays (pdes.core.rows, pdes.core.state): what a word counts in such a
 # moment (`Rest`), and which words are times and trace rows. Lists of an NPU, whose order matters, are left to kernels:
-# `write_state` writes their state, pdes/reuse_kernels/recurring.py moves them forward.
+# `write_state` writes their state, pdes/reuse_kernels/periods.py moves them forward.
 
 _LASTING = (RowsOf.NODE, RowsOf.LINK, RowsOf.NPU, RowsOf.PORT, RowsOf.SLOT, RowsOf.PAIR)  # tables whose rows are in use
 

@@ -8,9 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from nadi.pdes.construction.constants import hooks_of
-from nadi.pdes.construction.layout import Layout
+from nadi.pdes.construction.layout import Layout, LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.construction.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import grow
 from nadi.pdes.core.errors import AgreedRunError, RunError
@@ -23,7 +22,7 @@ from nadi.pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_
 from nadi.pdes.nic.counting import sum_messages
 from nadi.pdes.outcomes.outcome import WorkerTimes
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, failed_queue_pair
-from nadi.pdes.reuse_kernels import quiescent, recurring
+from nadi.pdes.reuse_kernels import periods, quiescent
 from nadi.pdes.reuse_kernels.domains import (
     begin_cells,
     count_links,
@@ -105,9 +104,9 @@ def compile_kernels(layout: Layout | None = None, settings: Settings | None = No
             compile_for(begin_cells, 0, 0, words, words, words, words, words, words)
             compile_for(quiescent.find_windows, 0, words, words, words, words)
             compile_for(quiescent.write_state, 0, 0, words, words, words, words)
-            compile_for(recurring.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
-            compile_for(recurring.go_forward, 0, 0, words, words, words, words, words)
-            compile_for(recurring.count_messages_again, 0, words, words, words)
+            compile_for(periods.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
+            compile_for(periods.go_forward, 0, 0, words, words, words, words, words)
+            compile_for(periods.count_messages_again, 0, words, words, words)
     compile_for(rehash, words, words, words, words)
     for function in hooks_of(layout, settings).values() if layout is not None and settings is not None else ():
         hook_address(function)
