@@ -79,16 +79,6 @@ def run_divided(
     return _run(layout, program, settings, mailbox, threads, progress, checkpoints=checkpoints)
 
 
-def _simulation(
-    layout: Layout, program: Program, settings: Settings, place: ProcessPlace, built: Simulation | None
-) -> Simulation:
-    """Return the Simulation of the LPs of one process, which `place` lists: `built` if there is one, or a new one."""
-    if place.post is None and built is not None:
-        return built
-    outboxes = Outboxes(place.parts) if place.post is None else place.post
-    return build_lps(layout, program, settings, place.parts, outboxes)
-
-
 def _run(
     layout: Layout,
     program: Program,
@@ -115,7 +105,10 @@ def _run(
     def share(place: ProcessPlace) -> LpResults:
         """Run the LPs of one process, which `place` lists, and return their LpResults; seconds gets the wall times."""
         # a second run, after a disturbance, needs worlds of its own
-        sim = _simulation(layout, program, settings, place, built if is_first else None)
+        if built is not None and is_first and place.post is None:
+            sim = built
+        else:
+            sim = build_lps(layout, program, settings, place.parts, place.post or Outboxes(place.parts))
         records = Records()
         for lp in sim.lps:
             lp.replay = Replay(sim, lp, records) if lp.domains else None

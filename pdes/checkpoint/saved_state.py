@@ -17,7 +17,7 @@ from nadi.pdes.core.memory import zeros
 from nadi.pdes.network.boundary import WORD_BYTES
 from nadi.pdes.outcomes.results import Results
 from nadi.pdes.reuse.episodes import Collective, Episode, EpisodeRecord, Member, Messages
-from nadi.pdes.reuse.open_episodes import DomainState, Group, OpenEpisode, Running
+from nadi.pdes.reuse.open_episodes import DomainState, OpenEpisode, Running
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse.replay import Replay
 from nadi.pdes.workers.worker_pool import NO_SNAPSHOT
@@ -319,11 +319,12 @@ def load_domain(state: DomainState, saved: Any, arrays: Sequence[np.ndarray]) ->
     groups = {group.number: group for group in state.groups}
     state.episodes = []
     for one in saved:
-        running, partial = ([_running(groups, each, arrays) for each in one[name]] for name in ("running", "partial"))
+        running, partial = (
+            [
+                Running(groups[number], *(unpacked(each, arrays, KINDS) for each in values))
+                for number, *values in one[name]
+            ]
+            for name in ("running", "partial")
+        )
         record = unpacked(one["record"], arrays, KINDS)
         state.episodes.append(OpenEpisode(running, partial, one["begin_ps"], one["busy_until_ps"], record))
-
-
-def _running(groups: dict[int, Group], saved: Sequence[Any], arrays: Sequence[np.ndarray]) -> Running:
-    number, *values = saved
-    return Running(groups[number], *(unpacked(each, arrays, KINDS) for each in values))

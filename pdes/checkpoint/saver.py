@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -181,7 +181,9 @@ class Saver(SnapshotPoints):
             own_worker.rows_left += lp.world.net.ctl.rows_left - rows_left
         workers: Rows = team.workers[self._place.first : self._place.first + self._place.threads]
         workers.begin_ps = resumed.values["begin_ps"]
-        for number in self._numbers_of_records(resumed.values["lps"]):
+        for number in range(resumed.values["lps"]):
+            if not self._checkpoints.has(f"records-{number}"):
+                continue  # only the first LP of each saved process has records
             state = self._checkpoints.read(f"records-{number}")
             with readable(f"records-{number}"):
                 has_same_plans = state.values["program"] == self._program  # else records name other schedules
@@ -199,10 +201,6 @@ class Saver(SnapshotPoints):
                 "--resume: found another program or fabric than in the checkpoint; expected the same"
             )
         return own
-
-    def _numbers_of_records(self, lps: int) -> Iterable[int]:
-        """Return the numbers of the saved processes, by their first LP."""
-        return (number for number in range(lps) if self._checkpoints.has(f"records-{number}"))
 
     def _restore_lp(self, lp: LogicalProcess, sent: dict[int, Int64]) -> None:
         """Restore an LP; sent: packets that LPs have sent to others, as far as they were read."""

@@ -196,7 +196,7 @@ def shares(owner: ArrayLike, workers: int) -> Int64:
 class Layout:
     """A fabric divided among LPs, and what all workers of a run have decided besides its settings.
 
-    `control` is the congestion control, RATE_LIMITED in place of none where lanes are driven at shares; `reuses` is
+    `control` is the congestion control, RATE_LIMITED in place of none where lanes are limited to shares; `reuses` is
     whether the run reuses what repeats, which ends where it was disturbed.
     """
 

@@ -278,7 +278,7 @@ class Qps(NamedTuple):
     resends: Annotated[np.recarray, nic.Resends, RowsOf.PAIR]  # where switches trim packets
     sel_tx: Annotated[np.recarray, nic.Selective, RowsOf.PAIR]
     sel_rx: Annotated[np.recarray, nic.Selective, RowsOf.RECEIVER]
-    # ps: when the latest message is in, or has left if driven at a share, at message level
+    # ps: when the latest message is in, or has left if limited to a share, at message level
     arrived: Annotated[Int64, RowsOf.PAIR, ALONE]
     begun: Annotated[Int64, RowsOf.RECEIVER]  # where the message in hand begins, where reductions take time
 

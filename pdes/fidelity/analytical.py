@@ -55,7 +55,7 @@ def send_over_next_link(world_address, message, now_ps):
     count_for_job(net, link, np.int64(qp.npu), destination(qp.w1), size)
     net.count.hops += 1
     at_npu = node == qp.npu
-    # the port is busy at its whole rate, while messages of a driven queue pair follow each other at its share
+    # the port is busy at its whole rate, while messages of a rate-limited queue pair follow each other at its share
     if at_npu and qp.shares > SHARE_UNITS:
         start = max(start, qps.arrived[pair])
         psb *= qp.shares / SHARE_UNITS

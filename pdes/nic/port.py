@@ -195,7 +195,7 @@ def activate(net, npus, qps, node, pair):
         return
     # it joins behind the others, so one whose window was full does not regain its turn before they have had theirs
     link = np.int64(qp.port)
-    # where some queue pairs are driven at a share, those at line rate have no pace
+    # where some queue pairs are limited to a share, those at line rate have no pace
     has_pace = net.hooks.congestion_control != 0 and (net.const.window_fixed == 0 or qp.shares > SHARE_UNITS)
     if has_pace and qps.cc[pair].next_send_ps > npus.npu[node].now_ps:
         qp.active = HELD_BACK

@@ -157,12 +157,13 @@ def _of(sim: Simulation, lp: LogicalProcess) -> LpResults:
         ("messages", ctl.free_messages, len(w.qps.msg_free)),
         ("collective instances", ctl.free_instances, len(w.insts.inst_free)),
     )
+    links, jobs = len(lp.part.links), int(w.net.const.jobs)
     # without records, there are no times of rows
     row_ptr = lp.row_ptr if sim.settings.record_nodes else np.zeros(npus + 1, np.int64)
     return LpResults(
         count=w.net.count,
         jobs=np.stack([w.net.jobs.total[word] for word in _JOB_WORDS], axis=1).astype(np.int64),
-        job_bytes=_job_bytes(lp),
+        job_bytes=w.net.jobs.link_bytes[: links * jobs].reshape(links, jobs),
         finish_ps=int(ctl.finish_ps),
         now_ps=int(ctl.now_ps),
         is_disturbed=bool(ctl.is_disturbed),
@@ -193,13 +194,6 @@ def _of(sim: Simulation, lp: LogicalProcess) -> LpResults:
         forked_rss_bytes=0,
         workers={},
     )
-
-
-def _job_bytes(lp: LogicalProcess) -> Int64:
-    """Return int64[own links, jobs], the bytes of each job on each link."""
-    net = lp.world.net
-    links, jobs = len(lp.part.links), int(net.const.jobs)
-    return net.jobs.link_bytes[: links * jobs].reshape(links, jobs)
 
 
 def settled(sim: Simulation) -> dict[str, int]:

@@ -15,18 +15,9 @@ import numpy as np
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, SingleSwitch
 from nadi.pdes.construction.settings import NO_FAULTS, Settings
 from nadi.pdes.construction.worlds import build_world
+from nadi.pdes.core import packet
 from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows
 from nadi.pdes.core.memory import words_of
-from nadi.pdes.core.packet import (
-    bytes_sent,
-    longest_wait_ps,
-    packets_sent,
-    pair_destination,
-    pair_source,
-    tag_group,
-    tag_lane,
-    tag_seq,
-)
 from nadi.pdes.core.rows.nic import FlowIn, FlowOut
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.nic.counting import sum_messages
@@ -287,8 +278,8 @@ def simulate(
 ) -> EpisodeRecord:
     """Simulate an episode by packets and return its record.
 
-    graph: fabric of its NPUs alone; program, settings, constants: of the whole run, and whether its lanes are driven at
-    shares (is_rate_limited).
+    graph: fabric of its NPUs alone; program, settings, constants: of the whole run, and whether its lanes are limited
+    to shares (is_rate_limited).
     """
     # the world of an episode must not do itself what is decided for the run: reuse, faults, slowdowns, turns of
     # collectives
@@ -321,9 +312,9 @@ def simulate(
         finish_ps=_ends(own, episode, lp.world.rows.finish),
         messages=_messages(own, episode, plain, lp.flows_out, lp.flows_in),
         counters=np.where(_IS_ADDED, words_of(net.count), 0),
-        link_bytes=bytes_sent(tx.sent_bytes),
-        link_packets=packets_sent(tx.sent_packets),
-        link_wait_ps=longest_wait_ps(tx.sent_bytes, tx.sent_packets),
+        link_bytes=packet.bytes_sent(tx.sent_bytes),
+        link_packets=packet.packets_sent(tx.sent_packets),
+        link_wait_ps=packet.longest_wait_ps(tx.sent_bytes, tx.sent_packets),
         quiescent_ps=int(tx.busy_ps.max()) + int(graph.link_delay_ps.max()),
         hops=int(net.count.hops),
         sums={},
@@ -360,15 +351,15 @@ def _messages(
         group, seq = 1 + members.index(each.places), seen[each.places]
         seen[each.places] += 1
         # columns of one collective: the records of all are in one order, so that a selection of rows is consistent
-        which = np.flatnonzero((tag_group(tag) == group) & (tag_seq(tag) == seq))
+        which = np.flatnonzero((packet.tag_group(tag) == group) & (packet.tag_seq(tag) == seq))
         found.append(
             Messages(
                 *(
                     np.ascontiguousarray(column[which])
                     for column in (
-                        pair_source(pair),
-                        pair_destination(pair),
-                        tag_lane(tag),
+                        packet.pair_source(pair),
+                        packet.pair_destination(pair),
+                        packet.tag_lane(tag),
                         out["payload_bytes"],
                         out["posted_ps"],
                         into["finished_ps"],

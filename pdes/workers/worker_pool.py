@@ -22,15 +22,7 @@ from nadi.pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_
 from nadi.pdes.nic.counting import sum_messages
 from nadi.pdes.outcomes.outcome import WorkerTimes
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, failed_queue_pair
-from nadi.pdes.reuse_kernels import periods, quiescent
-from nadi.pdes.reuse_kernels.domains import (
-    begin_cells,
-    count_links,
-    count_messages,
-    end_members,
-    send_packets,
-    take_packets,
-)
+from nadi.pdes.reuse_kernels import domains, periods, quiescent
 from nadi.pdes.workers import team as tm
 from nadi.pdes.workers.mailbox import ProcessPlace
 from nadi.pdes.workers.team import Team
@@ -95,13 +87,13 @@ def compile_kernels(layout: Layout | None = None, settings: Settings | None = No
     else:
         compile_for(tm.work, 0, 0, 0, 0)
         if layout is None or layout.reuses:
-            compile_for(end_members, 0, words, words, words, words)
+            compile_for(domains.end_members, 0, words, words, words, words)
             compile_for(sum_messages, words, words, words, words, words, words)
-            compile_for(count_messages, 0, 0, 0, 0, 0, words)
-            compile_for(count_links, 0, words, words, words, words)
-            compile_for(send_packets, 0, words, words, words, words, 0)
-            compile_for(take_packets, 0, words, words, words, words, words, words)
-            compile_for(begin_cells, 0, 0, words, words, words, words, words, words)
+            compile_for(domains.count_messages, 0, 0, 0, 0, 0, words)
+            compile_for(domains.count_links, 0, words, words, words, words)
+            compile_for(domains.send_packets, 0, words, words, words, words, 0)
+            compile_for(domains.take_packets, 0, words, words, words, words, words, words)
+            compile_for(domains.begin_cells, 0, 0, words, words, words, words, words, words)
             compile_for(quiescent.find_windows, 0, words, words, words, words)
             compile_for(quiescent.write_state, 0, 0, words, words, words, words)
             compile_for(periods.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
