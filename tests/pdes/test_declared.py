@@ -39,7 +39,7 @@ def _longer_pairs(monkeypatch):
     for each in found:
         each.cache_clear()
     monkeypatch.setitem(s.Qps.__annotations__, "qp", Annotated[np.recarray, LongPair, RowsOf.PAIR])
-    monkeypatch.setattr(worlds, "QueuePair", LongPair)
+    monkeypatch.setattr(worlds.nic, "QueuePair", LongPair)
     yield
     for each in found:
         each.cache_clear()
