@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 
 def command(folder, out, *keys):
     """Return the arguments of a run with some keys."""
-    return ["run", str(folder / "run.toml"), "--quiescent", "--out", str(out), *(f"--set={key}" for key in keys)]
+    return ["run", str(folder / "run.toml"), "--quiet", "--out", str(out), *(f"--set={key}" for key in keys)]
 
 
 def whole(folder, *keys):
@@ -137,7 +137,7 @@ def test_a_run_that_continues_removes_them(folder, tmp_path):
     with cut_at(middle_ps(folder)):
         assert main(command(folder, out)) == STOPPED
     assert (out / PARTIAL).is_dir()
-    assert main(["run", "--quiescent", "--resume", str(out)]) == 0
+    assert main(["run", "--quiet", "--resume", str(out)]) == 0
     assert not (out / PARTIAL).exists()
     assert differences(tables(out), tables(whole(folder))) == []
 
@@ -153,11 +153,11 @@ def test_commands_that_read_them(folder, tmp_path, capsys):
     assert (seen["state"], seen["partial"]) == ("ended", summary_of(partial)["partial"])
     assert main(["watch", str(out)]) == 1
     assert f"tables in {out / PARTIAL}; steps 2 of 6 done; compute " in capsys.readouterr().out
-    assert main(["report", str(partial), "--quiescent"]) == 0
+    assert main(["report", str(partial), "--quiet"]) == 0
     assert "the run is not over" in (partial / "report.html").read_text()
     assert main(["compare", str(partial), str(partial)]) == 0
     capsys.readouterr()
-    assert main(["explain", str(partial), "--quiescent"]) == 2
+    assert main(["explain", str(partial), "--quiet"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "the run was not over, and has no nodes.parquet" in line
 
@@ -167,9 +167,9 @@ def test_a_failure_does_not_end_the_run(folder, tmp_path, monkeypatch, capsys):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("nadi.reports.result_files.partial.write_results", failing)
-    command_line = [word for word in command(folder, tmp_path / "out") if word != "--quiescent"]
+    command_line = [word for word in command(folder, tmp_path / "out") if word != "--quiet"]
     with cut_at(middle_ps(folder)):
         assert main(command_line) == STOPPED
     assert "no partial results could be written: [Errno 28] No space left on device" in capsys.readouterr().err
     assert not (tmp_path / "out" / PARTIAL).exists()
-    assert main(["run", "--quiescent", "--resume", str(tmp_path / "out")]) == 0
+    assert main(["run", "--quiet", "--resume", str(tmp_path / "out")]) == 0

@@ -148,7 +148,7 @@ def test_resumed_runs_have_the_same(folder, tmp_path, ways):
             assert main(given) == STOPPED
         over.append(check(tmp_path / "out" / PARTIAL, folder / "packets"))
         way = WAYS[ways[(stop + 1) % 2]]
-        given = ["run", "--quiescent", "--resume", str(tmp_path / "out"), *(f"--set={key}" for key in way)]
+        given = ["run", "--quiet", "--resume", str(tmp_path / "out"), *(f"--set={key}" for key in way)]
     assert main(given) == 0
     assert over == [(1, 0), (2, 1), (4, 3), (TURNS, TURNS - 1)]
     assert summary_of(tmp_path / "out")["reuse"]["repeated_periods"] > 0
