@@ -21,7 +21,7 @@ from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
 from nadi.compiling import primitives
-from nadi.compiling.records import ItemsType, RecordType
+from nadi.compiling.primitives import ItemsType, RecordType
 
 
 class _NoEnvironment:

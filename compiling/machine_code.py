@@ -59,8 +59,8 @@ def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) ->
 def c_function(address: int, parameters: str) -> Callable[..., int]:
     """Return a Python function that calls a kernel's C function with integers and int64 arrays.
 
-    The entry of an array holds its address and its length, as in the directory of a record (`compiling.records`). The
-    function returns the kernel's result, or 0 for kernels without result.
+    The entry of an array holds its address and its length, as in the directory of a record (`compiling.primitives`).
+    The function returns the kernel's result, or 0 for kernels without result.
 
     Args:
         address: The address of the compiled function.

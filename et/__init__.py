@@ -6,14 +6,23 @@ summarises a file. All of them raise TraceError for a wrong file.
 """
 
 from nadi.et.blocks import Block, TraceColumns
-from nadi.et.builders import attribute, coll_node, comp_node, group_node, mem_node, metadata, recv_node, send_node
 from nadi.et.errors import NOT_STRICT, TraceError, advising
+from nadi.et.files import read_groups
 from nadi.et.framing import write_trace
-from nadi.et.groups import read_groups
-from nadi.et.names import ComposedNames, NameTable
 from nadi.et.order import occurrence, topological_order
-from nadi.et.reader import read_messages, read_trace, table_of
-from nadi.et.schema import CollectiveCommType, Node, NodeType
-from nadi.et.summary import collective_name, describe
-from nadi.et.table import TraceTable, TraceTables
+from nadi.et.reader import collective_name, describe, read_messages, read_trace, table_of
+from nadi.et.schema import (
+    CollectiveCommType,
+    Node,
+    NodeType,
+    attribute,
+    coll_node,
+    comp_node,
+    group_node,
+    mem_node,
+    metadata,
+    recv_node,
+    send_node,
+)
+from nadi.et.table import ComposedNames, NameTable, TraceTable, TraceTables
 from nadi.et.table_writer import write_table

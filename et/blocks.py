@@ -13,12 +13,9 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from nadi.et.attributes import ALL_NPUS, COLUMNS
-from nadi.et.builders import SCHEMA_VERSION
-from nadi.et.dependencies import compress
-from nadi.et.names import ComposedNames, NameTable
-from nadi.et.schema import CollectiveCommType, NodeType
-from nadi.et.table import TraceTable
+from nadi.et.columns import compress
+from nadi.et.schema import ALL_NPUS, COLUMNS, SCHEMA_VERSION, CollectiveCommType, NodeType
+from nadi.et.table import ComposedNames, NameTable, TraceTable
 from nadi.inputs.arrays import Int32, Int64
 
 Ports = Mapping[str, int | Sequence[int]]  # parent row or rows of each port

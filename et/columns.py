@@ -1,4 +1,4 @@
-"""Columns of a TraceTable while its nodes are read.
+"""Columns of a TraceTable while its nodes are read, and the rows of parents, which nodes name by id.
 
 Nodes are decoded as RawNode, which has the wire format of Node but leaves names and attributes undecoded. Names are
 stored as bytes. Attributes repeat a few values in a trace, so each distinct one is decoded once.
@@ -7,20 +7,96 @@ stored as bytes. Attributes repeat a few values in a trace, so each distinct one
 import array
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 from numpy.typing import DTypeLike, NDArray
 
-from nadi.et import attributes
-from nadi.et.dependencies import Parents, resolve
-from nadi.et.errors import TraceError
-from nadi.et.groups import Groups, groups_of_metadata_node
-from nadi.et.names import NameTable
+from nadi.et import schema
+from nadi.et.errors import StrictTraceError, TraceError
+from nadi.et.files import Groups, groups_of_metadata_node
 from nadi.et.schema import AttributeProto, CollectiveCommType, NodeType, RawNode
-from nadi.et.table import TraceTable
+from nadi.et.table import NameTable, TraceTable
 from nadi.inputs.arrays import Int8, Int32, Int64, Mask, UInt64
+
+# Conversion of parents, which nodes name by id, to rows: the CSR arrays of a table.
+
+Path = str | os.PathLike[str]
+
+
+class Parents(NamedTuple):
+    """The parents that n nodes name, data or control, as ids."""
+
+    ids: UInt64  # uint64[m], the parents of all nodes, node by node
+    counts: Int64  # int64[n], number of parents of each node
+
+
+def resolve(path: Path, ids: UInt64, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
+    """Return parents given by id as CSR rows: dep_ptr int64[n+1], dep int32[], and the number of parents dropped.
+
+    Rows are sorted and without repeats.
+
+    Args:
+        path: The path of the file, for errors.
+        ids: The ids of the n nodes of the file, uint64[n].
+        parents: The parents that the nodes name, data and control.
+        strict: Whether a parent that the file lacks is an error; else it is dropped.
+    """
+    named = [kind for kind in parents if len(kind.ids)] or list(parents[:1])
+    parent_ids = np.concatenate([kind.ids for kind in named])
+    row = np.concatenate([np.repeat(np.arange(len(ids)), kind.counts) for kind in named])
+    place, is_there = _rows_of(path, ids, parent_ids)
+    dangling = len(parent_ids) - int(np.count_nonzero(is_there))
+    if dangling and strict:
+        first = int(np.argmin(is_there))
+        raise StrictTraceError(
+            f"{path}: node {ids[row[first]]}: depends on node {parent_ids[first]}, which the file lacks "
+            f"({dangling:,} such dependencies), expected an id of the file",
+            "drops such dependencies",
+        )
+    if dangling:
+        row, place = row[is_there], place[is_there]
+    return *compress(len(ids), row, place), dangling
+
+
+def _rows_of(path: Path, ids: UInt64, parent_ids: UInt64) -> tuple[Int64, Mask]:
+    """Return int64[m], the row of each parent, and bool[m], whether the file has that parent."""
+    first_id = ids[0] if len(ids) else np.uint64(0)
+    if np.array_equal(ids, np.arange(len(ids), dtype=np.uint64) + first_id):  # as most files number their nodes
+        place = parent_ids - first_id  # wraps around for ids below first_id
+        return place.view(np.int64), place < len(ids)
+    by_id = np.argsort(ids, kind="stable")
+    sorted_ids = ids[by_id]
+    is_repeat = sorted_ids[1:] == sorted_ids[:-1]
+    if np.any(is_repeat):
+        raise TraceError(f"{path}: node {sorted_ids[1:][is_repeat][0]}: the id occurs twice, expected each id once")
+    # Ids in any order: look each parent up among the sorted ids
+    place = np.searchsorted(sorted_ids, parent_ids)
+    is_there = place < len(ids)
+    is_there[is_there] = sorted_ids[place[is_there]] == parent_ids[is_there]
+    return by_id[np.where(is_there, place, 0)] if len(ids) else place, is_there
+
+
+def compress(num_rows: int, row: Int64, parent: Int64) -> tuple[Int64, Int32]:
+    """Return pairs of row and parent, sorted and each once, as CSR arrays: int64[num_rows+1] and int32[pairs].
+
+    Args:
+        num_rows: The number of rows.
+        row: The row of each pair, int64[].
+        parent: The parent's row of each pair, int64[].
+    """
+    # One number per pair: sorting and removing repeats are one sort each
+    pairs = row * max(num_rows, 1) + parent
+    if not np.all(pairs[1:] > pairs[:-1]):
+        pairs = np.sort(pairs, kind="stable")  # stable: fast where most are in order already
+        # A node may name a parent twice, as data and as control dependency
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
+        row, parent = np.divmod(pairs, max(num_rows, 1))
+    dep_ptr = np.zeros(num_rows + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=num_rows), out=dep_ptr[1:])
+    return dep_ptr, parent.astype(np.int32)
+
 
 # Limits of the cache of decoded attributes: a trace of distinct attributes must not fill the memory.
 _MAX_CACHED_ATTRIBUTES = 1 << 16
@@ -50,11 +126,11 @@ class Columns:
         self._parent_ids = {kind: array.array("Q") for kind in ("data", "control")}
         self._parent_counts = {kind: array.array("q") for kind in ("data", "control")}
         # Each distinct group, list of split sizes and list of operators has a row; row 0 is the default
-        self._group_row = {attributes.ALL_NPUS: 0}
+        self._group_row = {schema.ALL_NPUS: 0}
         self._split_row: dict[tuple[int, ...], int] = {(): 0}
         self._operator_row = {"": 0}
         self._metadata_groups: Groups = {}
-        names = (*attributes.INTEGERS, "pg_name", "involved_dim", *_SPLITS, "operators")
+        names = (*schema.INTEGERS, "pg_name", "involved_dim", *_SPLITS, "operators")
         # Most nodes lack most attributes: rows and values of those that have one
         self._cells: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in names}
         # The cell of each attribute by its bytes, because traces repeat attributes
@@ -88,7 +164,7 @@ class Columns:
         """
         data, control = self._parents("data"), self._parents("control")
         ids, types = self._ids_and_types()
-        integers = {name: self._column(name, c.dtype, c.absent) for name, c in attributes.INTEGERS.items()}
+        integers = {name: self._column(name, c.dtype, c.absent) for name, c in schema.INTEGERS.items()}
         is_wrong = (types <= NodeType.INVALID_NODE) | (types > max(NodeType))
         if np.any(is_wrong):
             row = int(np.argmax(is_wrong))
@@ -173,14 +249,14 @@ class Columns:
     def _value(self, attribute: Message) -> int:
         """Return the integer that a column holds for an attribute: its value, a bit set, or the row of a list."""
         if attribute.name == "pg_name":
-            return self._group_row.setdefault(attributes.group_name(attribute), len(self._group_row))
+            return self._group_row.setdefault(schema.group_name(attribute), len(self._group_row))
         if attribute.name == "involved_dim":
-            return attributes.dimension_bits(attribute)
+            return schema.dimension_bits(attribute)
         if attribute.name in _SPLITS:
-            return self._split_row.setdefault(attributes.split_sizes(attribute), len(self._split_row))
+            return self._split_row.setdefault(schema.split_sizes(attribute), len(self._split_row))
         if attribute.name == "operators":
-            return self._operator_row.setdefault(attributes.text(attribute), len(self._operator_row))
-        return attributes.integer(attribute)
+            return self._operator_row.setdefault(schema.text(attribute), len(self._operator_row))
+        return schema.integer(attribute)
 
     def _others(self) -> tuple[Int32 | None, Sequence[tuple[bytes, ...]]]:
         """Return TraceTable.other and TraceTable.other_attributes."""
@@ -201,7 +277,7 @@ class Columns:
         return Parents(np.array(self._parent_ids[kind], np.uint64), np.array(self._parent_counts[kind], np.int64))
 
     def _resolved(self, ids: UInt64, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
-        """Return the CSR rows of the parents, as et.dependencies.resolve does."""
+        """Return the CSR rows of the parents, as et.columns.resolve does."""
         return resolve(self._path, ids, parents, strict=strict)
 
     def _is_given(self, name: str) -> Mask:

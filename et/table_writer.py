@@ -2,7 +2,7 @@
 
 Rows are assembled in large batches, as arrays of bytes. A trace repeats few lists of attributes, so protobuf encodes
 each of them once; NumPy encodes ids, names and parents. The bytes are those that `et.write_trace` writes for the nodes
-that et.builders makes (Protocol Buffers, "Encoding": varints, length-delimited fields).
+that et.schema makes (Protocol Buffers, "Encoding": varints, length-delimited fields).
 """
 
 import json
@@ -12,12 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nadi.et.attributes import INTEGERS, KINDS
-from nadi.et.builders import attribute, metadata
 from nadi.et.framing import frame, write_frames
-from nadi.et.other_attributes import OtherAttributes
-from nadi.et.schema import IOInfo, NodeType
-from nadi.et.table import TraceTable
+from nadi.et.schema import INTEGERS, KINDS, IOInfo, NodeType, attribute, metadata
+from nadi.et.table import OtherAttributes, TraceTable
 from nadi.inputs.arrays import Int64, Mask, UInt8, UInt64, spans
 
 _ROWS_AT_ONCE = 1 << 15

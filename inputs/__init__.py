@@ -10,6 +10,7 @@ from nadi.inputs.files import (
     blocks,
     fills,
     mapped,
+    parse_toml,
     pieces,
     read_bytes,
     read_text,
@@ -19,4 +20,3 @@ from nadi.inputs.files import (
     write_whole,
 )
 from nadi.inputs.kinds import FileKind, complaint, kind_of, kind_of_bytes
-from nadi.inputs.toml import parse_toml

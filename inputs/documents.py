@@ -11,9 +11,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from nadi.inputs.errors import InputError
-from nadi.inputs.files import read_text, shown
+from nadi.inputs.files import parse_toml, read_text, shown
 from nadi.inputs.kinds import complaint, kind_of
-from nadi.inputs.toml import parse_toml
 
 _LONGEST_VALUE = 60  # characters of a wrong value that a message quotes
 _UNITS = {"bytes", "ps", "bps", "packets"}  # ends of names that keys of run files do not have

@@ -1,4 +1,4 @@
-"""Files that users name: reading without waiting and within bounds, writing as a whole, and the display of names.
+"""Files that users name: reading without waiting and within bounds, TOML, writing as a whole, the display of names.
 
 Every problem of reading is an OSError whose `strerror` is meant for a user, so that callers handle one kind of error.
 
@@ -15,9 +15,11 @@ import gzip
 import io
 import mmap
 import os
+import re
 import secrets
 import stat
 import sys
+import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -267,3 +269,50 @@ def unread(path: object, lines: Sequence[tuple[int, str]], before: str) -> tuple
     return (
         f"{path}: {count} not read, from line {number} on ({text.strip()[:40]!r}), behind the {before} of the header",
     )
+
+
+# Parsing of user-written TOML, with a limit on dotted keys, in whose parts Python's parser takes quadratic time.
+
+
+MAX_KEY_PARTS = 64  # parts of a dotted key, a.b.c; run files need three, and JSON schemas of other tools fewer than ten
+
+MAX_LEVELS = 200  # nested tables and arrays; code recurses once per level, and Python allows 1,000 levels
+
+_STRINGS_AND_COMMENTS = re.compile(
+    r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'
+    r"|'''(?:[^']++|'(?!''))*+(?:'''|\Z)"
+    r'|"(?:[^"\\\n]++|\\.)*+"?'
+    r"|'[^'\n]*+'?"
+    r"|#[^\n]*+",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tree of a TOML document; ValueError if it is wrong or too large, RecursionError if nested too deep.
+
+    Args:
+        text: The complete document.
+    """
+    if text.count(".") >= MAX_KEY_PARTS:
+        plain = _STRINGS_AND_COMMENTS.sub(lambda match: "" if match[0].startswith("#") else "s", text)
+        long_key = _LONG_KEY.search(plain)
+        if long_key is not None:
+            begin = long_key[0][:20]
+            raise ValueError(f"a dotted key of more than {MAX_KEY_PARTS} parts ({begin}...), expected fewer")
+    tree = tomllib.loads(text)
+    if "{" in text and _levels(tree) > MAX_LEVELS:
+        raise ValueError(f"tables within more than {MAX_LEVELS} others, expected fewer")
+    return tree
+
+
+def _levels(tree: dict[str, Any]) -> int:
+    """Return the depth of nested tables and arrays."""
+    levels = 0
+    here: list[dict[str, Any] | list[Any]] = [tree]
+    while here:
+        inner = [value for item in here for value in (item.values() if isinstance(item, dict) else item)]
+        here = [value for value in inner if isinstance(value, dict | list)]
+        levels += 1
+    return levels

@@ -4,8 +4,6 @@
 `report` predicts the effect. Invalid requests raise PartitionError.
 """
 
-from nadi.partition.errors import PartitionError
 from nadi.partition.methods import DEFAULT_METHOD, method, methods
-from nadi.partition.owners import NO_CUT_PS, SMALLEST_BYTES, Partition, partition, reach_ps
-from nadi.partition.report import PartitionReport, report
-from nadi.partition.weights import TrafficWeights, expected, from_links, link_loads, uniform
+from nadi.partition.owners import NO_CUT_PS, SMALLEST_BYTES, Partition, PartitionReport, partition, reach_ps, report
+from nadi.partition.weights import PartitionError, TrafficWeights, expected, from_links, link_loads, uniform

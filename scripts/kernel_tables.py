@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nadi.inputs.units import PS_PER_S
 from nadi.workload.compute import Efficiencies, Gpu, Operator, find_gpu, nvidia
-from nadi.workload.compute.roofline import rooflines_ps
+from nadi.workload.compute.times import rooflines_ps
 
 GPUS = (
     "a100",

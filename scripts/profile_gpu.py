@@ -136,14 +136,14 @@ class Bench:
     def _measure(self, case: Case) -> None:
         """Measure one operator in each of its contexts (attention backends), and add the fastest to the table."""
         best: tuple[float, list[float], str] | None = None
-        complaints = []
+        errors = []
         for label, context in case.contexts:
             try:
                 with context():
                     times = self._times(case.make())
             except (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError) as error:
                 first = (str(error).strip() or repr(error)).splitlines()[0]
-                complaints.append(f"{label or type(error).__name__}: {first[:120]}")
+                errors.append(f"{label or type(error).__name__}: {first[:120]}")
                 continue
             finally:
                 if self.cuda and torch.cuda.memory_reserved() > MAX_RESERVED_BYTES:
@@ -152,7 +152,7 @@ class Bench:
                 best = statistics.median(times), times, label
         if best is None:
             name = f"{case.kind} {'x'.join(map(str, case.shape))} {case.dtype}"
-            self.skipped.append(f"{name}: {'; '.join(complaints)}")
+            self.skipped.append(f"{name}: {'; '.join(errors)}")
         else:
             self._add(case, *best)
 

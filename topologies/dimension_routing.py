@@ -153,13 +153,13 @@ def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32)
     starts = np.concatenate([np.concatenate(layout.cable_b), np.concatenate(layout.cable_a)])
     # both directions of every cable of the layout
     expected = np.unique(starts.astype(np.int64) * layout.nodes + ends)
-    for pairs, complaint in (
+    for pairs, error in (
         (np.setdiff1d(expected, pair_key), "are not linked; expected a link"),
         (np.setdiff1d(pair_key, expected), "are linked; expected no link"),
     ):
         if len(pairs):
             a, b = (f"{'npu' if i < layout.npus else 'node'} {i}" for i in divmod(int(pairs[0]), layout.nodes))
-            raise TopologyError(f"{a} and {b} {complaint} in {format_dimensions(layout.dimensions)}")
+            raise TopologyError(f"{a} and {b} {error} in {format_dimensions(layout.dimensions)}")
 
     mode = np.full(layout.digit.shape, NONE, np.int8)
     offset = np.full(layout.digit.shape, -1, np.int64)

@@ -199,7 +199,7 @@ class GraphBuilder:
     def _checked(self, cables: Int64) -> Int64:
         """Return cables, int64[4, cables]: two ends, rate, delay. Raises TopologyError: a cable is invalid."""
         a, b, rate_bps, delay_ps = cables
-        for wrong, complaint, values in (
+        for wrong, error, values in (
             ((np.minimum(a, b) < 0) | (np.maximum(a, b) >= self.nodes), f"expected nodes 0 to {self.nodes - 1}", None),
             (a == b, "expected two different nodes", None),
             (
@@ -215,7 +215,7 @@ class GraphBuilder:
         ):
             if wrong.any():
                 i = int(np.argmax(wrong))
-                problem = complaint.format(None if values is None else values[i])
+                problem = error.format(None if values is None else values[i])
                 separator = "" if values is not None else ";"
                 raise TopologyError(f"link {self._name(a[i])} - {self._name(b[i])}{separator} {problem}")
         return cables

@@ -21,7 +21,6 @@ from nadi.workload.program.micro import (
     uneven_program,
 )
 from nadi.workload.program.program import Program
-from nadi.workload.trace_sets.expansion import expand
-from nadi.workload.trace_sets.files import read_set, write_set
+from nadi.workload.trace_sets.files import expand, read_set, write_set
 from nadi.workload.trace_sets.load import groups_of, load_set, load_traces
 from nadi.workload.trace_sets.trace_set import TraceSet

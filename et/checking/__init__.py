@@ -1,7 +1,4 @@
 """Infrastructure of trace checks: their input, their findings, and fixes. The checks themselves are in `et.checks`."""
 
-from nadi.et.checking.check import open_trace
-from nadi.et.checking.checked_trace import mixed
-from nadi.et.checking.finding import SEVERITIES, WARNING, CheckReport, Example
-from nadi.et.checking.fixing import TraceFix, changed_messages, safe_changes
-from nadi.et.checking.sources import AS_WRITTEN, Sources
+from nadi.et.checking.check import AS_WRITTEN, Sources, open_trace, shifts_of
+from nadi.et.checking.finding import SEVERITIES, WARNING, CheckReport, Example, TraceFix, changed_messages, safe_changes

@@ -17,16 +17,15 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from nadi.et.checking.checked_trace import WHOLE, MessageNodes
-from nadi.et.checking.sources import UNKNOWN
+from nadi.et.checking.check import UNKNOWN, WHOLE
+from nadi.et.checking.matching import MessageNodes
 from nadi.et.order import occurrence, parent_rows
 from nadi.inputs.arrays import Int64, Mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nadi.et.checking.checked_trace import CheckedTrace
-    from nadi.et.checking.sources import Communicators, Sources
+    from nadi.et.checking.check import CheckedTrace, Communicators, Sources
 
 
 _NONE = -1
@@ -98,7 +97,7 @@ def unknown_waits(users: Int64) -> Waits:
     """
     nothing = np.zeros(0, np.int64)
     row = nothing.astype(np.int32)
-    messages = MessageNodes(row, nothing > 0, nothing, nothing, row, nothing)
+    messages = MessageNodes(row, row > 0, row, row, row, row, nothing)
     return Waits(0, nothing, nothing, nothing, nothing, nothing, np.zeros((0, len(users)), np.int64), messages)
 
 
@@ -194,9 +193,9 @@ def _pairs(waits: Sequence[Waits], trace: int, peer: int, other_trace: int, othe
     keys, rows = [], []
     for number, end, is_send in ((trace, peer, True), (other_trace, other_peer, False)):
         messages = waits[number].messages
-        at = np.flatnonzero((messages.peer == end) & (messages.is_send == is_send))
+        at = messages.with_peer(end, is_send=is_send)
         # A message and its receive have the same tag and number
-        keys.append(messages.tag[at] << 32 | messages.seq[at])
+        keys.append(messages.tag[at].astype(np.int64) << 32 | messages.seq[at])
         rows.append(messages.row[at].astype(np.int64))
     _, sent, received = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
     return rows[0][sent], rows[1][received]

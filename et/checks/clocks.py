@@ -4,10 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckContext
-from nadi.et.checking.checked_trace import WHOLE, CheckedTrace
+from nadi.et.checking.check import UNKNOWN, WHOLE, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import NOTE, WARNING, Example, Finding
-from nadi.et.checking.sources import UNKNOWN
 from nadi.et.schema import CollectiveCommType
 from nadi.inputs.arrays import Int64
 
@@ -121,11 +119,11 @@ class TraceCheck(Check):
             return
         row = m.row[has_time]
         begin = table.start_time_micros[row]
-        own: list[Int64] = [m.tag[has_time], m.seq[has_time].astype(np.int64), m.is_send[has_time].astype(np.int64)]
-        own += [begin, begin + table.duration_micros[row]]
+        end = begin + table.duration_micros[row]
+        own = [m.tag[has_time], m.seq[has_time], m.is_send[has_time], begin, end]
         shifts = self.sources.shifts(checked.trace).tolist()
         for npu, shift in zip(self.sources.users[checked.trace].tolist(), shifts, strict=True):
-            peer, me = m.peer[has_time] + shift, np.full(len(row), npu)
+            peer, me = m.peer[has_time].astype(np.int64) + shift, np.full(len(row), npu)
             source, target = (np.where(m.is_send[has_time], a, b) for a, b in ((me, peer), (peer, me)))
             self._messages.append(np.stack([source, target, *own], axis=1).astype(np.int64))
 

@@ -3,18 +3,16 @@
 Only a digest is kept per member and group. Where two differ, the traces are opened again to find the collective.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckContext
-from nadi.et.checking.checked_trace import UNEVEN, WHOLE, CheckedTrace
+from nadi.et.checking.check import UNEVEN, UNKNOWN, WHOLE, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, NOTE, Example, Finding
-from nadi.et.checking.sources import UNKNOWN
+from nadi.et.checking.matching import are_alike, first_difference, sequence_digests
+from nadi.et.reader import collective_name
 from nadi.et.schema import CollectiveCommType
-from nadi.et.summary import collective_name
 from nadi.inputs.arrays import Int64
 
 LOOKS_FOR = "collectives on which the members of a group disagree: missing, in another order, kind or size"
@@ -24,7 +22,7 @@ _MAX_GROUPS_SHOWN = 20
 
 
 class TraceCheck(Check):
-    """Collects rows of (group, NPU, digest): a digest of the collectives that the NPU issues in the group."""
+    """Collects rows of group, NPU, and two words of a digest of the collectives that the NPU issues in the group."""
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
@@ -46,27 +44,25 @@ class TraceCheck(Check):
             example = Example(checked.table.path, checked.node(row), "its group depends on the fabric")
             what = "collectives are over some dimensions only, and not compared"
             yield Finding(NOTE, what, int(some_dims), (example,))
-        for group in np.unique(colls.group[colls.dims == WHOLE]).tolist():
-            at = (colls.group == group) & (colls.dims == WHOLE)
-            # Equal digests mean equal sequences of kinds and sizes, so that traces need not be kept
-            words = colls.kind[at].tobytes() + colls.size[at].tobytes()
-            digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little", signed=True)
+        whole = colls.dims == WHOLE
+        group_of, columns = colls.group[whole], [colls.kind[whole], colls.size[whole]]
+        # Equal digests mean equal sequences of kinds and sizes, so that traces need not be kept
+        digests = sequence_digests(group_of, columns, len(checked.table.group_names)).view(np.int64)
+        for group in np.unique(group_of).tolist():
             numbers = self.context.communicators.of(checked.table, group, users)
-            rows = np.stack([numbers, users, np.full(len(users), digest)], axis=1)
+            rows = np.column_stack([numbers, users, np.broadcast_to(digests[group], (len(users), 2))])
             self._rows.append(rows[numbers != UNKNOWN])
 
     def end(self) -> Iterable[Finding]:
         """Return groups with a member that issues no collectives, or others than the first member."""
-        rows = np.concatenate([np.zeros((0, 3), np.int64), *self._rows])
+        rows = np.concatenate([np.zeros((0, 4), np.int64), *self._rows])
         if len(rows) == 0:
             return
         # By group, then NPU
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         first = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
-        # All digests of a group are equal if the smallest and the largest are
-        smallest, largest = (pick.reduceat(rows[:, 2], first) for pick in (np.minimum, np.maximum))
         differing, lacking = [], []
-        for begin, end, is_equal in zip(first, [*first[1:], len(rows)], smallest == largest, strict=True):
+        for begin, end, is_equal in zip(first, [*first[1:], len(rows)], are_alike(rows[:, 2:], first), strict=True):
             of_group = rows[begin:end]
             absent = self._absent(of_group)
             if absent is not None:
@@ -107,21 +103,20 @@ class TraceCheck(Check):
         """Return the first collective of a group that two of its members issue differently."""
         number, npu = int(group_rows[0, 0]), int(group_rows[0, 1])
         # The first member whose digest differs from the first member's
-        other = int(group_rows[np.argmax(group_rows[:, 2] != group_rows[0, 2]), 1])
+        other = int(group_rows[np.argmax(np.any(group_rows[:, 2:] != group_rows[0, 2:], axis=1)), 1])
         path, nodes, words = self._issued(number, npu)
         other_path, other_nodes, other_words = self._issued(number, other)
         group = f'group "{self.context.communicators.names[number]}"'
         order = "; both issue the same ones in another order" if Counter(words) == Counter(other_words) else ""
-        for k, (mine, others) in enumerate(zip(words, other_words, strict=False)):
-            if mine != others:
-                text = (
-                    f"{group}: collective {k} on NPU {npu} is {mine}, but on NPU {other} {others} "
-                    f"({other_path}: node {other_nodes[k]}){order}"
-                )
-                return Example(path, nodes[k], text)
+        k = first_difference(words, other_words)
+        if k < min(len(words), len(other_words)):
+            text = (
+                f"{group}: collective {k} on NPU {npu} is {words[k]}, but on NPU {other} {other_words[k]} "
+                f"({other_path}: node {other_nodes[k]}){order}"
+            )
+            return Example(path, nodes[k], text)
         # One sequence begins with the other: show the first collective that only the longer one has
         longer = (path, nodes, words) if len(words) > len(other_words) else (other_path, other_nodes, other_words)
-        k = min(len(words), len(other_words))
         text = (
             f"{group}: {longer[2][k]}, collective {k}: NPU {npu} issues {len(words)} of them, "
             f"but NPU {other} {len(other_words)}"

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from nadi.et.checking.check import Check, CheckContext
-from nadi.et.checking.checked_trace import CheckedTrace
+from nadi.et.checking.check import Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, NOTE, Example, Finding
 from nadi.et.checking.waits import WaitingNode, Waits, deadlocks, unknown_waits, waits_of
 from nadi.et.checks.collectives import collective

@@ -4,10 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckContext
-from nadi.et.checking.checked_trace import CheckedTrace
+from nadi.et.checking.check import ALL, UNKNOWN, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, NOTE, WARNING, Example, Finding
-from nadi.et.checking.sources import ALL, UNKNOWN
 
 LOOKS_FOR = "groups that neither the group file nor METADATA nodes define, their members, and groups of one"
 

@@ -1,7 +1,7 @@
 """Check for sends without receives and receives without sends.
 
-Only sums are kept per pair of NPUs: counts, bytes, and hashes of tag, place and size, of sends minus those of receives.
-Where a sum is not 0, the traces of that pair are opened again to find the message.
+Only sums of hashes are kept per pair of NPUs. Where a sum is not 0, the traces of that pair are opened again to find
+the message.
 """
 
 from collections import Counter
@@ -9,10 +9,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckContext
-from nadi.et.checking.checked_trace import CheckedTrace, mixed
+from nadi.et.checking.check import Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, Example, Finding
-from nadi.inputs.arrays import Int64, UInt64
+from nadi.et.checking.matching import MessageSums, by_pair, message_sums
 
 LOOKS_FOR = "sends without receives and receives without sends, by pair, tag, order and bytes"
 
@@ -21,12 +20,11 @@ _MAX_PAIRS_SHOWN = 20
 
 
 class TraceCheck(Check):
-    """Collects rows of (pair, sends minus receives, their bytes, hash)."""
+    """Collects hashes of sends minus those of receives."""
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
-        self._pairs: list[Int64] = []  # sender * NPUs + receiver of each row
-        self._sums: list[UInt64] = []  # uint64[rows, 3]: messages, bytes and hash, modulo 2^64
+        self._sums: list[MessageSums] = []  # of each trace
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
         """Add up the messages of a trace by peer and direction, and store the sums for each of its users.
@@ -36,40 +34,15 @@ class TraceCheck(Check):
         """
         if not self.sources.is_complete or len(checked.messages.row) == 0:
             return ()
-        m = checked.messages
-        there = m.peer >= 0
-        # Peer and direction as one number
-        key = (m.peer * 2 + m.is_send)[there]
-        order = np.argsort(key, kind="stable")
-        first = np.flatnonzero(np.diff(key[order], prepend=-1))
-        if len(first) == 0:
-            return ()
-        rows = [np.ones(len(key), np.uint64), m.size[there].astype(np.uint64)]
-        rows.append(mixed(m.tag[there], m.seq[there], m.size[there]))
-        sums = np.stack([np.add.reduceat(row[order], first) for row in rows], axis=1)
-        peer, is_send = key[order][first] >> 1, key[order][first] % 2 == 1
-        # Modulo 2^64, a receive takes away what its send adds
-        sums[~is_send] = np.negative(sums[~is_send])
-        npus = self.sources.npus
         users, shifts = self.sources.users[checked.trace], self.sources.shifts(checked.trace)
-        other = peer[None, :] + shifts[:, None]
-        # Sender * NPUs + receiver, for each user of the trace and each peer
-        pair = np.where(is_send, users[:, None] * npus + other, other * npus + users[:, None])
         # Another check reports peers that do not exist
-        exists = (other >= 0) & (other < npus)
-        self._pairs.append(pair[exists])
-        self._sums.append(np.broadcast_to(sums, (*pair.shape, 3))[exists])
+        self._sums.append(message_sums(checked.messages, users, shifts, self.sources.npus))
         return ()
 
     def end(self) -> Iterable[Finding]:
         """Return pairs with a sum that is not 0, with details on the first ones."""
-        if not self._pairs:
-            return
-        pairs, sums = np.concatenate(self._pairs), np.concatenate(self._sums)
-        order = np.argsort(pairs, kind="stable")
-        first = np.flatnonzero(np.diff(pairs[order], prepend=-1))
-        total = np.add.reduceat(sums[order], first, axis=0)
-        wrong = pairs[order][first][np.any(total != 0, axis=1)]
+        total = by_pair(self._sums)
+        wrong = total.pair[total.sizes != 0]
         unread = np.concatenate([np.zeros(0, np.int64), *(self.sources.users[trace] for trace in self.context.unread)])
         # A trace that cannot be read lacks its ends of messages
         wrong = wrong[~np.isin(wrong // self.sources.npus, unread) & ~np.isin(wrong % self.sources.npus, unread)]
@@ -115,7 +88,5 @@ class TraceCheck(Check):
         checked = self.context.reopened(place[0])
         m = checked.messages
         shift = int(self.sources.shifts(place[0])[place[1]])
-        rows = np.flatnonzero((m.peer >= 0) & (m.peer + shift == peer_npu) & (m.is_send == of_sends))
-        return [
-            (int(m.tag[i]), int(m.size[i]), (checked.table.path, checked.node(int(m.row[i])))) for i in rows.tolist()
-        ]
+        at = m.with_peer(peer_npu - shift, is_send=of_sends).tolist()
+        return [(int(m.tag[i]), int(m.size[i]), (checked.table.path, checked.node(int(m.row[i])))) for i in at]

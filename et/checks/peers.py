@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check
-from nadi.et.checking.checked_trace import CheckedTrace
+from nadi.et.checking.check import Check, CheckedTrace
 from nadi.et.checking.finding import ERROR, Finding, at_nodes
+from nadi.et.checking.matching import lack_peers, wrong_owners
 from nadi.inputs.limits import TAGS
 
 LOOKS_FOR = "sends and receives whose peer is missing, does not exist or is the NPU itself"
@@ -43,13 +43,7 @@ class TraceCheck(Check):
         table, messages = checked.table, checked.messages
         users, shifts = self.sources.users[checked.trace], self.sources.shifts(checked.trace)
         npus = self.sources.npus
-        low, high = messages.peer + shifts.min(), messages.peer + shifts.max()
-        beyond = ~has_no_peer & ((low < 0) | (high >= npus))
-        own = np.where(messages.is_send, table.comm_src[messages.row], table.comm_dst[messages.row]).astype(np.int64)
-        # If peers shift, users minus shifts is the example for all; if they are as written, only one user may run it.
-        own_npus = np.unique(users - shifts)
-        itself = ~has_no_peer & np.isin(messages.peer, own_npus)
-        of_others = (own >= 0) & (~np.isin(own, own_npus) | (len(own_npus) > 1))
+        with_itself, of_others = wrong_owners(messages, users, shifts)
 
         def ends(row: int) -> str:
             """Return both ends of the message at a `row`."""
@@ -58,10 +52,10 @@ class TraceCheck(Check):
         return [
             (
                 "messages have a peer that has no trace",
-                beyond,
+                lack_peers(messages, shifts, npus) & ~has_no_peer,
                 lambda row: f"{ends(row)}, but the traces are of {npus} NPUs",
             ),
-            ("NPUs send to or receive from themselves", itself, lambda row: f"{ends(row)}, expected another peer"),
+            ("NPUs send to or receive from themselves", with_itself, lambda row: f"{ends(row)}, expected another peer"),
             (
                 "messages name another NPU as their own",
                 of_others,

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check
-from nadi.et.checking.checked_trace import UNEVEN, CheckedTrace
+from nadi.et.checking.check import UNEVEN, Check, CheckedTrace
 from nadi.et.checking.finding import ERROR, WARNING, Finding, at_nodes
+from nadi.et.reader import collective_name
 from nadi.et.schema import CollectiveCommType, NodeType
-from nadi.et.summary import collective_name
 
 LOOKS_FOR = "collectives, messages and memory accesses without bytes"
 

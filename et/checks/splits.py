@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nadi.et.checking.check import Check, CheckContext
-from nadi.et.checking.checked_trace import UNEVEN, CheckedTrace, mixed
+from nadi.et.checking.check import UNEVEN, UNKNOWN, Check, CheckContext, CheckedTrace
 from nadi.et.checking.finding import ERROR, Example, Finding
-from nadi.et.checking.sources import UNKNOWN
+from nadi.et.checking.matching import mixed
 from nadi.et.order import occurrence
 from nadi.inputs.arrays import Int64
 

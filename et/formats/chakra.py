@@ -6,8 +6,7 @@ from pathlib import Path
 
 from nadi import inputs
 from nadi.et.errors import TraceError, advising
-from nadi.et.groups import Groups, read_groups
-from nadi.et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
+from nadi.et.files import GROUPS_NAME, Groups, files_of_npus, prefix_of, read_groups
 from nadi.et.reader import read_trace
 from nadi.et.table import LazyTraces, TraceTable, TraceTables
 from nadi.et.table_writer import write_table

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from nadi import inputs
 from nadi.et.errors import TraceError
-from nadi.et.goal.binary import BinaryGoalFile
-from nadi.et.goal.reading import GoalFile
+from nadi.et.goal.reading import BinaryGoalFile, GoalFile
 from nadi.et.goal.writing import RankWriter
 from nadi.et.table import LazyTraces, TraceTables
 

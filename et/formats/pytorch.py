@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nadi.et.pytorch import documents
+from nadi.et.pytorch import kineto
 from nadi.et.pytorch.conversion import convert
 from nadi.et.table import TraceTables
 
@@ -18,8 +18,8 @@ def recognises(path: Path) -> bool:
         path: The path of a file or folder.
     """
     if not path.is_dir():
-        return bool(documents.kind_of(path))
-    return any(documents.kind_of(file) for file in sorted(path.rglob("*.json*")) if not file.name.startswith("."))
+        return bool(kineto.kind_of(path))
+    return any(kineto.kind_of(file) for file in sorted(path.rglob("*.json*")) if not file.name.startswith("."))
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:

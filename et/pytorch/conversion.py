@@ -10,21 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nadi.et.errors import TraceError
-from nadi.et.other_attributes import WAIT_MICROS
-from nadi.et.pytorch import clocks, comm_calls
-from nadi.et.pytorch.clocks import ClockOffsets
+from nadi.et.pytorch import comm_calls, ranks
 from nadi.et.pytorch.comm_calls import RECV, SEND, CommCall
 from nadi.et.pytorch.comms import Comm
-from nadi.et.pytorch.host_only import HostNodes, host_nodes
-from nadi.et.pytorch.host_threads import add_ends, fastest_ns, take_turns, waits_for_all
+from nadi.et.pytorch.host_trace import Links, is_of_a_part, link
 from nadi.et.pytorch.kineto import KinetoTrace
-from nadi.et.pytorch.linking import Links, is_of_a_part, link
-from nadi.et.pytorch.nodes import Node, table
+from nadi.et.pytorch.nodes import HostNodes, Node, add_ends, fastest_ns, host_nodes, table, take_turns, waits_for_all
 from nadi.et.pytorch.rank_nodes import RankNodes, rank_nodes
-from nadi.et.pytorch.ranks import Groups, RankFiles, rank_files, ranks_of
+from nadi.et.pytorch.ranks import ClockOffsets, Groups, RankFiles, rank_files, ranks_of
 from nadi.et.pytorch.report import notes_of, report_of
 from nadi.et.schema import CollectiveCommType, NodeType
-from nadi.et.table import TraceTables
+from nadi.et.table import WAIT_MICROS, TraceTables
 from nadi.inputs.limits import MAX_NPUS
 
 ALL = "all"
@@ -194,10 +190,10 @@ def _set_clocks(conversion: Conversion) -> None:
     instances = [
         {rank: placed.comm for rank, placed in by_rank.items()}
         for by_rank in matched
-        if next(iter(by_rank.values())).call.kind in clocks.TOGETHER
+        if next(iter(by_rank.values())).call.kind in ranks.TOGETHER
     ]
-    ranks = sorted(conversion.steps)
-    conversion.clocks = clocks.estimate(ranks, [instance for instance in instances if len(instance) > 1])
+    several = [instance for instance in instances if len(instance) > 1]
+    conversion.clocks = ranks.estimate(sorted(conversion.steps), several)
     hosts = {files.rank: files.kineto.host_name if files.kineto is not None else "" for files in conversion.ranks}
     conversion.offset_ns = conversion.clocks.significant(hosts)
     for instance in matched:
@@ -205,7 +201,7 @@ def _set_clocks(conversion: Conversion) -> None:
         members = next(iter(instance.values())).ranks
         root = members[call.peer] if call.kind >= 0 and 0 <= call.peer < len(members) else None
         comms = {rank: placed.comm for rank, placed in instance.items()}
-        waited, early = clocks.waited_and_early_ns(call.kind, comms, conversion.offset_ns, root)
+        waited, early = ranks.waited_and_early_ns(call.kind, comms, conversion.offset_ns, root)
         conversion.early_ns += early.values()
         for rank, waited_ns in waited.items():
             node = instance[rank].node

@@ -10,19 +10,99 @@
 """
 
 import bisect
-from collections.abc import Mapping
+import heapq
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from nadi.et.pytorch import comm_calls, streams
-from nadi.et.pytorch.comms import Comms, find
-from nadi.et.pytorch.host_pieces import NO_OWNER, HostPiece, HostSpan, pieces
-from nadi.et.pytorch.host_threads import add_beginnings
-from nadi.et.pytorch.host_trace import HostOp
+from nadi.et.pytorch import comm_calls, comms
+from nadi.et.pytorch.comms import Comms, DeviceWork, StreamOrder
+from nadi.et.pytorch.host_trace import HostOp, Links
 from nadi.et.pytorch.kineto import KinetoTrace
-from nadi.et.pytorch.linking import Links
-from nadi.et.pytorch.nodes import Node
+from nadi.et.pytorch.nodes import Node, add_beginnings
 from nadi.et.schema import NodeType
+
+# The host's time as one sequence of pieces: at each moment one operator or call owns it.
+#
+# Threads of a training step alternate: the main thread waits while autograd's thread runs the backward pass. Where
+# several have something open, the one that began last owns the time, because the others wait for it. So the pieces add
+# up to the time that passed, on however many threads.
+
+NO_OWNER = -1
+
+
+class HostSpan(NamedTuple):
+    """A stretch of the host's time that one owner claims."""
+
+    start_ns: int  # begin of the span
+    end_ns: int  # end of the span
+    owner: int  # number of the owner, from 0
+
+
+class HostPiece(NamedTuple):
+    """A stretch of the host's time that one owner got."""
+
+    start_ns: int  # begin of the piece
+    end_ns: int  # end of the piece; equal to start_ns for an owner that got no time
+    owner: int  # number of the owner, or NO_OWNER where no span was open
+    is_first: bool  # whether the piece is the owner's first one
+
+
+def pieces(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> list[HostPiece]:
+    """Give every moment to the open span that began last, or to NO_OWNER where none is open.
+
+    The pieces are in order without gaps between them, at least one per span.
+
+    Args:
+        spans: Spans within the period, in any order, but outer ones before inner ones that begin at the same time.
+        begin_ns: The begin of the period.
+        end_ns: The end of the period.
+    """
+    ordered = sorted(range(len(spans)), key=lambda i: spans[i].start_ns)
+    starts = [spans[i].start_ns for i in ordered]
+    open_spans: list[tuple[int, int]] = []  # (-place in order, span): the last to begin is the first of the heap
+    seen: set[int] = set()
+    result: list[HostPiece] = []
+    now, place = begin_ns, 0
+    while now < end_ns or place < len(ordered):
+        while place < len(ordered) and starts[place] <= now:
+            if open_spans and place and starts[place] == starts[place - 1]:
+                _append(result, seen, now, now, ordered[place - 1])  # an inner span begins with it: a piece of no time
+            heapq.heappush(open_spans, (-place, ordered[place]))
+            place += 1
+        while open_spans and spans[open_spans[0][1]].end_ns <= now:
+            over = heapq.heappop(open_spans)[1]
+            if over not in seen:
+                _append(result, seen, now, now, over)
+        # The owner changes at the next begin of a span, or when the owner's span ends
+        until = starts[place] if place < len(ordered) else end_ns
+        owner = NO_OWNER
+        if open_spans:
+            owner = open_spans[0][1]
+            until = min(until, spans[owner].end_ns)
+        _append(result, seen, now, max(until, now), owner)
+        if until <= now and not open_spans and place >= len(ordered):
+            break
+        now = max(until, now)
+    for _, over in sorted(open_spans, reverse=True):
+        if over not in seen:
+            _append(result, seen, now, now, over)
+    return result
+
+
+def _append(host_pieces: list[HostPiece], seen_owners: set[int], start_ns: int, end_ns: int, owner: int) -> None:
+    """Append a piece of an owner, or make the last one longer; `seen_owners` have a piece already."""
+    if owner in seen_owners and start_ns == end_ns:
+        return
+    if host_pieces and host_pieces[-1].owner == owner:
+        host_pieces[-1] = host_pieces[-1]._replace(end_ns=end_ns)
+        return
+    if owner == NO_OWNER and start_ns == end_ns:
+        return
+    host_pieces.append(HostPiece(start_ns, end_ns, owner, owner not in seen_owners))
+    seen_owners.add(owner)
+
 
 IDLE = "(no operator)"
 LEFT_OVER = "(left over from the step before)"
@@ -42,8 +122,8 @@ class RankNodes:
     nodes: list[Node]  # all nodes of the step
     comms: Comms  # collectives and messages
     links: Links  # pairs of operators of Kineto and of the host trace
-    work: streams.DeviceWork  # operations of the device
-    order: streams.StreamOrder  # order of the streams
+    work: DeviceWork  # operations of the device
+    order: StreamOrder  # order of the streams
     node_of_comm: dict[int, int] = field(default_factory=dict)  # node of each call, by the call's place in comms.calls
     ops: int = 0  # number of operators of the host
     overlap_ns: int = 0  # time when kernels of several streams ran at once, without collectives
@@ -92,9 +172,9 @@ class _Builder:
     def __init__(self, rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> None:
         self._kineto, self._links = kineto, links
         self._begin_ns, self._end_ns = begin_ns, end_ns
-        work = streams.device_work(kineto, begin_ns, end_ns)
-        comms = find(kineto, links.host, work, begin_ns, end_ns)
-        issued = ((comms.calls[place].issuer, kernel) for kernel, places in comms.of_kernel.items() for place in places)
+        work = comms.device_work(kineto, begin_ns, end_ns)
+        found = comms.find(kineto, links.host, work, begin_ns, end_ns)
+        issued = ((found.calls[place].issuer, kernel) for kernel, places in found.of_kernel.items() for place in places)
         stream = {issuer: work.ops[kernel].stream for issuer, kernel in issued}
         # stream of the kernel that a collective launches, for the calls within its operator
         own: dict[int, int] = {}
@@ -102,9 +182,9 @@ class _Builder:
             issuer = next((number for number in kineto.enclosing(call.op) if number in stream), None)
             if issuer is not None:
                 own[place] = stream[issuer]
-        order = streams.stream_order(work, kineto, own)
+        order = comms.stream_order(work, kineto, own)
         last_ns = max([end_ns, *(op.end_ns for op in work.ops)])
-        self._step = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], comms, links, work, order)
+        self._step = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], found, links, work, order)
         self._owners: list[tuple[str, int]] = []  # "op", "call" or "wait", and its number
         self._node_of_launch: dict[int, int] = {}
         self._node_of_op: dict[int, int] = {}
@@ -139,7 +219,7 @@ class _Builder:
         """Return pieces of operators, launches and blocking calls; `_owners` has the owner of each."""
         kineto, work = self._kineto, self._step.work
         begin_ns, end_ns = self._begin_ns, self._end_ns
-        awaited, copies = streams.AwaitedOps(work, kineto.waits), streams.waited_copies(work)
+        awaited, copies = comms.AwaitedOps(work, kineto.waits), comms.waited_copies(work)
         launching = {call.correlation for call in work.launches.values()}
         # Threads that only execute calls (gloo's) are not the host's sequence
         busy = {op.thread for i, op in enumerate(kineto.ops) if i not in self._step.comms.carriers}
@@ -166,7 +246,7 @@ class _Builder:
                 spans.append(self._span(middle_ns, stop_ns, "wait", number))
             elif call.correlation in launching:
                 spans.append(self._span(start_ns, stop_ns, "call", number))
-            elif streams.is_blocking(call) and (found := awaited.by(call)):
+            elif comms.is_blocking(call) and (found := awaited.by(call)):
                 self._waits[len(self._owners)] = found
                 spans.append(self._span(start_ns, stop_ns, "wait", number))
         return pieces(spans, begin_ns, end_ns)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from nadi.et.pytorch.comm_calls import RECV, SEND
-from nadi.et.pytorch.linking import BY_ORDER, NOT_AT_ALL, is_of_a_part
+from nadi.et.pytorch.host_trace import BY_ORDER, NOT_AT_ALL, is_of_a_part
 from nadi.et.pytorch.rank_nodes import RankNodes
 from nadi.et.schema import CollectiveCommType
 

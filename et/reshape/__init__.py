@@ -3,8 +3,8 @@
 All of them work on the bytes of nodes, so that what no column of a TraceTable takes stays unchanged.
 """
 
-from nadi.et.reshape.files import TraceFile, companions, find_files
+from nadi.et.communications import LANES, NO_LANE, Key, lanes_of
+from nadi.et.files import TraceFile, companions, find_files
 from nadi.et.reshape.merging import merge, read_index, split
-from nadi.et.reshape.partners import LANES, NO_LANE, Key, lanes_of
 from nadi.et.reshape.reducing import ReduceResult, reduce_trace
 from nadi.et.reshape.slicing import Selection, SliceResult, slice_traces

@@ -16,10 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.order import children, topological_order
-from nadi.et.reader import read_trace
-from nadi.et.reshape.bridging import bridge
-from nadi.et.reshape.partners import (
+from nadi.et.communications import (
     COMMUNICATION_LANES,
     COMPUTE_LANE,
     HOST_LANE,
@@ -28,6 +25,8 @@ from nadi.et.reshape.partners import (
     communications,
     lanes_of,
 )
+from nadi.et.order import bridge, children, topological_order
+from nadi.et.reader import read_trace
 from nadi.et.reshape.slicing import defines_groups
 from nadi.et.reshape.wire import rewrite
 from nadi.et.table import TraceTable

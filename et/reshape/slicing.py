@@ -12,13 +12,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from nadi.et.communications import Key, communication_text, communications
 from nadi.et.errors import TraceError
-from nadi.et.groups import groups_of_metadata_node
-from nadi.et.order import topological_order
+from nadi.et.files import TraceFile, groups_of_metadata_node
+from nadi.et.order import bridge, topological_order
 from nadi.et.reader import read_trace
-from nadi.et.reshape.bridging import bridge
-from nadi.et.reshape.files import TraceFile
-from nadi.et.reshape.partners import Key, communication_text, communications
 from nadi.et.reshape.wire import WireTrace, rewrite
 from nadi.et.schema import NodeType, RawNode
 from nadi.et.table import TraceTable

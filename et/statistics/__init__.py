@@ -8,20 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from nadi.et.other_attributes import waited_micros
-from nadi.et.statistics.mix import collective_mix, operator_mix
-from nadi.et.statistics.paths import MAX_NODES, critical_path, earliest
-from nadi.et.statistics.percentiles import percentile, values_needed
-from nadi.et.statistics.ranks import CommunicationMember, Rank, communications_of, some_of
-from nadi.et.statistics.sizes import bytes_by_rank, sizes_by_collective
-from nadi.et.statistics.timing import arrivals, has_starts, overlap
+from nadi.et.communications import CommunicationMember, Rank, communications_of, some_of
+from nadi.et.statistics.sizes import bytes_by_rank, collective_mix, operator_mix, sizes_by_collective
+from nadi.et.statistics.timing import (
+    MAX_NODES,
+    arrivals,
+    critical_path,
+    earliest,
+    has_starts,
+    overlap,
+    percentile,
+    values_needed,
+)
+from nadi.et.table import waited_micros
 
 
 def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, Any]:
     """Return statistics over the traces of some NPUs.
 
     Mixes and sums by rank cover all traces. What needs a visit to each node (collectives, arrivals, the critical path)
-    covers the ranks that et.statistics.ranks.some_of chooses; "looked_at" is their number.
+    covers the ranks that et.communications.some_of chooses; "looked_at" is their number.
 
     Args:
         ranks: The traces of some NPUs.

@@ -5,5 +5,5 @@ describes the method and its limits.
 """
 
 from nadi.et.synthesis.generating import Generated, Learned, Originals, SynthesisError, generate, learn
-from nadi.et.synthesis.request import MICROS, SynthesisRequest, request_of
 from nadi.et.synthesis.streams import stream_of
+from nadi.et.synthesis.templates import MICROS, SynthesisRequest, request_of

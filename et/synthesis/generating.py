@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et.synthesis.layout import Groups, SetLayout, TraceSetFields
-from nadi.et.synthesis.request import SynthesisRequest, TotalKey, classify, key_of, request_of, total_of
+from nadi.et.synthesis import streams, templates
 from nadi.et.synthesis.schedule import Schedule
-from nadi.et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, Stream, StreamEvent, stream_of, traces_of
-from nadi.et.synthesis.templates import PlacedEvent, Templates, place_of
+from nadi.et.synthesis.streams import Groups, Operation, SetLayout, Stream, StreamEvent, TraceSetFields
+from nadi.et.synthesis.templates import PlacedEvent, SynthesisRequest, Templates, TotalKey
 from nadi.et.table import TraceTable
 from nadi.inputs.arrays import Int32
 from nadi.inputs.errors import NadiError
@@ -84,10 +83,10 @@ def learn(trace_sets: Sequence[TraceSetFields]) -> Learned:
     Args:
         trace_sets: One or more trace sets.
     """
-    streams = [stream_of(each) for each in trace_sets]
-    templates = Templates(streams, [classify(stream).classes for stream in streams])
+    learned = [streams.stream_of(each) for each in trace_sets]
+    of_parts = Templates(learned, [templates.classify(stream).classes for stream in learned])
     originals = Originals(table for each in trace_sets for table in each.traces)
-    return Learned(Schedule(streams), templates, list(map(request_of, streams)), originals)
+    return Learned(Schedule(learned), of_parts, list(map(templates.request_of, learned)), originals)
 
 
 def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generated:
@@ -103,7 +102,7 @@ def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generate
     # The order is fixed; only the values are drawn again
     for _ in range(_ATTEMPTS):
         layout = request.layout
-        tables = traces_of(Stream(layout, with_values(events, request, generator)))
+        tables = streams.traces_of(Stream(layout, with_values(events, request, generator)))
         repeated = learned.originals.found_in(tables)
         if not repeated:
             roles = np.arange(layout.roles, dtype=np.int32)
@@ -132,7 +131,7 @@ def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[Pla
             for number, part in enumerate(parts or ((),)):
                 # Operations of groups that the role does not have are left out
                 bag = tuple(each for each in part if each[0].slot in slots)
-                place = place_of(kind, earlier, number, max(len(parts), 1), layout.roles)
+                place = templates.place_of(kind, earlier, number, max(len(parts), 1), layout.roles)
                 closing = kind.after if number >= len(parts) - 1 else None
                 queue.extend(learned.templates.place_events(bag, place, closing, request.table))
             earlier = kind.before
@@ -159,9 +158,9 @@ def in_possible_order(layout: SetLayout, planned_events: Sequence[deque[PlacedEv
                 has_advanced = True
                 operation = queue[0].operation
                 other = (role + operation.roles_away) % layout.roles
-                if operation.kind == SEND:
+                if operation.kind == streams.SEND:
                     in_flight[role, other] += 1
-                elif operation.kind == RECEIVE:
+                elif operation.kind == streams.RECEIVE:
                     in_flight[other, role] -= 1
                 value_class = queue[0].value_class
                 for member in layout.roles_of(role, operation.slot):
@@ -169,7 +168,9 @@ def in_possible_order(layout: SetLayout, planned_events: Sequence[deque[PlacedEv
         # All roles wait for each other: change the plan of one collective's members
         if not has_advanced:
             role = next(
-                role for role, queue in enumerate(planned_events) if queue and queue[0].operation.kind == COLLECTIVE
+                role
+                for role, queue in enumerate(planned_events)
+                if queue and queue[0].operation.kind == streams.COLLECTIVE
             )
             event = planned_events[role][0]
             for member in layout.roles_of(role, event.operation.slot):
@@ -185,7 +186,7 @@ def _can_happen(
 ) -> bool:
     """Return whether the next event of a role can happen; `in_flight` counts messages by (sender, receiver)."""
     operation = planned_events[role][0].operation
-    if operation.kind == RECEIVE:
+    if operation.kind == streams.RECEIVE:
         return in_flight[(role + operation.roles_away) % layout.roles, role] > 0
     members = layout.roles_of(role, operation.slot)
     return all(planned_events[member] and planned_events[member][0].operation == operation for member in members)
@@ -210,12 +211,13 @@ def with_values(
         for number, mean in enumerate(means)
     }
     values = [
-        [drawn.get((key_of(event.operation), event.value_class), 0.0) for event in events] for events in events_of_role
+        [drawn.get((templates.key_of(event.operation), event.value_class), 0.0) for event in events]
+        for events in events_of_role
     ]
     sums: dict[TotalKey, float] = defaultdict(float)
     for role, events in enumerate(events_of_role):
         for event, value in zip(events, values[role], strict=True):
-            sums[total_of(role, event.operation)] += value
+            sums[templates.total_of(role, event.operation)] += value
     scales = {
         key: request.totals.get(key, 0.0) * generator.uniform(1 - _TOTAL_JITTER, 1 + _TOTAL_JITTER) / total
         for key, total in sums.items()
@@ -225,7 +227,7 @@ def with_values(
     for role, events in enumerate(events_of_role):
         generated.append([])
         for event, value in zip(events, values[role], strict=True):
-            scaled = value * scales.get(total_of(role, event.operation), 0)
+            scaled = value * scales.get(templates.total_of(role, event.operation), 0)
             number = round(min(max(scaled, 1), _LARGEST)) if scaled else 0
             generated[-1].append(StreamEvent(event.operation, number, event.parents))
     return generated

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nadi.compiling.defects import defect_text
+from nadi.compiling import defect_text
 from nadi.inputs.units import GIB
 from nadi.launching.python import code_command
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from nadi.compiling.defects import defect_text
+from nadi.compiling import defect_text
 from nadi.errors import exit_code_of
 from nadi.inputs.files import shown
 from nadi.launching.ending import INTERRUPTED, Interrupts, end_others, error_prefix, prints_error, wait_for_rank_0

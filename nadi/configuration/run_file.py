@@ -16,7 +16,7 @@ from nadi.configuration.run_config import RunConfig, validated
 from nadi.configuration.sections import ECN_KEYS, FABRIC_KEYS, PFC_KEYS, given_default, known_model
 from nadi.errors import ConfigError
 from nadi.inputs.documents import read_toml, refuse_other_kinds
-from nadi.inputs.toml import MAX_KEY_PARTS
+from nadi.inputs.files import MAX_KEY_PARTS
 from nadi.inputs.units import parse_bytes
 from nadi.pdes import RunError, balancing, fidelity
 from nadi.pdes.wire import SELECTIVE_PACKETS

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nadi.compiling.defects import defect_text
+from nadi.compiling import defect_text
 from nadi.errors import exit_code_of
 from nadi.inputs.errors import NadiError
 from nadi.workload import Exchange, alone

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nadi.inputs import plug_ins
 from nadi.inputs.arrays import Int32
 from nadi.partition.clusters import Clusters
-from nadi.partition.errors import PartitionError
+from nadi.partition.weights import PartitionError
 from nadi.topologies import Graph
 
 DEFAULT_METHOD = "auto"

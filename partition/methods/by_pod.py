@@ -10,7 +10,7 @@ import numpy as np
 
 from nadi.inputs.arrays import Float64, Int32, Int64
 from nadi.partition.clusters import Clusters
-from nadi.partition.errors import PartitionError
+from nadi.partition.weights import PartitionError
 from nadi.topologies import Graph
 
 NAME = "by-pod"

@@ -35,7 +35,7 @@ from nadi.pdes.core.memory import address_of, damage, has_guards
 from nadi.pdes.core.rows.row import Row
 
 # Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie
-# (`compiling.records`). Plain Python sees the NamedTuple itself.
+# (`compiling.primitives`). Plain Python sees the NamedTuple itself.
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from types import ModuleType
 from typing import Any
 
-from nadi.compiling.defects import defect_text
+from nadi.compiling import defect_text
 from nadi.inputs import plug_ins
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.jit import hook_address

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.compiling.defects import defect_text
+from nadi.compiling import defect_text
 from nadi.pdes.construction.layout import Layout, Outboxes
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.inputs import Int64

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.compiling.defects import defect_text
+from nadi.compiling import defect_text
 from nadi.pdes.construction.layout import Layout, Outboxes, Part
 from nadi.pdes.core.errors import AgreedRunError, RunError
 from nadi.pdes.core.inputs import Int64

@@ -16,7 +16,7 @@ from nadi.configuration.named_files import naming_keys
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.configuration.values import Section
-from nadi.et.prefixes import npu_of
+from nadi.et.files import npu_of
 from nadi.topologies import build, write_toml
 from nadi.workload import TraceSet, compute, write_set
 from nadi.workload.generators import models

@@ -9,21 +9,20 @@ import pytest
 from nadi import et
 from nadi.et.synthesis import Originals, generate, learn, request_of, stream_of
 from nadi.et.synthesis.generating import in_possible_order, ordered_events, with_values
-from nadi.et.synthesis.layout import SetLayout, layout_of
-from nadi.et.synthesis.parts import events_in, parts_of, stretched
-from nadi.et.synthesis.request import NO_VALUE, classify, key_of
-from nadi.et.synthesis.schedule import Schedule
+from nadi.et.synthesis.schedule import Schedule, events_in, parts_of, stretched
 from nadi.et.synthesis.streams import (
     COLLECTIVE,
     COMPUTE,
     RECEIVE,
     SEND,
     Operation,
+    SetLayout,
     Stream,
     StreamEvent,
+    layout_of,
     traces_of,
 )
-from nadi.et.synthesis.templates import PlacedEvent
+from nadi.et.synthesis.templates import NO_VALUE, PlacedEvent, classify, key_of
 from nadi.workload import TraceSet, read_set, write_set
 from nadi.workload.compute import ComputeTimes, find_gpu
 from nadi.workload.generators.models.architecture import Model

@@ -3,17 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi.pdes.core import state as s
-from nadi.pdes.nic.congestion import control, dctcp
 from tests.budgets import bounded
-from tests.congestion.harness import Sender
+from tests.congestion.harness import Sender, defaults, near
 from tests.congestion.naive import dctcp as naive
 from tests.nonempty import nonempty
 
-DEFAULTS = {name: parameter.default for name, parameter in dctcp.PARAMETERS.items()}
-
-
-def near(x):
-    return pytest.approx(x, rel=1e-12, abs=0)
+DEFAULTS = defaults("dctcp")
 
 
 def sends(sender, packets):
@@ -24,14 +19,6 @@ def sends(sender, packets):
 def acks(sender, packets, mark=0):
     for _ in range(packets):
         sender.ack(0, mark=mark)
-
-
-def test_a_queue_pair_starts_at_the_static_window_and_goes_no_higher():
-    sender = Sender("dctcp", window=17)
-    assert (sender.psb, sender.window) == (0, 17)
-    sends(sender, 100)
-    acks(sender, 100)
-    assert (sender.psb, sender.window) == (0, 17)
 
 
 def test_all_marked_halves_once_per_window():
@@ -45,7 +32,7 @@ def test_all_marked_halves_once_per_window():
         sends(sender, window)
         acks(sender, packets - 1, mark=1)
         assert sender.window == window, "one cut per window"
-    assert sender.cc.alpha == 1
+    assert sender.row.alpha == 1
 
 
 def test_alpha_is_the_average_share_of_marks():
@@ -55,7 +42,7 @@ def test_alpha_is_the_average_share_of_marks():
     acks(sender, 1)
     alpha = 15 / 16
     for _ in range(5):
-        assert sender.cc.alpha == near(alpha)
+        assert sender.row.alpha == near(alpha)
         acks(sender, 2, mark=1)
         sends(sender, 9)
         acks(sender, 7)
@@ -67,14 +54,14 @@ def test_few_marks_cut_little_and_then_one_packet_per_round_trip_is_added():
     sender = Sender("dctcp", window=100, initial_alpha=0.2, g=0)
     sends(sender, 100)
     acks(sender, 1, mark=1)
-    assert sender.cc.cwnd_packets == near(90)
+    assert sender.row.cwnd_packets == near(90)
     sends(sender, 90)
     acks(sender, 99)
-    assert sender.cc.cwnd_packets == near(90)
+    assert sender.row.cwnd_packets == near(90)
     acks(sender, 1)
-    assert sender.cc.cwnd_packets == near(90 + 1 / 90)
+    assert sender.row.cwnd_packets == near(90 + 1 / 90)
     acks(sender, 89)
-    assert sender.cc.cwnd_packets == pytest.approx(91, rel=1e-4)
+    assert sender.row.cwnd_packets == pytest.approx(91, rel=1e-4)
     assert sender.window == 90
 
 
@@ -86,7 +73,7 @@ def test_losses_are_those_of_tcp():
     assert sender.window == 32, "once per window"
     sender.loss(0, s.LOSS_TIMEOUT)
     sender.loss(0, s.LOSS_TIMEOUT)
-    assert (sender.window, sender.cc.ssthresh_packets) == (1, 32)
+    assert (sender.window, sender.row.ssthresh_packets) == (1, 32)
     windows = []
     for _ in range(6):
         packets = sender.window
@@ -107,11 +94,6 @@ def test_the_least_window_is_kept_but_never_raises_it():
     sends(sender, 1)
     acks(sender, 1, mark=1)
     assert sender.window == 1
-
-
-def test_names_of_other_simulators():
-    assert dict(zip(DEFAULTS, control("dctcp", {"EWMA_GAIN": 0.25}).values, strict=True))["g"] == 0.25
-    assert control("dctcp").signals == {"ecn"}
 
 
 CHOICES = st.fixed_dictionaries(
@@ -143,7 +125,7 @@ def test_kernel_and_model_agree(choices, window, events):
     for now, (what, packets, mark, kind, often) in nonempty(enumerate(events)):
         if what == "sent":
             for _ in range(packets):
-                again = sender.qp.next_seq < sender.qp.sent_max
+                again = sender.next < sender.sent_max
                 sender.sent(now)
                 if not again:
                     model.sent(now, 1000)
@@ -156,6 +138,6 @@ def test_kernel_and_model_agree(choices, window, events):
         else:
             sender.loss(now, kind)
             model.loss(now, kind)
-        assert sender.cc.cwnd_packets == near(model.cwnd)
+        assert sender.row.cwnd_packets == near(model.cwnd)
         assert (sender.window, sender.psb) == (model.window, model.psb)
     assert sender.others_untouched

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from nadi.pdes.core import state as s
 from tests.budgets import bounded
-from tests.congestion import harness_b as h
+from tests.congestion import harness as h
 from tests.congestion.naive.nscc import Nscc
 
 RTT = h.BASE_RTT
@@ -166,8 +166,3 @@ def test_a_loss_takes_one_packet(kind):
 def test_the_window_never_falls_below_a_packet():
     pair, _ = started(1000)
     assert (pair.row.cwnd_bytes, pair.window) == (h.PACKET, 1)
-
-
-def test_compiled_code_and_plain_python_agree_to_the_bit():
-    compiled, plain = h.both_ways("nscc")
-    assert compiled == plain

@@ -1,24 +1,13 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.pdes.nic.congestion import control, timely
 from tests.budgets import bounded
-from tests.congestion.harness import US, Sender
+from tests.congestion.harness import US, Sender, defaults, near
 from tests.congestion.naive.timely import Timely
 from tests.nonempty import nonempty
 
-DEFAULTS = {name: parameter.default for name, parameter in timely.PARAMETERS.items()}
+DEFAULTS = defaults("timely")
 SLOW = {"t_low_ps": 0, "t_high_ps": 10**12, "beta": 0.5, "alpha": 0.5, "min_rtt_ps": 100 * US}
-
-
-def near(x):
-    return pytest.approx(x, rel=1e-12, abs=0)
-
-
-def rate(sender):
-    """Gb/s; of a sender of 10 Gb/s."""
-    return 8000 / sender.psb if sender.psb else 10
 
 
 def round_trips(sender, *micros):
@@ -26,12 +15,7 @@ def round_trips(sender, *micros):
     for micro in micros:
         sender.sent(0)
         sender.ack(0, rtt=round(micro * US))
-        yield rate(sender)
-
-
-def test_a_queue_pair_starts_unpaced_with_the_static_window():
-    sender = Sender("timely", window=17)
-    assert (sender.psb, sender.window) == (0, 17)
+        yield sender.gbps(10)
 
 
 def test_above_t_high_the_rate_falls_by_the_excess():
@@ -71,13 +55,13 @@ def test_one_completion_event_per_round_trip():
     for _ in range(8):
         sender.sent(0)
         sender.ack(0, rtt=1000 * US)
-        found.append(rate(sender))
+        found.append(sender.gbps(10))
     assert found == [near(6)] * 8, "packet 9, sent after the first acknowledgement, has not been acknowledged"
     sender.ack(0, rtt=-1)
     sender.ack(0)
-    assert rate(sender) == near(6), "the round-trip time is not known"
+    assert sender.gbps(10) == near(6), "the round-trip time is not known"
     sender.ack(0, rtt=1000 * US)
-    assert rate(sender) == near(3.6)
+    assert sender.gbps(10) == near(3.6)
 
 
 def test_bounds_and_the_fabric_s_round_trip():
@@ -87,9 +71,7 @@ def test_bounds_and_the_fabric_s_round_trip():
     assert list(round_trips(sender, 1000)) == [10], "no faster than the line"
 
 
-def test_names_of_other_simulators():
-    chosen = dict(zip(DEFAULTS, control("timely", {"RATE_AI": 50, "RATE_HAI": 100}).values, strict=True))
-    assert chosen == DEFAULTS | {"fixed_delta_bps": 50e6, "fixed_hai_bps": 100e6}
+def test_steps_in_the_units_of_other_simulators():
     sender = Sender("timely", gbps=10, RATE_AI=50, RATE_HAI=100, **SLOW | {"alpha": 1})
     found = list(round_trips(sender, 500, 550, 549, 548, 547, 546, 545))
     assert found[1:] == [near(7.5 + step) for step in (0, 0.05, 0.1, 0.15, 0.2, 0.3)]

@@ -5,10 +5,9 @@ import json
 from tests.damaged.peers import damaged_text
 from tests.et.formats.test_goal_binary import RANKS, TEXT, packed
 from tests.et.mutations import changed_bytes
-from tests.topologies.test_hosts import MATRIX, PAIRS, PARTIAL
-from tests.topologies.test_htsim import SMALL_TREE
-from tests.topologies.test_infragraph import NEW
-from tests.topologies.test_rccl import xml
+from tests.topologies.test_graphs import NEW
+from tests.topologies.test_servers import MATRIX, PAIRS, PARTIAL, xml
+from tests.topologies.test_simulator_files import SMALL_TREE
 from tests.workload.test_mscclpp import all_pairs, packets, read_reduce
 
 _WORKLOAD = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 2 vpp: 1 ga: 2 all_gpus: 4 \

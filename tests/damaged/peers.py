@@ -7,7 +7,7 @@ import shutil
 from nadi import et
 from tests.damaged.documents import damage_document
 from tests.et.mutations import changed_bytes, changed_text
-from tests.topologies.test_htsim import SMALL_TREE
+from tests.topologies.test_simulator_files import SMALL_TREE
 
 COLL = et.CollectiveCommType
 _SYSTEM = {

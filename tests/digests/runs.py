@@ -12,7 +12,6 @@ import numpy as np
 
 from nadi.configuration.sections import NetworkSection
 from nadi.et import NodeType, mem_node
-from nadi.launching.progress import NoProgress
 from nadi.pdes import (
     LinkFault,
     NpuFault,
@@ -25,9 +24,7 @@ from nadi.pdes import (
     fidelity,
     run,
 )
-from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.running import laid_out
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.wiring.engine_inputs import engine_inputs
@@ -41,10 +38,11 @@ from nadi.workload import (
     pairs_program,
     uneven_program,
 )
-from nadi.workload.program.memory_pool import RemoteMemory
+from nadi.workload.program.durations import RemoteMemory
+from tests.closed_forms import at_closed_forms
 from tests.fabric import scenarios as fabric_scenarios
 from tests.fabric.cases import Network
-from tests.fabric.test_scenarios_deadlock import load, ring
+from tests.fabric.test_scenarios_waits import load, ring
 from tests.failures.common import cable, faults_of, of_switch
 from tests.jobs.common import job, program_of
 from tests.jobs.common import run as run_jobs
@@ -55,6 +53,7 @@ from tests.pdes.cases import BASE, Traces
 LEAVES = "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns"
 WIDE = "leaf-spine:leaves=2,hosts_per_leaf=4,spines=3,rate=100Gbps,delay=500ns"
 SHARED_LEAVES = "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=2,spines=2,rate=100Gbps"
+SERVERS = "rail-fat-tree:npus=8,gpus_per_host=2,hosts_per_unit=2,spines=2"
 RAILS = "rail-optimised:npus=8,gpus_per_host=4,hosts_per_rail_leaf=1,spines=2,rate=100Gbps"
 LOSSY = {"queue_limit_bytes": 1300, "rto_ps": 9_000_000, "max_retries": 1000}
 US = 10**6
@@ -136,14 +135,8 @@ def incasts(bytes_each=60_000):
 
 
 PAUSING = {"buffer_bytes": 220_000, "pfc_alpha": 1.0, "ecn_kmin_bytes": 1000, "ecn_kmax_bytes": 8000}
-DROPPING = {
-    "buffer_bytes": 12_000,
-    "pfc": False,
-    "pfc_alpha": 0.5,
-    "ecn_kmin_bytes": 500,
-    "ecn_kmax_bytes": 2000,
-    "ecn_pmax": 0.5,
-}
+DROPPING = {"buffer_bytes": 12_000, "pfc": False, "pfc_alpha": 0.5}
+DROPPING |= {"ecn_kmin_bytes": 500, "ecn_kmax_bytes": 2000, "ecn_pmax": 0.5}
 CONTROLS = {
     "dcqcn": ("dcqcn", {}),
     "dcqcn, fast timers": (
@@ -219,53 +212,22 @@ def locked():
 # Faults
 
 
-def faulty(make, spec=LEAVES, kind="all-to-all", **settings):
-    """make(graph): links' faults and NPUs' faults."""
+WHERE = {
+    "uplink": lambda graph: cable(graph, graph.npus, graph.npus + 3),
+    "spine": lambda graph: of_switch(graph, graph.npus + 3),
+    "npu": lambda graph: of_switch(graph, 1),
+    "first": lambda graph: cable(graph, 0, 1),
+}
+
+
+def faulty(where, at_us, until_us=None, *, fault=None, spec=LEAVES, **settings):
+    """An all-to-all while links are down, or have other keys of LinkFault."""
     graph = build(spec)
-    links, npus = make(graph)
-    program = collective_program(kind, graph.npus, 300_000)
+    ends = (at_us * US,) if until_us is None else (at_us * US, until_us * US)
+    links = [LinkFault(WHERE[where](graph), *ends, **(fault or {"down": True}))]
+    program = collective_program("all-to-all", graph.npus, 300_000)
     own = {"rto_ps": 20 * US, "max_retries": 1000} | settings
-    return packets(graph, program, chosen(faults=faults_of(graph, links, npus, detection_ps=2 * US), **own))
-
-
-def uplink(graph):
-    return cable(graph, graph.npus, graph.npus + 3)
-
-
-def link_down(graph):
-    return [LinkFault(uplink(graph), 3 * US, 9 * US, down=True)], []
-
-
-def link_down_for_good(graph):
-    return [LinkFault(uplink(graph), 3 * US, down=True)], []
-
-
-def switch_down(graph):
-    return [LinkFault(of_switch(graph, graph.npus + 3), 2 * US, 8 * US, down=True)], []
-
-
-def npu_cut_off(graph):
-    return [LinkFault(of_switch(graph, 1), 2 * US, 6 * US, down=True)], []
-
-
-def slow_link(graph):
-    return [LinkFault(uplink(graph), 2 * US, 9 * US, rate_bps=10 * 10**9)], []
-
-
-def fast_link(graph):
-    return [LinkFault(uplink(graph), 2 * US, 9 * US, rate_bps=400 * 10**9)], []
-
-
-def late_link(graph):
-    return [LinkFault(uplink(graph), 2 * US, 6 * US, added_latency_ps=3 * US)], []
-
-
-def lossy_link(graph):
-    return [LinkFault(uplink(graph), 1 * US, 15 * US, error_rate=0.05)], []
-
-
-def slow_torus_link(graph):
-    return [LinkFault(cable(graph, 0, 1), 2 * US, 7 * US, rate_bps=10**9, added_latency_ps=US)], []
+    return packets(graph, program, chosen(faults=faults_of(graph, links, [], detection_ps=2 * US), **own))
 
 
 def slow_npu():
@@ -464,6 +426,7 @@ def overlapping(npus=8):
 
 
 SELECTIVE = {"selective_repeat": True, "reorder_packets": 3}
+UNORDERED = {"selective_repeat": True, "reorder_packets": 0}
 
 
 # Models of the network without packets
@@ -507,10 +470,7 @@ def closed(traces, spec=RAILS, algorithms=None, groups=None, **settings):
     tables, named = traces.tables(), groups or getattr(traces, "groups", {})
     made = build_program(tables, range(npus), npus, named, ComputeModel("trace"), how, fabric=graph)
     own = replace(network_settings(NetworkSection(fidelity="closed-form")), **settings)
-    costs = CollectiveCosts(graph, own)
-    folded = laid_out(graph, made, costs)
-    costed = running.costed(folded, costs, how)
-    return Brought(running.run(graph, folded, costed, costs, own, NoProgress()))
+    return Brought(at_closed_forms(graph, made, own, how)[1])
 
 
 def step():
@@ -559,11 +519,6 @@ def knot():
     return packets(build(LEAVES), traces.program(), chosen())
 
 
-def gives_up():
-    """Queues below one packet."""
-    return packets(build(LEAVES), mixed(), chosen(queue_limit_bytes=300, rto_ps=9 * US))
-
-
 def algorithm(name, kind="all-reduce", spec=LEAVES, size=20_000, **settings):
     graph = build(spec)
     running = engine_inputs(graph, collective_program(kind, graph.npus, size, name, graph))[:2]
@@ -573,11 +528,6 @@ def algorithm(name, kind="all-reduce", spec=LEAVES, size=20_000, **settings):
 def uneven_sizes():
     """An all-to-all whose members send different sizes, some nothing."""
     return uneven_program(np.random.Generator(np.random.PCG64(4)).integers(0, 9, (6, 6)) * 512)
-
-
-def hierarchical():
-    graph = build(RAILS)
-    return packets(graph, hierarchical_program(graph.npus, 4, 200_000), Settings())
 
 
 def sharing(spec=RAILS, parts=1, **settings):
@@ -615,13 +565,7 @@ def runs():
         "nscc, losses, by timers": partial(controlled, "nscc", DROPPING, **RESENT),
         "swift, resets, losses": partial(controlled, "swift, resets", DROPPING, **RESENT),
         "hpcc, sprayed over uneven links": partial(
-            controlled,
-            "hpcc",
-            PAUSING,
-            uneven_uplinks(),
-            load_balancing=balancing.balancing("spray"),
-            selective_repeat=True,
-            reorder_packets=0,
+            controlled, "hpcc", PAUSING, uneven_uplinks(), load_balancing=balancing.balancing("spray"), **UNORDERED
         ),
         "hpcc, sprayed, a window of one packet": partial(
             controlled, "hpcc", PAUSING, uneven_uplinks(), window_bytes=512, mtu_bytes=512
@@ -647,32 +591,37 @@ def runs():
         "flits in NVSwitches": partial(algorithm, "nccl:algo=tree,channels=2", spec=RAILS, nvlink_framing=True),
     }
     for rule in balancing.names():
-        out_of_order = {"selective_repeat": True, "reorder_packets": 0} if rule in {"spray", "adaptive"} else {}
+        out_of_order = UNORDERED if rule in {"spray", "adaptive"} else {}
         found[f"{rule}, output queues"] = partial(balanced, rule, **out_of_order)
         found[f"{rule}, shared buffers"] = partial(balanced, rule, shared=True, **out_of_order)
     for rule in ("adaptive", "flowlet"):
         for shared in (False, True):
             name = f"{rule}, uneven links{', shared buffers' if shared else ''}"
-            out_of_order = {"selective_repeat": True, "reorder_packets": 0} if rule == "adaptive" else {}
+            out_of_order = UNORDERED if rule == "adaptive" else {}
             found[name] = partial(balanced, rule, graph=uneven_uplinks(), shared=shared, **out_of_order)
     found |= {
         "spray, packets taken for lost too soon": partial(
             balanced, "spray", graph=uneven_uplinks(), selective_repeat=True, reorder_packets=1, rto_ps=3 * US
         ),
         "timeouts that come too soon": partial(switched, window_bytes=9000, rto_ps=2 * US, max_retries=1000),
-        "link down": partial(faulty, link_down),
-        "link down, selective": partial(faulty, link_down, **SELECTIVE),
+        "link down": partial(faulty, "uplink", 3, 9),
+        "link down, selective": partial(faulty, "uplink", 3, 9, **SELECTIVE),
         "link down for good, shared buffers": partial(
-            faulty, link_down_for_good, switch=SharedBuffer(**PAUSING), p2p_class=1
+            faulty, "uplink", 3, switch=SharedBuffer(**PAUSING), p2p_class=1
         ),
-        "switch down": partial(faulty, switch_down),
-        "NPU cut off": partial(faulty, npu_cut_off),
-        "NPU of several ports cut off": partial(faulty, npu_cut_off, spec=RAILS),
-        "slower link": partial(faulty, slow_link),
-        "faster link, cut through": partial(faulty, fast_link, cut_through=True),
-        "later link": partial(faulty, late_link),
-        "link that loses": partial(faulty, lossy_link, seed=3),
-        "slower link of a torus": partial(faulty, slow_torus_link, spec="torus:sizes=3x3,rate=100Gbps,delay=300ns"),
+        "switch down": partial(faulty, "spine", 2, 8),
+        "NPU cut off": partial(faulty, "npu", 2, 6),
+        "NPU of several ports cut off": partial(faulty, "npu", 2, 6, spec=RAILS),
+        "slower link": partial(faulty, "uplink", 2, 9, fault={"rate_bps": 10 * 10**9}),
+        "faster link, cut through": partial(
+            faulty, "uplink", 2, 9, fault={"rate_bps": 400 * 10**9}, cut_through=True
+        ),
+        "later link": partial(faulty, "uplink", 2, 6, fault={"added_latency_ps": 3 * US}),
+        "link that loses": partial(faulty, "uplink", 1, 15, fault={"error_rate": 0.05}, seed=3),
+        "slower link of a torus": partial(
+            faulty, "first", 2, 7, fault={"rate_bps": 10**9, "added_latency_ps": US},
+            spec="torus:sizes=3x3,rate=100Gbps,delay=300ns",
+        ),
         "slow NPUs": slow_npu,
         "phases, first come": partial(phased, "fifo"),
         "phases, last come, two at a time": partial(phased, "lifo", 2),
@@ -785,21 +734,11 @@ def runs():
         "NCCL's shares under Swift": lambda: packets(
             build(RAILS), nccl_of(build(RAILS)), Settings(congestion_control=congestion.control("swift"))
         ),
-        "hierarchical": hierarchical,
+        "hierarchical": lambda: packets(build(RAILS), hierarchical_program(8, 4, 200_000), Settings()),
         "uneven all-to-all": lambda: packets(build(LEAVES), uneven_sizes(), chosen()),
         "rails that share leaves": partial(algorithm, "ring", "all-to-all", spec=SHARED_LEAVES),
-        "NICs of two ports": partial(
-            algorithm,
-            "ring",
-            "all-to-all",
-            spec="rail-fat-tree:npus=8,gpus_per_host=2,ports=2,hosts_per_unit=2,spines=2",
-        ),
-        "servers that forward": partial(
-            algorithm,
-            "ring",
-            "all-to-all",
-            spec="rail-fat-tree:npus=8,gpus_per_host=2,hosts_per_unit=2,rail_spines=true,spines=2,forwarding=true",
-        ),
+        "NICs of two ports": partial(algorithm, "ring", "all-to-all", f"{SERVERS},ports=2"),
+        "servers that forward": partial(algorithm, "ring", "all-to-all", f"{SERVERS},rail_spines=true,forwarding=true"),
         "direct": partial(algorithm, "direct"),
         "halving and doubling": partial(algorithm, "halving-doubling", spec="switch:npus=8"),
         "Bruck": partial(algorithm, "bruck", "all-gather"),
@@ -811,6 +750,8 @@ def runs():
         ),
         "a circle of pauses": locked,
         "two that wait for each other": knot,
-        "a queue pair that gives up": gives_up,
+        "a queue pair that gives up": lambda: packets(
+            build(LEAVES), mixed(), chosen(queue_limit_bytes=300, rto_ps=9 * US)
+        ),  # queues below one packet
     }
     return found

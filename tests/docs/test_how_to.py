@@ -14,7 +14,7 @@ import pytest
 from nadi.cli.main import main
 from tests.docs.pages import DOCS, blocks, name_of
 from tests.et.pytorch.recorded import call, kernel, kineto, nccl_kernel, op, written
-from tests.topologies.test_hosts import MATRIX, PARTIAL
+from tests.topologies.test_servers import MATRIX, PARTIAL
 
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 LIMIT_S = 300

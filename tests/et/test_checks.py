@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from nadi import et
+from nadi.et.checking.check import Sources
 from nadi.et.checking.finding import SEVERITIES
-from nadi.et.checking.sources import Sources
 from nadi.et.checks import all_checks, check_traces
 from nadi.et.schema import Node
 from nadi.inputs.limits import LONGEST_PS

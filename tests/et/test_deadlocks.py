@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et.checking.sources import Sources
+from nadi.et.checking.check import Sources
 from nadi.et.checks import check_traces, deadlocks
 
 REDUCE = et.CollectiveCommType.ALL_REDUCE

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et import decoded_columns, decoder, order
-from nadi.et.decoded_columns import SLACK_BYTES
+from nadi.et import decoder, order
+from nadi.et.decoder import SLACK_BYTES
 from nadi.et.errors import TraceError
 from nadi.et.framing import frame
 from nadi.et.kernels.nodes import PADDING_BYTES
-from nadi.et.other_attributes import OtherAttributes
+from nadi.et.table import OtherAttributes
 from nadi.et.table_writer import frames_of
 from nadi.pdes.core.jit import jit_enabled
 from tests.et.alike import check_alike
@@ -141,8 +141,8 @@ def test_a_length_in_more_bytes_than_it_needs_is_for_the_other_reader(tmp_path):
 def test_messages_across_chunks_and_rows(small_trace, tmp_path, monkeypatch, chunk, rows):
     monkeypatch.setattr(decoder, "_STEP_BYTES", chunk)
     monkeypatch.setattr(decoder, "_MAX_SPANS", rows)
-    monkeypatch.setattr(decoded_columns, "_ROWS_AT_ONCE", rows)
-    monkeypatch.setattr(decoded_columns, "_FIRST_ITEMS", rows)
+    monkeypatch.setattr(decoder, "_ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(decoder, "_FIRST_ITEMS", rows)
     path = tmp_path / "a.et"
     et.write_trace(path, *rich(small_trace))
     assert check(path)

@@ -16,7 +16,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 
 @st.composite
 def nodes(draw):
-    """Nodes of all types as et.builders makes them, with ids that jump."""
+    """Nodes of all types as et.schema makes them, with ids that jump."""
     made, ids = [], []
     for _ in range(draw(st.integers(0, 8))):
         node_id = draw(

@@ -9,7 +9,7 @@ from nadi.pdes import SharedBuffer
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
 from nadi.workload.collectives.schedules.packed import ScheduleSet
-from nadi.workload.program.assembling import TraceRows, assemble, empty_rows
+from nadi.workload.program.program import TraceRows, assemble, empty_rows
 from nadi.workload.trace_sets.groups import resolve
 from nadi.workload.trace_sets.trace_set import IDLE, own_traces
 from tests.fabric.cases import largest_headrooms

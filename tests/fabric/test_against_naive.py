@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from nadi.pdes import RunError, build_world, run
 from nadi.pdes.network.balancing import balancing
@@ -24,64 +25,30 @@ def agree(scenario):
     return found and found.reference
 
 
-@bounded(25)
-@given(scenarios(pfc=True))
-def test_lossless_runs_agree(scenario):
-    agree(scenario)
+RANDOM = {
+    "lossless": {"pfc": True},
+    "lossy": {"pfc": False},
+    "trims": {"pfc": False, "trim": True},
+    "lossless, control": {"pfc": True, "controlled": True},
+    "lossy, control": {"pfc": False, "controlled": True},
+    "trims, control": {"pfc": False, "trim": True, "controlled": True},
+    "lossy, selective repeat": {"pfc": False, "selective": True, "controlled": True},
+    "trims, selective repeat": {"pfc": False, "trim": True, "selective": True, "controlled": True},
+    "lossless, adaptive": {"pfc": True, "adaptive": True},
+    "trims, adaptive": {"pfc": False, "trim": True, "adaptive": True, "controlled": True},
+}
 
 
-@bounded(15)
-@given(scenarios(pfc=False))
-def test_lossy_runs_agree(scenario):
-    agree(scenario)
-
-
-@bounded(15)
-@given(scenarios(pfc=False, trim=True))
-def test_runs_that_trim_agree(scenario):
-    agree(scenario)
-
-
-@bounded(25)
-@given(scenarios(pfc=True, controlled=True))
-def test_lossless_runs_with_congestion_control_agree(scenario):
-    agree(scenario)
-
-
+@pytest.mark.parametrize("kind", RANDOM)
 @bounded(20)
-@given(scenarios(pfc=False, controlled=True))
-def test_lossy_runs_with_congestion_control_agree(scenario):
-    agree(scenario)
-
-
-@bounded(15)
-@given(scenarios(pfc=False, trim=True, controlled=True))
-def test_runs_with_congestion_control_that_trim_agree(scenario):
-    agree(scenario)
-
-
-@bounded(20)
-@given(scenarios(pfc=False, selective=True, controlled=True))
-def test_lossy_runs_with_selective_repeat_agree(scenario):
-    agree(scenario)
-
-
-@bounded(20)
-@given(scenarios(pfc=False, trim=True, selective=True, controlled=True))
-def test_runs_with_selective_repeat_that_trim_agree(scenario):
-    agree(scenario)
-
-
-@bounded(15)
-@given(scenarios(pfc=True, adaptive=True))
-def test_lossless_runs_with_adaptive_routing_agree(scenario):
-    agree(scenario)
-
-
-@bounded(15)
-@given(scenarios(pfc=False, trim=True, adaptive=True, controlled=True))
-def test_runs_with_adaptive_routing_that_trim_agree(scenario):
-    agree(scenario)
+@given(st.data())
+def test_random_runs_agree(kind, data):
+    """With pauses, and with trimmed packets, nothing is lost; every byte that is sent comes or is dropped."""
+    reference = agree(data.draw(scenarios(**RANDOM[kind])))
+    if reference:
+        assert reference.unfinished() == []
+        assert reference.count["bytes_sent"] == reference.count["bytes_received"] + reference.count["bytes_dropped"]
+        assert kind.startswith("lossy") or reference.count["dropped_packets"] == 0
 
 
 # Fixed runs, each of which has all of something

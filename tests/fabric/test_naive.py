@@ -3,15 +3,12 @@
 Packets are 1000 bytes on the wire and 100 Gb/s are 80 ps per byte, so a packet takes 80,000 ps and a pause 6,720 ps.
 """
 
-import os
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
 
 from nadi.pdes.nic.congestion import Control
-from tests.budgets import FRESH, bounded
-from tests.fabric.cases import Bounded, Flows, Network, run_naive, scenarios, settings_of, star
+from tests.fabric.cases import Flows, Network, run_naive, settings_of, star
 from tests.fabric.naive import NAK, TIMEOUT, TRIMMED, Frame, Simulator, measures
 from tests.pdes import naive as plain
 from tests.pdes.cases import Traces
@@ -254,12 +251,7 @@ def sink(weights):
 
 @pytest.mark.parametrize(
     ("weights", "expected"),
-    [
-        ((), "1000000111111"),
-        ((1, 1), "1010101010101"),
-        ((2, 1), "1001001001111"),
-        ((1, 3), "1011101110000"),
-    ],
+    [((), "1000000111111"), ((1, 1), "1010101010101"), ((2, 1), "1001001001111"), ((1, 3), "1011101110000")],
 )
 def test_classes_share_the_port_by_their_weights_or_strictly(weights, expected):
     # seven of class 1 from NPU 1, just before six of class 0 from NPU 0
@@ -280,17 +272,6 @@ def test_a_paused_class_loses_its_turn_and_the_other_goes_on():
     sim.run()
     assert sim.served() == "011101010100"
     assert sim.links[5].paused_ps == 200_000
-
-
-def test_point_to_point_messages_take_the_second_class():
-    traces = Traces(3)
-    traces.collective(range(3), 0, 30_000)
-    traces.message(0, 2, 30_000)
-    chosen = settings_of({"class_weights": (1, 1)}, p2p_class=1, mtu_bytes=MTU)
-    sim = run_naive(star(3).graph(), traces.program(), chosen, simulator=Recorder)
-    of_class = {packet.cls for _, _, packet in sim.sent if getattr(packet, "payload", 0)}
-    assert of_class == {0, 1}
-    assert {p.cls for _, _, p in sim.sent if getattr(p, "payload", 0) and p.pair.group == plain.P2P_GROUP} == {1}
 
 
 # NICs
@@ -355,11 +336,7 @@ def test_two_paced_queue_pairs_and_one_that_is_not_share_a_port():
         traces.message(0, dst, MTU * 6)
     made = iter([controls(pace=pace)[0]() for pace in (320.0, 320.0, 0.0)])
     sim = run_naive(
-        star(4).graph(),
-        traces.program(),
-        settings_of({}, mtu_bytes=MTU),
-        control=made.__next__,
-        simulator=Recorder,
+        star(4).graph(), traces.program(), settings_of({}, mtu_bytes=MTU), control=made.__next__, simulator=Recorder
     )
     assert "".join(str(packet.dst) for _, link, packet in sim.sent if link == 0) == "123331323312121212"
 
@@ -434,53 +411,3 @@ def test_a_loss_is_told_with_its_reason(of_each, switch, reason):
     sim = incast(switch, of_first=of_each[0], of_second=of_each[1], control=make, rto_ps=10**8)
     assert reason in {what[2] for control in made for what in control.heard if what[0] == "loss"}
     assert sim.count["payload_bytes"] == sum(of_each) * MTU
-
-
-def test_output_queues_are_those_of_the_plain_model():
-    graph = star(4, [100, 25, 400, 77], latency=7000).graph()
-    program = Flows(((0, 3, 20_000, 0), (1, 3, 20_000, 0), (2, 3, 20_000, 0)), ((0, 9000, "ring"),)).program(4)
-    chosen = settings_of(None, mtu_bytes=MTU, cut_through=True)
-    one, other = run_naive(graph, program, chosen), plain.Simulator(graph, program, chosen, 50, 0).run()
-    assert measures(one).rows == [row.finish for npu in other.npus for row in npu.rows]
-
-
-# Random runs: the reference checks all counters of a switch at each of its events
-
-
-def run_scenario(scenario, simulator=Simulator):
-    graph, program, chosen = scenario.build()
-    window = chosen.window_bytes // chosen.mtu_bytes or 50
-    sim = simulator(graph, program, chosen, window, chosen.rto_ps)
-    try:
-        sim.run()
-    except TimeoutError:
-        assert os.environ.get(FRESH), "an example that CI does not run to its end"
-        return sim
-    assert sim.unfinished() == []
-    assert sim.count["bytes_sent"] == sim.count["bytes_received"] + sim.count["bytes_dropped"]
-    return sim
-
-
-@bounded(25)
-@given(scenarios(pfc=True))
-def test_random_runs_with_pfc_lose_nothing(scenario):
-    assert run_scenario(scenario).count["dropped_packets"] == 0
-
-
-@bounded(25)
-@given(scenarios(pfc=False))
-def test_random_runs_without_pfc_come_to_their_end(scenario):
-    run_scenario(scenario)
-
-
-@bounded(100)
-@given(scenarios(pfc=False, trim=True, short=True))
-def test_random_runs_that_trim_drop_nothing(scenario):
-    assert run_scenario(scenario).count["dropped_packets"] == 0
-
-
-@bounded(25)
-@given(scenarios(pfc=False, trim=True))
-def test_long_random_runs_that_trim_drop_nothing(scenario):
-    """To their end; only of fresh ones there may be some that are looked at up to so many packet-hops."""
-    assert run_scenario(scenario, Bounded).count["dropped_packets"] == 0

@@ -1,14 +1,17 @@
-"""Poisson arrivals of equal packets at one link (M/D/1): each wait, and their mean.
+"""Waits, incasts, permutations and cycles of pauses, against what must hold."""
 
-Sources send over links a thousand times faster than the one where all meet, so there is no wait elsewhere. With load r
-and time of a packet P the mean wait is r P / (2 (1 - r)) (Pollaczek and Khinchine).
-"""
+from functools import cache
 
 import numpy as np
 import pytest
 
+from nadi import topologies
+from nadi.pdes import LinkFault, RunError, SharedBuffer
+from nadi.pdes.nic import congestion
+from nadi.workload import pairs_program, permutation
 from tests.fabric import scenarios as sc
-from tests.fabric.cases import Network
+from tests.fabric.cases import Network, star
+from tests.failures.common import cable, faults_of
 
 SOURCES = 16
 PACKET = (sc.MTU + sc.HEADER) * 800
@@ -74,3 +77,278 @@ def test_mean_wait(load, packets):
     mean, error = mean_and_error(wait[:-1] - by_chance)
     assert 2.5 * error < 0.01 * expected
     assert mean == pytest.approx(expected, rel=0.01)
+
+
+CONTROLS = congestion.names()
+SIZE = 200_000
+INCAST_PACKET = sc.MTU + sc.HEADER
+EVERYBODY_TO_ONE = 31
+
+
+def leaf_spine():
+    return topologies.build(
+        "leaf-spine:leaves=4,hosts_per_leaf=8,spines=2,rate=100Gbps,delay=500ns,uplink_rate=200Gbps,switch_latency=300ns"
+    )
+
+
+def hops(flows, hosts):
+    """Links of each flow's way over leaves with so many hosts."""
+    return np.where(flows["src"] // hosts == flows["dst"] // hosts, 2, 4)
+
+
+def test_controls_are_all_there():
+    assert CONTROLS == ["none", "dcqcn", "dctcp", "hpcc", "nscc", "swift", "timely"]
+
+
+@pytest.mark.parametrize("senders", [2, 3, 16, 64, 255])
+@pytest.mark.parametrize("control", CONTROLS)
+def test_pfc_loses_nothing_on_one_switch(control, senders):
+    """Headrooms as computed, and so little to share that every sender is paused in the first round trip."""
+    graph = star(senders + 1).graph()
+    switch = sc.buffer_of(graph, 8 * INCAST_PACKET, pfc_alpha=1.0)
+    results, sim = sc.simulate(graph, sc.incast(senders, SIZE), control=control, switch=switch)
+    sc.check_lossless(results, sim)
+    pauses = results.counters["pause_frames"]
+    assert pauses >= senders
+    notified = results.counters["congestion_notifications"]
+    assert sc.frames_and_notifications(results, 2) == 2 * pauses + 2 * notified
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_pfc_loses_nothing_over_leaves_and_spines(control):
+    graph = leaf_spine()
+    switch = sc.buffer_of(graph, 8 * INCAST_PACKET, pfc_alpha=1.0)
+    sent = sc.incast(EVERYBODY_TO_ONE, SIZE)
+    results, sim = sc.simulate(graph, sent, control=control, switch=switch)
+    sc.check_lossless(results, sim)
+    pauses, notified = results.counters["pause_frames"], results.counters["congestion_notifications"]
+    assert pauses > EVERYBODY_TO_ONE
+    others = sc.frames_and_notifications(results, hops(results.flows, 8)) - 2 * pauses
+    assert 2 * notified <= others <= 4 * notified
+    # the leaf of the receiver has paused spines, they have paused the other leaves, and these their NPUs
+    paused = results.links["paused_ps"] > 0
+    of_npus, of_switches = graph.link_src < graph.npus, graph.link_src >= graph.npus
+    assert np.any(paused & of_npus)
+    assert np.any(paused & of_switches)
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_switch_that_has_enough_to_share_pauses_nobody(control):
+    """Windows of all senders fit: 16 x 11 packets, each of which may use an eighth of what is free."""
+    graph = star(17).graph()
+    results, sim = sc.simulate(graph, sc.incast(16, SIZE), control=control, switch=sc.buffer_of(graph, 16 * 10**6))
+    sc.check_lossless(results, sim)
+    assert results.counters["pause_frames"] == 0
+
+
+@pytest.mark.parametrize("senders", [2, 16, 255])
+def test_an_incast_without_control_keeps_the_link_busy(senders):
+    """Pauses come and go, but the bottleneck sends back to back from the first packet on, to the picosecond."""
+    graph = star(senders + 1).graph()
+    results, _ = sc.simulate(
+        graph, sc.incast(senders, SIZE), switch=sc.buffer_of(graph, 12 * INCAST_PACKET, pfc_alpha=1.0)
+    )
+    count, last = divmod(SIZE, sc.MTU)
+    wire = senders * (count * INCAST_PACKET + last + sc.HEADER)
+    assert results.counters["pause_frames"] >= senders
+    assert results.finish_time_ps == 80 * (wire + INCAST_PACKET) + 10**6
+
+
+@pytest.mark.parametrize("selective", [False, True])
+@pytest.mark.parametrize("control", CONTROLS)
+def test_without_pfc_packets_are_lost_and_all_come_in_the_end(control, selective):
+    graph = star(17).graph()
+    switch = SharedBuffer(buffer_bytes=20 * INCAST_PACKET, pfc=False, pfc_alpha=4.0)
+    chosen = {"selective_repeat": selective, "max_retries": 60}
+    results, sim = sc.simulate(graph, sc.incast(16, SIZE), control=control, switch=switch, **chosen)
+    assert sim.lps[0].world.net.const.rto_ps > 0
+    count = results.counters
+    assert count["dropped_packets"] > 0
+    assert count["pause_frames"] == 0
+    assert count["retransmitted_packets"] >= count["dropped_packets"]
+    assert count["data_packets"] - count["retransmitted_packets"] == 16 * 49
+
+
+def test_selective_repeat_sends_less_again_than_go_back_n():
+    graph = star(17).graph()
+    switch = SharedBuffer(buffer_bytes=100 * INCAST_PACKET, pfc=False, pfc_alpha=4.0)
+    again, lost = [], []
+    for selective in (False, True):
+        chosen = {"switch": switch, "selective_repeat": selective, "max_retries": 60}
+        results, _ = sc.simulate(graph, sc.incast(16, 10 * SIZE), control="dctcp", **chosen)
+        again.append(results.counters["retransmitted_packets"])
+        lost.append(results.counters["dropped_packets"])
+    assert again[1] == lost[1] > 0
+    assert again[0] > 2 * lost[0]
+
+
+def test_trimmed_packets_are_asked_for_again_and_nothing_waits_for_a_timeout():
+    graph = star(17).graph()
+    switch = SharedBuffer(buffer_bytes=60 * INCAST_PACKET, pfc=False, pfc_alpha=4.0, trimming=True)
+    chosen = {"switch": switch, "selective_repeat": True, "reorder_packets": 0, "max_retries": 60}
+    results, _ = sc.simulate(graph, sc.incast(16, SIZE), control="nscc", **chosen)
+    count = results.counters
+    assert count["trimmed_packets"] == count["retransmitted_packets"] > 0
+    assert count["dropped_packets"] == count["timeouts"] == 0
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_leaves_and_spines_without_pfc_recover(selective):
+    graph = leaf_spine()
+    switch = SharedBuffer(buffer_bytes=60 * INCAST_PACKET, pfc=False, pfc_alpha=4.0)
+    sent = sc.incast(EVERYBODY_TO_ONE, SIZE)
+    chosen = {"switch": switch, "selective_repeat": selective, "max_retries": 60}
+    results, _ = sc.simulate(graph, sent, control="dctcp", **chosen)
+    assert results.counters["dropped_packets"] > 0
+    assert results.counters["data_packets"] - results.counters["retransmitted_packets"] == EVERYBODY_TO_ONE * 49
+
+
+MIB = 2**20
+PER_PACKET = (sc.MTU + sc.HEADER + sc.ACK) * 20
+"""At 400 Gb/s, of data and of the acknowledgement of what the NPU receives, which share its link."""
+FIRST_PACKET = 6 * (500_000 + (sc.MTU + sc.HEADER) * 20)
+REORDERS = {"selective_repeat": True, "reorder_packets": 0}
+SWITCHES = pytest.mark.parametrize("switch", [None, SharedBuffer(buffer_bytes=64 * 10**6)], ids=["plain", "shared"])
+
+
+@cache
+def rates(rule, switch, seed=0, k=8, size=16 * MIB):
+    """Each flow's rate over that of an idle network, to the farthest NPU."""
+    graph = topologies.build(f"fat-tree:k={k},rate=400Gbps")
+    results, _ = sc.simulate(
+        graph,
+        pairs_program(permutation(graph.npus, seed), size),
+        balance=rule,
+        switch=switch,
+        window_bytes=1_500_000,
+        **(REORDERS if rule in {"spray", "adaptive"} else {}),
+    )
+    assert results.counters["dropped_packets"] == results.counters["retransmitted_packets"] == 0
+    return (size // sc.MTU * PER_PACKET + FIRST_PACKET) / results.flows["finish_ps"]
+
+
+@SWITCHES
+def test_packets_over_all_paths_reach_the_line_rate(switch):
+    spray, adaptive = rates("spray", switch), rates("adaptive", switch)
+    assert spray.min() >= 0.95
+    assert spray.mean() >= 0.97
+    assert adaptive.min() >= 0.99
+
+
+@SWITCHES
+def test_flows_by_hash_do_not(switch):
+    ecmp, spray = rates("ecmp", switch), rates("spray", switch)
+    assert spray.min() > 2 * ecmp.min()
+    assert spray.mean() > 1.5 * ecmp.mean()
+
+
+@SWITCHES
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("k", "size"), [(4, 4 * MIB), (8, 4 * MIB)])
+def test_adaptive_is_better_than_spraying_on_the_mean_and_on_the_slowest_flow(k, size, seed, switch):
+    spray, adaptive = (rates(rule, switch, seed, k, size) for rule in ("spray", "adaptive"))
+    assert adaptive.min() >= spray.min()
+    assert adaptive.mean() >= spray.mean()
+
+
+@SWITCHES
+def test_adaptive_gives_a_slow_link_what_it_can_carry(switch):
+    """Four NPUs at 100 Gb/s over four uplinks, one of which has a quarter of its rate."""
+    graph = topologies.build("leaf-spine:leaves=2,hosts_per_leaf=4,spines=4,rate=100Gbps,delay=500ns")
+    slow = [LinkFault(cable(graph, 8, 10), 0, rate_bps=25 * 10**9)]
+    size = 8 * MIB
+    took_ps = {}
+    for rule in ("spray", "adaptive"):
+        results, _ = sc.simulate(
+            graph,
+            sc.messages(range(4), range(4, 8), size),
+            balance=rule,
+            switch=switch,
+            faults=faults_of(graph, slow),
+            window_bytes=1_000_000,
+            rto_ps=10 * sc.MS,
+            **REORDERS,
+        )
+        took_ps[rule] = results.finish_time_ps
+    all_bits = 4 * size / sc.MTU * (sc.MTU + sc.HEADER) * 8
+    assert took_ps["adaptive"] == pytest.approx(all_bits / 325e9 * 1e12, rel=0.02)
+    assert took_ps["spray"] > 0.98 * all_bits / 100e9 * 1e12
+
+
+DEADLOCK_PACKET = sc.MTU + sc.HEADER
+DEADLOCK_SIZE = 2_000_000
+
+
+def ring(switches, npus_each=1):
+    """Switches in a ring; the NPUs of one have numbers that follow one another."""
+    npus = switches * npus_each
+    own = tuple((npu, npus + npu // npus_each, 100, 500_000) for npu in range(npus))
+    between = tuple((npus + i, npus + (i + 1) % switches, 100, 500_000) for i in range(switches))
+    return Network(npus, (0,) * switches, own + between).graph()
+
+
+def clockwise(graph, switches):
+    """From each switch's first NPU to that NPU of the switch two on to which the way leads clockwise.
+
+    In a ring of four both ways are equally long, and D-mod-k chooses by the destination's number.
+    """
+    each = graph.npus // switches
+    for i in range(switches):
+        for npu in range((i + 2) % switches * each, (i + 2) % switches * each + each):
+            sent = sc.messages(i * each, npu, sc.MTU)
+            results, _ = sc.simulate(graph, sent, balance="static")
+            used = np.flatnonzero(results.links["tx_bytes"] > sc.ACK)
+            passed = set(graph.link_dst[used].tolist()) - {npu}
+            if passed == {graph.npus + (i + hop) % switches for hop in range(3)}:
+                yield i * each, npu
+                break
+
+
+def load(graph, switches):
+    src, dst = zip(*clockwise(graph, switches), strict=True)
+    assert len(src) == switches
+    return sc.messages(src, dst, DEADLOCK_SIZE)
+
+
+@pytest.mark.parametrize(("switches", "npus_each"), [(4, 2), (5, 1), (6, 1)])
+def test_a_ring_with_tiny_buffers_locks_and_the_run_ends(switches, npus_each):
+    graph = ring(switches, npus_each)
+    switch = sc.buffer_of(graph, 4 * DEADLOCK_PACKET, pfc_alpha=1.0)
+    sent = load(graph, switches)
+    with pytest.raises(RunError, match="deadlock") as caught:
+        sc.simulate(graph, sent, balance="static", switch=switch, window_bytes=DEADLOCK_SIZE)
+    assert "pause" in str(caught.value)
+
+
+@pytest.mark.parametrize(("switches", "npus_each"), [(4, 2), (5, 1), (6, 1)])
+def test_the_same_ring_with_room_for_all_does_not_lock(switches, npus_each):
+    graph = ring(switches, npus_each)
+    switch = sc.buffer_of(graph, 60 * 10**6, pfc_alpha=1.0)
+    results, sim = sc.simulate(
+        graph, load(graph, switches), balance="static", switch=switch, window_bytes=DEADLOCK_SIZE
+    )
+    sc.check_lossless(results, sim)
+
+
+def test_the_same_ring_without_pauses_loses_packets_instead():
+    graph = ring(5)
+    switch = sc.SharedBuffer(buffer_bytes=20 * DEADLOCK_PACKET, pfc=False, pfc_alpha=4.0, ecn=False)
+    chosen = {"balance": "static", "switch": switch, "window_bytes": 50 * sc.MTU, "selective_repeat": True}
+    results, _ = sc.simulate(graph, load(graph, 5), **chosen, max_retries=100)
+    assert results.counters["dropped_packets"] > 0
+
+
+@pytest.mark.parametrize("spines", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_trees_with_tiny_buffers_do_not_lock(seed, spines):
+    """Everybody sends to two others, so that pauses spread over leaves and spines."""
+    graph = topologies.build(
+        f"leaf-spine:leaves=4,hosts_per_leaf=4,spines={spines},rate=100Gbps,delay=500ns,uplink_rate=100Gbps"
+    )
+    switch = sc.buffer_of(graph, 4 * DEADLOCK_PACKET, pfc_alpha=1.0)
+    rng = np.random.default_rng(seed)
+    dst = np.stack([(np.arange(16) + rng.integers(1, 16, 16)) % 16 for _ in range(2)])
+    sent = sc.messages(np.arange(16), dst, 400_000)
+    results, sim = sc.simulate(graph, sent, switch=switch, window_bytes=DEADLOCK_SIZE)
+    sc.check_lossless(results, sim)
+    assert results.counters["pause_frames"] > 100

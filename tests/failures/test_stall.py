@@ -1,13 +1,22 @@
-"""What a run that cannot go on says: which NPU has lost its path to which, since when, and what is down."""
+"""Faults without a way on: routing around what is down, NPUs that have lost their path, NICs that pause for ever."""
+
+import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from nadi import et
 from nadi.pdes import LinkFault, RunError, Settings, build_world, run
 from nadi.pdes.outcomes.stall import LostPaths
-from nadi.topologies import build
+from nadi.topologies import UNREACHABLE, TopologyError, build, next_links, routing_without
 from nadi.workload import pairs_program
+from tests.budgets import bounded
+from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
 from tests.failures.common import cable, faults_of, of_switch
+from tests.nonempty import nonempty
 
 SPEC = "leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,uplinks=2,rate=100Gbps,delay=1us"
 """NPUs 0 to 3, leaves 4 and 5, spines 6 and 7."""
@@ -98,3 +107,138 @@ def test_an_npu_and_the_first_peer_that_it_has_lost():
     lost = paths(down(of_switch(GRAPH, 6)), down(of_switch(GRAPH, 7), MS))
     assert lost.of_npu(0, [0, 1, 2, 3]) == "npu 0 has no path to npu 2 since spine 1 went down at 1 ms"
     assert lost.of_npu(0, [1]) == ""
+
+
+SPECS = [
+    "leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,uplinks=2",
+    "fat-tree:pods=3,leaves_per_pod=2,hosts_per_leaf=1,spines_per_pod=2,cores_per_plane=2",
+    "rail-optimised:npus=8,gpus_per_host=2,hosts_per_rail_leaf=2,spines=2",
+    "switch:npus=3",
+]
+
+
+def distance(graph, up, start, goal):
+    """Links on a shortest path over switches, None if there is none."""
+    at, seen, steps = {start}, {start}, 0
+    while at:
+        if goal in at:
+            return steps
+        following = set()
+        for node in at:
+            if node >= graph.npus or node == start:
+                following |= {int(graph.link_dst[link]) for link in graph.out_links(node) if up[link]}
+        at = following - seen
+        seen |= at
+        steps += 1
+    return None
+
+
+@st.composite
+def damaged(draw):
+    graph = build(draw(st.sampled_from(SPECS)))
+    cables = draw(st.sets(st.integers(0, graph.links // 2 - 1), max_size=graph.links // 2))
+    return graph, {link for c in cables for link in (2 * c, 2 * c + 1)}
+
+
+def chosen(routing, node, npu):
+    """Links that the kernel may choose at a switch: those of the homes that are nearest."""
+    row, found, best = routing.row[node], [], UNREACHABLE
+    for home, attach in zip(routing.home[npu], routing.attach_set[npu], strict=True):
+        if home >= 0:
+            hops = routing.hops[row, home]
+            number = attach if routing.home_node[home] == node else routing.next_set[row, home]
+            if hops < best:
+                best, found = hops, []
+            if hops == best < UNREACHABLE:
+                found += routing.set_link[routing.set_ptr[number] : routing.set_ptr[number + 1]].tolist()
+    return found
+
+
+@bounded(150)
+@given(damaged())
+def test_shortest_ways_around_or_to_a_link_that_is_down(drawn):
+    graph, down = drawn
+    routing = routing_without(graph, down)
+    up = np.ones(graph.links, bool)
+    up[list(down)] = False
+    assert routing.hops.shape == graph.routing.hops.shape
+    assert routing.home.shape == graph.routing.home.shape
+    for npu in range(graph.npus):
+        for start in nonempty(range(graph.npus, graph.nodes)):
+            left = distance(graph, up, start, npu)
+            at, steps = {start}, 0
+            while at - {npu}:
+                links = {link for node in at if node >= graph.npus for link in chosen(routing, node, npu)}
+                if not links:  # the kernel drops it
+                    assert graph.routing.home.shape[1] > 1
+                    assert left is None
+                    at = set()
+                    break
+                if left is not None:
+                    assert not links & down
+                at = {int(graph.link_dst[link]) for link in links if up[link]}
+                steps += 1
+                assert steps <= 2 * graph.nodes
+            if left is not None:
+                assert (at, steps) == ({npu}, left)
+            else:
+                assert not at
+
+
+def test_nothing_down_is_the_whole_fabric():
+    for spec in SPECS:
+        graph = build(spec)
+        routing = routing_without(graph, ())
+        for node in nonempty(range(graph.npus, graph.nodes)):
+            for npu in range(graph.npus):
+                assert sorted(chosen(routing, node, npu)) == sorted(chosen(graph.routing, node, npu))
+                assert sorted(chosen(routing, node, npu)) == sorted(next_links(graph, node, npu))
+
+
+def test_dimensions_have_no_other_way():
+    with pytest.raises(TopologyError, match="no way around"):
+        routing_without(build("ring:npus=4"), (0, 1))
+
+
+FABRIC = 'spec = "leaf-spine:npus=8,hosts_per_leaf=4,spines=1,rate=100Gbps,uplink_rate=100Gbps"'
+PAUSING = '[network]\nswitch = "shared-buffer"\nbuffer = "500kB"\n'
+STORM = '[[faults]]\nat = "10us"\nnpu = 0\npause_storm = true\n'
+SIZE = 2_000_000
+
+
+def nodes(*pairs):
+    """Messages of SIZE from the first of each pair to the second."""
+    of_npu = [[] for _ in range(8)]
+    for src, dst in pairs:
+        of_npu[src].append(et.send_node(len(of_npu[src]) + 1, "s", src, dst, SIZE))
+        of_npu[dst].append(et.recv_node(len(of_npu[dst]) + 1, "r", src, dst, SIZE))
+    return of_npu
+
+
+def test_traffic_that_avoids_the_nic_is_as_without(nadi, write_run, tmp_path):  # noqa: F811
+    digests = []
+    for faults in ("", STORM):
+        run = write_run(nodes((4, 1), (2, 5)), PAUSING + faults, FABRIC)
+        outcome = nadi("run", run, "--out", tmp_path / f"out{len(digests)}", "-q")
+        assert outcome.code == 0, outcome.err
+        digests.append(json.loads((tmp_path / f"out{len(digests)}" / "summary.json").read_text())["digest"])
+    assert digests[0] == digests[1]
+
+
+def test_a_pause_that_lasts_counts_to_the_end_of_the_run(nadi, write_run, tmp_path):  # noqa: F811
+    """Storms last: the link to the NIC is paused from the storm's frame, the only one, until the end."""
+    assert nadi("run", write_run(nodes((4, 1)), PAUSING + STORM, FABRIC), "--out", tmp_path / "out", "-q").code == 0
+    finish_ps = json.loads((tmp_path / "out" / "summary.json").read_text())["finish_time_ps"]
+    links, pauses = (pq.read_table(tmp_path / "out" / f"{name}.parquet").to_pylist() for name in ("links", "pauses"))
+    (begin_ps,) = (pause["time_ps"] for pause in pauses)
+    assert 10_000_000 <= begin_ps < 11_000_000
+    assert {link["dst"]: link["paused_ps"] for link in links if link["paused_ps"]} == {"npu 0": finish_ps - begin_ps}
+
+
+def test_pauses_spread_to_messages_that_share_links_with_those_that_wait(nadi, write_run):  # noqa: F811
+    """NPUs 4 and 5 send over the one uplink of their leaf, which packets for NPU 0 fill; 2 to 3 stay below leaf 0."""
+    outcome = nadi("run", write_run(nodes((4, 0), (5, 1), (2, 3)), PAUSING + STORM, FABRIC), "-q")
+    assert outcome.code == 1
+    assert "pause storms: npu 0" in outcome.err
+    waiting = [line.split(":")[0].strip() for line in outcome.err.splitlines() if " row " in line]
+    assert {line.split(" row")[0] for line in waiting} == {"npu 0", "npu 1", "npu 4", "npu 5"}

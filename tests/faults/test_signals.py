@@ -1,11 +1,14 @@
-"""Runs that are killed or asked to end: all processes end within seconds, nothing has its final name, nothing stays."""
+"""Runs that are killed, asked to end, out of disk or refused: all processes end soon, nothing has its final name."""
 
 import os
+import shutil
 import signal
+import subprocess
 
 import pytest
 
-from tests.needs import BIN, mpich
+from nadi.cli.main import main
+from tests.needs import BIN, mpich, open_mpi
 
 STARTS_S = 20
 KILLED_S = 15
@@ -126,3 +129,127 @@ def test_ranks_while_they_are_imported(start_command, endless):
     run.ended(within_s=ASKED_S)
     assert "Traceback" not in run.err
     assert len(run.told()) <= 1
+
+
+ENDS_S = 20
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of two pages."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a file system for tests needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", folder], capture_output=True, timeout=10)
+    if done.returncode:
+        pytest.skip(f"no tmpfs: {done.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True, timeout=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["serial", "ranks"])
+def test_no_room_on_the_disk(start, short, tiny_disk, way):
+    earlier = tiny_disk / "earlier"
+    earlier.touch()
+    run = start(way, short, "--out", tiny_disk / "out")
+    assert run.ended(within_s=ENDS_S) == 1
+    (line,) = run.told()
+    assert line.startswith(f"nadi: error: {tiny_disk}/out: ")
+    assert "No space left on device" in line
+    assert line.endswith("; results are not written")
+    assert [*tiny_disk.iterdir()] == [earlier]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["processes", "ranks of two nodes"])
+def test_files_may_not_be_so_long(start, short, tmp_path, way):
+    run = start(way, short, "--out", tmp_path / "out", fault="no_room@everyone")
+    assert run.ended(within_s=ENDS_S) == 1
+    (line,) = run.told()
+    assert "File too large" in line
+    assert not (tmp_path / "out").exists()
+
+
+WRITERS = {
+    "table": ["collective", "all-reduce", "-t", "ring:npus=4", "--sizes", "1MiB", "-o", "{disk}/c.html"],
+    "script": ["slurm", "{run}", "--nodes", "1", "-o", "{disk}/job.sbatch"],
+    "fabric": ["topology", "build", "fat-tree:k=8", "-o", "{disk}/net.toml"],
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_no_room_for_what_other_commands_write(tiny_disk, short, name, capsys):
+    """Each has an error of its own for a name that cannot be written, with exit code 2."""
+    (tiny_disk / "full").write_bytes(bytes(8000))
+    words = [word.format(disk=tiny_disk, run=short) for word in WRITERS[name]]
+    assert main(words) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{words[-1]}: No space left on device" in line
+    assert [path.name for path in tiny_disk.iterdir()] == ["full"]
+    assert main(["topology", "build", "ring:npus=4", "-o", str(tiny_disk / "no folder" / "net.toml")]) == 2
+
+
+ERROR_ENDS_S = 10
+
+CASES = [
+    # way, who has the fault, where, what stands before it
+    ("serial", "everyone", "windows", ""),
+    ("serial", "everyone", "writing", ""),
+    ("threads", "thread 1", "starting", ""),
+    ("processes", "worker 1", "building", "worker 1: "),
+    ("processes", "worker 1", "windows", "worker 1: "),
+    ("ranks", "rank 1", "reading", "rank 1: "),
+    ("ranks", "rank 1", "windows", "rank 1: "),
+    ("ranks", "rank 1", "collecting", "rank 1: "),
+    ("ranks", "rank 0", "writing", "rank 0: "),
+    ("ranks", "rank 1", "writing", "rank 1: "),
+    ("ranks of two nodes", "rank 1", "windows", "rank 1: "),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "who", "where", "named"), CASES)
+def test_an_exception_ends_all(start, endless, short, tmp_path, way, who, where, named):
+    file = endless if where in {"windows", "starting"} else short
+    run = start(way, file, "--out", tmp_path / "out", fault=f"{where}@{who}")
+    assert run.ended(within_s=STARTS_S + ERROR_ENDS_S) == 1
+    (line,) = run.told()
+    assert line.startswith(f"nadi: error: {named}InjectedError: boom")
+    assert [*tmp_path.glob("out/*")] == []
+
+
+ONE_SWITCH = ("--set", "topology.spec=switch:npus=8")
+SHORT_LINKS = ("--set", "topology.spec=ring:npus=8,rate=100Gbps,delay=100ns")
+
+
+@pytest.mark.parametrize("way", ["threads", "processes"])
+def test_more_workers_than_parts(start, short, tmp_path, way):
+    run = start(way, short, *ONE_SWITCH, "--out", tmp_path / "a" / "b")
+    assert run.ended(within_s=ENDS_S) == 2
+    (line,) = run.told()
+    assert line.startswith("nadi: error: switch:npus=8: 2 parts; expected at most 1, ")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["threads", "ranks of two nodes"])
+def test_workers_that_will_not_pay(start, short, way):
+    run = start(way, short, *SHORT_LINKS)
+    assert run.ended(within_s=ENDS_S) == 0
+    (line,) = [line for line in run.err.splitlines() if "pay" in line]
+    assert line.startswith("nadi: 2 workers will hardly pay: ")
+    assert "events per window, predicted speed-up 0." in line
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+@open_mpi
+def test_the_launcher_of_another_mpi(start_command, short, tmp_path, command):
+    arguments = ["run", short, "--out", tmp_path / "out"] if command == "run" else ["bench", "pairs"]
+    launcher = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+    run = start_command(launcher, *arguments)
+    assert run.ended(within_s=ENDS_S) == 2
+    (line,) = run.told()
+    assert line.startswith("nadi: error: started by Open MPI's mpirun, but mpi4py has loaded MPICH")
+    assert not (tmp_path / "out").exists()

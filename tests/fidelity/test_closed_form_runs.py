@@ -30,6 +30,7 @@ from nadi.workload.generators.models import Model
 from nadi.workload.generators.training.generator import data_parallel_plan, generate_for_all
 from nadi.workload.node_kinds import MEMORY_LANE
 from tests.budgets import bounded
+from tests.closed_forms import at_closed_forms
 from tests.fidelity.naive_closed_form import Simulator
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces, workloads
 
@@ -203,11 +204,8 @@ def run_at(graph, traces, *, fold=True, algorithms=None):
     program = build_program(
         traces.tables(), range(graph.npus), graph.npus, groups, ComputeModel("trace"), how, fabric=graph
     )
-    costs = CollectiveCosts(graph, SETTINGS)
     with nullcontext() if fold else every_npu_apart():
-        folded = running.laid_out(graph, program, costs)
-    found = running.costed(folded, costs, how)
-    return folded, running.run(graph, folded, found, costs, SETTINGS, NoProgress())
+        return at_closed_forms(graph, program, SETTINGS, how)
 
 
 @pytest.mark.parametrize(
@@ -422,10 +420,7 @@ def test_a_step_of_a_transformer_takes_what_packets_take():
     graph, how = build("leaf-spine:leaves=2,hosts_per_leaf=4,spines=4,uplinks=4"), CollectiveSettings({})
     compute = ComputeModel("roofline", peak_flops=1e14, memory_bandwidth_Bps=1e12)
     program = build_program([table], [0] * 8, 8, {}, compute, how, fabric=graph)
-    costs = CollectiveCosts(graph, SETTINGS)
-    folded = running.laid_out(graph, program, costs)
-    costed = running.costed(folded, costs, how)
-    found = running.run(graph, folded, costed, costs, SETTINGS, NoProgress())
+    folded, found = at_closed_forms(graph, program, SETTINGS, how)
     expected = pdes.run(pdes.build_world(graph, program, PACKETS))
     assert len(folded.classes.example) == 1
     assert found.finish_time_ps == pytest.approx(expected.finish_time_ps, rel=0.05)

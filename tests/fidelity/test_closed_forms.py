@@ -1,11 +1,30 @@
-"""Whole messages where arithmetic tells the time; 400 Gb/s are 20 ps a byte, so all holds to the picosecond."""
+"""Whole messages where arithmetic tells the time (400 Gb/s are 20 ps a byte); what models of the network declare."""
 
 import pytest
 
+from nadi import pdes
+from nadi.configuration.sections import NetworkSection, given_default
+from nadi.pdes import fidelity as contract_fidelity
+from nadi.pdes.core.inputs import settings_of
+from nadi.pdes.fidelity import fidelity
+from nadi.topologies import build
 from nadi.workload import collective_program
-from tests.fidelity.running import KINDS, simulate
 from tests.pdes.cases import Traces
 from tests.samples import sampled
+
+KINDS = ("congestion_unaware", "congestion_aware")
+
+
+def simulate(network, program, kind, *, concurrent_collectives=False, compute_slowdown=1.0, **parameters):
+    """Results of a program on a network (a spec or a Graph); parameters are those of fidelity.Fidelity."""
+    graph = build(network) if isinstance(network, str) else network
+    settings = pdes.Settings(
+        fidelity=fidelity(kind, **parameters),
+        concurrent_collectives=concurrent_collectives,
+        compute_slowdown=compute_slowdown,
+    )
+    return pdes.run(pdes.build_world(graph, program, settings))
+
 
 BYTE_PS = 20
 DELAY_PS = 500_000
@@ -14,13 +33,7 @@ SWITCH = "rate=400Gbps,delay=500ns,switch_latency=300ns"
 SWITCH_PS = 2 * DELAY_PS + 300_000
 
 
-@sampled(
-    {
-        "kind": KINDS,
-        "message": [1, 4096, 10**6, 10**10],
-        "npus": [2, 3, 8, 33],
-    }
-)
+@sampled({"kind": KINDS, "message": [1, 4096, 10**6, 10**10], "npus": [2, 3, 8, 33]})
 def test_ring_all_reduce(npus, message, kind):
     """2 (n-1) (a + S/nB)."""
     program = collective_program("all-reduce", npus, npus * message, "ring")
@@ -145,3 +158,53 @@ def test_compute_hides_communication(kind):
     results = simulate("ring:npus=2,rate=400Gbps,delay=500ns", traces.program(), kind)
     assert sent == received == first - 1
     assert results.node_finish_ps.tolist() == [2_000_000, 2_500_000, 2_000_000, 5_000_000, 6_000_000]
+
+
+NAMES = tuple(contract_fidelity.networks())
+
+
+def test_declared_keys_are_keys_of_the_section():
+    """Every key of [network] belongs to some model."""
+    keys = set().union(*(model.keys for model in contract_fidelity.networks().values()))
+    assert keys == set(NetworkSection.model_fields)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_capabilities_agree(name):
+    model = contract_fidelity.networks()[name]
+    assert model.title
+    assert model.use
+    moves = [hooks.act for hooks in model.hooks if hooks.act]
+    assert not (model.has_packets and moves), "packets and whole messages"
+    assert moves or model.has_packets or not model.has_links
+    assert model.has_packets or not model.several_workers
+    assert model.has_links or not moves, "whole messages cross links"
+    assert len(model.hooks) == 1 or all(hooks.chosen_by for hooks in model.hooks)
+    assert all(hooks.contends or hooks.overload or not model.has_links for hooks in model.hooks)
+    assert model.conditions.keys() <= model.keys
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_of_one_model_come_from_its_file(name):
+    """They have defaults with this model, and are neither keys nor results of the others."""
+    model = contract_fidelity.networks()[name]
+    own = {each.key: given_default(each.key) for each in settings_of(model.own)}
+    assert own.keys() <= model.keys - contract_fidelity.PACKET.keys
+    for other in NAMES:
+        section = NetworkSection(fidelity=other)
+        values = {key: section.model_dump(mode="json").get(key) for key in own}
+        assert values == (own if other == name else dict.fromkeys(own))
+    assert [name for name in NAMES if settings_of(contract_fidelity.networks()[name].own)] == ["flow", "analytical"]
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "value", "expected"),
+    [
+        ("flow", "collectives", "ring", "'steps', 'coupled' or 'auto'"),
+        ("analytical", "resolution", "0s", "more than 0"),
+        ("analytical", "congestion_aware", 2, "valid boolean"),
+    ],
+)
+def test_their_values_are_validated(model, key, value, expected):
+    with pytest.raises(ValueError, match=expected):
+        NetworkSection.model_validate({"fidelity": model, key: value})

@@ -19,7 +19,7 @@ from nadi.simulation.open_network import open_network
 from nadi.simulation.run import run_program
 from nadi.topologies import build, route, routing_without
 from tests.budgets import bounded
-from tests.pdes.cases import Traces
+from tests.pdes.cases import Traces, crowded_program
 
 LEAVES = "leaf-spine:npus=16,hosts_per_leaf=4,rate=100Gbps,delay=500ns"
 FULL_PACKET_PS = 334_240  # 4,178 bytes at 100 Gb/s
@@ -94,39 +94,36 @@ def test_sprayed_flows_use_all_equal_links_alike():
     assert np.allclose(np.sort(bytes_up)[:8], bytes_up.max() / 4, rtol=1e-4)
 
 
-ALONE, CONGESTED, MEAN = 0.03, 0.10, 0.05  # of the time by packets
-COLLECTIVES = {
-    "ring": ("all-reduce", "ring"),
-    "halving-doubling": ("all-reduce", "halving-doubling"),
-    "direct": ("all-to-all", "direct"),
-}
-
-
-@pytest.mark.parametrize(("name", "spines"), list(itertools.product(COLLECTIVES, (4, 2, 1))))
-def test_collectives_take_as_long_as_by_packets(name, spines):
-    """4 spines: as much uplink as hosts have; 2: half of it; 1: a quarter."""
-    kind, algorithm = COLLECTIVES[name]
-    program = workload.collective_program(kind, 16, 4 * MIB, algorithm)
-    flow, packet = both(f"{LEAVES},spines={spines}", program)
-    bound = ALONE if spines == 4 else CONGESTED
-    assert flow.finish_time_ps == pytest.approx(packet.finish_time_ps, rel=bound)
+INCAST = np.array([-1, *[0] * 8])
 
 
 def mean_ps(results):
     return np.mean(results.flows["finish_ps"] - results.flows["start_ps"])
 
 
-def test_incast_takes_as_long_as_by_packets():
-    to = np.zeros(9, np.int64)
-    to[0] = -1
-    flow, packet = both("switch:npus=9,rate=100Gbps", workload.pairs_program(to, 4 * MIB))
-    assert flow.finish_time_ps == pytest.approx(packet.finish_time_ps, rel=1e-3)
-    assert mean_ps(flow) == pytest.approx(mean_ps(packet), rel=1e-2)
-
-
-def test_all_to_all_completes_messages_as_packets_do():
-    flow, packet = both(LEAVES, workload.collective_program("all-to-all", 16, 4 * MIB, "direct"))
-    assert mean_ps(flow) == pytest.approx(mean_ps(packet), rel=MEAN)
+@pytest.mark.parametrize(
+    ("network", "program", "error", "mean_error"),
+    [
+        # 4 spines: as much uplink as hosts have; 2: half of it; 1: a quarter
+        *(
+            (f"{LEAVES},spines={spines}", workload.collective_program(kind, 16, 4 * MIB, algorithm), error, None)
+            for kind, algorithm in (
+                ("all-reduce", "ring"),
+                ("all-reduce", "halving-doubling"),
+                ("all-to-all", "direct"),
+            )
+            for spines, error in ((4, 0.03), (2, 0.1), (1, 0.1))
+        ),
+        (LEAVES, workload.collective_program("all-to-all", 16, 4 * MIB, "direct"), 0.1, 0.05),
+        ("switch:npus=9,rate=100Gbps", workload.pairs_program(INCAST, 4 * MIB), 1e-3, 1e-2),
+    ],
+)
+def test_collectives_and_incasts_take_as_long_as_by_packets(network, program, error, mean_error):
+    """As a whole, and in the mean of their messages."""
+    flow, packet = both(network, program)
+    assert flow.finish_time_ps == pytest.approx(packet.finish_time_ps, rel=error)
+    if mean_error:
+        assert mean_ps(flow) == pytest.approx(mean_ps(packet), rel=mean_error)
 
 
 def test_messages_of_a_connection_go_one_after_another():
@@ -185,16 +182,8 @@ def test_messages_that_share_a_port_end_in_turn(count, step, more):
 
 
 def test_pools_grow():
-    """More connections, hops, messages and events than there is room for at first."""
-    traces = Traces(6)
-    for seq in range(200):
-        for src in range(6):
-            traces.message(src, (src + 1 + seq % 5) % 6, 100 * seq, tag=seq)
-    for number in range(90):
-        traces.collective(range(6), 0, 600 + number, group=f"g{number}")
-    program = traces.program({f"g{number}": tuple(range(6)) for number in range(90)})
     chosen = pdes.Settings(fidelity=fidelity("flow"), compute_slowdown=1.5)
-    results = pdes.run(pdes.build_world(build("ring:npus=6"), program, chosen))
+    results = pdes.run(pdes.build_world(build("ring:npus=6"), crowded_program(200), chosen))
     assert results.counters["flows"] == 1200 + 90 * 60
 
 

@@ -19,8 +19,8 @@ from nadi.workload.generators.models import find
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.interference import channels_on, compute_slowdown, copied_groups
-from tests.fidelity.running import KINDS
-from tests.fidelity.running import simulate as simulate_whole
+from tests.fidelity.test_closed_forms import KINDS
+from tests.fidelity.test_closed_forms import simulate as simulate_whole
 from tests.nonempty import nonempty
 from tests.pdes.cases import Traces
 from tests.samples import each_value, sampled
@@ -36,13 +36,7 @@ STEPS = {
 }
 
 
-@sampled(
-    {
-        "kind": KINDS,
-        "factor": ["1.5", "1.001", "7.013"],
-        "name": CASES,
-    }
-)
+@sampled({"kind": KINDS, "factor": ["1.5", "1.001", "7.013"], "name": CASES})
 def test_whole_messages_slow_computation_as_packets_do(name, factor, kind):
     case = CASES[name]
     program, rows = built(case)

@@ -1,13 +1,4 @@
-"""Completion times of ASTRA-sim over ns-3, from run files with packets (docs/explanation/fidelity.md).
-
-Published: 8 NPUs on a ring or a switch, links of 400 Gb/s and 500 ns, ASTRA-sim's Ring_4chunks.json (ring, 4 splits,
-endpoint-delay 10, local-mem-bw 1600) and the ns-3 configuration that it ships (1,000 bytes of payload, an
-acknowledgement for each packet); K. Redd, github.com/kredd2506/Astro, experiments/results/ns3.csv at 125e187.
-
-By hand: headers of 48 bytes (14 + IPv4 20 + UDP 8 + sequence 6), acknowledgements of 60; a message counts when its last
-acknowledgement is back (qp_finish in network_frontend/ns3/entry.h tells sender and receiver); times of packets are
-whole nanoseconds.
-"""
+"""Networks of ns-3 under ASTRA-sim and SimAI, by hand and as published, from run files with packets."""
 
 import pytest
 
@@ -84,3 +75,50 @@ def test_collectives_of_a_ring(tmp_path, kind, latency_ns):
     for size in (1 << 13, 1 << 17, 3_000_000, 1 << 22):
         by_hand = by_hand_ns(kind, size, latency_ns)
         assert run_ns(tmp_path, kind, "ring", size, latency_ns) == pytest.approx(by_hand, rel=0.005), size
+
+
+PAYLOAD, HEADER, ACK, SEND_LATENCY_NS = 9000, 48, 60, 6000
+GIB_PER_GB = 1e9 / 2**30
+SIMAI_RUN = """
+[workload]
+traces = "trace.et"
+[topology]
+spec = "ring:npus={npus},rate={rate}Gbps,delay={delay}ns"
+[system]
+collectives = {{ all-reduce = "ring" }}
+[network]
+mtu = 9000
+header = "48B"
+ack = "60B"
+send_latency = "6us"
+acknowledged = true
+"""
+
+
+def their_time_ns(npus, size, rate, delay):
+    """What SimAI's ns-3 takes for a ring all-reduce over links of `rate` Gb/s and `delay` ns."""
+    part = size // npus
+    whole, rest = divmod(part, PAYLOAD)
+    sent_ns = whole * ((PAYLOAD + HEADER) * 8 // rate) + (((rest + HEADER) * 8 // rate) if rest else 0)
+    return 2 * (npus - 1) * (SEND_LATENCY_NS + sent_ns + delay + ACK * 8 // rate + delay)
+
+
+def our_time_ns(folder, npus, size, rate, delay):
+    node = et.coll_node(1, "all-reduce", et.CollectiveCommType.ALL_REDUCE, size)
+    et.write_trace(folder / "trace.et", et.metadata(), [node])
+    (folder / "run.toml").write_text(SIMAI_RUN.format(npus=npus, rate=rate, delay=delay))
+    return simulate(load_config(folder / "run.toml")).results.finish_time_ps / 1000
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 20, 1 << 24, 1 << 26])
+@pytest.mark.parametrize(("npus", "rate", "delay"), [(8, 2880, 50), (8, 400, 500), (32, 400, 500)])
+def test_their_gigabytes_are_gibibytes(tmp_path, npus, size, rate, delay):
+    theirs_ns, ours_ns = their_time_ns(npus, size, rate, delay), our_time_ns(tmp_path, npus, size, rate, delay)
+    assert ours_ns == pytest.approx(theirs_ns, rel=0.006), "times agree but for whole nanoseconds"
+    bus = 2 * (npus - 1) / npus
+    theirs_as_printed, ours = bus * size / theirs_ns * GIB_PER_GB, bus * size / ours_ns
+    assert 0.05 < 1 - theirs_as_printed / ours < 0.07
+
+
+def test_the_constant():
+    assert pytest.approx(0.0687, abs=1e-4) == 1 - GIB_PER_GB

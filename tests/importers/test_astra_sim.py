@@ -12,7 +12,7 @@ from nadi.importers.astra_sim.memory import MemoryFile
 from nadi.importers.astra_sim.system import SystemFile
 from nadi.importers.files import find_named
 from tests.running import simulate
-from tests.topologies.test_htsim import SMALL_TREE
+from tests.topologies.test_simulator_files import SMALL_TREE
 
 COLL = et.CollectiveCommType
 

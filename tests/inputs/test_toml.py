@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nadi.inputs import parse_toml
-from nadi.inputs.toml import MAX_KEY_PARTS, MAX_LEVELS
+from nadi.inputs.files import MAX_KEY_PARTS, MAX_LEVELS
 
 ROOT = Path(__file__).parents[2]
 LONG = ".".join(["a"] * 200_000)

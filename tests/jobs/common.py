@@ -9,8 +9,6 @@ from nadi.configuration.sections import NetworkSection
 from nadi.et import CollectiveCommType
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.running import costed, laid_out
-from nadi.simulation.closed_forms.running import run as run_closed_forms
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import network_settings
 from nadi.simulation.run import run_program
@@ -19,6 +17,7 @@ from nadi.topologies import build
 from nadi.workload import CollectiveSettings
 from nadi.workload.program.building import WorkOfRanks
 from nadi.workload.program.jobs import FabricJob, build_jobs
+from tests.closed_forms import at_closed_forms
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 LEAVES = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=1,uplinks=4,rate=100Gbps"
@@ -63,10 +62,7 @@ def run(graph, program, network=None, **how):
         costs = CollectiveCosts(graph, settings)
         settings = replace(settings, coupled=coupled_collectives(program, costs, CollectiveSettings()))
     if not settings.fidelity.model.has_links:
-        costs = CollectiveCosts(graph, settings)
-        folded = laid_out(graph, program, costs)
-        times = costed(folded, costs, CollectiveSettings())
-        return run_closed_forms(graph, folded, times, costs, settings, NoProgress())
+        return at_closed_forms(graph, program, settings, CollectiveSettings())[1]
     return run_program(graph, program, settings, NoProgress(), **how)
 
 

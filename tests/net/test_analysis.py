@@ -1,8 +1,15 @@
-"""Findings from tables made by hand."""
+"""Findings from tables made by hand; the time of a message alone; percentiles over several runs."""
+
+import json
+import re
+import statistics
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from nadi import et
 from nadi.insight.analysis.network import (
     causes,
     completion,
@@ -14,8 +21,15 @@ from nadi.insight.analysis.network import (
     tiers,
     victims,
 )
+from nadi.insight.runs.repetitions import confidence_interval
+from nadi.pdes import Settings
+from nadi.simulation.closed_forms import lone_message as flows
 from nadi.topologies import build
+from nadi.workload import pairs_program
+from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures
+from tests.headings import unexplained
 from tests.nonempty import nonempty
+from tests.scenarios.running import simulate
 
 US = 10**6
 ENDS = [("npu 0", "leaf 0"), ("npu 1", "leaf 0"), ("leaf 0", "spine 0"), ("spine 0", "leaf 1"), ("leaf 1", "npu 2")]
@@ -160,3 +174,145 @@ def test_of_several_equal_paths_it_is_not_sure_which():
     (found,) = victims(graph, flows, find_pauses(log((10, maybe, 1)), 99 * US), np.zeros(0, np.int64))
     assert not found.is_sure
     assert np.isnan(found.slowdown)
+
+
+SIZES = (0, 1, 4096, 4097, 5 * 4096 + 100, 300 * 4096 + 17)
+FABRICS = {
+    "ring:npus=7,rate=100Gbps,delay=300ns": (1, 3),
+    "leaf-spine:npus=8,hosts_per_leaf=4,spines=2,rate=100Gbps,uplink_rate=40Gbps,delay=1us": (1, 6),
+    "fat-tree:k=4,rate=33Gbps,delay=700ns": (1, 2, 15),
+}
+
+
+def alone(graph, dst, size_bytes, **settings):
+    destination = np.full(graph.npus, -1)
+    destination[0] = dst
+    return simulate(graph, pairs_program(destination, size_bytes), **settings).flows
+
+
+@pytest.mark.parametrize("size_bytes", SIZES)
+@pytest.mark.parametrize(("spec", "dst"), [(spec, dst) for spec, all_dst in FABRICS.items() for dst in all_dst])
+def test_single_messages_take_as_long_to_the_picosecond(spec, dst, size_bytes):
+    graph = build(spec)
+    found = alone(graph, dst, size_bytes)
+    ideal = flows.ideal_ps(graph, Settings(), found)
+    assert ideal.tolist() == (found["finish_ps"] - found["start_ps"]).tolist()
+    assert flows.slowdown(ideal, found).tolist() == [1.0]
+
+
+def test_unequal_links_and_other_packets(tmp_path):
+    (tmp_path / "line.toml").write_text(
+        'npus = 2\n[[switches]]\nname = "a"\nlatency = "250ns"\n[[switches]]\nname = "b"\nlatency = "10ns"\n'
+        '[[links]]\nrate = "25Gbps"\ndelay = "100ns"\ncables = [["npu 0", "a"]]\n'
+        '[[links]]\nrate = "300Gbps"\ndelay = "200ns"\ncables = [["a", "b"]]\n'
+        '[[links]]\nrate = "7Gbps"\ndelay = "300ns"\ncables = [["b", "npu 1"]]\n'
+    )
+    graph = build(str(tmp_path / "line.toml"))
+    for size_bytes in (1, 999, 1001, 54_321):
+        chosen = {"mtu_bytes": 1000, "header_bytes": 48, "ack_bytes": 60}
+        found = alone(graph, 1, size_bytes, **chosen)
+        assert flows.ideal_ps(graph, Settings(**chosen), found)[0] == found["finish_ps"][0] - found["start_ps"][0]
+
+
+def test_many_messages_at_once_are_as_if_one_by_one():
+    graph = build("fat-tree:k=4")
+    rng = np.random.default_rng(3)
+    src, dst = rng.integers(0, 8, 200), rng.integers(8, 16, 200)
+    table = {"src": src, "dst": dst, "bytes": rng.integers(0, 100_000, 200)}
+    whole = flows.ideal_ps(graph, Settings(), table)
+    single = [flows.ideal_ps(graph, Settings(), {k: v[i : i + 1] for k, v in table.items()})[0] for i in range(200)]
+    assert whole.tolist() == single
+
+
+def test_what_is_not_known_is_said(monkeypatch):
+    graph = build("ring:npus=8")
+    table = {"src": np.arange(4), "dst": np.full(4, 7), "bytes": np.full(4, 10)}
+    assert (flows.ideal_ps(graph, Settings(cut_through=True), table) == flows.UNKNOWN).all()
+    monkeypatch.setattr(flows, "MAX_HOPS", 3)
+    assert (flows.ideal_ps(graph, Settings(), table) == flows.UNKNOWN).tolist() == [False, False, True, True]
+    monkeypatch.setattr(flows, "MAX_PAIRS", 3)
+    assert (flows.ideal_ps(graph, Settings(), table) == flows.UNKNOWN).all()
+    times = {"start_ps": np.zeros(2), "finish_ps": np.full(2, 30)}
+    assert np.isnan(flows.slowdown(np.array([flows.UNKNOWN, 10]), times)).tolist() == [True, False]
+
+
+RATES = {"a": [1.0, 3.0, 2.0], "b": [5.0]}
+
+
+@pytest.fixture
+def folders(nadi, write_run, tmp_path):  # noqa: F811
+    """Runs of two groups: 100 messages of 2 kB slowed down by a rate, and one of 50 kB whose slow-down is not known."""
+    whole = tmp_path / "run"
+    nodes = [[et.send_node(1, "s", 0, 1, 2000)], [et.recv_node(1, "r", 0, 1, 2000)]]
+    assert nadi("run", write_run(nodes, "", 'spec = "switch:npus=2"'), "--out", whole, "-q").code == 0
+    summary = json.loads((whole / "summary.json").read_text())
+    made = []
+    for group, rates in RATES.items():
+        summary["config"]["network"]["congestion_control"] = group
+        for number, rate in enumerate(rates):
+            folder = tmp_path / f"{group}{number}"
+            folder.mkdir()
+            (folder / "summary.json").write_text(json.dumps(summary))
+            slowdown = pa.array([*(rate * np.arange(1, 101)), None], pa.float64())
+            pq.write_table(pa.table({"bytes": [2000] * 100 + [50_000], "slowdown": slowdown}), folder / "flows.parquet")
+            made.append(folder)
+    return made
+
+
+def test_means_and_intervals_are_those_of_the_runs(nadi, folders):  # noqa: F811
+    outcome = nadi("net", "slowdown", *folders, "--by", "network.congestion_control", "--json")
+    assert outcome.code == 0, outcome.err
+    rows = json.loads(outcome.out)
+    assert [(row["group"], row["from_bytes"]) for row in rows] == [("a", None), ("a", 1000), ("b", None), ("b", 1000)]
+    several, single = rows[1], rows[3]
+    assert (several["runs"], several["messages"]) == (3, 300)
+    assert several["slowdown"] == {"p50": 100.0, "p95": 190.0, "p99": 198.0, "p99.9": None}  # 100 messages in each run
+    of_runs = [50 * rate for rate in RATES["a"]]
+    half = 4.303 * statistics.stdev(of_runs) / 3**0.5
+    assert half > 100
+    assert several["interval"]["p50"] == pytest.approx([1, 100 + half])
+    assert several["interval"]["p99.9"] is None
+    assert single["slowdown"]["p50"] == 250.0
+    assert single["interval"] == dict.fromkeys(single["slowdown"])
+
+
+def test_all_runs_are_one_group_without_a_key(nadi, folders, tmp_path):  # noqa: F811
+    outcome = nadi("net", "slowdown", *folders, "-o", tmp_path / "page.html")
+    assert outcome.code == 0
+    assert re.search(r"137\.50 \([0-9.]+ to [0-9,.]+\)", outcome.out)
+    assert "too few messages in every run; needed are 1 / (1 - p): p95 20, p99 100, p99.9 1,000" in outcome.out
+    assert unexplained((tmp_path / "page.html").read_text()) == []
+    assert "slow-down, p99" in (tmp_path / "page.html").read_text()
+
+
+def test_other_settings_than_seeds_within_a_group_are_named(nadi, folders):  # noqa: F811
+    """The means over both controls say nothing about chance; with a key for each, the groups differ in nothing else."""
+    mixed = nadi("net", "slowdown", *folders)
+    assert "runs of one group differ in network.congestion_control, not only in seeds; --by KEY" in mixed.err
+    assert nadi("net", "slowdown", *folders, "--by", "network.congestion_control").err == ""
+
+
+def test_intervals_end_at_the_minimum():
+    assert confidence_interval([1.0], 1) is None
+    assert confidence_interval([1.0, 1.0, 1.0], 1) == (1.0, 1.0)
+    half = 4.303 * statistics.stdev([1, 2, 3]) / 3**0.5
+    assert confidence_interval([1, 2, 3], 1) == pytest.approx((1, 2 + half))
+    assert confidence_interval([11, 12, 13], 1) == pytest.approx((12 - half, 12 + half))
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say():
+    """Skewed slow-downs near 1, of which a symmetric interval would often begin below 1."""
+    rng = np.random.default_rng(5)
+    samples = 1 + rng.gamma(4.0, 0.05, size=(4000, 5))
+    covers = [low <= 1.2 <= high for low, high in (confidence_interval(own, 1) for own in samples)]
+    assert 0.92 < np.mean(covers) < 0.97
+
+
+def test_a_run_without_the_key_or_messages_is_refused(nadi, folders):  # noqa: F811
+    outcome = nadi("net", "slowdown", *folders, "--by", "network.colour")
+    assert outcome.code == 2
+    assert f"--by network.colour: {folders[0]} has no such key" in outcome.err
+    (folders[1] / "flows.parquet").unlink()
+    outcome = nadi("net", "slowdown", *folders)
+    assert outcome.code == 2
+    assert f"{folders[1]}: no flows.parquet" in outcome.err

@@ -106,24 +106,26 @@ def test_trees_and_victims(nadi, folder):  # noqa: F811
     assert "head-of-line victims: 1 messages" in shown
 
 
-def test_pauses_without_victims_are_said_without_a_table(nadi, folder):  # noqa: F811
-    """All that crosses the paused link goes to where the congestion is."""
-    write_pauses(folder, (5, ("spine 0", "leaf 0"), 1), (30, ("spine 0", "leaf 0"), 0))
-    document = nadi("net", folder, "--json").document
-    assert (document["congested_links"], document["victims"]) == (["leaf 0 → npu 0"], [])
-    shown = nadi("net", folder).out
-    assert "head-of-line victims: none" in shown
-    assert "sure" not in shown
-
-
-def test_a_fabric_that_cannot_be_built_again_is_said(nadi, folder):  # noqa: F811
-    write_pauses(folder, (5, ("leaf 1", "spine 0"), 1))
+@pytest.mark.parametrize(
+    ("pauses", "spec", "said"),
+    [
+        # all that crosses the paused link goes to where the congestion is
+        ([(5, ("spine 0", "leaf 0"), 1), (30, ("spine 0", "leaf 0"), 0)], None, "head-of-line victims: none"),
+        ([(5, ("leaf 1", "spine 0"), 1)], "gone.toml", "messages delayed by pauses are not known: gone.toml"),
+    ],
+)
+def test_pauses_without_victims_and_a_fabric_that_is_gone_are_said(nadi, folder, pauses, spec, said):  # noqa: F811
+    write_pauses(folder, *pauses)
     summary = json.loads((folder / "summary.json").read_text())
-    summary["config"]["topology"]["spec"] = "gone.toml"
+    summary["config"]["topology"]["spec"] = spec or summary["config"]["topology"]["spec"]
     (folder / "summary.json").write_text(json.dumps(summary))
     shown = nadi("net", folder)
     assert shown.code == 0, shown.err
-    assert "messages delayed by pauses are not known: gone.toml" in shown.out
+    assert said in shown.out
+    assert "sure" not in shown.out
+    if not spec:
+        document = nadi("net", folder, "--json").document
+        assert (document["congested_links"], document["victims"]) == (["leaf 0 → npu 0"], [])
 
 
 def test_the_page_stands_alone(nadi, folder, tmp_path):  # noqa: F811
@@ -201,17 +203,6 @@ def test_tables_of_an_earlier_run_do_not_stay(nadi, folder):  # noqa: F811
     assert nadi("run", folder.parent / "run.toml", "--out", folder, "-q").code == 0
     assert pq.read_table(folder / "pauses.parquet").equals(own)
     assert own.num_rows > 1
-
-
-def test_controls(nadi):  # noqa: F811
-    known = {control["name"]: control for control in nadi("net", "controls", "--json").document}
-    assert {"none", "dcqcn", "dctcp"} <= known.keys()
-    gain = next(p for p in known["dcqcn"]["parameters"] if p["name"] == "g")
-    assert gain["default"] == 1 / 256
-    assert gain["aliases"] == {"EWMA_GAIN": 1.0}
-    shown = nadi("net", "controls").out
-    assert "dctcp: DCTCP" in shown
-    assert "EWMA_GAIN" in shown
 
 
 def test_parameters_by_names_of_other_simulators(nadi, write_run, tmp_path):  # noqa: F811

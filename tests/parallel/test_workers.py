@@ -1,11 +1,13 @@
-"""What is recorded of each worker: what it did, how long it worked and how long it waited for others."""
+"""Guards of outboxes that processes share, queues at boundaries, and what is recorded of each worker."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from nadi.pdes import Layout, Processes, RunError, Settings, build_world, fidelity, run, run_divided
+from nadi.pdes.workers import worker_pool
 from nadi.pdes.workers.processes import _transferable
 from nadi.pdes.workers.ranks import Ranks
 from nadi.topologies import build
@@ -103,3 +105,81 @@ def test_a_defect_of_a_rank_or_process_is_a_short_line():
         assert "3: TypeError: Failed in nopython mode pipeline" in text
         assert len(text) < 500
         assert "\n" not in text
+
+
+OVERWRITTEN = "LP 1: memory of array outbox was overwritten 0 bytes behind its end"
+ON_RANKS = """
+import sys
+from mpi4py import MPI
+from nadi.pdes import RunError
+from nadi.pdes.workers.ranks import Ranks
+from tests.parallel import test_workers as shared
+
+run = shared.worker_pool.WorkerPool.run
+if sys.argv[1] == "damaged":
+    shared.worker_pool.WorkerPool.run = lambda pool: shared.run_and_write(pool, run)
+try:
+    shared.simulate(Ranks(MPI.COMM_WORLD))
+except RunError as error:
+    with open(sys.argv[2], "a") as file:  # mpiexec may end before it has passed on what an aborting rank wrote
+        file.write(f"rank {MPI.COMM_WORLD.Get_rank()}: {error}")
+    MPI.COMM_WORLD.Abort(1)
+"""
+
+
+def simulate(mailbox):
+    graph = build("leaf-spine:leaves=2,spines=2,hosts_per_leaf=2")
+    program = collective_program("all-reduce", 4, 1 << 14)
+    layout = Layout(graph, Settings(), np.array([0, 0, 1, 1, 0, 1, 0, 1]))
+    return run_divided(layout, program, Settings(), mailbox)
+
+
+def run_and_write(workers, run):
+    """Run to the end, then write a word behind the outbox of LP 1 and look again."""
+    run(workers)
+    for lp in workers.sim.lps:
+        if lp.part.number == 1:
+            outbox = lp.world.net.outbox
+            np.lib.stride_tricks.as_strided(outbox, (len(outbox) + 1,))[-1] = 1
+    workers._check_guards()
+
+
+def test_of_processes(monkeypatch):
+    assert simulate(Processes(2)).finish_time_ps > 0
+    run = worker_pool.WorkerPool.run
+    monkeypatch.setattr(worker_pool.WorkerPool, "run", lambda workers: run_and_write(workers, run))
+    with pytest.raises(RunError, match=f"^{OVERWRITTEN}"):
+        simulate(Processes(2))
+
+
+def test_of_ranks(python, tmp_path):
+    errors = tmp_path / "errors"
+    assert python(2, "-c", ON_RANKS, "whole", errors).returncode == 0
+    assert not errors.exists()
+    assert python(2, "-c", ON_RANKS, "damaged", errors, timeout=60).returncode != 0
+    assert OVERWRITTEN in errors.read_text()
+
+
+RUN = """
+[workload]
+model = "gpt3-125m"
+plan = "tp4,sp,dp4,gb16,mb1,zero1,seq64"
+[topology]
+spec = "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=1,spines=2,accelerator=h100"
+[compute]
+gpu = "h100"
+"""
+
+
+def test_packets_cross_in_order_where_some_wait_for_later_windows(nadi, tmp_path):
+    """Queues are deeper than the windows that an outbox spans, and windows are much longer than cells.
+
+    A packet that found room in the outbox used to overtake those that waited on its link; at the other end they then
+    waited out of order, and came too late.
+    """
+    file = tmp_path / "run.toml"
+    file.write_text(RUN)
+    found = [nadi(None, "run", file, "--json", "-q", *more) for more in ((), ("--workers", 2))]
+    assert [outcome.returncode for outcome in found] == [0, 0], found[1].stderr
+    serial, parallel = (json.loads(outcome.stdout)["digest"] for outcome in found)
+    assert serial == parallel

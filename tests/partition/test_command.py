@@ -1,4 +1,4 @@
-"""`nadi partition` as users see it."""
+"""`nadi partition`: its documents and plots; tests/records has its tables and what it refuses."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from nadi.cli.main import main
 from nadi.reports.pages.partition import figure, write_plot
 from nadi.reports.pages.places import MAX_LINES, MAX_MARKS, lay_out
 from tests.cli.conftest import nadi, step, write_run  # noqa: F401 - fixtures
-from tests.nonempty import nonempty
+from tests.refusals import refused
 
 FABRIC = 'spec = "fat-tree:k=4,rate=100Gbps,delay=1us"'
 
@@ -19,15 +19,6 @@ FABRIC = 'spec = "fat-tree:k=4,rate=100Gbps,delay=1us"'
 @pytest.fixture
 def run_file(write_run, step):  # noqa: F811 - a fixture
     return write_run([step] * 16, topology=FABRIC)
-
-
-def test_a_table_for_people(nadi, run_file):  # noqa: F811
-    outcome = nadi("partition", run_file, "--parts", 2)
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.startswith("16 NPUs on fat-tree:k=4,rate=100Gbps,delay=1us\n")
-    for text in ("2 parts by auto", "balance", "lookahead", "1.00656 µs", "predicted speed-up"):
-        assert text in outcome.out
-    assert len(re.findall(r"^ [01] +8 +10 +[0-9,]+ +50\.0%", outcome.out, re.MULTILINE)) == 2
 
 
 def test_json_is_one_document_that_agrees_with_the_library(nadi, run_file):  # noqa: F811
@@ -61,71 +52,6 @@ def test_what_is_expected_is_what_a_run_measures(nadi, run_file, tmp_path):  # n
     assert before["duration_ps"] < after["duration_ps"]
 
 
-def test_all_methods_side_by_side(nadi, run_file):  # noqa: F811
-    outcome = nadi("partition", run_file, "--parts", 2, "--all-methods")
-    assert outcome.code == 0
-    for name in nonempty(partition.methods()):
-        assert re.search(rf"^ {name} +\d", outcome.out, re.MULTILINE)
-    document = nadi("partition", run_file, "--parts", 2, "--all-methods", "--json").document
-    assert [said["method"] for said in document["reports"]] == list(partition.methods())
-
-
-def test_a_method_that_does_not_fit_says_why(nadi, write_run, step):  # noqa: F811
-    run = write_run([step] * 4)
-    outcome = nadi("partition", run, "--parts", 2, "--all-methods")
-    assert outcome.code == 0
-    assert "by-pod: ring:npus=4,rate=100Gbps,delay=1us: no pods; expected another method than by-pod" in outcome.out
-    document = nadi("partition", run, "--parts", 2, "--all-methods", "--json").document
-    assert list(document["failures"]) == ["by-pod"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["--parts", 0], "Invalid value for '--parts'"),
-        (
-            ["--parts", 2, "--method", "mets"],
-            "unknown partition method 'mets'; did you mean 'metis'? known: auto, blocks, by-pod, metis",
-        ),
-        (["--parts", 500], "500 parts; expected at most 20, as it has no more switches with their NPUs"),
-        (["--parts", 2, "--weights", "/nope"], "--weights /nope: found no links.parquet; expected the results of an"),
-        (["--parts", 2, "--plot", "x.gif"], "--plot x.gif: found '.gif'; expected a file .html or .png"),
-        (["--parts", 2, "--plot", "/nope/x.html"], "/nope/x.html: No such file or directory; expected a file to write"),
-        (["--parts", 2, "--set", "network.mtuu=1"], "[network] mtuu: unknown key; nearest known key: mtu"),
-    ],
-)
-def test_bad_input_is_one_line_and_code_2(nadi, run_file, arguments, text):  # noqa: F811
-    outcome = nadi("partition", run_file, *arguments)
-    assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err.count("\n") == 1
-    assert text in outcome.err
-
-
-def test_results_of_another_fabric_are_refused(nadi, write_run, step, tmp_path):  # noqa: F811
-    assert nadi("run", write_run([step] * 4), "--out", tmp_path / "out", "-q").code == 0
-    other = write_run([step] * 4, topology='spec = "ring:npus=5"')
-    outcome = nadi("partition", other, "--parts", 2, "--weights", tmp_path / "out")
-    assert outcome.code == 2
-    assert "ring:npus=5: packets of 8 links; expected 10, one for each link" in outcome.err
-
-
-@pytest.mark.parametrize("name", ["links.parquet", "summary.json"])
-def test_broken_results_are_refused(nadi, run_file, tmp_path, name):  # noqa: F811
-    assert nadi("run", run_file, "--out", tmp_path / "out", "-q").code == 0
-    (tmp_path / "out" / name).write_text("{}")
-    outcome = nadi("partition", run_file, "--parts", 2, "--weights", tmp_path / "out")
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "expected the results of an earlier run" in outcome.err
-
-
-def test_results_of_whole_messages_are_refused(nadi, run_file, tmp_path):  # noqa: F811
-    out = tmp_path / "out"
-    assert nadi("run", run_file, "--out", out, "-q", "--set", "network.fidelity=analytical").code == 0
-    outcome = nadi("partition", run_file, "--parts", 2, "--weights", out)
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "summary.json has no lookahead_ps, as that of a run of packets has; expected the results of" in outcome.err
-
-
 def test_the_plot_stands_alone(nadi, run_file, tmp_path):  # noqa: F811
     path = tmp_path / "parts.html"
     outcome = nadi("partition", run_file, "--parts", 2, "--plot", path)
@@ -147,9 +73,8 @@ def test_png_needs_more_than_plotly(tmp_path, monkeypatch):
         raise ValueError("no kaleido\nsecond line")
 
     monkeypatch.setattr("plotly.graph_objects.Figure.to_image", fail)
-    with pytest.raises(ValueError, match="no kaleido; expected pip install kaleido and a browser, or") as error:
-        write_plot(tmp_path / "x.png", graph, found, weights)
-    assert error.value.exit_code == 2
+    line = refused(ValueError, write_plot, tmp_path / "x.png", graph, found, weights)
+    assert "no kaleido; expected pip install kaleido and a browser, or" in line
 
 
 @pytest.mark.parametrize(

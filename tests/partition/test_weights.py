@@ -1,5 +1,6 @@
-"""Expected packets: against a walk of every pair, and against what the engine sends."""
+"""Expected packets: against a walk of every pair, and against what the engine sends; the report's figures by hand."""
 
+import json
 import time
 
 import numpy as np
@@ -8,17 +9,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import partition, topologies, workload
-from nadi.partition.dimension_flows import dimension_loads
-from nadi.partition.table_flows import has_way, table_loads
+from nadi.partition.owners import Partition
+from nadi.partition.weights import TrafficWeights, dimension_loads, has_way, table_loads
 from nadi.topologies.endpoints import with_host_memories
 from nadi.workload.program.traffic import traffic
 from tests.budgets import bounded
 from tests.every import programs
 from tests.nonempty import nonempty
-from tests.partition.naive import arrivals, data_and_acks, fluid_loads
+from tests.refusals import refused
 from tests.samples import sampled
 from tests.scenarios.running import simulate
 from tests.topologies.naive import SMALL
+
+
+def fluid_loads(graph, pairs):
+    """Packets of each link when each pair's are shared equally at every branch. pairs: (src, dst, packets)."""
+    load = np.zeros(graph.links)
+
+    def walk(node, dst, packets):
+        links = topologies.next_links(graph, node, dst)
+        for link in links:
+            load[link] += packets / len(links)
+            following = int(graph.link_dst[link])
+            if following != dst:
+                walk(following, dst, packets / len(links))
+
+    for src, dst, packets in pairs:
+        walk(src, dst, packets)
+    return load
+
+
+def data_and_acks(pairs):
+    """Both directions of (src, dst, packets)."""
+    return [*pairs, *((dst, src, packets) for src, dst, packets in pairs)]
+
+
+def arrivals(graph, load):
+    """Packets that arrive at each node."""
+    at = np.zeros(graph.nodes)
+    for link in range(graph.links):
+        at[graph.link_dst[link]] += load[link]
+    return at
+
 
 FABRICS = [spec for spec in SMALL if spec != "switch:npus=1"]
 
@@ -28,20 +60,23 @@ def loads(graph, src, dst, packets):
     return function(graph, graph.routing, np.array(src), np.array(dst), np.array(packets, float))
 
 
+def check(graph, pairs):
+    """Compare the loads of pairs (src, dst, packets) with those of the walker."""
+    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("spec", FABRICS)
-def test_every_pair_alone_is_what_the_walker_finds(spec):
+def test_loads_of_all_pairs_are_what_the_walker_finds(spec):
+    graph = topologies.build(spec)
+    check(graph, [(a, b, 1 + 7 * a + b) for a in range(graph.npus) for b in range(graph.npus) if a != b])
+
+
+@pytest.mark.parametrize("spec", FABRICS)
+def test_loads_of_a_pair_alone_are_what_the_walker_finds(spec):
     graph = topologies.build(spec)
     for src in range(graph.npus):
         for dst in set(range(graph.npus)) - {src}:
-            np.testing.assert_allclose(loads(graph, [src], [dst], [3]), fluid_loads(graph, [(src, dst, 3)]), atol=1e-9)
-
-
-@pytest.mark.parametrize("spec", FABRICS)
-def test_all_pairs_together_are_the_sum(spec):
-    graph = topologies.build(spec)
-    pairs = [(a, b, 1 + 7 * a + b) for a in range(graph.npus) for b in range(graph.npus) if a != b]
-    naive = fluid_loads(graph, pairs)
-    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), naive, rtol=1e-9, atol=1e-9)
+            check(graph, [(src, dst, 3)])
 
 
 @bounded(60)
@@ -54,7 +89,7 @@ def test_all_pairs_together_are_the_sum(spec):
 def test_any_stack(dimensions, random):
     graph = topologies.build({"name": "stack", "dims": "_".join(f"{kind}({size})" for kind, size in dimensions)})
     pairs = [(*random.sample(range(graph.npus), 2), random.randint(1, 99)) for _ in range(30)]
-    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
+    check(graph, pairs)
 
 
 @bounded(80)
@@ -70,22 +105,23 @@ def test_any_network_of_switches_with_several_homes_and_parallel_cables(homes, p
     builder.add_cables(*np.array(cables).T, 10**9, 0)
     graph = builder.graph()
     pairs = [(a, b, 1 + a + 10 * b) for a in range(graph.npus) for b in range(graph.npus) if a != b]
-    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
+    check(graph, pairs)
 
 
-@pytest.mark.parametrize("limit", ["_MAX_ENTRIES", "_MAX_DENSE"])
-def test_small_blocks_and_sparse_sums_change_nothing(monkeypatch, limit):
-    graph = topologies.build("rail-optimised:npus=12,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,uplinks=2")
-    pairs = [(a, b, 1 + 7 * a + b) for a in range(12) for b in range(12) if a != b]
-    monkeypatch.setattr(f"nadi.partition.table_flows.{limit}", 3)
-    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
+RAILS = "rail-optimised:npus=12,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,uplinks=2"
 
 
-def test_blocks_of_pairs_change_nothing(monkeypatch):
-    graph = topologies.build("torus:sizes=4x3")
-    pairs = [(a, b, 1 + 7 * a + b) for a in range(12) for b in range(12) if a != b]
-    monkeypatch.setattr("nadi.partition.dimension_flows._MAX_PAIRS", 7)
-    np.testing.assert_allclose(loads(graph, *zip(*pairs, strict=True)), fluid_loads(graph, pairs), atol=1e-9)
+@pytest.mark.parametrize(
+    ("spec", "limit", "value"),
+    [
+        (RAILS, "weights._MAX_ENTRIES", 3),
+        (RAILS, "weights._MAX_DENSE", 3),
+        ("torus:sizes=4x3", "weights._MAX_PAIRS", 7),
+    ],
+)
+def test_small_blocks_and_sparse_sums_change_nothing(monkeypatch, spec, limit, value):
+    monkeypatch.setattr(f"nadi.partition.{limit}", value)
+    test_loads_of_all_pairs_are_what_the_walker_finds(spec)
 
 
 def test_packets_are_whole_and_acknowledged():
@@ -147,11 +183,8 @@ def test_where_there_are_several_the_engine_sends_as_many_in_all(spec):
 
 
 def test_measured_weights_are_of_the_same_fabric():
-    graph = topologies.build("ring:npus=5")
-    with pytest.raises(
-        partition.PartitionError, match=r"^ring:npus=5: packets of 4 links; expected 10, one for each link$"
-    ):
-        partition.from_links(graph, [1, 2, 3, 4])
+    line = refused(partition.PartitionError, partition.from_links, topologies.build("ring:npus=5"), [1, 2, 3, 4])
+    assert line == "ring:npus=5: packets of 4 links; expected 10, one for each link"
 
 
 @pytest.mark.parametrize("spec", FABRICS)
@@ -189,3 +222,48 @@ def test_16384_npus_take_seconds(spec):
     assert time.process_time() - begin < 6  # about one on an idle core
     if isinstance(graph.routing, topologies.TableRouting):
         assert (found.node[: graph.npus] == 2).all()
+
+
+RING = "ring:npus=4,rate=100Gbps,delay=1us"
+
+
+@pytest.fixture
+def half():
+    """A ring of 4 in halves: 2 cables and so 4 links are cut."""
+    graph = topologies.build(RING)
+    owner = np.array([0, 0, 1, 1], np.int32)
+    weights = TrafficWeights(np.array([10, 20, 30, 60]), np.arange(1, 9))
+    return graph, Partition(owner, 2, "by hand", 1_005_280), weights
+
+
+def test_by_hand(half):
+    graph, found, weights = half
+    said = partition.report(graph, found, weights, duration_ps=10 * 1_005_280 - 1, hop_ns=1e6, sync_us=100)
+    cut = [link for link in range(8) if found.owner[graph.link_src[link]] != found.owner[graph.link_dst[link]]]
+    assert len(cut) == said.cut_links == 4
+    assert said.cut_packets == sum(int(weights.link[link]) for link in cut)
+    assert said.cut_share == said.cut_packets / 36
+    assert (said.npus.tolist(), said.switches.tolist(), said.events.tolist()) == ([2, 2], [0, 0], [30, 90])
+    assert said.share.tolist() == [0.25, 0.75]
+    assert said.balance == 1.5
+    assert (said.windows, said.duration_is_given) == (10, True)
+    assert (said.least_events_per_window, said.mean_events_per_window) == (3, 6)
+    # 120 events of 1 ms, against 90 of them and 10 windows of 0.1 ms
+    assert said.speed_up == pytest.approx(120 / (90 + 1))
+
+
+def test_the_duration_is_the_busiest_links_unless_given(half):
+    graph, found, weights = half
+    said = partition.report(graph, found, weights, mean_packet_bytes=1000)
+    assert said.duration_ps == 8 * 1000 * 80  # 8 packets of 1000 bytes at 80 ps a byte
+    assert not said.duration_is_given
+    assert said.windows == 1
+
+
+def test_a_single_part_waits_for_nobody(half):
+    graph, found, weights = half
+    said = partition.report(graph, partition.partition(graph, 1), weights)
+    assert (said.windows, said.cut_links, said.balance, said.speed_up) == (0, 0, 1, 1)
+    assert said.as_dict()["lookahead_ps"] is None
+    halves = json.loads(json.dumps(partition.report(graph, found, weights).as_dict()))
+    assert (halves["events"], halves["lookahead_ps"]) == ([30, 90], 1_005_280)

@@ -187,3 +187,19 @@ def runs(draw, *, lossy):
     """Spec of a network, Workload, Settings."""
     spec = draw(networks())
     return spec, draw(workloads(build(spec).npus)), draw(settled(lossy=lossy))
+
+
+def crowded_program(messages, collectives=90):
+    """More messages and collectives of six NPUs at once than there is room for at first.
+
+    Args:
+        messages: How many each NPU sends.
+        collectives: How many there are, each of a group of its own.
+    """
+    traces = Traces(6)
+    for seq in range(messages):
+        for src in range(6):
+            traces.message(src, (src + 1 + seq % 5) % 6, 100 * seq, tag=seq)
+    for number in range(collectives):
+        traces.collective(range(6), 0, 600 + number, group=f"g{number}")
+    return traces.program({f"g{number}": tuple(range(6)) for number in range(collectives)})

@@ -42,7 +42,7 @@ def differences(results, by_hand):
     return [name for name, same in found.items() if not same]
 
 
-def check(graph, program, settings):
+def check(graph, program, settings, simulator=naive.Simulator):
     """Both runs must agree to the picosecond, or both give up; returns the results, if any."""
     sim = build_world(graph, program, settings)
     const = sim.lps[0].world.net.const
@@ -52,7 +52,7 @@ def check(graph, program, settings):
         if "unacknowledged after" not in str(error):
             raise
         with pytest.raises(naive.GaveUpError):
-            naive.Simulator(graph, program, settings, int(const.window_packets), int(const.rto_ps)).run()
+            simulator(graph, program, settings, int(const.window_packets), int(const.rto_ps)).run()
         return None
-    assert differences(results, by_hand(graph, program, settings, results)) == []
+    assert differences(results, by_hand(graph, program, settings, results, simulator)) == []
     return results

@@ -1,6 +1,7 @@
 """What passes at the ends of messages, against the naive model to the picosecond and for any division among LPs."""
 
 import dataclasses
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,8 @@ from nadi.workload import KINDS
 from tests.budgets import bounded
 from tests.every import programs
 from tests.parallel.fingerprint import differing, fingerprint
-from tests.pdes import naive_ends
-from tests.pdes.cases import BASE, Traces, runs
-from tests.pdes.compare import by_hand, differences
+from tests.pdes import compare, naive_ends
+from tests.pdes.cases import BASE, crowded_program, runs
 
 ALL = fidelity(
     "packet", endpoint_delay_ps=10_000, reduction_bandwidth_bps=8e12 / 7.0, send_latency_ps=600_000, acknowledged=True
@@ -33,29 +33,14 @@ def models(draw):
     )
 
 
-def check(graph, program, chosen):
-    """Both agree, or the engine gives up."""
-    try:
-        results = run(build_world(graph, program, chosen))
-    except RunError as error:
-        assert "unacknowledged after" in str(error)  # noqa: PT017 - tests/pdes/compare.py holds both to that
-        return None
-    assert differences(results, by_hand(graph, program, chosen, results, naive_ends.Simulator)) == []
-    return results
+check = partial(compare.check, simulator=naive_ends.Simulator)
 
 
-@bounded(80)
-@given(runs(lossy=False), models())
-def test_random_runs_agree_without_losses(case, model):
-    spec, workload, chosen = case
-    graph = build(spec)
-    check(graph, workload.program(graph.npus), dataclasses.replace(chosen, fidelity=model))
-
-
-@bounded(60)
-@given(runs(lossy=True), models())
-def test_random_runs_agree_with_losses(case, model):
-    spec, workload, chosen = case
+@pytest.mark.parametrize("lossy", [False, True])
+@bounded(70)
+@given(st.data(), models())
+def test_random_runs_agree(lossy, data, model):
+    spec, workload, chosen = data.draw(runs(lossy=lossy))
     graph = build(spec)
     check(graph, workload.program(graph.npus), dataclasses.replace(chosen, fidelity=model))
 
@@ -84,13 +69,5 @@ def test_any_owner_gives_the_same(case, model, random):
 
 
 def test_pools_grow():
-    """More messages and collectives at once than there is room for at first, all of them later."""
-    traces = Traces(6)
-    for seq in range(100):
-        for src in range(6):
-            traces.message(src, (src + 1 + seq % 5) % 6, 100 * seq, tag=seq)
-    for number in range(90):
-        traces.collective(range(6), 0, 600 + number, group=f"g{number}")
-    program = traces.program({f"g{number}": tuple(range(6)) for number in range(90)})
-    results = check(build("ring:npus=6"), program, Settings(**(BASE | {"fidelity": ALL})))
+    results = check(build("ring:npus=6"), crowded_program(100), Settings(**(BASE | {"fidelity": ALL})))
     assert results.counters["flows"] == 600 + 90 * 60

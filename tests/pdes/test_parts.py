@@ -180,9 +180,7 @@ def shrunk(world):
     none = np.full(2, -1, np.int64)
     return world._replace(
         net=net._replace(
-            block_free=free,
-            block_next=np.zeros(blocks, np.int32),
-            record=net.record[: blocks * s.BLOCK_RECORDS].copy(),
+            block_free=free, block_next=np.zeros(blocks, np.int32), record=net.record[: blocks * s.BLOCK_RECORDS].copy()
         ),
         qps=qps._replace(
             qp=rows_of(QueuePair, 1),

@@ -7,7 +7,7 @@ from tests.rules.sources import ROOT, Finding, engine
 
 KERNELS = {"kernel", "inline", "outline", "hook", "primitive"}
 """Decorators of what Numba compiles, or has instructions for (compiling/decorators.py)."""
-TEACHES_NUMBA = {f"nadi.compiling.{name}" for name in ("compiler", "primitives", "records")}
+TEACHES_NUMBA = {f"nadi.compiling.{name}" for name in ("compiler", "primitives")}
 """Of Numba's own objects, which have no types."""
 OPEN_FOLDERS = {
     "nadi.pdes.fidelity",

@@ -9,10 +9,12 @@ MAX_NAMES = 30
 WIDER = {"pdes": 47, "pdes.traces": 38}
 """Names of doors that offer more: the engine as users know it, and what another way through traces needs of it."""
 DOORS = {
-    "compiling": ("decorators", "defects", "kernel_cache", "kernel_sources"),
+    "compiling": ("decorators", "kernel_cache", "kernel_sources"),
     "et": (
         "checking",
+        "checking.matching",
         "checks",
+        "files",
         "formats",
         "formats.astra_sim",
         "formats.chakra",
@@ -22,7 +24,6 @@ DOORS = {
         "kernels",
         "layers",
         "obfuscation",
-        "prefixes",
         "pytorch.injected.nadi_collecting",
         "reshape",
         "selection",
@@ -40,7 +41,6 @@ DOORS = {
         "limits",
         "mappings",
         "plug_ins",
-        "toml",
         "units",
     ),
     "partition": (),
@@ -77,7 +77,7 @@ DOORS = {
 def source_of(door):
     """Return the source of a door, `et.checking` or `et.framing`."""
     path = door.replace(".", "/")
-    return read(f"{path}/__init__.py" if (ROOT / path).is_dir() else f"{path}.py")
+    return read(f"{path}/__init__.py" if (ROOT / path / "__init__.py").is_file() else f"{path}.py")
 
 
 def names_of(door):

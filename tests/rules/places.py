@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nadi.pdes import fidelity
 from tests.rules.sources import Finding, product
 
-COMPILER = {f"compiling/{name}.py" for name in ("compiler", "machine_code", "primitives", "records")}
+COMPILER = {f"compiling/{name}.py" for name in ("compiler", "machine_code", "primitives")}
 
 
 class Place(NamedTuple):
@@ -30,7 +30,7 @@ PLACES = (
     Place(
         re.compile(r"^(?:import|from) mpi4py\b", re.MULTILINE), set(), "import mpi4py where ranks are known to exist"
     ),
-    Place(re.compile(r"^ *import tomllib\b", re.MULTILINE), {"inputs/toml.py"}, "inputs.parse_toml"),
+    Place(re.compile(r"^ *import tomllib\b", re.MULTILINE), {"inputs/files.py"}, "inputs.parse_toml"),
     Place(
         re.compile(r"\.part(\.json)?\""),
         # The kernel cache has its own, relative to an open folder; PyTorch's processes cannot import Nadi.

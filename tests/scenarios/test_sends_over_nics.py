@@ -16,7 +16,7 @@ from nadi.simulation.wiring.engine_inputs import engine_inputs, results_of_trace
 from nadi.workload import CollectiveSettings, ComputeModel, build_program
 from tests.pdes.cases import BASE, Traces
 from tests.pdes.compare import check
-from tests.pdes.test_unequal_ports import GBPS, planes
+from tests.pdes.test_places import GBPS, planes
 
 SIZE = 64 << 20
 RATES = [(200, 200), (300, 100), (250, 150), (100, 100, 100, 100)]

@@ -12,7 +12,7 @@ from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.workload import build_program, collective_program, collectives
 from nadi.workload.collectives.plans.plan import Lane, everyone_alike, lines
-from tests.fidelity import running as whole
+from tests.fidelity import test_closed_forms as whole
 from tests.pdes import compare
 from tests.scenarios.closed_forms import Hop, steps_ps
 from tests.scenarios.running import simulate

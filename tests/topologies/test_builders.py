@@ -1,4 +1,6 @@
-"""Counts, rates and capacities of each topology against closed forms."""
+"""Counts, rates and capacities of each topology against closed forms; who is linked to whom in fat trees with rails."""
+
+from itertools import pairwise
 
 import networkx as nx
 import numpy as np
@@ -91,6 +93,9 @@ def test_fat_tree_planes_join_equal_spines_of_all_pods():
         "stack:dims=Ring(4)_Switch(4),rates=900Gbps_100Gbps",
         "stack:dims=Switch(4)_FullyConnected(4),rates=10Gbps_400Gbps",
         "switch:npus=8",
+        "rail-fat-tree:npus=32,gpus_per_host=1,hosts_per_unit=4,units_per_pod=4,oversubscription=2,cores=2",
+        "rail-fat-tree:npus=32,gpus_per_host=1,hosts_per_unit=4,units_per_pod=2,spines=4,cores=1,core_rate=200Gbps",
+        "rail-fat-tree:npus=16,gpus_per_host=1,ports=2,hosts_per_unit=4,spines=2,uplink_rate=200Gbps",
     ],
 )
 def test_the_bisection_is_the_largest_flow_between_two_halves(spec):
@@ -123,24 +128,47 @@ def test_machines_have_as_many_spines_as_their_oversubscription_needs(machine):
         assert sum(graph.node_name(node).startswith("spine") for node in range(graph.npus, graph.nodes)) == spines
 
 
-@pytest.mark.parametrize(("ratio", "spines"), [(1, 8), (2, 4), ("4", 2), (8, 1), (1.6, 5)])
-def test_leaf_spine_oversubscription(ratio, spines):
-    graph = topologies.build({"name": "leaf-spine", "leaves": 4, "hosts_per_leaf": 8, "oversubscription": ratio})
-    assert switches(graph) == {"leaf": 4, "spine": spines}
-    facts = topologies.describe(graph)
-    tiers = facts["tiers"]
-    assert tiers[0]["rate_bps"] == pytest.approx(float(ratio) * tiers[1]["rate_bps"], rel=1e-12)
-    assert facts["oversubscription"] == {"leaf": pytest.approx(float(ratio), rel=1e-12)}
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("fat-tree:hosts_per_leaf=4,leaves_per_pod=2,pods=1", {"leaf": 2, "spine": 4}),
+        ("rail-fat-tree:npus=32,rails=1,hosts_per_unit=4,cores=5", {"nvswitch": 4, "leaf": 1}),
+        (
+            "rail-fat-tree:npus=32,rails=1,hosts_per_unit=2,units_per_pod=2,spines=2,cores=5",
+            {"nvswitch": 4, "leaf": 2, "spine": 2},
+        ),
+    ],
+)
+def test_one_leaf_needs_no_spines_and_one_pod_no_cores(spec, expected):
+    assert switches(topologies.build(spec)) == expected
 
 
-def test_fat_tree_oversubscription_of_each_tier():
-    graph = topologies.build(
-        "fat-tree:hosts_per_leaf=8,leaves_per_pod=4,pods=3,oversubscription=2,core_oversubscription=4,rate=100Gbps"
-    )
-    assert switches(graph) == {"leaf": 12, "spine": 12, "core": 4}
+FAT_TREE = "fat-tree:hosts_per_leaf=8,leaves_per_pod=4,pods=3,oversubscription=2,core_oversubscription=4"
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected", "ratios"),
+    [
+        *(
+            (
+                f"leaf-spine:leaves=4,hosts_per_leaf=8,oversubscription={ratio}",
+                {"leaf": 4, "spine": spines},
+                [float(ratio)],
+            )
+            for ratio, spines in ((1, 8), (2, 4), (4, 2), (8, 1), (1.6, 5))
+        ),
+        (FAT_TREE, {"leaf": 12, "spine": 12, "core": 4}, [2, 4]),
+        *((f"fat-tree:npus={npus}", None, [1.0, 1.0]) for npus in (100, 1000, 1024, 2048)),
+        ("switch:npus=8", {"switch": 1}, []),
+    ],
+)
+def test_oversubscription_is_the_rate_below_a_tier_over_that_above(spec, expected, ratios):
+    graph = topologies.build(spec)
     facts = topologies.describe(graph)
-    assert [tier["rate_bps"] for tier in facts["tiers"]] == [96 * 100 * GBPS, 48 * 100 * GBPS, 12 * 100 * GBPS]
-    assert facts["oversubscription"] == {"leaf": 2.0, "spine": 4.0}
+    assert expected in (None, switches(graph))
+    rates = [tier["rate_bps"] for tier in facts["tiers"]]
+    assert [below / above for below, above in pairwise(rates)] == pytest.approx(ratios, rel=1e-12)
+    assert [*facts["oversubscription"].values()] == pytest.approx(ratios, rel=1e-12)
 
 
 def test_oversubscription_is_that_of_the_worst_switch():
@@ -152,27 +180,10 @@ def test_oversubscription_is_that_of_the_worst_switch():
     assert topologies.describe(builder.graph())["oversubscription"] == {"leaf": 3.0}
 
 
-def test_a_fabric_without_uplinks_has_no_oversubscription():
-    assert topologies.describe(topologies.build("switch:npus=8"))["oversubscription"] == {}
-    assert "oversubscription" not in topologies.describe(topologies.build("ring:npus=8"))
-
-
-def test_fat_tree_of_any_number_of_npus_has_full_bisection():
-    for npus in (2, 8, 100, 128, 1000, 1024, 2048):
-        graph = topologies.build({"name": "fat-tree", "npus": npus})
-        facts = topologies.describe(graph)
-        assert facts["npus"] == npus
-        assert len({tier["rate_bps"] for tier in facts["tiers"]}) == 1, npus
-
-
 def test_fat_tree_with_a_part_of_a_leaf_and_pod():
     graph = topologies.build("fat-tree:npus=11,hosts_per_leaf=2,leaves_per_pod=2")
     assert switches(graph) == {"leaf": 6, "spine": 6, "core": 4}
     assert graph.pod[:11].tolist() == [0] * 4 + [1] * 4 + [2] * 3
-
-
-def test_fat_tree_of_one_pod_has_no_cores():
-    assert switches(topologies.build("fat-tree:hosts_per_leaf=4,leaves_per_pod=2,pods=1")) == {"leaf": 2, "spine": 4}
 
 
 def test_fat_tree_rates_and_delays_of_each_tier():
@@ -237,12 +248,6 @@ def test_stack_rates_delays_latency_and_hosts_of_each_dimension():
     assert graph.pod.tolist() == [npu // 8 for npu in range(64)] + [-1] * 8
 
 
-def test_one_rate_stands_for_all_dimensions():
-    graph = topologies.build("stack:dims=Ring(4)_Switch(2),rates=100Gbps,delays=1us")
-    assert set(graph.link_rate_bps.tolist()) == {100 * GBPS}
-    assert set(graph.link_delay_ps.tolist()) == {10**6}
-
-
 @pytest.mark.parametrize(
     ("spec", "cables", "diameter"),
     [
@@ -268,14 +273,100 @@ def test_the_diameter_is_the_longest_route(spec):
     assert topologies.describe(graph)["diameter_hops"] == longest
 
 
-def test_logical_dimensions_can_be_given():
-    assert topologies.build("fat-tree:k=4,dims=2x8").dims == (2, 8)
-    assert topologies.build({"name": "switch", "npus": 6, "dims": [3, 2]}).dims == (3, 2)
+def neighbours(graph, node):
+    return {graph.node_name(int(graph.link_dst[link])) for link in graph.out_links(node)}
 
 
-def test_hosts_of_a_leaf_and_switches_of_a_pod_are_neighbours_in_number():
-    graph = topologies.build("fat-tree:k=8")
-    first = graph.link_dst[: 2 * graph.npus : 2]
-    assert (np.diff(first) >= 0).all()
-    pods = graph.pod[graph.npus : graph.npus + 64]
-    assert pods.tolist() == [pod for pod in range(8) for _ in range(8)]
+def node_of(graph, name):
+    return graph.npus + graph.switch_names.index(name)
+
+
+def test_rails_and_ports_lead_to_leaves_of_their_own():
+    graph = topologies.build("rail-fat-tree:npus=32,gpus_per_host=4,ports=2,hosts_per_unit=4,spines=3,uplinks=2")
+    assert switches(graph) == {"nvswitch": 8, "leaf": 16, "spine": 6}
+    for npu in range(32):
+        unit, rail = npu // 16, npu % 4
+        assert neighbours(graph, npu) == {
+            f"nvswitch {npu // 4}",
+            f"leaf {8 * unit + rail}",
+            f"leaf {8 * unit + 4 + rail}",
+        }
+    for spine in range(6):
+        plane = spine // 3
+        below = {f"leaf {8 * unit + 4 * plane + rail}" for unit in range(2) for rail in range(4)}
+        assert neighbours(graph, node_of(graph, f"spine {spine}")) == below
+    assert graph.links // 2 == 32 * 3 + 16 * 3 * 2
+    first = topologies.next_links(graph, 0, 17)  # rail 1 of another unit: by either plane
+    assert {graph.node_name(int(graph.link_dst[link])) for link in first} == {"leaf 0", "leaf 4"}
+    assert topologies.describe(graph)["diameter_hops"] == 4
+
+
+def test_spines_of_a_rail_meet_at_the_cores():
+    graph = topologies.build(
+        "rail-fat-tree:npus=32,gpus_per_host=2,hosts_per_unit=4,units_per_pod=2,rail_spines=true,spines=4,cores=3,"
+        "core_planes=2,core_uplinks=2,rate=100Gbps,core_rate=50Gbps"
+    )
+    assert switches(graph) == {"nvswitch": 16, "leaf": 8, "spine": 16, "core": 6}
+    for leaf in range(8):
+        pod, rail = leaf // 4, leaf % 2
+        spines = {f"spine {8 * pod + 4 * rail + i}" for i in range(4)}
+        assert {name for name in neighbours(graph, node_of(graph, f"leaf {leaf}")) if name[0] == "s"} == spines
+    for core in range(6):
+        plane = core // 3
+        below = {f"spine {spine}" for spine in range(16) if spine % 2 == plane}
+        assert neighbours(graph, node_of(graph, f"core {core}")) == below
+    assert graph.links // 2 == 32 * 2 + 8 * 4 + 16 * 3 * 2
+    ways = [len(topologies.route(graph, 0, dst)) for dst in (1, 2, 3, 8, 9, 16, 17)]
+    assert ways == [2, 2, 6, 4, 6, 6, 6]  # server, leaf, other rail, unit, both, pod, both
+    facts = topologies.describe(graph)
+    assert facts["diameter_hops"] == 6
+    assert facts["pods"] == 2
+    assert facts["tiers"][-1] == {
+        "tier": 2,
+        "to_nvswitches": False,
+        "in_server": False,
+        "cables": 96,
+        "rate_bps": 96 * 50 * GBPS,
+    }
+
+
+def test_servers_pass_on_between_planes_that_nothing_joins():
+    graph = topologies.build(
+        "rail-fat-tree:npus=16,gpus_per_host=4,hosts_per_unit=2,rail_spines=true,spines=1,forwarding=true"
+    )
+    assert switches(graph) == {"nvswitch": 4, "leaf": 8, "spine": 4}
+    route = {dst: topologies.route(graph, 0, dst) for dst in (1, 4, 5, 8, 9)}
+    assert {dst: len(links) for dst, links in route.items()} == {1: 2, 4: 2, 5: 3, 8: 4, 9: 5}
+    for dst in (5, 9):  # no other server carries it on
+        hosts = {0, dst // 4}
+        passed = [graph.node_name(int(graph.link_dst[link])) for link in route[dst]]
+        assert {int(name.split()[1]) for name in passed if name.startswith("nvswitch")} <= hosts
+    names = {graph.node_name(int(graph.link_dst[topologies.route(graph, 0, 5, choose)[0]])) for choose in (min, max)}
+    assert names == {"nvswitch 0", "leaf 0"}  # at either end
+
+
+def test_rates_delays_and_latencies_of_each_tier():
+    graph = topologies.build(
+        "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=1,units_per_pod=2,spines=2,cores=2,rate=100Gbps,"
+        "delay=1us,nvlink_rate=300GB/s,nvlink_delay=25ns,uplink_rate=200Gbps,uplink_delay=2us,core_rate=400Gbps,"
+        "core_delay=3us,switch_latency=300ns,nvswitch_latency=50ns,accelerator=a100"
+    )
+    far = topologies.route(graph, 0, 15)
+    assert graph.link_rate_bps[far].tolist() == [rate * GBPS for rate in (100, 200, 400, 400, 200, 100)]
+    assert graph.link_delay_ps[far].tolist() == [delay * 10**6 for delay in (1, 2, 3, 3, 2, 1)]
+    assert graph.node_latency_ps[graph.link_dst[far[:-1]]].tolist() == [300_000] * 5
+    near = topologies.route(graph, 0, 3)
+    assert graph.link_rate_bps[near].tolist() == [2400 * GBPS] * 2
+    assert graph.node_latency_ps[graph.link_dst[near[0]]] == 50_000
+    assert (graph.accelerator, graph.dims) == ("a100", (4, 4))
+    assert graph.host.tolist() == [npu // 4 for npu in range(16)]
+
+
+def test_with_a_spine_for_each_uplink_it_is_the_rail_optimised_network():
+    ours, other = (
+        topologies.build(f"{name}:npus=96,gpus_per_host=4,{unit}=6,uplinks=2,oversubscription=1.5,switch_latency=1ns")
+        for name, unit in (("rail-fat-tree", "hosts_per_unit"), ("rail-optimised", "hosts_per_rail_leaf"))
+    )
+    assert ours.switch_names == other.switch_names
+    for field in ("node_kind", "node_latency_ps", "link_src", "link_dst", "link_rate_bps", "link_delay_ps", "pod"):
+        assert np.array_equal(getattr(ours, field), getattr(other, field)), field

@@ -1,6 +1,10 @@
-"""Clusters by name: published counts, what may be asked of them, and what is said of the rest."""
+"""Clusters by name: published counts, what may be asked of them, what is said of the rest; large ones in time."""
 
+import json
 import re
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,7 @@ import pytest
 from nadi import topologies
 from nadi.topologies.clusters import clusters, find
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.topologies.test_builders import switches
 
 GBPS = 10**9
@@ -26,6 +31,11 @@ def cables_between(graph, one, other):
     kind = [name.split()[0] for name in ["npu 0"] * graph.npus + list(graph.switch_names)]
     ends = zip(graph.link_src[::2].tolist(), graph.link_dst[::2].tolist(), strict=True)
     return sum({kind[a], kind[b]} == {one, other} for a, b in ends)
+
+
+def most_ports(graph):
+    """The most links of a switch outside servers."""
+    return max(len(graph.out_links(node)) for node in range(graph.npus, graph.nodes) if graph.node_kind[node] == 1)
 
 
 @pytest.mark.parametrize("name", clusters())
@@ -53,8 +63,7 @@ def test_dgx_superpods_have_the_switches_and_cables_of_nvidias_table(units, leaf
         assert without_nvswitches(graph) == expected
         for pair in (("npu", "leaf"), ("leaf", "spine"), *([("spine", "core")] if core else [])):
             assert cables_between(graph, *pair) == 256 * units
-        ports = [len(graph.out_links(node)) for node in range(graph.npus, graph.nodes) if graph.node_kind[node] == 1]
-        assert max(ports) == 64
+        assert most_ports(graph) == 64
         assert set(tier_rates(graph)) == {256 * units * 400 * GBPS}  # nothing is oversubscribed
 
 
@@ -62,13 +71,8 @@ def test_an_a100_superpod_of_140_servers():
     """NVIDIA RA-09950-001: 56 leaves, 80 spines and 28 cores of 40 ports, 1,120 cables at each tier."""
     graph = topologies.build("selene:gpus=1120")
     assert switches(graph) == {"nvswitch": 140, "leaf": 56, "spine": 80, "core": 28}
-    assert [cables_between(graph, *pair) for pair in (("npu", "leaf"), ("leaf", "spine"), ("spine", "core"))] == [
-        1120,
-        1120,
-        1120,
-    ]
-    ports = [len(graph.out_links(node)) for node in range(graph.npus, graph.nodes) if graph.node_kind[node] == 1]
-    assert max(ports) == 40
+    assert {cables_between(graph, *pair) for pair in pairwise(("npu", "leaf", "spine", "core"))} == {1120}
+    assert most_ports(graph) == 40
     assert topologies.describe(graph)["diameter_hops"] == 6  # three levels
 
 
@@ -76,11 +80,8 @@ def test_selene_whole_has_fewer_switches_than_are_published_with_storage():
     graph = topologies.build("selene")
     assert graph.npus == 8 * 560
     assert 600 < sum(without_nvswitches(graph).values()) <= 850  # arXiv 2104.04473, section 5
-    rates = tier_rates(graph)
-    assert set(rates) == {4480 * 200 * GBPS}
-    assert (
-        max(len(graph.out_links(node)) for node in range(graph.npus, graph.nodes) if graph.node_kind[node] == 1) <= 40
-    )
+    assert set(tier_rates(graph)) == {4480 * 200 * GBPS}
+    assert most_ports(graph) <= 40
 
 
 def test_llama3_has_pods_of_3072_gpus_and_one_in_seven_above_them():
@@ -153,35 +154,16 @@ def test_the_small_one_is_one_switch_of_64_ports():
     assert len(graph.out_links(graph.nodes - 1)) == 64
 
 
-@pytest.mark.parametrize(
-    ("spec", "text"),
-    [
-        (
-            "selene:gpus=1001",
-            "gpus = 1001 of selene; expected 1 to 8, or a multiple of 8 up to 4480; nearest: 1000 and 1008",
-        ),
-        ("selene:gpus=9", "gpus = 9 of selene; expected 1 to 8, or a multiple of 8 up to 4480; nearest: 8 and 16"),
-        ("selene:gpus=9000", "nearest: 4480"),
-        ("tpu-v4:gpus=100", "nearest: 64 and 128"),
-        ("tpu-v4:gpus=5", "nearest: 8"),
-        ("selene:gpus=0", "selene: gpus: '0' is not a count"),
-        ("selene:gpus=many", "selene: gpus: 'many' is not a count"),
-        ("selene:npus=8", "selene: npus is given with a cluster; expected gpus"),
-        ("selene:gpus=8,colour=red", "selene:gpus=8,colour=red: colour: unknown key"),
-        ("selen:gpus=8", "did you mean 'selene'?"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(spec, text):
-    for tell in (topologies.build, topologies.extent):
-        with pytest.raises(topologies.TopologyError) as error:
-            tell(spec)
-        assert text in str(error.value)
-        assert "\n" not in str(error.value)
+@pytest.mark.parametrize("tell", [topologies.build, topologies.extent])
+def test_a_part_that_cannot_be_is_said_in_one_line(tell):
+    """By both; tests/records has other parts."""
+    line = refused(topologies.TopologyError, tell, "selene:gpus=9")
+    assert line == "gpus = 9 of selene; expected 1 to 8, or a multiple of 8 up to 4480; nearest: 8 and 16"
 
 
 def test_unknown_clusters_name_the_nearest():
-    with pytest.raises(topologies.TopologyError, match="unknown cluster 'lama3-24k'; did you mean 'llama3-24k'"):
-        find("lama3-24k")
+    line = refused(topologies.TopologyError, find, "lama3-24k")
+    assert "unknown cluster 'lama3-24k'; did you mean 'llama3-24k'" in line
 
 
 def test_a_part_of_a_server_is_a_server_of_so_many():
@@ -263,3 +245,42 @@ def test_a_part_of_a_server_has_its_part_of_the_nics(tmp_path):
     )
     assert topologies.build(f"{path}:gpus=4").link_rate_bps.min() == 100 * GBPS
     assert topologies.build(f"{path}:gpus=4,nics_per_host=8").link_rate_bps.min() == 200 * GBPS
+
+
+SCRIPT = """
+import json, random, re, sys, time
+from pathlib import Path
+from nadi import topologies
+begin = time.process_time()
+graph = topologies.build(sys.argv[1])
+seconds = time.process_time() - begin
+peak = int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024  # ru_maxrss survives exec
+choose = random.Random(1)
+hops = [len(topologies.route(graph, *choose.sample(range(graph.npus), 2), choose.choice)) for _ in range(200)]
+print(json.dumps([seconds, peak, graph.npus, graph.nodes - graph.npus, graph.links, max(hops)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "switches", "cables", "hops"),
+    [
+        ("fat-tree:npus=16384", 2304, 49152, 6),
+        ("rail-optimised:npus=16384", 2592, 49152, 4),
+        ("deepseek-h800:gpus=16384", 2816, 65536, 5),
+        ("torus:sizes=32x32x16", 0, 49152, 40),
+    ],
+)
+def test_16384_npus(spec, switches, cables, hops):
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, spec],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+    seconds, peak_bytes, npus, switches_found, links, longest = json.loads(result.stdout)
+    assert (npus, switches_found, links) == (16384, switches, 2 * cables)
+    assert 2 < longest <= hops
+    assert seconds < 30
+    assert peak_bytes < 500e6

@@ -1,12 +1,16 @@
-"""Specs, tables and paths, and the one-line errors about them."""
+"""Specs, tables and paths, the one-line errors about them, and how large a network will be, told before it is built."""
 
 import json
+import tracemalloc
 
+import numpy as np
 import pytest
 
 from nadi import topologies
 from nadi.topologies.clusters import clusters
+from nadi.topologies.routing import path_links
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.topologies.naive import SMALL
 
 NAMES = [
@@ -36,7 +40,6 @@ NAMES = [
 ]
 KNOWN = ", ".join(NAMES)
 WITH_CLUSTERS = ", ".join(sorted({*NAMES, *clusters()}))
-TIME = "expected a number >= 0 and a unit, as 500ns or 1us"
 
 
 def test_all_topologies_are_found():
@@ -51,28 +54,28 @@ def test_every_parameter_is_explained():
             assert parameter.form
 
 
-def test_parameters_are_shown_as_the_user_writes_them():
-    ring = {p.name: (p.form, p.default) for p in topologies.topologies()["ring"].parameters()}
-    assert ring == {
-        "npus": ("count", None),
-        "rate": ("rate, as 400Gbps", "400Gbps"),
-        "delay": ("time, as 500ns", "500ns"),
-    }
-    stack = {p.name: (p.form, p.default) for p in topologies.topologies()["stack"].parameters()}
-    assert stack["rates"] == ("rates, as 200GB/s_50GB/s", "400Gbps")
-    assert stack["host_dims"] == ("whole number", "0")
-    tree = {p.name: (p.form, p.default) for p in topologies.topologies()["fat-tree"].parameters()}
-    assert tree["k"] == ("count", "")
-    assert tree["spine_rate"] == ("rate, as 400Gbps", "")
-    assert tree["dims"] == ("sizes, as 4x4x4", "")
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (
+            "ring",
+            {"npus": ("count", None), "rate": ("rate, as 400Gbps", "400Gbps"), "delay": ("time, as 500ns", "500ns")},
+        ),
+        ("stack", {"rates": ("rates, as 200GB/s_50GB/s", "400Gbps"), "host_dims": ("whole number", "0")}),
+        ("fat-tree", {"k": ("count", ""), "spine_rate": ("rate, as 400Gbps", ""), "dims": ("sizes, as 4x4x4", "")}),
+    ],
+)
+def test_parameters_are_shown_as_the_user_writes_them(name, shown):
+    assert shown.items() <= {p.name: (p.form, p.default) for p in topologies.topologies()[name].parameters()}.items()
 
 
-def test_defaults_as_shown_can_be_given():
-    for name in ("ring", "stack", "rail-optimised"):
-        topology = topologies.topologies()[name]
-        given = {p.name: p.default for p in topology.parameters() if p.default}
-        required = {"stack": {"dims": "Ring(4)"}}.get(name, {"npus": 8})
-        assert topology.arguments(**required, **given) == topology.arguments(**required)
+@pytest.mark.parametrize(
+    ("name", "required"), [("ring", {"npus": 8}), ("stack", {"dims": "Ring(4)"}), ("rail-optimised", {"npus": 8})]
+)
+def test_defaults_as_shown_can_be_given(name, required):
+    topology = topologies.topologies()[name]
+    given = {p.name: p.default for p in topology.parameters() if p.default}
+    assert topology.arguments(**required, **given) == topology.arguments(**required)
 
 
 def test_a_spec_is_a_table():
@@ -104,11 +107,7 @@ def test_descriptions_are_json(spec):
     assert facts["routing_bytes"] > 0
 
 
-RATE = "expected a number and a unit, as 400Gbps or 50GB/s"
-LEAF_KEYS = (
-    "delay, dims, hosts_per_leaf, leaves, npus, oversubscription, rate, spines, switch_latency, uplink_delay, "
-    "uplink_rate, uplinks"
-)
+COUNT = "is not a count; expected a whole number from 1 to 4194303"
 
 
 @pytest.mark.parametrize(
@@ -118,119 +117,142 @@ LEAF_KEYS = (
         ("zzz", f"unknown topology 'zzz', and no such file; known: {WITH_CLUSTERS}"),
         ({"name": "tours"}, f"unknown topology 'tours'; did you mean 'torus'? known: {WITH_CLUSTERS}"),
         ({"k": 4}, f"topology 'None:k=4': key 'name' is missing; known: {KNOWN}"),
-        ("ring:npus", "ring:npus: 'npus' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),
-        ("ring:npus=", "ring:npus=: 'npus=' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),
-        ("ring:npus=8,npus=9", "ring:npus=8,npus=9: key 'npus' occurs twice; expected it once"),
-        ("ring", "ring: npus: missing; expected number of NPUs, 2 or more"),
-        ("ring:npsu=8", "ring:npsu=8: npsu: unknown key; nearest known key: npus (of delay, npus, rate)"),
-        ("leaf-spine:leafs=8", f"leaf-spine:leafs=8: leafs: unknown key; nearest known key: leaves (of {LEAF_KEYS})"),
-        ("ring:npus=0", "ring:npus=0: npus: '0' is not a count; expected a whole number from 1 to 4194303"),
-        ("ring:npus=x", "ring:npus=x: npus: 'x' is not a count; expected a whole number from 1 to 4194303"),
-        (
-            {"name": "ring", "npus": True},
-            "ring:npus=True: npus: True is not a count; expected a whole number from 1 to 4194303",
-        ),
-        (
-            {"name": "ring", "npus": 2.5},
-            "ring:npus=2.5: npus: 2.5 is not a count; expected a whole number from 1 to 4194303",
-        ),
-        ("ring:npus=1", "ring:npus=1: npus = 1; expected 2 or more"),
-        ("fully-connected:npus=1", "fully-connected:npus=1: npus = 1; expected 2 or more"),
-        ("ring:npus=4,rate=0Gbps", "ring:npus=4,rate=0Gbps: rate: rate '0Gbps' is zero; expected more than 0"),
-        ("ring:npus=4,rate=4", f"ring:npus=4,rate=4: rate: '4' is not a rate; {RATE}"),
-        ("ring:npus=4,delay=-1us", f"ring:npus=4,delay=-1us: delay: '-1us' is not a time; {TIME}"),
-        ("torus:sizes=4x1", "torus:sizes=4x1: sizes = 4x1; expected one to three sizes of 2 or more"),
-        ("torus:sizes=2x2x2x2", "torus:sizes=2x2x2x2: sizes = 2x2x2x2; expected one to three sizes of 2 or more"),
-        ({"name": "torus", "sizes": []}, "torus:sizes=: sizes: [] is no list of sizes; expected a form like 4x4x4"),
-        ("stack:dims=Ring", "stack:dims=Ring: dims: 'Ring' is no dimension; expected a form like Ring(4)"),
-        (
-            "stack:dims=Mesh(4)",
-            (
-                "stack:dims=Mesh(4): dims: dimension 'Mesh(4)' is of no known kind; "
-                "expected one of Ring, FullyConnected, Switch"
-            ),
-        ),
-        (
-            {"name": "stack", "dims": 4},
-            "stack:dims=4: dims: 4 is no list of dimensions; expected a form like Ring(4)_Switch(8)",
-        ),
-        ("stack:dims=Ring(1)", "stack:dims=Ring(1): dims: dimension 'Ring(1)' has 1 members; expected 2 or more"),
-        (
-            "stack:dims=Ring(4)_Ring(4),rates=1Gbps_2Gbps_3Gbps",
-            (
-                "stack:dims=Ring(4)_Ring(4),rates=1Gbps_2Gbps_3Gbps: "
-                "rates has 3 entries; expected 1 or 2, one for each dimension"
-            ),
-        ),
-        ("stack:dims=Ring(4),host_dims=2", "stack:dims=Ring(4),host_dims=2: host_dims = 2; expected 0 to 1"),
-        (
-            "stack:dims=Ring(4),host_dims=-1",
-            "stack:dims=Ring(4),host_dims=-1: host_dims: found '-1'; expected greater than or equal to 0",
-        ),
-        (
-            "fully-connected:npus=16384",
-            ("fully-connected:npus=16384: 134209536 cables; expected at most 2097151"),
-        ),
-        ("switch:npus=600000", "switch:npus=600000: 600000 NPUs; expected 1 to 524287"),
-        ("switch:npus=6,dims=4x2", "switch:npus=6,dims=4x2: dims 4x2 multiply to 8; expected 6 NPUs"),
-        ("leaf-spine", "leaf-spine: neither npus nor leaves is given; expected one of them"),
-        (
-            "leaf-spine:npus=64,leaves=3",
-            "leaf-spine:npus=64,leaves=3: leaves = 3; expected 4 for 64 NPUs, 16 to a leaf",
-        ),
-        (
-            "leaf-spine:npus=64,spines=2,oversubscription=2",
-            (
-                "leaf-spine:npus=64,spines=2,oversubscription=2: both spines and oversubscription are given; "
-                "expected one of them"
-            ),
-        ),
-        (
-            "leaf-spine:npus=64,oversubscription=3",
-            "leaf-spine:npus=64,oversubscription=3: oversubscription = 3 needs 5.33333 spines; expected a whole number",
-        ),
-        (
-            "leaf-spine:npus=64,oversubscription=0",
-            (
-                "leaf-spine:npus=64,oversubscription=0: oversubscription: '0' is not a ratio; "
-                "expected a number from 1/1000000 to 1000000"
-            ),
-        ),
-        ("fat-tree", "fat-tree: too few counts; expected k, npus, or hosts_per_leaf and pods"),
-        ("fat-tree:k=5", "fat-tree:k=5: k = 5; expected an even number"),
-        (
-            "fat-tree:k=4,pods=4",
-            "fat-tree:k=4,pods=4: both k and pods are given; expected one of them, as k sets pods",
-        ),
-        (
-            "fat-tree:npus=64,hosts_per_leaf=4,pods=2",
-            "fat-tree:npus=64,hosts_per_leaf=4,pods=2: pods = 2; expected 4 for 64 NPUs, 4 x 4 to a pod",
-        ),
-        (
-            "fat-tree:k=8,core_oversubscription=3",
-            (
-                "fat-tree:k=8,core_oversubscription=3: core_oversubscription = 3 needs 1.33333 cores_per_plane; "
-                "expected a whole number"
-            ),
-        ),
-        ("fat-tree:k=1000", "fat-tree:k=1000: 250000000 NPUs; expected 1 to 524287"),
-        (
-            "rail-optimised:npus=12",
-            "rail-optimised:npus=12: npus = 12; expected a multiple of gpus_per_host = 8",
-        ),
+        ({"name": "ring", "npus": True}, f"@: npus: True {COUNT}"),
+        ({"name": "ring", "npus": 2.5}, f"@: npus: 2.5 {COUNT}"),
+        ({"name": "torus", "sizes": []}, "@: sizes: [] is no list of sizes; expected a form like 4x4x4"),
+        ({"name": "stack", "dims": 4}, "@: dims: 4 is no list of dimensions; expected a form like Ring(4)_Switch(8)"),
+        ("fat-tree:k=1000", "@: 250000000 NPUs; expected 1 to 524287"),
         (
             "rail-optimised:npus=524280",
-            (
-                "rail-optimised:npus=524280: a routing table of 81951 switches by 81919 first switches is too large; "
-                "expected at most 536870912 entries"
-            ),
+            "@: a routing table of 81951 switches by 81919 first switches is too large; expected at most 536870912 entries",  # noqa: E501
         ),
-        ("missing.toml", "missing.toml: No such file or directory; expected a fabric (TOML with npus and links)"),
-        ("simai:path=missing", "missing: cannot read missing: No such file or directory"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(topology, text):
-    with pytest.raises(topologies.TopologyError) as error:
-        topologies.build(topology)
-    assert str(error.value) == text
-    assert error.value.exit_code == 2
+    """An @ stands for the spec itself; tests/records has other specs and files."""
+    spec = topology if isinstance(topology, str) else topologies.format_spec(topology)
+    assert refused(topologies.TopologyError, topologies.build, topology) == text.replace("@", spec, 1)
+
+
+SPECS = [
+    "switch:npus=9",
+    "ring:npus=2",
+    "ring:npus=7",
+    "fully-connected:npus=6",
+    "torus:sizes=4x2x3",
+    "stack:dims=Ring(4)_FullyConnected(3)_Switch(2)",
+    "stack:dims=Switch(2)_Ring(2)",
+    "leaf-spine:npus=70,hosts_per_leaf=16,spines=4,uplinks=3",
+    "leaf-spine:leaves=3,hosts_per_leaf=4",
+    "fat-tree:k=4",
+    "fat-tree:npus=60",
+    "fat-tree:npus=16",
+    "fat-tree:hosts_per_leaf=4,leaves_per_pod=2,pods=1",
+    "fat-tree:npus=100,hosts_per_leaf=4,leaves_per_pod=3,spines_per_pod=2,cores_per_plane=5",
+    "rail-optimised:npus=64",
+    "dgx-h100:npus=16",
+    "dgx-a100:npus=4",
+    "rail-fat-tree:npus=20,gpus_per_host=4,rails=2,hosts_per_unit=2,units_per_pod=2,spines=2,cores=3,uplinks=2",
+    "rail-fat-tree:npus=64,gpus_per_host=4,ports=2,hosts_per_unit=4,rail_spines=true,cores=2,core_uplinks=3,spines=2",
+    "rail-fat-tree:npus=24,gpus_per_host=4,hosts_per_unit=4,rail_spines=true,spines=2,forwarding=true",
+    "rail-fat-tree:npus=16,gpus_per_host=4,rails=1,hosts_per_unit=8",
+    "selene:gpus=64",
+    "tpu-v4:gpus=8",
+    "rail-optimised:npus=40,gpus_per_host=4,hosts_per_rail_leaf=4,spines=3,uplinks=2",
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_it_is_as_large_as_it_was_said_to_be(spec):
+    graph, said = topologies.build(spec), topologies.extent(spec)
+    assert (said.npus, said.nodes, 2 * said.cables) == (graph.npus, graph.nodes, graph.links)
+    if hasattr(graph.routing, "hops"):
+        assert said.switches * said.homes == graph.routing.hops.size
+    else:
+        assert said.homes == 0
+    assert said.peak_bytes > 0
+
+
+def test_every_topology_with_parameters_says_it():
+    assert {name for name, known in topologies.topologies().items() if known.extent is None} == {
+        "file",
+        "htsim",
+        "infragraph",
+        "nccl",
+        "nvidia-smi",
+        "simai",
+    }
+    assert topologies.extent("nothing.toml") is None
+
+
+def written(spec, folder, form):
+    """The fabric of a spec in a file: TOML as `nadi topology build` writes it, or SimAI's text."""
+    graph = topologies.build(spec)
+    if form == "toml":
+        topologies.write_toml(graph, folder / "fabric.toml")
+        return folder / "fabric.toml"
+    ends = zip(graph.link_src[::2].tolist(), graph.link_dst[::2].tolist(), strict=True)
+    lines = [f"{graph.nodes} 1 0 {graph.nodes - graph.npus} {graph.links // 2} X"]
+    lines.append(" ".join(map(str, range(graph.npus, graph.nodes))))
+    lines += [f"{a} {b} 400Gbps 0.0005ms 0" for a, b in ends]
+    (folder / "fabric.txt").write_text("\n".join(lines) + "\n")
+    return folder / "fabric.txt"
+
+
+@pytest.mark.parametrize(
+    ("spec", "form"),
+    [
+        ("leaf-spine:npus=512,hosts_per_leaf=16,spines=8", "toml"),
+        ("leaf-spine:npus=512,hosts_per_leaf=16,spines=8", "simai"),
+        ("fat-tree:k=16", "toml"),
+        ("fat-tree:k=16", "simai"),
+        ("torus:sizes=16x16x4", "toml"),
+        ("rail-optimised:npus=2048", "toml"),
+    ],
+)
+def test_files_are_estimated_within_a_factor_of_two(spec, form, tmp_path):
+    path = written(spec, tmp_path, form)
+    said = topologies.extent(str(path))
+    tracemalloc.start()
+    graph = topologies.build(str(path))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (said.npus, said.nodes, 2 * said.cables) == (graph.npus, graph.nodes, graph.links)
+    assert said.homes == len(getattr(graph.routing, "home_node", ()))
+    assert peak_bytes / 2 < said.peak_bytes < peak_bytes * 2
+
+
+def test_names_and_parallel_cables_of_a_file_count(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(
+        'npus = 3\n[[switches]]\nname = "a"\n[[switches]]\nname = "b"\n[[switches]]\n'
+        '[[links]]\nrate = "1Gbps"\ndelay = "1us"\ncount = 2\n'
+        'cables = [["npu 0", "a"], ["npu 1", "b"], [2, "b"]]\n'
+        '[[links]]\nrate = "1Gbps"\ndelay = "1us"\ncables = [["a", "switch 2"], ["b", 5]]\n'
+    )
+    said, graph = topologies.extent(str(path)), topologies.build(str(path))
+    assert (said.npus, said.switches, 2 * said.cables) == (3, 3, graph.links) == (3, 3, 16)
+    assert said.homes == len(graph.routing.home_node) == 2
+
+
+@pytest.mark.parametrize("text", ["", "npus = 4", "4 1 0 1 9 X\nnothing", "3 1 2\n2\n0 x 1Gbps 1ms 0\n"])
+def test_a_wrong_file_is_told_by_building_it(text, tmp_path):
+    (tmp_path / "wrong").write_text(text)
+    wrong = {"name": "simai", "path": str(tmp_path / "wrong")}
+    assert topologies.extent(wrong) is None
+    refused(topologies.TopologyError, topologies.build, wrong)
+
+
+@pytest.mark.parametrize("tell", [topologies.extent, topologies.build])
+def test_what_can_never_be_built_is_told_at_once(tell):
+    line = refused(topologies.TopologyError, tell, "leaf-spine:npus=500000,hosts_per_leaf=1,spines=1000000")
+    assert "500000500000 cables; expected at most 2097151" in line
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_ways_are_as_long_as_those_that_packets_take(spec):
+    graph = topologies.build(spec)
+    src, dst = (ends.reshape(-1) for ends in np.meshgrid(np.arange(graph.npus)[:12], np.arange(graph.npus)[-12:]))
+    found = path_links(graph, src, dst)
+    for a, b, links in nonempty(zip(src.tolist(), dst.tolist(), found.tolist(), strict=True)):
+        assert links == (len(topologies.route(graph, a, b)) if a != b else 0)

@@ -1,4 +1,4 @@
-"""Every equal-cost choice of the walker against brute force."""
+"""Every equal-cost choice of the walker against brute force; memories of hosts are on nobody else's way."""
 
 import networkx as nx
 import numpy as np
@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import topologies
+from nadi.topologies import TopologyError
+from nadi.topologies.endpoints import with_host_memories
+from nadi.topologies.routing import next_links
 from tests.budgets import bounded
+from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.topologies.naive import SMALL, Hierarchy, as_networkx, distances_without_transit, nearer_links
 
 TABLES = [spec for spec in SMALL if isinstance(topologies.build(spec).routing, topologies.TableRouting)]
@@ -150,33 +155,6 @@ def test_any_network_of_switches_is_routed_or_refused(homes, pairs):
             assert topologies.next_links(graph, node, dst) == nearer_links(network, distance, node, range(graph.npus))
 
 
-def test_even_rings_have_two_ways_to_the_opposite_node():
-    graph = topologies.build("ring:npus=8")
-    assert [len(topologies.next_links(graph, 0, dst)) for dst in range(1, 8)] == [1, 1, 1, 2, 1, 1, 1]
-    assert [len(topologies.route(graph, 0, dst)) for dst in range(1, 8)] == [1, 2, 3, 4, 3, 2, 1]
-
-
-def test_dual_homed_npus_are_reached_through_both_homes():
-    graph = topologies.build("rail-optimised:npus=16,gpus_per_host=4")
-    same_host, same_rail, other = (topologies.route(graph, 0, dst) for dst in (1, 4, 5))
-    names = [graph.node_name(int(graph.link_dst[route[0]])) for route in (same_host, same_rail, other)]
-    assert names == ["nvswitch 0", "leaf 0", "leaf 0"]
-    assert [len(same_host), len(same_rail), len(other)] == [2, 2, 4]
-
-
-def test_two_leaves_for_each_npu_share_the_traffic(tmp_path):
-    path = tmp_path / "dual.toml"
-    path.write_text(
-        "npus = 4\n"
-        + "".join(f'[[switches]]\nname = "{name}"\n' for name in ("leaf 0", "leaf 1", "leaf 2", "leaf 3", "spine 0"))
-        + '[[links]]\nrate = "1Gbps"\ndelay = "1us"\n'
-        + "cables = [[0, 4], [0, 5], [1, 4], [1, 5], [2, 6], [2, 7], [3, 6], [3, 7], [4, 8], [5, 8], [6, 8], [7, 8]]\n"
-    )
-    graph = topologies.build(path)
-    assert [int(graph.link_dst[link]) for link in topologies.next_links(graph, 8, 2)] == [6, 7]
-    assert [int(graph.link_dst[link]) for link in topologies.next_links(graph, 0, 2)] == [4, 5]
-
-
 @pytest.mark.parametrize("spec", TABLES)
 def test_tables_have_the_shapes_of_the_contract(spec):
     graph = topologies.build(spec)
@@ -212,6 +190,88 @@ def test_equal_port_sets_are_shared():
     ],
 )
 def test_a_route_joins_two_npus(src, dst, text):
-    with pytest.raises(topologies.TopologyError) as error:
-        topologies.route(topologies.build("ring:npus=8"), src, dst)
-    assert str(error.value) == text
+    assert refused(topologies.TopologyError, topologies.route, topologies.build("ring:npus=8"), src, dst) == text
+
+
+SPECS = ("dgx-h100:npus=24,hosts_per_rail_leaf=2", "rail-optimised:npus=12,gpus_per_host=4", "nvswitch-pairs")
+PAIRS = """
+npus = 5
+host = [7, 3, 7, 3, 3]
+[[switches]]
+name = "a"
+[[switches]]
+name = "b"
+[[switches]]
+name = "b again"
+[[switches]]
+name = "spine"
+[[links]]
+rate = "100Gbps"
+delay = "20ns"
+cables = [[0, "a"], [2, "a"], [1, "b"], [3, "b"], [4, "b"], [1, "b again"], [3, "b again"], [4, "b again"]]
+[[links]]
+rate = "50Gbps"
+delay = "1us"
+cables = [["a", "spine"], ["b", "spine"], ["b again", "spine"]]
+"""
+
+
+@pytest.fixture(params=SPECS)
+def graph(request, tmp_path):
+    if request.param != "nvswitch-pairs":
+        return topologies.build(request.param)
+    (tmp_path / "pairs.toml").write_text(PAIRS)
+    return topologies.build(f"file:path={tmp_path / 'pairs.toml'}")
+
+
+def walk(graph, source, target):
+    """All links of shortest paths from one endpoint to another."""
+    found, at = set(), {source}
+    while at - {target}:
+        links = {int(link) for node in at - {target} for link in next_links(graph, node, target)}
+        found |= links
+        at = {int(graph.link_dst[link]) for link in links}
+    return found
+
+
+def test_paths_between_npus_are_as_before(graph):
+    more = with_host_memories(graph)
+    assert more.npus == graph.npus + len(np.unique(graph.host))
+    for source in range(graph.npus):
+        for target in range(graph.npus):
+            assert walk(graph, source, target) == walk(more, source, target)
+
+
+def test_a_memory_is_on_all_switches_of_its_host(graph):
+    more = with_host_memories(graph)
+    for number, host in nonempty(enumerate(np.unique(graph.host).tolist())):
+        memory = graph.npus + number
+        own = np.flatnonzero(more.host[: graph.npus] == host)
+        assert more.host[memory] == host
+        switches = {int(more.link_dst[link]) for link in more.out_links(memory)}
+        expected = [set(more.link_dst[more.out_links(npu)].tolist()) for npu in own.tolist()]
+        others = {
+            int(more.link_dst[link]) for npu in range(graph.npus) if npu not in own for link in more.out_links(npu)
+        }
+        assert switches == set.intersection(*expected) - others != set()
+        for npu in nonempty(own.tolist()):
+            links = walk(more, npu, memory)
+            assert {int(more.link_dst[link]) for link in links} == switches | {memory}
+        for link in nonempty(more.out_links(memory)):
+            beside = [i for i in more.out_links(int(more.link_dst[link])) if more.link_dst[i] in own]
+            assert more.link_rate_bps[link] == sum(more.link_rate_bps[i] for i in beside)
+            assert more.link_delay_ps[link] == max(more.link_delay_ps[i] for i in beside)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("ring:npus=4", "ring:npus=4: its NPUs are in no hosts with switches of their own"),
+        ("leaf-spine:npus=8", "leaf-spine:npus=8: its NPUs are in no hosts with switches of their own"),
+        ("shared", "no switch joins all NPUs of the host of npu 0 and no others"),
+    ],
+)
+def test_hosts_without_a_switch_of_their_own(spec, words, tmp_path):
+    (tmp_path / "shared.toml").write_text(PAIRS.replace('[1, "b"]', '[1, "a"]').replace('[2, "a"]', '[2, "b"]'))
+    graph = topologies.build(f"file:path={tmp_path / 'shared.toml'}" if spec == "shared" else spec)
+    assert words in refused(TopologyError, with_host_memories, graph)

@@ -8,30 +8,21 @@ import math
 # compute capability, GB/s of an NVLink as planned, PCIe x16, speeds inside and between hosts
 GPUS = {
     "v100": {
-        "cc": 70,
-        "links": 6 * 20.0,
-        "pcie": 12.0,
+        "cc": 70, "links": 6 * 20.0, "pcie": 12.0, "cpu": "intel",
         "inside": [40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3],
         "between": [48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12],
-        "cpu": "intel",
     },
     "h100": {
-        "cc": 90,
-        "links": 18 * 20.6,
-        "pcie": 48.0,
+        "cc": 90, "links": 18 * 20.6, "pcie": 48.0, "cpu": "intel",
         "inside": [60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3],
         "between": [48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12],
-        "cpu": "intel",
     },
     "b200": {
-        "cc": 100,
-        "links": 18 * 40.1,
-        "pcie": 48.0,
+        "cc": 100, "links": 18 * 40.1, "pcie": 48.0, "cpu": "intel",
         "inside": [90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18],
         "between": [96, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12],
-        "cpu": "intel",
     },
-}
+}  # fmt: skip
 GPUS["a100"] = GPUS["v100"] | {"cc": 80, "links": 12 * 20.0, "pcie": 24.0, "cpu": "amd"}
 
 BY_AGE = ("v100", "a100", "h100", "b200")

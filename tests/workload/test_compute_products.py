@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nadi.workload.compute import Efficiencies, Operator, find_gpu, gpu_names
 from nadi.workload.compute.attention import ALGORITHMS, attention_ps
 from nadi.workload.compute.gemm import GROUP_TILES, SPLITS, TILES, product_ps, products_ps
-from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.compute.times import roofline_ps
 from tests.budgets import bounded
 
 NONE_LOST = Efficiencies(1.0, 1.0, 1.0, 1.0)
@@ -94,8 +94,7 @@ def naive_product_ps(batch, m, n, k, gpu, efficiencies, bytes_of_value, *, group
 
 @pytest.mark.parametrize("gpu", [A100, H100, B200], ids=["a100", "h100", "b200"])
 @pytest.mark.parametrize(
-    "shape",
-    [(1, 2048, 4608, 12288), (1, 1000, 700, 300), (1, 1, 4096, 4096), (7, 130, 257, 65), (1, 128, 128, 65536)],
+    "shape", [(1, 2048, 4608, 12288), (1, 1000, 700, 300), (1, 1, 4096, 4096), (7, 130, 257, 65), (1, 128, 128, 65536)]
 )
 def test_products_are_as_a_naive_model_of_tiles_says(gpu, shape):
     found = product_ps(Operator("batched-gemm", shape), gpu, Efficiencies())

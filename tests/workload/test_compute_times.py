@@ -24,7 +24,7 @@ from nadi.workload.compute import (
 )
 from nadi.workload.compute.gpu import bound_of, scaled_ps
 from nadi.workload.compute.operators import KINDS, PRODUCTS
-from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.compute.times import roofline_ps
 from tests.budgets import bounded
 from tests.nonempty import nonempty
 
@@ -132,30 +132,6 @@ def test_tables_are_read_as_they_were_written(tmp_path):
     columns = [["mine"], ["gemm"], ["1x2x3"], ["fp8"], [17]]
     pq.write_table(pa.table(dict(zip(names, columns, strict=True))), tmp_path / "t.parquet")
     assert read_table(tmp_path / "t.parquet") == [Measurement("mine", op("gemm 1x2x3 fp8"), 17)]
-
-
-HEAD = "gpu,operator,shape,dtype,time_ps\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "no column gpu; expected gpu, operator, shape, dtype, time_ps, source, date"),
-        ("gpu,operator,shape,dtype\n", "no column time_ps; expected"),
-        (HEAD + "a100,gemm,1x2,bf16,5\n", "row 2: operator 'gemm 1x2 bf16': shape '1x2', expected mxnxk"),
-        ("# x\n" + HEAD + "a100,gemm,1x2x3,bf16,5.5\n", "row 3: time_ps '5.5'; expected whole picoseconds above 0"),
-        (HEAD + "a100,gemm,1x2x3,bf16,0\n", "row 2: time_ps '0'; expected whole picoseconds above 0"),
-        (HEAD + ",gemm,1x2x3,bf16,5\n", "row 2: no gpu; expected its name, as h100"),
-        (HEAD + "a100,gemm\n", "row 2: 2 fields; expected 5"),
-        (HEAD + "a100,gemm,1x2x3,bf16,12\na100,gemm,1x2x3,bf1", "row 3: 4 fields; expected 5"),
-    ],
-)
-def test_a_wrong_table_is_told_with_its_row(tmp_path, text, said):
-    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
-    with pytest.raises(WorkloadError) as error:
-        read_table(tmp_path / "t.csv")
-    assert str(error.value).startswith(f"{tmp_path / 't.csv'}: {said}")
-    assert "\n" not in str(error.value)
 
 
 def test_a_table_that_is_none_is_told(tmp_path):
@@ -286,29 +262,6 @@ def test_a_gpu_of_ones_own(tmp_path):
     )
     whole_waves = "gemm 2560x1280x8192 fp16"
     assert roofline(whole_waves, gpu) == pytest.approx(op(whole_waves).flops / (10 * 0.87), rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("sms = 10", "sms = 0", "sms: found 0; expected 1 to 1048576"),
-        ("sms = 10", "", "sms: missing; expected a value"),
-        ("sms = 10", "sm = 10", "sm: unknown key; nearest known key: sms"),
-        ('clock = "1GHz"', 'clock = "1"', "clock: '1' is not a clock rate; expected 1MHz to 100GHz, such as 1.41GHz"),
-        ('fp16 = "10TFLOPS"', 'fp17 = "10TFLOPS"', "peak_flops: data type 'fp17'; expected some of fp32"),
-        ('fp32 = "1TFLOPS"', "", "peak_flops: no fp32; expected it among the data types"),
-        ('"10TFLOPS"', "10", "peak_flops.fp16: 10 is not a compute rate; expected a number > 0"),
-        ('"1TB/s"', '"1TB"', "memory_bandwidth: '1TB' is not a rate"),
-        ("name", "name name", "no TOML:"),
-    ],
-)
-def test_a_wrong_gpu_is_told_in_one_line(tmp_path, old, new, said):
-    file = tmp_path / "mine.toml"
-    file.write_text(MINE.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(WorkloadError) as error:
-        find_gpu(file)
-    assert str(error.value).startswith(f"{file}: {said}")
-    assert "\n" not in str(error.value)
 
 
 def test_efficiencies_are_shares():

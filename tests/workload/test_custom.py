@@ -1,13 +1,16 @@
-"""Collectives that users bring: what MSCCL's XML means, and what of it is refused."""
+"""Collectives that users bring: MSCCL's XML and Chakra traces, and what of them is refused."""
 
 import re
 
 import pytest
 
+from nadi import et
+from nadi.et import comp_node, recv_node, send_node
 from nadi.workload import CollectiveSettings, WorkloadError, algorithms_of, collectives, default_algorithm
 from nadi.workload.collectives.custom import read_custom, to_msccl
 from nadi.workload.collectives.schedules.oracle import check
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
+from nadi.workload.collectives.schedules.sends import buffers, unpack
 from tests.nonempty import nonempty
 from tests.workload import msccl_files
 from tests.workload.alpha_beta import Network
@@ -60,107 +63,82 @@ def test_the_protocol_adds_its_flags(proto, wire, tmp_path):
 
 RING, PAIRS, GATHER = msccl_files.ring(4), msccl_files.all_pairs(3), msccl_files.hierarchical_all_gather()
 FIRST = 'type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1"'
+BASES = {"ring": ("all-reduce", RING), "pairs": ("all-reduce", PAIRS), "gather": ("all-gather", GATHER)}
+SAME_TIME = ": may be at the same chunk at the same time as gpu 0 tb"
+CIRCLE = ": gpu 0 tb 0 step 0: waits for itself"
+
+
+def edited(base, old, new, reason):
+    """Kind and text of a good file with one edit, and why it is refused."""
+    kind, text = BASES[base]
+    assert old in text
+    return kind, text.replace(old, new, 1), reason
+
+
+ADDERS = [[(-1, 1, 0, ["rrc i0"]), (-1, 2, 0, ["rrc i0"])], *[[(0, -1, 0, ["s i0"])] for _ in range(2)]]
+BOTH_WAIT = [[(1, 1, 0, ["rrc i0", "s i0"])], [(0, 0, 0, ["rrc i0", "s i0"])]]
+TWO_BLOCKS = [[(1, 1, 0, ["s i0"]), (1, -1, 0, ["s i0"])], [(0, 0, 0, ["s i0", "rrc i0"])]]
+FEWER = msccl_files.sum_chain(2).replace('type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="2"', FIRST)
+NOP = 'type="nop" srcbuf="i" srcoff="-1" dstbuf="i" dstoff="-1" cnt="1" depid="1"'
+TO, DEPS = 'send="1" recv="3"', 'depid="2" deps="3"'
+FREE = 'srcoff="1" dstbuf="i" dstoff="1" cnt="1" depid="-1" deps="-1"'
+GETS = '<step s="1" type="r" srcbuf="o" srcoff="2"'
 BROKEN = {
-    "wrong chunk sent": (
-        "all-reduce",
-        RING.replace(FIRST, FIRST.replace('srcoff="0"', 'srcoff="2"'), 1),
-        r": no all-reduce: member \d chunk \d",
+    "wrong chunk sent": edited(
+        "ring", FIRST, FIRST.replace('srcoff="0"', 'srcoff="2"'), r": no all-reduce: member \d ch"
     ),
-    "no dependency": (
-        "all-reduce",
-        PAIRS.replace('depid="2" deps="3"', 'depid="-1" deps="-1"', 1),
-        ": gpu 0 tb 2 step 2: may be at the same chunk at the same time as gpu 0 tb 0 step 2, and .*; expected a dep",
+    "no dependency": edited(
+        "pairs", DEPS, 'depid="-1" deps="-1"', f": gpu 0 tb 2 step 2{SAME_TIME} 0 step 2, and .*; e"
     ),
-    "two that add": (
-        "reduce",
-        msccl_files.algo(
-            "reduce", 1, [[(-1, 1, 0, ["rrc i0"]), (-1, 2, 0, ["rrc i0"])], *[[(0, -1, 0, ["s i0"])] for _ in range(2)]]
-        ),
-        ": gpu 0 tb 1 step 0: may be at the same chunk at the same time as gpu 0 tb 0 step 0, and",
-    ),
-    "no nop": (
-        "all-reduce",
-        PAIRS.replace(
-            'type="nop" srcbuf="i" srcoff="-1" dstbuf="i" dstoff="-1" cnt="1" depid="1"', 'type="nop" depid="-1"', 1
-        ),
-        ": gpu 0 tb 2 step 3: may be at the same chunk at the same time as gpu 0 tb 1 step 1, and",
-    ),
-    "cycle": (
-        "all-reduce",
-        PAIRS.replace(
-            'srcoff="1" dstbuf="i" dstoff="1" cnt="1" depid="-1" deps="-1"', 'srcoff="1" depid="2" deps="3"', 1
-        ),
-        r": gpu 0 tb 0 step 0: waits for itself \(gpu 0 tb 0 step 0 after gpu 0 tb 2 step 3 after .*\), expected no cy",
-    ),
+    "two that add": ("reduce", msccl_files.algo("reduce", 1, ADDERS), f": gpu 0 tb 1 step 0{SAME_TIME} 0 step 0, and"),
+    "no nop": edited("pairs", NOP, 'type="nop" depid="-1"', f": gpu 0 tb 2 step 3{SAME_TIME} 1 step 1, and"),
+    "cycle": edited("pairs", FREE, f'srcoff="1" {DEPS}', rf"{CIRCLE} \(gpu 0 tb 0 step 0 after gpu 0 tb 2 .*\), exp"),
     "deadlock of messages": (
         "all-reduce",
-        msccl_files.algo("allreduce", 1, [[(1, 1, 0, ["rrc i0", "s i0"])], [(0, 0, 0, ["rrc i0", "s i0"])]]),
-        ": gpu 0 tb 0 step 0: waits for itself .gpu 0 tb 0 step 0 after gpu 1 tb 0 step 1 after gpu 1 tb 0 step 0 aft",
+        msccl_files.algo("allreduce", 1, BOTH_WAIT),
+        f"{CIRCLE} .gpu 0 tb 0 step 0 after gpu 1 tb 0 step 1 after gpu 1 tb 0 step 0 aft",
     ),
-    "no receiver": (
-        "all-reduce",
-        RING.replace('send="1" recv="3"', 'send="2" recv="3"'),
-        ": gpu 0 tb 0: sends to 2 on chan 0, where no tb has recv 0; expected one$",
+    "no receiver": edited(
+        "ring", TO, 'send="2" recv="3"', ": gpu 0 tb 0: sends to 2 on chan 0, where no tb has recv 0;"
     ),
-    "another channel": (
-        "all-reduce",
-        RING.replace('send="1" recv="3" chan="0"', 'send="1" recv="3" chan="1"'),
-        ": gpu 0 tb 0: sends to 1 on chan 1, where no tb has recv 0; expected one$",
+    "another channel": edited(
+        "ring", f'{TO} chan="0"', f'{TO} chan="1"', ": gpu 0 tb 0: sends to 1 on chan 1, where no tb "
     ),
-    "peer beyond the GPUs": (
-        "all-reduce",
-        RING.replace('send="1" recv="3"', 'send="4" recv="3"'),
-        ": gpu 0 tb 0: send 4, expected another GPU from 0 to 3, or -1$",
+    "peer beyond the GPUs": edited(
+        "ring", TO, 'send="4" recv="3"', ": gpu 0 tb 0: send 4, expected another GPU from 0 t"
     ),
-    "a send too many": (
-        "all-gather",
-        GATHER.replace('<step s="1" type="r" srcbuf="o" srcoff="2"', '<step s="1" type="nop" srcbuf="o" srcoff="2"', 1),
-        ": gpu 2 tb 0 step 0: sends to 0, which does not receive it; expected a receive$",
+    "a send too many": edited(
+        "gather", GETS, GETS.replace('"r"', '"nop"'), ": gpu 2 tb 0 step 0: sends to 0, which does not "
     ),
     "other counts": (
         "reduce",
-        msccl_files.sum_chain(2).replace('type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="2"', f"{FIRST}"),
+        FEWER,
         ": gpu 0 tb 0 step 0: receives 2 chunks, expected 1 that gpu 1 tb 0 step 0 sends$",
     ),
-    "chunk beyond the buffer": (
-        "all-gather",
-        GATHER.replace('type="s" srcbuf="i" srcoff="0"', 'type="s" srcbuf="i" srcoff="1"', 1),
-        r": gpu 0 tb 0 step 0: chunks 1 .. 1 of i, expected 0 .. 0$",
+    "chunk beyond the buffer": edited(
+        "gather",
+        'type="s" srcbuf="i" srcoff="0"',
+        'type="s" srcbuf="i" srcoff="1"',
+        ": chunks 1 .. 1 of i, expected 0 .. 0$",
     ),
     "two blocks of a connection": (
         "all-reduce",
-        msccl_files.algo(
-            "allreduce", 1, [[(1, 1, 0, ["s i0"]), (1, -1, 0, ["s i0"])], [(0, 0, 0, ["s i0", "rrc i0"])]]
-        ),
+        msccl_files.algo("allreduce", 1, TWO_BLOCKS),
         ": gpu 0 tb 0: send 1 on chan 0 as another tb, expected one of them$",
     ),
-    "a step that is not there": (
-        "all-reduce",
-        PAIRS.replace('depid="2" deps="3"', 'depid="2" deps="9"', 1),
-        ": gpu 0 tb 0 step 2: depends on tb 2 step 9, expected one that is there$",
+    "a step that is not there": edited(
+        "pairs", DEPS, 'depid="2" deps="9"', ": gpu 0 tb 0 step 2: depends on tb 2 step 9, e"
     ),
     "another kind": ("all-gather", RING, ": coll 'allreduce', expected 'allgather'$"),
     "a kind that MSCCL lacks": ("barrier", RING, ": coll 'allreduce', expected none for barrier$"),
-    "a GPU missing": (
-        "all-reduce",
-        RING.replace('<gpu id="3"', '<gpu id="5"'),
-        r": gpus \[0, 1, 2, 5\], expected each",
-    ),
-    "a type": (
-        "all-reduce",
-        RING.replace('type="rrc"', 'type="put"', 1),
-        "gpu 0 tb 0 step 1: type 'put', expected one",
-    ),
+    "a GPU missing": edited("ring", '<gpu id="3"', '<gpu id="5"', r": gpus \[0, 1, 2, 5\], expected each"),
+    "a type": edited("ring", 'type="rrc"', 'type="put"', "gpu 0 tb 0 step 1: type 'put', expected one"),
     "a protocol": ("all-reduce", msccl_files.ring(3, "LL64"), ": proto 'LL64', expected one of Simple, LL, LL128$"),
-    "parts": ("all-gather", GATHER.replace('loop="4"', 'loop="6"'), "loop 6, expected a multiple of 4 GPUs for all-g"),
-    "no number": ("all-reduce", RING.replace('cnt="1"', 'cnt="one"', 1), "step 0: cnt 'one', expected a whole number"),
+    "parts": edited("gather", 'loop="4"', 'loop="6"', "loop 6, expected a multiple of 4 GPUs for all-g"),
+    "no number": edited("ring", 'cnt="1"', 'cnt="one"', "step 0: cnt 'one', expected a whole number"),
     "no XML": ("all-reduce", RING[:-9], ": no XML: "),
-    "another element": ("all-reduce", RING.replace("<gpu", "<net/><gpu", 1), ": <net>, expected <gpu>$"),
-    "another element of a block": (
-        "all-reduce",
-        RING.replace("<step", "<loop/><step", 1),
-        ": gpu 0 tb 0: <loop>, expected <step>$",
-    ),
+    "another element": edited("ring", "<gpu", "<net/><gpu", ": <net>, expected <gpu>$"),
+    "another element of a block": edited("ring", "<step", "<loop/><step", ": gpu 0 tb 0: <loop>, expected <step>$"),
     "another XML": ("all-reduce", "<plan/>", ": <plan>, expected <algo>$"),
 }
 
@@ -265,3 +243,170 @@ def shape_of_npus():
     from nadi.workload.shape import shape_of
 
     return lambda npus: shape_of(topologies.build(f"switch:npus={npus}"), range(npus))
+
+
+PART = 1000
+
+
+def write(folder, members):
+    for member, nodes in enumerate(members):
+        et.write_trace(folder / f"c.{member}.et", et.metadata(), nodes)
+    return folder / "c"
+
+
+def ring(n, part=PART, micros=0):
+    """An all-reduce's messages; in the first half something is computed before what came is sent on."""
+    members = []
+    for me in range(n):
+        nodes, last = [], []
+        for k in range(2 * (n - 1)):
+            after, before = (me + 1) % n, (me - 1) % n
+            nodes.append(send_node(3 * k, "s", me, after, part, deps=last))
+            nodes.append(recv_node(3 * k + 1, "r", before, me, part, deps=[3 * k]))
+            last = [3 * k + 1]
+            if micros and k < n - 1:
+                nodes.append(comp_node(3 * k + 2, "c", duration_micros=micros, deps=last))
+                last = [3 * k + 2]
+        members.append(nodes)
+    return members
+
+
+def all_pairs(n, part=PART):
+    """Everybody sends to everybody: all-to-all or all-gather."""
+    members = []
+    for me in range(n):
+        others = [p for p in range(n) if p != me]
+        sends = [send_node(p, "s", me, p, part) for p in others]
+        members.append([*sends, *(recv_node(n + p, "r", p, me, part) for p in others)])
+    return members
+
+
+def sends_of(plans, size):
+    """Bytes of each send, by member."""
+    packed = pack([plans])
+    return [
+        [
+            buffer.wire_bytes(step.send_chunk, 1, size)
+            for lane, buffer in zip(own, of_own, strict=True)
+            for step in lane
+            if step.send_peer >= 0
+        ]
+        for own, of_own in zip(unpack(packed, 0), buffers(packed, 0), strict=True)
+    ]
+
+
+def test_messages_have_the_bytes_of_the_trace_whatever_the_size(tmp_path):
+    prefix = write(tmp_path, ring(4))
+    for size in (4000, 3999, 7, 1):
+        assert sends_of(read_custom(prefix, "all-reduce", size), size) == [[PART] * 6] * 4
+
+
+def test_made_for_a_size_they_grow_with_the_buffer(tmp_path):
+    plans = read_custom(write(tmp_path, ring(4)), "all-reduce", 4000)
+    assert sends_of(plans, 8000) == [[2 * PART] * 6] * 4
+    assert sends_of(plans, 4002) == [[1001] * 6] * 4  # 1000.5 B
+
+
+def test_computation_is_the_latency_of_the_sends_that_wait_for_it(tmp_path):
+    plans = read_custom(write(tmp_path, ring(4, micros=7)), "all-reduce", 4000)
+    lanes = zip(plans.plans[0], plans.attributes_of(0), strict=True)
+    sends = [(sum(step.send_peer >= 0 for step in lane), lane_of.latency_ps) for lane, lane_of in lanes]
+    assert sorted(sends) == [(0, 0), (3, 0), (3, 7_000_000)]
+
+
+def test_a_send_waits_for_all_that_it_depends_on(tmp_path):
+    members = [
+        [recv_node(0, "r", 1, 0, 5), recv_node(1, "r", 2, 0, 5), send_node(2, "s", 0, 1, 5, deps=[0, 1]),
+         send_node(3, "s", 0, 2, 5, deps=[0, 1])],
+        [send_node(0, "s", 1, 0, 5), recv_node(1, "r", 0, 1, 5)],
+        [send_node(0, "s", 2, 0, 5), recv_node(1, "r", 0, 2, 5)],
+    ]  # fmt: skip
+    plans = read_custom(write(tmp_path, members), "all-reduce", 5)
+    lanes = plans.plans[0]
+    for lane in nonempty(lanes):
+        if any(step.send_peer >= 0 for step in lane):
+            assert {lanes[step.dep_lane][step.dep_step].recv_peer for step in lane} == {1, 2}
+
+
+@pytest.mark.parametrize("kind", ["all-to-all", "all-gather", "reduce-scatter"])
+def test_all_pairs_is_enough_for_parts(kind, tmp_path):
+    assert read_custom(write(tmp_path, all_pairs(4)), kind, 4 * PART).members == 4
+
+
+def without(members, member, *numbers):
+    members[member] = [node for i, node in enumerate(members[member]) if i not in numbers]
+    return members
+
+
+def late(members):
+    """Member 0 sends only after it has received all."""
+    sends, receives = members[0][:3], members[0][3:]
+    for node in sends:
+        node.data_deps.extend(r.id for r in receives)
+    return members
+
+
+def everyone_late(n):
+    members = all_pairs(n)
+    for own in members:
+        for node in own[: n - 1]:
+            node.data_deps.extend(r.id for r in own[n - 1 :])
+    return members
+
+
+BROKEN_TRACES = {
+    "no receive": (without(ring(3), 0, 7), r"c\.2\.et: node 9: sends to 0, which does not receive it; expected a rec"),
+    "no send": (
+        [[send_node(0, "s", 0, 1, 9)], [recv_node(0, "r", 0, 1, 9), recv_node(1, "r", 0, 1, 9)]],
+        r"c\.1\.et: node 1: receives from 0, which does not send it; expected a send$",
+    ),
+    "another tag": (
+        [[send_node(0, "s", 0, 1, 9, 4)], [recv_node(0, "r", 0, 1, 9, 3)]],
+        r"c\.0\.et: node 0: sends to 1 with tag 4, which receives none; expected a receive$",
+    ),
+    "a peer beyond": ([[send_node(7, "s", 0, 2, 9)], []], r"c\.0\.et: node 7: comm_dst 2, expected another member"),
+    "other bytes": (
+        [[send_node(0, "s", 0, 1, 4000), recv_node(1, "r", 1, 0, 4000)],
+         [send_node(0, "s", 1, 0, 4000), recv_node(1, "r", 0, 1, 4001)]],
+        r"c\.1\.et: node 1: 4001 B, expected 4000 B as .*c\.0\.et: node 0$",
+    ),
+    "a circle": (
+        everyone_late(3),
+        r"c\.0\.et: node \d: waits for itself \(node \d after .*c\.\d\.et: .*\), expected no cycle$",
+    ),
+    "too few bytes": (
+        ring(4, PART // 2), r"c\.0\.et: sends 3000 B, expected at least 4000 B for all-reduce of 4000 B$"
+    ),
+    "nothing comes": (
+        [[send_node(0, "s", 0, 1, 9000), recv_node(1, "r", 1, 0, 9000)],
+         [send_node(0, "s", 1, 0, 9000), recv_node(1, "r", 0, 1, 9000)],
+         [send_node(0, "s", 2, 3, 9000), recv_node(1, "r", 3, 2, 9000)],
+         [send_node(0, "s", 3, 2, 9000), recv_node(1, "r", 2, 3, 9000)]],
+        r"c\.0\.et: no message brings what member 2 had; expected one for all-reduce$",
+    ),
+    "a collective in it": (
+        [[et.coll_node(0, "x", et.CollectiveCommType.ALL_REDUCE, 9)], []],
+        r"c\.0\.et: node 0: COMM_COLL_NODE, expected COMM_SEND_NODE, COMM_RECV_NODE or COMP_NODE in a collective$",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN_TRACES)
+def test_traces_that_are_wrong_are_refused(name, tmp_path):
+    members, reason = BROKEN_TRACES[name]
+    with pytest.raises(WorkloadError, match=reason) as error:
+        read_custom(write(tmp_path, members), "all-reduce", 4000)
+    assert "\n" not in str(error.value)
+
+
+def test_one_late_member_is_well(tmp_path):
+    assert read_custom(write(tmp_path, late(all_pairs(4))), "all-to-all", 4 * PART).members == 4
+
+
+def test_a_member_without_a_trace(tmp_path):
+    prefix = write(tmp_path, ring(4))
+    (tmp_path / "c.2.et").unlink()
+    with pytest.raises(WorkloadError, match=r"/c: no c\.2\.et, expected traces 0 \.\. 3$"):
+        read_custom(prefix, "all-reduce", 4000)
+    with pytest.raises(WorkloadError, match=r"/c: no c\.2\.et, expected"):
+        read_custom(prefix, "barrier", 4000)

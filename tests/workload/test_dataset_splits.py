@@ -118,19 +118,6 @@ def test_a_run_cuts_all_its_collectives():
     assert more.algorithm_of("all-gather") == "ring:dataset_splits=4"
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "text"),
-    [
-        ("barrier", "dissemination:dataset_splits=2", "'dataset_splits=2' is no parameter, expected some of none"),
-        ("all-reduce", "custom:file=x,chains=2", "'chains=2' is no parameter, expected some of file=, size=, plans="),
-    ],
-)
-def test_what_cannot_be_cut_is_refused(kind, spec, text):
-    with pytest.raises(WorkloadError) as error:
-        collectives.choose(kind, spec)
-    assert str(error.value).endswith(text)
-
-
 def test_a_dimension_cannot_be_cut():
     graph = topologies.build("torus:sizes=2x2")
     text = r"^algorithms 'ring:dataset_splits=2': dataset_splits in a dimension, expected splits of the whole$"

@@ -1,5 +1,7 @@
 """Messages over several NICs: a program whose sends are divided, against one built part by part, and back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,12 +12,12 @@ from nadi.inputs.limits import MAX_EQUAL_MESSAGES
 from nadi.topologies import build
 from nadi.workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
 from nadi.workload.node_kinds import SEND
-from nadi.workload.program.dividing import divided, joined
+from nadi.workload.program.program import divided, joined
 from nadi.workload.program.sends import _check_numbers
 from nadi.workload.shape import stripes_between
 from nadi.workload.trace_sets.trace_set import TraceView
 from tests.budgets import bounded
-from tests.pdes.test_unequal_ports import GBPS, planes
+from tests.pdes.test_places import GBPS, planes
 
 KIB = 1024
 
@@ -149,8 +151,8 @@ def test_messages_stay_whole_if_the_settings_say_so():
 
 def test_too_many_messages_of_a_tag_are_refused():
     view = TraceView(table_of(metadata(), [send_node(7, "s", 0, 1, KIB, 0)], "t.0.et"))
-    view.p2p_seq = np.array([MAX_EQUAL_MESSAGES // 4])
+    view.messages = replace(view.messages, seq=np.array([MAX_EQUAL_MESSAGES // 4]))
     with pytest.raises(WorkloadError, match=r"t\.0\.et: node 7: message 262,144 of this peer and tag, in 4 parts"):
         _check_numbers(view, np.array([4]))
-    view.p2p_seq -= 1
+    view.messages.seq[:] -= 1
     _check_numbers(view, np.array([4]))

@@ -7,10 +7,11 @@ from nadi.et import NodeType, attribute, coll_node, comp_node, mem_node, metadat
 from nadi.workload import ComputeModel, WorkloadError
 from nadi.workload.compute import ComputeTimes, find_gpu, parse_operators
 from nadi.workload.node_kinds import MEMORY_LANE, REMOTE_LANE
-from nadi.workload.program.durations import durations_ps
-from nadi.workload.program.memory_pool import RemoteMemory, lanes
+from nadi.workload.program.durations import RemoteMemory, durations_ps, lanes
 from nadi.workload.trace_sets.trace_set import TraceView
+from tests.refusals import refused
 
+GPU = '[compute] gpu, as "h100"'
 NO_RATE = "is given but no rate to divide it by, expected"
 RATES = {"peak_flops": 1e12, "memory_bandwidth_Bps": 1e9, "memory_latency_ps": 500}
 
@@ -71,16 +72,8 @@ def test_a_roofline_is_rounded_to_the_nearest():
 @pytest.mark.parametrize(
     ("model", "node", "text"),
     [
-        (
-            ComputeModel(),
-            comp_node(3, "", num_ops=1),
-            f'num_ops {NO_RATE} [compute] gpu, as "h100", or peak_flops, as "312TFLOPS"',
-        ),
-        (
-            ComputeModel(),
-            load(3, 1),
-            f'tensor_size {NO_RATE} [compute] gpu, as "h100", or [memory] bandwidth, as "2TB/s"',
-        ),
+        (ComputeModel(), comp_node(3, "", num_ops=1), f'num_ops {NO_RATE} {GPU}, or peak_flops, as "312TFLOPS"'),
+        (ComputeModel(), load(3, 1), f'tensor_size {NO_RATE} {GPU}, or [memory] bandwidth, as "2TB/s"'),
         (
             ComputeModel("roofline", **RATES),
             comp_node(3, ""),
@@ -91,16 +84,11 @@ def test_a_roofline_is_rounded_to_the_nearest():
             comp_node(3, "", duration_micros=2**43),
             "duration_micros is beyond 1000000000000, expected less",
         ),
-        (
-            ComputeModel(peak_flops=1e-6),
-            comp_node(3, "", num_ops=10),
-            "takes longer than 11 days, expected less",
-        ),
+        (ComputeModel(peak_flops=1e-6), comp_node(3, "", num_ops=10), "takes longer than 11 days, expected less"),
     ],
 )
 def test_what_cannot_be_known_is_an_error(model, node, text):
-    with pytest.raises(WorkloadError, match=f"^t.et: node 3: {re.escape(text)}$"):
-        picoseconds(model, node)
+    assert refused(WorkloadError, picoseconds, model, node) == f"t.et: node 3: {text}"
 
 
 def test_a_node_that_needs_no_rate_needs_none():
@@ -149,9 +137,10 @@ def test_without_a_gpu_operators_are_what_num_ops_says():
     ],
 )
 def test_operators_that_cannot_be_timed_are_told_with_their_node(text, said):
-    with pytest.raises(WorkloadError) as error:
-        picoseconds(ComputeModel(times=ON_A100), doing(1, NORM), doing(3, text))
-    assert str(error.value) == f"t.et: node 3: {said}"
+    assert (
+        refused(WorkloadError, picoseconds, ComputeModel(times=ON_A100), doing(1, NORM), doing(3, text))
+        == f"t.et: node 3: {said}"
+    )
 
 
 REMOTE = RemoteMemory(latency_ps=700, bandwidth_Bps=5e8)

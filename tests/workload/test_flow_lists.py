@@ -85,46 +85,6 @@ def test_a_receiver_without_flows_of_its_own_has_a_trace(tmp_path):
     assert (traces.trace_of_npu >= 0).tolist() == [True, False, False, False, True]
 
 
-WRONG = {
-    "no header": ("x.csv", "0,1,5,0\n", "line 1: found '0,1,5,0'; expected a header with src, dst, bytes and one of"),
-    "two starts": ("x.csv", "src,dst,bytes,start_us,start_ps\n", "line 1: found"),
-    "no flow": ("x.csv", "src,dst,bytes,start_us\n", "found no flow; expected one or more"),
-    "empty": ("x.csv", "", "line 1: found ''"),
-    "a short line": ("x.csv", "src,dst,bytes,start_us\n0,1,5\n", "line 2: found '' as the start"),
-    "a negative NPU": ("x.csv", "src,dst,bytes,start_us\n-1,1,5,0\n", "line 2: found '-1' as an NPU"),
-    "to itself": ("x.csv", "src,dst,bytes,start_us\n1,1,5,0\n", "line 2: found 5 bytes from 1 to 1"),
-    "no bytes": ("x.csv", "src,dst,bytes,start_us\n1,2,0,0\n", "line 2: found 0 bytes from 1 to 2"),
-    "too late": (
-        "x.csv",
-        "src,dst,bytes,start_s\n1,2,5,1e9\n",
-        "line 2: found '1e9' as the start; expected a time from",
-    ),
-    "not a number": ("x.csv", "src,dst,bytes,start_s\n1,2,5,nan\n", "line 2: found 'nan' as the start"),
-    "no count": ("x.txt", "0 1 3 100 5 2\n", "line 1: found '0 1 3 100 5 2'; expected SRC DST PRIORITY PORT BYTES"),
-    "another count": ("x.txt", "2\n0 1 3 100 5 2\n", "found 1 flows; expected 2, as its first line says"),
-    "too few words": ("x.txt", "1\n0 1 5 2\n", "line 2: found 4 words; expected SRC DST"),
-    "fractions of bytes": ("x.txt", "1\n0 1 3 100 5.5 2\n", "line 2: found '5.5' as bytes; expected a whole number"),
-    "failures": (
-        "x.cm",
-        "Nodes 2\nConnections 1\nFailures 1\n0->1 start 0 size 5\nfailure switch_type AGG switch_id 5 link_id 2\n",
-        "line 5: found a failure; expected flows, and [[faults]]",
-    ),
-    "another ending": ("x.flows", "", "found a name that ends otherwise; expected .csv, .txt, .cm"),
-    "no file": ("", "", "none.csv: No such file or directory; expected a header with src, dst"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_lists_are_refused_in_one_line(tmp_path, case):
-    name, text, words = WRONG[case]
-    if name:
-        (tmp_path / name).write_text(text)
-    with pytest.raises(WorkloadError) as refused:
-        flow_list(tmp_path / (name or "none.csv"))
-    assert words in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 def test_bytes_that_are_no_text(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"src,dst\x00\xff")
     with pytest.raises(WorkloadError, match=r"x\.csv: "):

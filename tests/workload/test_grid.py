@@ -14,6 +14,7 @@ from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
 from nadi.workload.collectives.schedules.sends import buffers, unpack
 from nadi.workload.shape import GroupShape
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.samples import sampled
 from tests.workload.alpha_beta import Network
 
@@ -166,14 +167,7 @@ def of_network(grid, latencies):
     return shape(grid, rates, latencies), [(a, 8e12 / rate) for a, rate in zip(latencies, rates, strict=True)]
 
 
-@sampled(
-    {
-        "algorithms": ["default", "direct"],
-        "splits": [1, 2, 5],
-        "kind": KINDS,
-        "grid, latencies": ALPHA_BETA,
-    }
-)
+@sampled({"algorithms": ["default", "direct"], "splits": [1, 2, 5], "kind": KINDS, "grid, latencies": ALPHA_BETA})
 def test_closed_form_is_what_an_idle_network_takes(grid, latencies, kind, splits, algorithms):
     size = 5 * math.prod(grid) * 1024
     fabric, dimensions = of_network(grid, latencies)
@@ -272,20 +266,8 @@ def test_settings_of_the_run_fill_what_algorithms_leave_open():
         CollectiveSettings(chosen, dimension_order="up")
 
 
-@pytest.mark.parametrize(
-    ("spec", "of_shape", "text"),
-    [
-        (
-            "hierarchical",
-            shape((6,))._replace(host=(0, 0, 0, 0, 1, 1)),
-            "hosts of 2 to 4 members: expected equally many",
-        ),
-        ("grid:algorithms=ring/ring", shape((2, 2, 2)), "algorithms 'ring/ring': 2 for 3 dimensions, expected one for"),
-        ("grid:algorithms=grid", shape((2, 2)), "algorithms 'grid': grid is not for one dimension, expected one that"),
-        ("grid:algorithms=tree", shape((2, 2)), "algorithm 'tree' for reduce-scatter: expected one of bruck, "),
-    ],
-)
-def test_what_cannot_be_is_refused(spec, of_shape, text):
-    with pytest.raises(WorkloadError) as error:
-        made("all-reduce", spec, of_shape)
-    assert str(error.value).startswith(text)
+def test_hosts_of_unlike_size_are_refused():
+    """tests/records has wrong algorithms of dimensions."""
+    unlike = shape((6,))._replace(host=(0, 0, 0, 0, 1, 1))
+    line = refused(WorkloadError, made, "all-reduce", "hierarchical", unlike)
+    assert line.startswith("hosts of 2 to 4 members: expected equally many")

@@ -33,12 +33,7 @@ def packed(kind, name, graph, members, size_bytes=1 << 20):
     return schedules.pack(), index
 
 
-@sampled(
-    {
-        "members": range(2, 18),
-        "name, kind": CASES,
-    }
-)
+@sampled({"members": range(2, 18), "name, kind": CASES})
 def test_does_what_the_kind_promises_on_one_switch(name, kind, members):
     graph = topologies.build(f"switch:npus={members}")
     oracle.check(kind, *packed(kind, name, graph, range(members)), seed=members)
@@ -106,10 +101,7 @@ def test_an_aggregator_may_not_add_data_of_its_own():
 def test_a_sum_sent_too_early_is_found():
     """The result leaves when one of two children has been heard of."""
     members = [[Lane().step(send_to=2, to_lane=m, send=0), Lane().step(receive_from=2, receive=0)] for m in range(2)]
-    sums = [
-        Lane().step(receive_from=0, receive=0),
-        Lane().step(receive_from=1, receive=0, reduce=True, after=(0, 0)),
-    ]
+    sums = [Lane().step(receive_from=0, receive=0), Lane().step(receive_from=1, receive=0, reduce=True, after=(0, 0))]
     down = Lane().step(send_to=0, to_lane=1, send=0, after=(0, 0)).step(send_to=1, to_lane=1, send=0)
     schedules = pack([each_its_own(1, [*members, [*sums, down]], aggregators=1)])
 

@@ -16,6 +16,7 @@ from nadi.workload import (
 )
 from tests.budgets import bounded
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.workload import naive
 
 
@@ -31,10 +32,7 @@ def test_one_collective_of_all(kind):
 
 def test_the_algorithm_may_be_named():
     assert collective_program("all-reduce", 4, 8, "direct").schedules.plan_ptr.tolist() == [0, 4]
-    with pytest.raises(
-        WorkloadError,
-        match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$",
-    ):
+    with pytest.raises(WorkloadError, match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$"):
         collective_program("all-reduce", 4, 8, "x")
 
 
@@ -83,9 +81,7 @@ def test_a_shift_is_shared():
     ],
 )
 def test_pairs_that_cannot_be_are_refused(to, size, text):
-    with pytest.raises(WorkloadError) as error:
-        pairs_program(to, size)
-    assert str(error.value) == text
+    assert refused(WorkloadError, pairs_program, to, size) == text
 
 
 @pytest.mark.parametrize("npus", [2, 3, 1000])

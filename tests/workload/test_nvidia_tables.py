@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nadi.workload.compute import ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
-from nadi.workload.compute.roofline import roofline_ps
+from nadi.workload.compute.times import roofline_ps
 
 H100 = find_gpu("h100")
 

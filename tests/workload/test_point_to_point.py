@@ -15,8 +15,8 @@ from nadi.workload.collectives.schedules.packed import ScheduleSet
 from nadi.workload.collectives.uneven import units
 from nadi.workload.program.choosing import CollectiveSettings
 from tests.samples import sampled
-from tests.workload.nccl_shapes import hosts
-from tests.workload.uneven_oracle import check_uneven
+from tests.workload.nccl_network import hosts
+from tests.workload.test_uneven import check_uneven
 
 KIB, MIB = 1 << 10, 1 << 20
 G = 10**9

@@ -1,16 +1,39 @@
+"""Programs against the naive builder; their numbers are the engine's; collectives in some dimensions of the fabric."""
+
 import dataclasses
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi import topologies
 from nadi.et import CollectiveCommType, coll_node, comp_node, group_node, metadata, recv_node, send_node, table_of
-from nadi.workload import CollectiveSettings, ComputeModel, WorkloadError, build_program
+from nadi.pdes.core import state
+from nadi.pdes.npu import trace
+from nadi.workload import (
+    CollectiveSettings,
+    ComputeModel,
+    WorkloadError,
+    build_program,
+    collective_program,
+    collectives,
+    node_kinds,
+    uneven_program,
+)
+from nadi.workload.collectives.plans.plan import NONE
+from nadi.workload.collectives.schedules.sends import buffers, message_count, most_bytes, packet_count, pairs, unpack
+from nadi.workload.kinds import KINDS as STEP_KINDS
+from nadi.workload.trace_sets.trace_set import ELSEWHERE
 from tests.budgets import bounded
 from tests.nonempty import nonempty
+from tests.refusals import refused
+from tests.samples import sampled
+from tests.scenarios.running import simulate
 from tests.workload import naive
+from tests.workload.ranks import on_ranks
 
 ALL_REDUCE = CollectiveCommType.ALL_REDUCE
 
@@ -143,10 +166,7 @@ def test_algorithms_are_chosen_by_kind():
 
 
 def test_settings_that_cannot_be_are_refused():
-    with pytest.raises(
-        WorkloadError,
-        match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$",
-    ):
+    with pytest.raises(WorkloadError, match=r"^algorithm 'x' for all-reduce: expected one of direct, .*, ring$"):
         CollectiveSettings({"all-reduce": "x"})
     with pytest.raises(WorkloadError, match=r"^all_gather_size 'half': expected contribution or total$"):
         CollectiveSettings(all_gather_size="half")
@@ -187,9 +207,16 @@ def test_buffers_that_the_engine_cannot_count_are_refused():
         build_program([one(coll_node(4, "", ALL_REDUCE, 2**61))], [0] * 3, 3)
     assert str(error.value) == f"t.et: node 4: comm_size is {2**61}, expected at most {2**46 - 1} bytes"
     size, npus = 2**45, 2**18  # of each, gathered from all
-    with pytest.raises(WorkloadError) as error:
-        build_program([one(coll_node(4, "", CollectiveCommType.ALL_GATHER, size))], np.zeros(npus, np.int32), npus)
-    assert str(error.value) == f"t.et: node 4: all-gather of {size} B: expected at most 2^62 bytes times chunks"
+    assert (
+        refused(
+            WorkloadError,
+            build_program,
+            [one(coll_node(4, "", CollectiveCommType.ALL_GATHER, size))],
+            np.zeros(npus, np.int32),
+            npus,
+        )
+        == f"t.et: node 4: all-gather of {size} B: expected at most 2^62 bytes times chunks"
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,9 +229,7 @@ def test_buffers_that_the_engine_cannot_count_are_refused():
     ],
 )
 def test_traces_and_npus_must_fit(trace_of_npu, npus, text):
-    with pytest.raises(WorkloadError) as error:
-        build_program([one(comp_node(0, "c"))], trace_of_npu, npus)
-    assert str(error.value) == text
+    assert refused(WorkloadError, build_program, [one(comp_node(0, "c"))], trace_of_npu, npus) == text
 
 
 def test_many_npus_with_one_trace_are_quick():
@@ -231,3 +256,170 @@ def test_many_groups_are_quick():
     assert program.trace_of_npu.tolist() == [0] * npus
     assert program.slot_group.tolist() == (1 + np.arange(npus) // 8).tolist()
     assert program.slot_member.tolist() == (np.arange(npus) % 8).tolist()
+
+
+KINDS = ("NOOP", "COMPUTE", "MEMORY", "SEND", "RECV", "COLLECTIVE")
+
+
+def test_the_engine_and_programs_number_kinds_and_lanes_alike() -> None:
+    assert [getattr(trace, f"KIND_{kind}") for kind in KINDS] == [getattr(node_kinds, kind) for kind in KINDS]
+    assert (state.COMPUTE_LANE, state.LANES) == (node_kinds.COMPUTE_LANE, node_kinds.REMOTE_LANE + 1)
+
+
+HOSTS = "rail-optimised:npus=8,gpus_per_host=4"
+ALGORITHMS = [
+    *((kind, name) for kind in STEP_KINDS for name in collectives.algorithms_of(kind)),
+    ("all-reduce", "grid:splits=3,order=themis"),
+    ("all-reduce", "ring:channels=3,bidirectional=true"),
+    ("all-reduce", "nccl:algo=ring,proto=ll128"),
+]
+
+
+def is_counted(schedules, size_bytes):
+    """Messages, pairs and packets are counted as if all steps were read one by one."""
+    lanes, of_lanes = unpack(schedules, 0), buffers(schedules, 0)
+    sends = [
+        (me, step.send_peer, of_lanes[me][number].wire_bytes(step.send_chunk, step.send_count, size_bytes))
+        for me, own in enumerate(lanes)
+        for number, lane in enumerate(own)
+        for step in lane
+        if step.send_peer != NONE
+    ]
+    ends = {(src, dst) for src, dst, _ in sends}
+    assert pairs(schedules, 0, 1000) == ends
+    assert pairs(schedules, 0, len(ends) - 1) is None
+    assert message_count(schedules, 0) == len(sends)
+    packets = sum(max(1, -(-payload // 64)) for _, _, payload in sends)
+    assert packets - len(sends) <= packet_count(schedules, 0, size_bytes, 64) <= packets
+    if schedules.uneven[0]:
+        sent = np.bincount([src for src, _, _ in sends], [payload for _, _, payload in sends])
+        assert most_bytes(schedules, 0, size_bytes) >= sent.max()
+
+
+@sampled({"size_bytes": [1, 100_003], "kind, algorithm": ALGORITHMS})
+def test_every_algorithm(kind, algorithm, size_bytes):
+    graph = topologies.build("switch:npus=8" if algorithm == "nvls" else HOSTS)
+    is_counted(collective_program(kind, graph.npus, size_bytes, algorithm, graph).schedules, size_bytes)
+
+
+@pytest.mark.parametrize("unit_bytes", [1, 4096])
+def test_uneven_all_to_alls(unit_bytes):
+    matrix = np.random.default_rng(5).integers(0, 100, (4, 4)) * unit_bytes
+    program = uneven_program(matrix, "direct", topologies.build("switch:npus=4"))
+    is_counted(program.schedules, int(program.node_bytes[0]))
+
+
+TORUS = "torus:sizes=2x3x4"
+DIMS = (2, 3, 4)
+
+
+def involved_trace(*involved, name="t.et"):
+    """All-reduces one after another; involved: a list of booleans each, None = absent."""
+    nodes = [
+        coll_node(i, "x", ALL_REDUCE, 960 + i, involved_dim=dims, deps=range(i)) for i, dims in enumerate(involved)
+    ]
+    return table_of(metadata(), nodes, name)
+
+
+def digits(npu):
+    return npu % 2, npu // 2 % 3, npu // 6
+
+
+def naive_members(npu, dims):
+    """NPUs with the same digits in all dimensions that do not take part."""
+    fixed = [d for d in range(3) if dims is not None and not (d < len(dims) and dims[d])]
+    return [other for other in range(24) if all(digits(other)[d] == digits(npu)[d] for d in fixed)]
+
+
+def found_members(program, npu):
+    """Members of the group of each row of an NPU, and its place there."""
+    begin, end = program.trace_ptr[program.trace_of_npu[npu] :][:2].tolist()
+    for row in range(begin, end):
+        slot = int(program.slot_ptr[npu] + program.node_group[row])
+        group = int(program.slot_group[slot])
+        members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist()
+        yield members, int(program.slot_member[slot]), int(program.node_seq[row])
+
+
+restrictions = st.one_of(st.none(), st.lists(st.booleans(), min_size=1, max_size=4).filter(lambda d: any(d[:3])))
+
+
+@bounded(60)
+@given(st.lists(restrictions, min_size=1, max_size=4))
+def test_groups_are_those_of_the_enumeration(involved):
+    program = build_program([involved_trace(*involved)], [0] * 24, 24, fabric=topologies.build(TORUS))
+    for npu in range(24):
+        seen = []
+        for dims, (members, me, seq) in nonempty(zip(involved, found_members(program, npu), strict=True)):
+            assert members == naive_members(npu, dims)
+            assert members[me] == npu
+            assert seq == seen.count(members)
+            seen.append(members)
+    assert len(program.trace_ptr) == 2
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_agree(ranks):
+    table, graph = involved_trace([True, False, False], None, [False, True, True]), topologies.build(TORUS)
+    whole = build_program([table], [0] * 24, 24, fabric=graph)
+    rank_of = np.arange(24) * 7 % ranks
+
+    def build(rank, exchange):
+        own = np.where(rank_of == rank, 0, ELSEWHERE)
+        return build_program([table], own, 24, fabric=graph, exchange=exchange)
+
+    for rank, part in nonempty(enumerate(on_ranks(ranks, build))):
+        for npu in nonempty(np.flatnonzero(rank_of == rank).tolist()):
+            assert [*found_members(part, npu)] == [*found_members(whole, npu)]
+            groups = [p.slot_group[p.slot_ptr[npu] : p.slot_ptr[npu + 1]].tolist() for p in (part, whole)]
+            assert groups[0] == groups[1]
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "grid"])
+def test_the_engine_keeps_to_the_lines(algorithm):
+    graph = topologies.build(TORUS)
+    settings = CollectiveSettings({"all-reduce": algorithm})
+    program = build_program([involved_trace([True, False, True])], [0] * 24, 24, settings=settings, fabric=graph)
+    flows = simulate(graph, program).flows
+    for src, dst in nonempty(zip(flows["src"].tolist(), flows["dst"].tolist(), strict=True)):
+        assert digits(src)[1] == digits(dst)[1]
+    assert flows["bytes"].sum() == 3 * 2 * 7 * 960
+
+
+def test_lines_that_stand_unlike_have_schedules_of_their_own():
+    """The first line of four is two hosts, the second is one."""
+    settings = CollectiveSettings({"all-reduce": "hierarchical"})
+    graph = topologies.build("leaf-spine:npus=8,hosts_per_leaf=4,spines=1,dims=4x2")
+    graph = replace(graph, host=np.array([0, 0, 1, 1, 2, 2, 2, 2], np.int32))
+    program = build_program([involved_trace([True, False])], [0] * 8, 8, settings=settings, fabric=graph)
+    assert program.schedules.members.tolist() == [4, 4]
+    assert program.node_schedule[program.trace_ptr[program.trace_of_npu]].tolist() == [0] * 4 + [1] * 4
+
+
+def test_a_group_by_name_says_who_takes_part():
+    node = coll_node(0, "x", ALL_REDUCE, 8, pg_name="a", involved_dim=[True, False, False])
+    program = build_program(
+        [table_of(metadata(), [node])], [0] * 24, 24, {"a": tuple(range(24))}, fabric=topologies.build(TORUS)
+    )
+    assert [members for members, _, _ in found_members(program, 5)] == [list(range(24))]
+
+
+def test_none_of_the_dimensions_is_refused():
+    assert (
+        refused(
+            WorkloadError,
+            build_program,
+            [involved_trace([False, False, False, True])],
+            [0] * 24,
+            24,
+            fabric=topologies.build(TORUS),
+        )
+        == "t.et: node 0: involved_dim names none of the fabric's 3 dimensions"
+    )
+
+
+def test_priorities_reach_the_program():
+    nodes = [coll_node(i, "x", ALL_REDUCE, 8, comm_priority=priority) for i, priority in enumerate((5, None, -2))]
+    program = build_program([table_of(metadata(), nodes)], [0, 0], 2)
+    assert program.node_priority.tolist() == [5, 0, -2]
+    assert program.node_priority.dtype == np.int32

@@ -11,6 +11,7 @@ from nadi.workload import ComputeModel, WorkloadError, build_program, expand, lo
 from nadi.workload.generators.models import Model, parameters, training_flops
 from nadi.workload.generators.training.generator import data_parallel_plan, generate_for_all
 from tests.nonempty import nonempty
+from tests.refusals import refused
 
 SMALL = Model(name="small", layers=3, hidden=64, heads=4, vocab=128, sequence=32)
 
@@ -96,9 +97,7 @@ def test_traces_are_read_as_they_were_written(tmp_path):
     ],
 )
 def test_plans_that_cannot_be_are_refused(values, text):
-    with pytest.raises(WorkloadError) as error:
-        plan_of(**values)
-    assert str(error.value) == text
+    assert refused(WorkloadError, plan_of, **values) == text
 
 
 def test_sizes_that_cannot_be_are_refused():

@@ -13,9 +13,10 @@ from nadi.workload.collectives.schedules.packed import pack
 from nadi.workload.collectives.schedules.sends import buffers, unpack
 from tests.budgets import bounded
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.workload.alpha_beta import Network
 from tests.workload.handmade import grid, two_rings
-from tests.workload.test_oracle import reasons
+from tests.workload.test_schedules import reasons
 
 GOOD = {
     "two rings": two_rings(5),
@@ -171,9 +172,7 @@ VIEW = lines([[0, 1], [2, 3]])
     ],
 )
 def test_lanes_that_cannot_be_are_refused(plans, text):
-    with pytest.raises(WorkloadError) as error:
-        checked(plans, "algorithm x")
-    assert str(error.value) == f"algorithm x: {text}"
+    assert refused(WorkloadError, checked, plans, "algorithm x") == f"algorithm x: {text}"
 
 
 def test_a_wire_factor_of_nothing_is_refused():
@@ -197,6 +196,4 @@ def test_an_output_that_is_not_there_is_refused():
     ],
 )
 def test_lines_that_are_none_are_refused(arguments, text):
-    with pytest.raises(WorkloadError) as error:
-        lines(*arguments)
-    assert str(error.value) == text
+    assert refused(WorkloadError, lines, *arguments) == text

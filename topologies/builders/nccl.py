@@ -15,6 +15,7 @@ AMD have class 0x12 or 0x0380, `gcn` in place of a compute capability, and `xgmi
 Source: NVIDIA/nccl, src/graph/topo.cc and topo.h; ROCm/rccl, the same files and tools/topo_expl/models.
 """
 
+import string
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator
@@ -218,15 +219,11 @@ def _broadcom(element: ET.Element, level: int) -> int:
     identity = 0
     for key in ("vendor", "device", "subsystem_vendor", "subsystem_device"):
         text = element.get(key, "0").removeprefix("0x")
-        identity = (identity << 16) + (int(text, 16) & 0xFFFF if text.isalnum() and _is_hex(text) else 0)
+        identity = (identity << 16) + (int(text, 16) & 0xFFFF if text and set(text) <= set(string.hexdigits) else 0)
     # 16 bits each for vendor, device, and vendor and device of the subsystem; the last 12 bits differ among models
     if identity & ~0xFFF == 0x1000C0101000A000:
         return 4
     return 5 if identity & ~0xFFF == 0x1000C03010000000 | level * 0x1000 else 0
-
-
-def _is_hex(text: str) -> bool:
-    return all(c in "0123456789abcdefABCDEF" for c in text)
 
 
 def _whole(element: ET.Element, key: str, label: str, default: int, most: int) -> int:

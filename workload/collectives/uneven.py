@@ -420,13 +420,13 @@ def _numbered(sizes_of_ranks: Sequence[_SplitSizes]) -> tuple[list[Int64], Int64
 def _check_receivers(uses: Sequence[_Use], matrices: Matrices) -> None:
     """Check out_split_size against the bytes sent; a member that sends nothing has no unit and is not checked."""
     for _, of_view in groupby(uses, key=lambda use: id(use.view)):
-        wrong = [complaint for use in of_view if (complaint := _complaint(use, matrices))]
+        wrong = [error for use in of_view if (error := _validation_error(use, matrices))]
         if wrong:
             npu, _, text = min(wrong)
             raise WorkloadError(text, npu)
 
 
-def _complaint(use: _Use, matrices: Matrices) -> tuple[int, int, str] | None:
+def _validation_error(use: _Use, matrices: Matrices) -> tuple[int, int, str] | None:
     """Return the first NPU whose out_split_size differs from what others send, the use's index and the message."""
     numbers = use.splits(use.view.table.out_split_size)
     if not numbers or not any(use.splits(use.view.table.in_split_size)):

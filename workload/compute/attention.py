@@ -26,9 +26,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.inputs.units import PS_PER_S
-from nadi.workload.compute.efficiency import Efficiencies
 from nadi.workload.compute.gemm import OVERLAP
-from nadi.workload.compute.gpu import Gpu
+from nadi.workload.compute.gpu import Efficiencies, Gpu
 from nadi.workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, Operator
 
 

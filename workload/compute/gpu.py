@@ -4,23 +4,15 @@
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-from nadi.inputs import plug_ins
+from nadi.inputs import plug_ins, units
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.limits import MEMORY_RATE_BPS
-from nadi.inputs.units import (
-    BITS_PER_BYTE,
-    PS_PER_S,
-    parse_bytes,
-    parse_flops,
-    parse_rate_within,
-    parse_time_within,
-    short,
-)
 from nadi.workload.compute.operators import DTYPE_BYTES, PRODUCTS, Operator
 from nadi.workload.errors import WorkloadError
 
@@ -39,24 +31,24 @@ def _clock_hz(value: object) -> float:
     except (ValueError, KeyError):
         hertz = 0.0
     if not 1e6 <= hertz <= 1e11:
-        raise ValueError(f"{short(value)} is not a clock rate; expected 1MHz to 100GHz, such as 1.41GHz")
+        raise ValueError(f"{units.short(value)} is not a clock rate; expected 1MHz to 100GHz, such as 1.41GHz")
     return hertz
 
 
 def _memory_bytes(value: object) -> int:
     """Return the bytes of a memory, from "80GB"; ValueError for other forms or beyond 1 B to 1 PiB."""
-    size_bytes = parse_bytes(value)
+    size_bytes = units.parse_bytes(value)
     if not 1 <= size_bytes <= _MAX_MEMORY_BYTES:
-        raise ValueError(f"{short(value)}; expected 1 B to 1 PiB")
+        raise ValueError(f"{units.short(value)}; expected 1 B to 1 PiB")
     return size_bytes
 
 
 def _rate_Bps(value: object) -> float:  # noqa: N802 - bytes, not bits
-    return parse_rate_within(value, MEMORY_RATE_BPS) / BITS_PER_BYTE
+    return units.parse_rate_within(value, MEMORY_RATE_BPS) / units.BITS_PER_BYTE
 
 
 def _latency_ps(value: object) -> int:
-    return parse_time_within(value, _MAX_LATENCY_PS)
+    return units.parse_time_within(value, _MAX_LATENCY_PS)
 
 
 def _as(parse: Callable[[object], object]) -> BeforeValidator:
@@ -88,14 +80,14 @@ class Gpu(BaseModel):
         exposed_write: Share of the writing of a matrix product's tiles that the next tiles do not hide.
         host_link_Bps: Bandwidth to the host in bytes per second, one direction.
         latent_attention: Kernel of its libraries for latent attention, one of attention_kernels.LATENT.
-        experts: Kernel of its libraries for grouped products, see workload/compute/experts.py.
+        experts: Kernel of its libraries for grouped products, see workload/compute/gemm.py.
         attention: Fused attention algorithm of its libraries, one of attention_kernels.ALGORITHMS.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key)
 
     name: str  # Name of the GPU in the file
-    peak_flops: dict[str, Annotated[float, _as(parse_flops)]]
+    peak_flops: dict[str, Annotated[float, _as(units.parse_flops)]]
     memory_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of HBM in bytes
     memory_bandwidth_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - bytes, not bits
     l2_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of the last-level cache in bytes
@@ -174,8 +166,8 @@ def bound_of(operator: Operator, gpu: Gpu) -> str:
     """
     count = operator.shape[0] if operator.kind == "copies" else 1
     times = {
-        "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * PS_PER_S,
-        "memory": operator.bytes / gpu.memory_bandwidth_Bps * PS_PER_S,
+        "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * units.PS_PER_S,
+        "memory": operator.bytes / gpu.memory_bandwidth_Bps * units.PS_PER_S,
         "latency": float(count * (gpu.launch_overhead_ps + gpu.memory_latency_ps)),
     }
     return max(times, key=lambda bound: times[bound])
@@ -202,3 +194,81 @@ def scaled_ps(time_ps: float, operator: Operator, known: Gpu, new: Gpu) -> float
 def _rate_of(operator: Operator) -> str:
     """Return the data type whose peak rate applies: all operators except products compute in fp32."""
     return operator.dtype if operator.kind in PRODUCTS else "fp32"
+
+
+# Efficiencies: shares of a GPU's peak that its libraries reach, one number per class of operators, defined only here.
+#
+# They multiply the rate that the mechanisms of `gemm`, `attention` and `streaming` leave of the peak. The mechanisms
+# model losses to tiles, waves, exponentials and latency; the efficiencies cover the rest: clocks under the power limit,
+# pipelines that are not always full, and memory refreshes.
+#
+# | class | efficiency | source |
+# | --- | --- | --- |
+# | gemm | 0.88 | A100's products in NVIDIA's tables [1]; 271.2 TFLOP/s on 1024x10240x5120 [2] are met within 5 % |
+# | attention | 0.88 | prompts on A100, H100, B200 in NVIDIA's tables [1], with the numbers of `attention.ALGORITHMS` |
+# | memory | 0.87 | about 1.78 TB/s of A100's 2.04, BabelStream's triad (m) |
+# | optimizer | 0.80 | assumed: a fused Adam step reads and writes five arrays of two data types |
+#
+# [1] aiconfigurator-core 0.12.0, half of the rows (scripts/kernel_tables.py compares the other half). [2] S. Bekman,
+# ml-engineering, table of maximum achievable matmul FLOPS.
+# (m): from memory.
+#
+# Uncertainty of one operator: its mean error in NVIDIA's tables (docs/explanation/validation.md, kernel-tables):
+# products 9 to 10 %, attention 3 to 11 %, experts 7 to 11 %; memory-bound operators 15 % above 16 MB and 50 % below,
+# where L2 and launches dominate.
+
+
+@dataclass(frozen=True)
+class Efficiencies:
+    """One efficiency per class of operators, above 0 to 1.5; 1 is the rate that the mechanisms leave of the peak."""
+
+    gemm: float = 0.88  # Efficiency of tensor cores in matrix products
+    attention: float = 0.88  # Efficiency of tensor cores in the products of fused attention
+    memory: float = 0.87  # Efficiency of HBM bandwidth in all other operators, including the reads of products
+    optimizer: float = 0.80  # Efficiency of HBM bandwidth in the optimizer's step
+
+    def __post_init__(self) -> None:
+        """Check the values; WorkloadError if one is out of range."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not 0 < value <= 1.5:
+                raise WorkloadError(f"efficiency {field.name} is {value}; expected more than 0, at most 1.5")
+
+
+@dataclass(frozen=True)
+class SustainedShare:
+    """Rates in a simulated workload as shares of the rates that operators reach alone in a benchmark.
+
+    In a training step, a GPU runs at its power limit for seconds, there are gaps between operators, and memory-bound
+    operators are less fused than they could be.
+
+    Raises WorkloadError: a share is not above 0, or above 1.5.
+    """
+
+    products: float = 1.0  # Share of the rate of operators on tensor cores
+    others: float = 1.0  # Share of the rate of all other operators
+    in_a_row: bool = False  # Whether consecutive products slow down by `Gpu.in_a_row`, unless their time is measured
+
+    def __post_init__(self) -> None:
+        """Check the values; WorkloadError if one is out of range."""
+        for name in ("products", "others"):
+            value = getattr(self, name)
+            if not 0 < value <= 1.5:
+                raise WorkloadError(f"pace {name} is {value}; expected more than 0, at most 1.5")
+
+    def of(self, kind: str) -> float:
+        """Return the share for a kind of operator.
+
+        Args:
+            kind: The kind of operator, a key of operators.KINDS.
+        """
+        return self.products if kind in PRODUCTS else self.others
+
+
+ALONE = SustainedShare()  # Rates of single operators in benchmarks
+IN_SERVING = SustainedShare(in_a_row=True)
+"""Rates of serving. Servers replay CUDA graphs, which leave no gaps between operators. Their other operators are the
+fused ones of the measured tables (`workload/compute/tables`; scripts/validation.py compares the roofline with them), so
+they run as fast as alone. Products of a prompt are consecutive as in a training step and slow down as they do there."""
+IN_STEPS = SustainedShare(products=0.895, others=0.79, in_a_row=True)
+"""Rates of training steps, fitted only to the ten rows of Megatron-LM on A100 (scripts/megatron_table.py)."""

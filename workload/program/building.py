@@ -18,13 +18,11 @@ from nadi.workload.errors import Exchange, WorkloadError, agree, alone
 from nadi.workload.kept import KeptResults
 from nadi.workload.kinds import KINDS
 from nadi.workload.node_kinds import MEMORY_LANE
-from nadi.workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
 from nadi.workload.program.checks.messages import check_collectives, check_messages
 from nadi.workload.program.checks.sources import check_sizes
 from nadi.workload.program.choosing import CollectiveSettings, ScheduleChooser
-from nadi.workload.program.durations import ComputeModel, durations_ps
-from nadi.workload.program.memory_pool import lanes
-from nadi.workload.program.program import Program
+from nadi.workload.program.durations import ComputeModel, durations_ps, lanes
+from nadi.workload.program.program import NOT_HERE, Program, TraceRows, assemble, empty_rows
 from nadi.workload.program.sends import SendColumns, Ways
 from nadi.workload.trace_sets.groups import GroupTable, resolve
 from nadi.workload.trace_sets.trace_set import AS_WRITTEN, IDLE, Families, TraceView, own_traces
@@ -300,9 +298,9 @@ def _rows(
     )
     rows.lane[view.coll_rows[_is_copied(view, chooser)[view.coll_slot]]] = MEMORY_LANE
     rows = rows._replace(dep_ptr=view.table.dep_ptr, dep=view.table.dep)
-    rows.bytes[view.p2p_rows] = view.table.comm_size[view.p2p_rows]
-    rows.tag[view.p2p_rows] = view.p2p_tag
-    rows.seq[view.p2p_rows] = view.p2p_seq
+    rows.bytes[view.messages.row] = view.table.comm_size[view.messages.row]
+    rows.tag[view.messages.row] = view.messages.tag
+    rows.seq[view.messages.row] = view.messages.seq
     rows.seq[view.coll_rows] = view.coll_seq
     rows.group[view.coll_rows] = view.coll_slot
     rows.collective[view.coll_rows] = view.coll_kind
@@ -371,7 +369,7 @@ def _check_products(view: TraceView, coll_rows: Int32, sizes: Int64, factors: In
 
 def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, running_npus: Int64, sends: SendColumns) -> Int64:
     """Return int64[NPUs]: numbers of the distinct traces of the NPUs that run one, whose relative peers may differ."""
-    if len(view.p2p_rows) == 0:
+    if len(view.messages.row) == 0:
         return np.full(len(running_npus), distinct.number(rows))
     numbers = np.zeros(len(running_npus), np.int64)
     patterns, pattern = sends.patterns(view, running_npus)
@@ -380,11 +378,11 @@ def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, running_npus: 
         filled = sends.fill(rows, view, places)
         if view.example != AS_WRITTEN:
             # Peers relative to the example NPU are the same for all NPUs that run the trace
-            filled.peer[view.p2p_rows] = view.p2p_peer - view.example
+            filled.peer[view.messages.row] = view.messages.peer - view.example
             numbers[own] = distinct.number(filled)
             continue
         for at in own.tolist():
             peer = np.zeros(len(view.table), np.int32)
-            peer[view.p2p_rows] = view.p2p_peer - running_npus[at]
+            peer[view.messages.row] = view.messages.peer - running_npus[at]
             numbers[at] = distinct.number(filled._replace(peer=peer))
     return numbers

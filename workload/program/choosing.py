@@ -45,7 +45,7 @@ class CollectiveSettings:
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = "baseline"
     dataset_splits: int = 1  # Default number of splits for other algorithms, and for those algorithms if `splits` is 1
     chains: int = 1  # Default number of splits of the other algorithms that run at a time
-    # Whether a message of a trace is divided over several NICs of its sender (workload.program.dividing)
+    # Whether a message of a trace is divided over several NICs of its sender (workload.program.program)
     divides_sends: bool = True
     copied: frozenset[str] = frozenset()  # Groups whose collectives run on copy engines; see Settings.compute_slowdown
     most_bytes: int | None = None  # Maximum memory in bytes to construct collectives' plans, None = unlimited

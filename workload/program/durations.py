@@ -1,24 +1,233 @@
-"""Durations of compute and memory nodes: recorded, from operators on a GPU, or from a roofline; traces with them."""
+"""Durations of computations and of accesses to memory, on one NPU or in a pool."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from nadi.et import TraceTable
-from nadi.inputs.arrays import Int64, Mask
+from nadi.et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
+from nadi.inputs.arrays import Int8, Int32, Int64, Mask, UInt64
 from nadi.inputs.limits import LONGEST_PS
 from nadi.inputs.units import PS_PER_S, PS_PER_US
-from nadi.workload.compute.efficiency import IN_STEPS
-from nadi.workload.compute.gpu import find_gpu
+from nadi.workload.compute.gpu import IN_STEPS, find_gpu
 from nadi.workload.compute.times import ComputeTimes
-from nadi.workload.errors import WorkloadError
-from nadi.workload.node_kinds import COMPUTE, CPU_LANE, MEMORY
-from nadi.workload.program.memory_pool import REMOTE_KEY, RemoteMemory, is_remote
-from nadi.workload.trace_sets.trace_set import TraceView
+from nadi.workload.errors import Exchange, WorkloadError, agree
+from nadi.workload.node_kinds import COMPUTE, CPU_LANE, MEMORY, REMOTE_LANE
+from nadi.workload.trace_sets.trace_set import AS_WRITTEN, ELSEWHERE, TraceSet, TraceView
+
+# Remote memory: of each NPU, or a pool that NPUs share, whose accesses become messages to memory nodes.
+#
+# A memory node is an NPU of the fabric without its own trace. A load sends it a request of REQUEST_BYTES; the memory
+# node reads, one access at a time in order of arrival, and sends the data. A store sends the data, and the memory node
+# confirms the write with REQUEST_BYTES. So the fabric determines the latency and the bandwidth of the pool (ASTRA-sim
+# 2.0's memory pool; Won et al., ISPASS 2023, section IV-C).
+
+REQUEST_BYTES = 64  # Bytes of a load request or a store confirmation: a cache line, the unit of CXL.mem's messages
+MAX_ACCESSES = 1 << 24  # Maximum number of accesses per NPU: each has its own message tag of 24 bits
+_REMOTE_LOC = 1
+_MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
+
+
+def with_memory_nodes(
+    traces_of_run: TraceSet, memory_nodes: Sequence[int], host: Int32, exchange: Exchange
+) -> TraceSet:
+    """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them.
+
+    An NPU uses a memory node of its own host if there is one, else any; its number modulo the number of these selects
+    one of several.
+
+    Args:
+        traces_of_run: The traces of all NPUs.
+        memory_nodes: The NPUs that are memory nodes.
+        host: The host of each NPU, int32[npus].
+        exchange: A function that gives all ranks the values of all; all ranks call it in the same order.
+    """
+    agree(exchange, lambda: _check(traces_of_run, memory_nodes))
+    trace_of_npu = np.array(traces_of_run.trace_of_npu, np.int32)
+    traces, examples = list(traces_of_run.traces), list(traces_of_run.example_npu)
+    accesses: dict[int, list[tuple[bool, int]]] = {}  # whether each access is a load, and its bytes
+    converted: dict[tuple[int, int, int], int] = {}
+
+    def convert() -> None:
+        """Replace the trace of each own NPU that accesses remote memory, and note its accesses."""
+        for npu in np.flatnonzero(trace_of_npu >= 0).tolist():
+            number = int(trace_of_npu[npu])
+            table = traces_of_run.traces[number]
+            rows = np.flatnonzero(np.isin(table.type, _MEMORY_TYPES) & (table.tensor_loc != 0))
+            if not len(rows):
+                continue
+            server = _server(npu, memory_nodes, host)
+            example = int(traces_of_run.example_npu[number])
+            shift = 0 if example == AS_WRITTEN else npu - example
+            # NPUs share a converted trace only if they also have the same memory node and peers
+            key = number, server, shift
+            if key not in converted:
+                converted[key] = len(traces)
+                traces.append(_with_messages(table, rows, server, shift))
+                examples.append(AS_WRITTEN)
+            trace_of_npu[npu] = converted[key]
+            is_load, size = table.type[rows] == NodeType.MEM_LOAD_NODE, np.maximum(table.tensor_size[rows], 1)
+            accesses[npu] = list(zip(is_load.tolist(), size.tolist(), strict=True))
+
+    agree(exchange, convert)
+    accesses_of_npu = {npu: own for of_rank in exchange(accesses) for npu, own in of_rank.items()}
+    for server in memory_nodes:
+        if trace_of_npu[server] == ELSEWHERE:
+            continue
+        clients = [npu for npu in sorted(accesses_of_npu) if _server(npu, memory_nodes, host) == server]
+        if clients:
+            trace_of_npu[server] = len(traces)
+            traces.append(_answers(server, {npu: accesses_of_npu[npu] for npu in clients}))
+            examples.append(AS_WRITTEN)
+    return dataclasses.replace(
+        traces_of_run, traces=traces, trace_of_npu=trace_of_npu, example_npu=np.array(examples, np.int32)
+    )
+
+
+def _check(traces_of_run: TraceSet, memory_nodes: Sequence[int]) -> None:
+    """Check that memory nodes are different NPUs of the fabric without traces."""
+    if len(set(memory_nodes)) != len(memory_nodes):
+        raise WorkloadError(f"memory nodes {sorted(memory_nodes)}: expected each once")
+    for server in memory_nodes:
+        if not 0 <= server < traces_of_run.npus:
+            raise WorkloadError(f"memory node {server}: expected an NPU of the fabric, 0 to {traces_of_run.npus - 1}")
+        if traces_of_run.trace_of_npu[server] >= 0:
+            path = traces_of_run.traces[traces_of_run.trace_of_npu[server]].path
+            raise WorkloadError(f"{path}: trace of NPU {server}, which is a memory node; expected none", server)
+
+
+def _server(npu: int, servers: Sequence[int], host: Int32) -> int:
+    own = [server for server in servers if host[server] == host[npu]]
+    return (own or list(servers))[npu % len(own or servers)]
+
+
+def _with_messages(table: TraceTable, accesses: Int64, memory_node: int, shift: int) -> TraceTable:
+    """Return the trace with a send before each remote access, which takes over its parents; the row becomes a receive.
+
+    `accesses` are their rows, and `shift` is added to the peers of other messages.
+    """
+    n, more = len(table), len(accesses)
+    if more > MAX_ACCESSES:
+        raise WorkloadError(f"{table.path}: {more} accesses to remote memory, expected at most {MAX_ACCESSES}")
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(table):
+        value = getattr(table, field.name)
+        if isinstance(value, np.ndarray) and field.name not in {"dep_ptr", "dep"}:
+            columns[field.name] = np.concatenate([value, value[accesses]])
+    is_load = table.type[accesses] == NodeType.MEM_LOAD_NODE
+    size = np.maximum(table.tensor_size[accesses], 1)
+    # A load sends a request and gets the tensor; a store sends the tensor and gets an answer
+    there, back = np.where(is_load, REQUEST_BYTES, size), np.where(is_load, size, REQUEST_BYTES)
+    for name in ("comm_src", "comm_dst"):
+        columns[name][columns[name] >= 0] += shift
+    new = np.arange(n, n + more)
+    columns["type"][accesses], columns["type"][new] = NodeType.COMM_RECV_NODE, NodeType.COMM_SEND_NODE
+    columns["comm_size"][accesses], columns["comm_size"][new] = back, there
+    for at in (accesses, new):
+        columns["comm_tag"][at] = np.arange(more)
+        columns["tensor_loc"][at] = 0
+        columns["duration_micros"][at] = 0
+        columns["comm_src"][at] = columns["comm_dst"][at] = -1
+    columns["comm_src"][accesses], columns["comm_dst"][new] = memory_node, memory_node
+    columns["node_id"][new] = _free_ids(table, more)
+    names = NameTable.of([name.encode() for name in (*table.names, *(f"{table.names[i]}/request" for i in accesses))])
+    parents = [table.dep[table.dep_ptr[i] : table.dep_ptr[i + 1]] for i in range(n)]
+    moved = [parents[i] for i in accesses]
+    for send, row in zip(new.tolist(), accesses.tolist(), strict=True):
+        # The row, now a receive, waits for the request only; the request takes over its parents
+        parents[row] = np.array([send], np.int32)
+    all_parents = [*parents, *moved]
+    dep_ptr = np.zeros(n + more + 1, np.int64)
+    np.cumsum([len(each) for each in all_parents], out=dep_ptr[1:])
+    dep = np.concatenate([np.zeros(0, np.int32), *all_parents]).astype(np.int32)
+    return dataclasses.replace(table, **columns, names=names, dep_ptr=dep_ptr, dep=dep)
+
+
+def _free_ids(table: TraceTable, count: int) -> UInt64:
+    """Return `count` node ids that the trace does not use."""
+    used = set(table.node_id.tolist())
+    free: list[int] = []
+    candidate = len(used)
+    while len(free) < count:
+        candidate += 1
+        if candidate not in used:
+            free.append(candidate)
+    return np.array(free, np.uint64)
+
+
+def _answers(memory_node: int, accesses_of_npu: dict[int, list[tuple[bool, int]]]) -> TraceTable:
+    """Return the trace of a memory node: for each access a receive, then the memory access, then a send."""
+    # accesses_of_npu: by NPU, whether each access is a load, and its bytes.
+    nodes: list[Message] = []
+    for npu, accesses in accesses_of_npu.items():
+        for tag, (is_load, size_bytes) in enumerate(accesses):
+            at = len(nodes) + 1
+            name = f"{'load' if is_load else 'store'} {tag} of npu {npu}"
+            there, back = (REQUEST_BYTES, size_bytes) if is_load else (size_bytes, REQUEST_BYTES)
+            kind = NodeType.MEM_LOAD_NODE if is_load else NodeType.MEM_STORE_NODE
+            nodes += [
+                recv_node(at, f"{name}/asked", npu, memory_node, there, tag),
+                mem_node(at + 1, name, kind, size_bytes, tensor_loc=_REMOTE_LOC, deps=[at]),
+                send_node(at + 2, f"{name}/answered", memory_node, npu, back, tag, deps=[at + 1]),
+            ]
+    return table_of(metadata(), nodes, f"<memory node {memory_node}>")
+
+
+# Remote memory of an NPU (`tensor_loc` other than 0 in a trace): host memory, a CXL card, or a memory pool.
+#
+# The model is that of ASTRA-sim 2.0 (Won et al., ISPASS 2023, section IV-C; astra-memory-analytical): an access takes
+# the memory's latency plus its bytes divided by the memory's bandwidth, and a memory serves one access at a time in
+# order of arrival. If each NPU has its own remote memory (PER_NPU_MEMORY_EXPANSION), it is a lane of the NPU.
+
+
+REMOTE_KEY = '[memory] remote_bandwidth, as "64GB/s"'
+
+
+@dataclass(frozen=True)
+class RemoteMemory:
+    """The remote memory of each NPU."""
+
+    latency_ps: int = 0  # Latency per access in picoseconds
+    # Bandwidth in bytes per second, None = unknown
+    bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
+    is_there: bool = True  # Whether NPUs have one; else nodes that need it are refused (NO_MEMORY_EXPANSION)
+
+
+def is_remote(view: TraceView) -> Mask:
+    """Return bool[n]: nodes of kind MEMORY whose tensor is in remote memory.
+
+    Args:
+        view: The view of the trace: its rows by kind, in topological order.
+    """
+    remote: Mask = (view.kind == MEMORY) & (view.table.tensor_loc != 0)
+    return remote
+
+
+def lanes(view: TraceView, remote: RemoteMemory | None) -> Int8:
+    """Return int8[n]: the lanes of a trace's nodes. Raises WorkloadError: a node needs remote memory that NPUs lack.
+
+    Args:
+        view: The view of the trace: its rows by kind, in topological order.
+        remote: The remote memory of each NPU; None = remote tensors count as local ones.
+    """
+    if remote is None:
+        return view.lane
+    needed = is_remote(view)
+    if np.any(needed) and not remote.is_there:
+        row = int(np.argmax(needed))
+        raise WorkloadError(
+            f"{view.node(row)}: tensor_loc is {view.table.tensor_loc[row]}, expected 0 (local), "
+            'or another [memory] remote than "none"'
+        )
+    return np.where(needed, np.int8(REMOTE_LANE), view.lane)
+
+
+# Durations of compute and memory nodes: recorded, from operators on a GPU, or from a roofline; traces with them.
+
 
 GPU_KEY = '[compute] gpu, as "h100"'
 PEAK_FLOPS_KEY = f'{GPU_KEY}, or peak_flops, as "312TFLOPS"'

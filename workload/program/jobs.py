@@ -16,9 +16,8 @@ from nadi.inputs.arrays import Int32, Int64, Mask, pointers
 from nadi.topologies import Graph
 from nadi.workload.errors import Exchange, WorkloadError, alone
 from nadi.workload.node_kinds import COLLECTIVE
-from nadi.workload.program.assembling import NOT_HERE, assemble, empty_rows
 from nadi.workload.program.building import RankWork, SharedParts, WorkOfRanks
-from nadi.workload.program.program import FabricJobs, InNetworkGroup, Program
+from nadi.workload.program.program import NOT_HERE, FabricJobs, InNetworkGroup, Program, assemble, empty_rows
 from nadi.workload.trace_sets.groups import GroupTable
 
 

@@ -15,10 +15,9 @@ from nadi.workload.collectives.uneven import units
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import BARRIER, kind_index
 from nadi.workload.node_kinds import COLLECTIVE, RECV, SEND
-from nadi.workload.program.assembling import assemble, empty_rows
 from nadi.workload.program.building import build_program
 from nadi.workload.program.choosing import CollectiveSettings
-from nadi.workload.program.program import Program
+from nadi.workload.program.program import Program, assemble, empty_rows
 from nadi.workload.trace_sets.groups import GroupTable, resolve
 from nadi.workload.trace_sets.trace_set import IDLE, own_traces
 

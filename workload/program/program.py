@@ -1,12 +1,16 @@
 """Program: the work of all NPUs as arrays; docs/reference/interfaces.md explains how they relate."""
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nadi.inputs.arrays import Int8, Int32, Int64, Mask
-from nadi.workload.collectives.schedules.packed import Schedules
+from nadi.inputs.arrays import Int8, Int32, Int64, Mask, pointers, spans
+from nadi.inputs.limits import PEER_BIAS
+from nadi.workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules
+from nadi.workload.node_kinds import COLLECTIVE, RECV, SEND
+from nadi.workload.trace_sets.groups import GroupTable
 
 
 class InNetworkGroup(NamedTuple):
@@ -92,7 +96,7 @@ class Program(NamedTuple):
     node_uneven: Mask  # bool[N], an all-to-all with split sizes
     # int32[N], row of channels of a SEND, or of its first part, -1 = it uses its port's line rate
     node_channel: Int32
-    node_parts: Int8  # int8[N], messages that a SEND or RECV is divided into (workload.program.dividing), 1 = none
+    node_parts: Int8  # int8[N], messages that a SEND or RECV is divided into (workload.program.program), 1 = none
     node_priority: Int32  # int32[N], comm_priority of the trace; phases that wait for a dimension start by priority
     node_deps: Int32  # int32[N], number of parents
     child_ptr: Int64  # int64[N+1], pointers to the children of each node
@@ -149,3 +153,270 @@ class Program(NamedTuple):
             return other - npu
         place = self.jobs.place.astype(np.int64)
         return place[other] - place[npu]
+
+
+# Assembly of a Program from the rows of distinct traces: children, collectives and receives.
+
+
+NOT_HERE = -1  # Trace of another rank's NPU
+NO_CHANNEL = -1  # Channel of a SEND that uses its port's line rate
+
+
+class TraceRows(NamedTuple):
+    """The rows of one distinct trace of n nodes: columns of Program, and its parents as CSR."""
+
+    kind: Int8  # int8[n], kinds of nodes
+    lane: Int8  # int8[n], lanes
+    duration_ps: Int64  # int64[n], durations in ps
+    bytes: Int64  # int64[n], bytes of messages and collectives
+    peer: Int32  # int32[n], rank of the other end minus the own rank
+    tag: Int32  # int32[n], tags of messages
+    seq: Int32  # int32[n], number of earlier messages with the same peer and tag, or collectives of the group
+    group: Int32  # int32[n], slot of a collective's group
+    schedule: Int32  # int32[n], schedule of a collective
+    collective: Int8  # int8[n], kind of a collective
+    uneven: Mask  # bool[n], whether an all-to-all has split sizes
+    channel: Int32  # int32[n], channel of a send
+    parts: Int8  # int8[n], parts of a message over several NICs
+    priority: Int32  # int32[n], priority of a collective
+    dep_ptr: Int64  # int64[n+1], pointers to the parents of each node
+    dep: Int32  # int32[], rows of the parents
+
+
+_COLUMNS = tuple(name for name in TraceRows._fields if name not in {"dep_ptr", "dep"})
+
+
+def empty_rows(n: int) -> TraceRows:
+    """Return rows of n nodes without work, bytes or parents, for the caller to fill.
+
+    Args:
+        n: The number of nodes.
+    """
+    int8, int32, int64 = np.zeros(n, np.int8), np.zeros(n, np.int32), np.zeros(n, np.int64)
+    return TraceRows(
+        kind=int8,
+        lane=int8.copy(),
+        duration_ps=int64,
+        bytes=int64.copy(),
+        peer=int32,
+        tag=int32.copy(),
+        seq=int32.copy(),
+        group=int32.copy(),
+        schedule=np.full(n, DONE_AT_ONCE, np.int32),
+        collective=np.full(n, -1, np.int8),
+        uneven=np.zeros(n, np.bool_),
+        channel=np.full(n, NO_CHANNEL, np.int32),
+        parts=np.ones(n, np.int8),
+        priority=int32.copy(),
+        dep_ptr=np.zeros(n + 1, np.int64),
+        dep=np.zeros(0, np.int32),
+    )
+
+
+def assemble(
+    trace_of_npu: Int32, distinct: Sequence[TraceRows], group_table: GroupTable, schedules: Schedules
+) -> Program:
+    """Return a program of distinct traces.
+
+    Args:
+        trace_of_npu: The distinct trace of each NPU, int32[npus]; -1 = another rank's NPU.
+        distinct: The rows of each distinct trace.
+        group_table: The groups of all NPUs, with the members of those that this rank's NPUs use.
+        schedules: The schedules of collectives as arrays.
+    """
+    trace_ptr = pointers([len(rows.kind) for rows in distinct])
+    none = empty_rows(0)  # a rank may have no NPUs
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(rows, name) for rows in (none, *distinct)]) for name in _COLUMNS
+    }
+    deps = np.concatenate([np.diff(rows.dep_ptr) for rows in (none, *distinct)])
+    parents = (rows.dep + start for rows, start in zip(distinct, trace_ptr[:-1], strict=True))
+    parent = np.concatenate([np.zeros(0, np.int64), *parents])
+    child_ptr, child = _children(deps, parent.astype(np.int64), trace_ptr)
+    slots_of_trace = np.zeros(len(distinct), np.int64)
+    here = trace_of_npu != NOT_HERE
+    slots_of_trace[trace_of_npu[here]] = np.diff(group_table.slot_ptr)[here]
+    trace_slot_ptr, coll_ptr, coll_node = collective_lists(columns, trace_ptr, slots_of_trace)
+    recv_ptr, recv_key, recv_node = receive_lists(columns, trace_ptr)
+    return Program(
+        npus=len(trace_of_npu),
+        trace_of_npu=trace_of_npu.astype(np.int32),
+        trace_ptr=trace_ptr,
+        **{f"node_{name}": column for name, column in columns.items()},
+        node_deps=deps.astype(np.int32),
+        child_ptr=child_ptr,
+        child=child,
+        slot_ptr=group_table.slot_ptr,
+        slot_group=group_table.slot_group,
+        slot_member=group_table.slot_member,
+        group_ptr=group_table.group_ptr,
+        group_member=group_table.group_member,
+        group_names=group_table.names,
+        trace_slot_ptr=trace_slot_ptr,
+        coll_ptr=coll_ptr,
+        coll_node=coll_node,
+        recv_ptr=recv_ptr,
+        recv_key=recv_key,
+        recv_node=recv_node,
+        schedules=schedules,
+    )
+
+
+def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArray[np.integer]) -> Int64:
+    """Return int64[]: keys that match messages with their receives; they wrap as int64 for peers from 0 on.
+
+    Args:
+        peer: The ranks of the peers minus the own rank, int[].
+        tag: The tags of the messages, int[].
+        seq: The number of earlier messages with the same peer and tag, int[].
+    """
+    # The bias makes negative peers positive; tag and number have fixed places below the peer
+    biased = (peer.astype(np.int64) + PEER_BIAS) << 44
+    return biased | (tag.astype(np.int64) << 20) | seq.astype(np.int64)
+
+
+def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int32]:
+    """Return the children in CSR form."""
+    # `deps` is int64[N], the number of parents of each node; `parent` int64[], the rows of the parents over all traces,
+    # node by node; `trace_ptr` int64[T+1], pointers to the nodes of each trace.
+    row = np.repeat(np.arange(len(deps)), deps)
+    start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))
+    # Edges come sorted by child; a stable sort by parent leaves each parent's children in ascending order
+    by_parent = np.argsort(parent, kind="stable")
+    child = (row - start[row])[by_parent] if len(row) else row
+    return pointers(np.bincount(parent, minlength=len(deps))), child.astype(np.int32)
+
+
+def _trace_of_row(trace_ptr: Int64) -> Int64:
+    return np.repeat(np.arange(len(trace_ptr) - 1), np.diff(trace_ptr))
+
+
+def collective_lists(
+    columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64, slots_of_trace: Int64
+) -> tuple[Int64, Int64, Int32]:
+    """Return trace_slot_ptr, coll_ptr and coll_node of Program.
+
+    Args:
+        columns: The columns of the rows of all traces, by name: "kind", "group" and "seq".
+        trace_ptr: The pointers to the rows of each trace, int64[T+1].
+        slots_of_trace: The number of groups of each trace, int64[T].
+    """
+    trace_slot_ptr = pointers(slots_of_trace)
+    rows = np.flatnonzero(columns["kind"] == COLLECTIVE)
+    trace = _trace_of_row(trace_ptr)[rows]
+    entry = trace_slot_ptr[trace] + columns["group"][rows]
+    # Slot by slot, in the order in which the NPU issues them
+    order = np.lexsort((columns["seq"][rows], entry))
+    counts = np.bincount(entry, minlength=int(trace_slot_ptr[-1]))
+    return trace_slot_ptr, pointers(counts), (rows - trace_ptr[trace])[order].astype(np.int32)
+
+
+def receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64) -> tuple[Int64, Int64, Int32]:
+    """Return recv_ptr, recv_key and recv_node of Program.
+
+    Args:
+        columns: The columns of the rows of all traces, by name: "kind", "peer", "tag" and "seq".
+        trace_ptr: The pointers to the rows of each trace, int64[T+1].
+    """
+    rows = np.flatnonzero(columns["kind"] == RECV)
+    trace = _trace_of_row(trace_ptr)[rows]
+    key = receive_key(*(columns[name][rows] for name in ("peer", "tag", "seq")))
+    order = np.lexsort((key, trace))
+    counts = np.bincount(trace, minlength=len(trace_ptr) - 1)
+    return pointers(counts), key[order], (rows - trace_ptr[trace])[order].astype(np.int32)
+
+
+# Sends over several NICs: a message between two NPUs as several, which take turns on the sender's links.
+#
+# A communication library sends a message over all NICs of a GPU (NCCL: each channel of a peer uses the next NIC,
+# `ncclTopoGetLocalNet` in src/graph/topo.cc). A Program has one row for such a send and one for its receive, both with
+# the number of their parts (`node_parts`). The engine runs the program of `divided`, where each part is a message of
+# its own, on a connection of its own; parts have consecutive connections, which take turns on the NICs by their rates.
+
+
+_LISTED = ("kind", "peer", "tag", "seq", "group")  # columns that lists of collectives and receives are made from
+
+
+def divided(program: Program) -> Program:
+    """Return the program whose sends and receives of several parts are as many rows; itself if there are none.
+
+    Part p of k is the stripe of the message's bytes from p / k on, and message number seq x k + p of its peer and tag.
+    The parts follow each other in the place of their row; they have its parents and its children.
+    """
+    if not program.has_divided_sends:
+        return program
+    parts = program.node_parts.astype(np.int64)
+    first = pointers(parts)  # of each row, the first of its parts
+    row = np.repeat(np.arange(len(parts)), parts)
+    part, of = np.arange(len(row)) - first[row], parts[row]
+    columns = {name: getattr(program, name)[row] for name in program._fields if name.startswith("node_")}
+    size_bytes, channel = columns["node_bytes"], columns["node_channel"]
+    # 10 bytes in 3 parts are 3, 3 and 4: no byte is lost or sent twice
+    columns["node_bytes"] = (part + 1) * size_bytes // of - part * size_bytes // of
+    # Message 2 of its tag, in 3 parts, becomes 6, 7 and 8. Send and receive have equal parts, and so match again.
+    columns["node_seq"] = (columns["node_seq"] * of + part).astype(np.int32)
+    columns["node_channel"] = np.where((of > 1) & (columns["node_kind"] == SEND), channel + part, channel)
+    columns["node_channel"] = columns["node_channel"].astype(np.int32)
+    columns["node_parts"] = np.ones_like(columns["node_parts"])
+    trace_begin = np.repeat(program.trace_ptr[:-1], np.diff(program.trace_ptr))  # of each row
+    whole_row = (np.arange(len(parts)) - trace_begin)[row].astype(np.int32)
+    trace_ptr = first[program.trace_ptr]
+    # children of each row, each with all of its parts, and then of each part of the row
+    parent, edge = spans(program.child_ptr[:-1], np.diff(program.child_ptr))
+    child = trace_begin[parent] + program.child[edge]
+    edge, at = spans(first[child], parts[child])
+    child_ptr = pointers(np.bincount(parent[edge], minlength=len(parts)))
+    child = at - first[trace_begin[parent[edge]]]
+    counts = np.diff(child_ptr)[row]
+    # Each part of a row at the begin of an edge is a parent of the row at its end
+    ends = child + first[trace_begin[parent[edge]]]
+    columns["node_deps"] = np.bincount(ends, parts[parent[edge]], len(row)).astype(np.int32)
+    names = {name: columns[f"node_{name}"] for name in _LISTED}
+    slots_of_trace = np.diff(program.trace_slot_ptr)
+    trace_slot_ptr, coll_ptr, coll_node = collective_lists(names, trace_ptr, slots_of_trace)
+    recv_ptr, recv_key, recv_node = receive_lists(names, trace_ptr)
+    return program._replace(
+        **columns,
+        trace_ptr=trace_ptr,
+        child_ptr=pointers(counts),
+        child=child[spans(child_ptr[row], counts)[1]].astype(np.int32),
+        trace_slot_ptr=trace_slot_ptr,
+        coll_ptr=coll_ptr,
+        coll_node=coll_node,
+        recv_ptr=recv_ptr,
+        recv_key=recv_key,
+        recv_node=recv_node,
+        whole_row=whole_row,
+    )
+
+
+def further_rows(program: Program) -> int:
+    """Return the number of rows that the NPUs of a rank have in the divided program beyond those in the program."""
+    if not program.has_divided_sends:
+        return 0
+    further = pointers(program.node_parts.astype(np.int64) - 1)[program.trace_ptr]
+    return int(np.diff(further)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
+
+
+def joined(program: Program, npu_node_ptr: Int64, start_ps: Int64, finish_ps: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return pointers, begins and ends of the rows of a program from those of its divided one.
+
+    A row begins with the first of its parts and ends with the last; it is not over (-1) before all of them are.
+
+    Args:
+        program: The program before it was divided.
+        npu_node_ptr: int64[npus + 1], the rows of each NPU in the results of a run; none of NPUs that are not here.
+        start_ps: int64[rows], the begin of each row of the divided program in picoseconds, -1 = it has not begun.
+        finish_ps: int64[rows], the end of each row of the divided program in picoseconds, -1 = it is not over.
+    """
+    trace = program.trace_of_npu[: len(npu_node_ptr) - 1]
+    is_here = np.diff(npu_node_ptr) > 0
+    rows = np.where(is_here, np.diff(program.trace_ptr)[trace], 0)
+    parts = program.node_parts[spans(program.trace_ptr[trace], rows)[1]].astype(np.int64)
+    first = pointers(parts)[:-1]
+    if not len(first):
+        return npu_node_ptr, start_ps, finish_ps
+    # Every row has at least one part, so that reduceat meets no empty range
+    is_over = np.minimum.reduceat(finish_ps, first) >= 0
+    ends_ps = np.where(is_over, np.maximum.reduceat(finish_ps, first), -1)
+    return pointers(rows), np.minimum.reduceat(start_ps, first), ends_ps

@@ -1,6 +1,6 @@
 """Sends and receives of traces: their parts over several NICs, and NCCL's delays, bytes on the wire, and rates.
 
-A message is divided into as many parts as its sender's NICs share by their rates (workload.program.dividing).
+A message is divided into as many parts as its sender's NICs share by their rates (workload.program.program).
 
 NCCL sends the messages if it runs the run's all-to-alls, which consist of sends and receives. A send uses the
 communicator of the group that its node names, or else that of all NPUs, like PyTorch's default process group. For all
@@ -21,10 +21,8 @@ from nadi.workload import collectives
 from nadi.workload.collectives import AlgorithmChoice
 from nadi.workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
 from nadi.workload.errors import WorkloadError
-from nadi.workload.node_kinds import SEND
-from nadi.workload.program.assembling import TraceRows
 from nadi.workload.program.choosing import CollectiveSettings
-from nadi.workload.program.program import NO_CHANNELS, Channels
+from nadi.workload.program.program import NO_CHANNELS, Channels, TraceRows
 from nadi.workload.shape import GroupShape, has_parallel_ports, shape_of, stripes_between
 from nadi.workload.trace_sets.trace_set import AS_WRITTEN, Families, TraceView, group_of_npu
 
@@ -137,9 +135,9 @@ class SendColumns:
             npus: The k NPUs that run the trace, int64[k].
         """
         if self._are_plain and not self._divides:
-            return np.full((1, len(view.p2p_rows)), PLAIN * _MAX_PARTS), np.zeros(len(npus), np.int64)
-        is_send = view.kind[view.p2p_rows] == SEND
-        columns = view.p2p_peer.astype(np.int64), view.table.group[view.p2p_rows].astype(np.int64), is_send
+            return np.full((1, len(view.messages.row)), PLAIN * _MAX_PARTS), np.zeros(len(npus), np.int64)
+        messages = view.messages
+        columns = messages.peer.astype(np.int64), view.table.group[messages.row], messages.is_send.astype(np.int64)
         # Messages with equal peer, group and direction have equal patterns: look each kind up once per NPU
         kinds, of_message = np.unique(np.stack(columns), axis=1, return_inverse=True)
         shift = np.zeros(len(npus), np.int64) if view.example == AS_WRITTEN else npus - view.example
@@ -246,11 +244,11 @@ class SendColumns:
             pattern: What the columns of each message depend on, int64[messages]: one row of `patterns`.
         """
         places, parts = pattern // _MAX_PARTS, pattern % _MAX_PARTS + 1
-        is_sent = (places % _PLACES != PLAIN) | ((parts > 1) & (view.kind[view.p2p_rows] == SEND))
-        at = view.p2p_rows[is_sent]
+        is_sent = (places % _PLACES != PLAIN) | ((parts > 1) & view.messages.is_send)
+        at = view.messages.row[is_sent]
         if parts.max(initial=1) > 1:
             rows = rows._replace(parts=rows.parts.copy())
-            rows.parts[view.p2p_rows] = parts
+            rows.parts[view.messages.row] = parts
             _check_numbers(view, parts)
         if not len(at):
             return rows
@@ -285,11 +283,12 @@ class SendColumns:
 
 def _check_numbers(view: TraceView, parts: Int64) -> None:
     """Refuse more messages of a peer and tag than their parts have numbers for; parts: int64[messages]."""
-    wrong = np.flatnonzero((view.p2p_seq + 1) * parts > MAX_EQUAL_MESSAGES)
+    messages = view.messages
+    wrong = np.flatnonzero((messages.seq + 1) * parts > MAX_EQUAL_MESSAGES)
     if len(wrong):
-        row, of = int(view.p2p_rows[wrong[0]]), int(parts[wrong[0]])
+        row, of = int(messages.row[wrong[0]]), int(parts[wrong[0]])
         raise WorkloadError(
-            f"{view.node(row)}: message {view.p2p_seq[wrong[0]]:,} of this peer and tag, in {of} parts over as many "
+            f"{view.node(row)}: message {messages.seq[wrong[0]]:,} of this peer and tag, in {of} parts over as many "
             f"NICs; expected at most {MAX_EQUAL_MESSAGES // of:,} messages of a tag"
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nadi import inputs
 from nadi.et import TraceError, TraceTable, read_trace
-from nadi.et.prefixes import GROUPS_NAME, PlainTraces, plain_traces
+from nadi.et.files import GROUPS_NAME, PlainTraces, plain_traces
 from nadi.inputs.arrays import Int32, Mask
 from nadi.inputs.limits import MAX_NPUS
 from nadi.workload.errors import Exchange, WorkloadError, alone

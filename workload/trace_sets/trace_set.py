@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from nadi.et import NodeType, TraceTable, occurrence, topological_order
+from nadi.et.checking.matching import MessageNodes
 from nadi.inputs.arrays import Int32, Int64
 from nadi.workload.errors import NOBODY, WorkloadError, first_of
 from nadi.workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS
@@ -152,14 +153,7 @@ class TraceView:
         # (-1) = the whole group
         self.slot_dims = tuple(((by_slot & (2**32 - 1)) - 1).tolist())
         self.coll_seq = occurrence(self.coll_slot)  # int32[c], number of earlier collectives of the same group
-        rows = self.p2p_rows = order[(kind == SEND) | (kind == RECV)]  # int32[p], messages in topological order
-        is_send = self.kind[rows] == SEND
-        # int32[p], numbers of the other NPU and of the own one in the trace, -1 = missing
-        self.p2p_peer = np.where(is_send, table.comm_dst[rows], table.comm_src[rows])
-        self.p2p_own = np.where(is_send, table.comm_src[rows], table.comm_dst[rows])
-        self.p2p_tag = np.maximum(table.comm_tag[rows], 0)  # int32[p], message tags, 0 if missing
-        # int32[p], numbers of earlier messages of the same kind, peer and tag
-        self.p2p_seq = occurrence(self.kind[rows], self.p2p_peer, self.p2p_tag)
+        self.messages = MessageNodes.of(table, order)
 
     def _involved(self, dims: tuple[int, ...] | None) -> Int64:
         """Return int64[c]: dimensions that take part in each collective, WHOLE if the group alone defines it."""

@@ -369,7 +369,7 @@ def _of_messages(size_bytes: int | None, time_ps: Int64, slowdown: NDArray[np.fl
 
 
 def percentiles(values: NDArray, percents: Sequence[float] = PERCENTILES) -> dict[str, float | None]:
-    """Return each percentile by its name, "p99"; None where there are too few values (et.statistics.percentiles).
+    """Return each percentile by its name, "p99"; None where there are too few values (et.statistics.timing).
 
     Args:
         values: float[n], values in any order.

@@ -56,7 +56,7 @@ class _NodeTimes(NamedTuple):
 def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], max_slices: int = MAX_SLICES) -> TraceTimeline:
     """Write the timeline of some NPUs.
 
-    If there are too many nodes, the timeline shows fewer NPUs (et.statistics.ranks.some_of); if one NPU alone has too
+    If there are too many nodes, the timeline shows fewer NPUs (et.communications.some_of); if one NPU alone has too
     many, it shows the longest nodes, and one slice for the shorter nodes between them.
 
     Args:

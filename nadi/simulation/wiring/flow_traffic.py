@@ -11,7 +11,7 @@ from nadi.workload import Program
 from nadi.workload.node_kinds import NOOP, SEND
 
 POINT_TO_POINT, ALL_NPUS = "p2p", "all"
-# groups of plans (workload.generators.training.ranks.families), of which a plan may lack some
+# groups of plans (workload.generators.training.stages.families), of which a plan may lack some
 PLAN_GROUPS = ("tp", "cp", "ep", "etp", "pp", "dp", "edp", "model", "embedding", "world")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from nadi import inputs
 from nadi.configuration.jobs import JobSection
 from nadi.errors import ConfigError
-from nadi.et.prefixes import MANIFEST_NAME as NAME
+from nadi.et.files import MANIFEST_NAME as NAME
 from nadi.inputs.arrays import Int32, Mask
 from nadi.inputs.units import short
 from nadi.simulation.wiring.traffic import rank_of_numbers

@@ -13,7 +13,7 @@ from nadi import pdes, topologies, workload
 from nadi.configuration.run_config import RunConfig, Training
 from nadi.errors import ConfigError
 from nadi.et import TraceError, TraceTable, read_groups
-from nadi.et.prefixes import npu_of
+from nadi.et.files import npu_of
 from nadi.inputs.arrays import Int32
 from nadi.inputs.units import BITS_PER_BYTE
 from nadi.simulation.fidelities import fabric_settings as fabric

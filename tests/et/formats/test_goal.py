@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et.checking.sources import Sources
+from nadi.et.checking.check import Sources
 from nadi.et.checks import check_traces
 from nadi.et.formats import format_of, formats
-from nadi.et.goal.expansion import rounds
+from nadi.et.goal.writing import rounds
 
 GOAL = formats()["goal"]
 TEXT = """// two ranks

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et.checking.sources import Sources
+from nadi.et.checking.check import Sources
 from nadi.et.checks import check_traces
 from nadi.et.formats import format_of, formats
+from nadi.et.reader import collective_name
 from nadi.et.schema import NodeType
-from nadi.et.summary import collective_name
 from tests.nonempty import nonempty
 
 ASTRA, SIMAI = formats()["astra-sim"], formats()["simai"]

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from nadi.et.pytorch.clocks import estimate, waited_and_early_ns
 from nadi.et.pytorch.comms import Comm
+from nadi.et.pytorch.ranks import estimate, waited_and_early_ns
 from nadi.et.schema import CollectiveCommType as Kind
 
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.et.pytorch.host_pieces import NO_OWNER, HostSpan, pieces
+from nadi.et.pytorch.rank_nodes import NO_OWNER, HostSpan, pieces
 
 END = 40
 

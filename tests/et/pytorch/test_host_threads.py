@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from nadi import et
-from nadi.et.checking.sources import Sources
+from nadi.et.checking.check import Sources
 from nadi.et.checks import check_traces
-from nadi.et.other_attributes import waited_micros
 from nadi.et.pytorch import convert
-from nadi.et.pytorch.host_threads import BEGINS, ENDS
+from nadi.et.pytorch.nodes import BEGINS, ENDS
+from nadi.et.table import waited_micros
 from tests.et.pytorch.recorded import kineto, op, written
 
 CALL = "gloo:all_reduce"

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import et
+from nadi.et.files import NO_NPU, companions, npu_of_name
 from nadi.et.framing import frame
 from nadi.et.reshape import find_files, merge, read_index, split
-from nadi.et.reshape.files import NO_NPU, companions, npu_of
 from nadi.et.schema import GlobalMetadata, Node
 from tests.budgets import bounded
 from tests.nonempty import nonempty
@@ -110,7 +110,7 @@ def test_a_prefix_takes_its_own_traces_only(tmp_path):
     ("name", "npu"), [("t.3.et", 3), ("t.npu12.et.gz", 12), ("t.et", NO_NPU), (f"t.{2**40}.et", NO_NPU)]
 )
 def test_the_npu_that_a_name_says(name, npu):
-    assert npu_of(name) == npu
+    assert npu_of_name(name) == npu
 
 
 def test_an_id_that_stands_twice_is_refused(tmp_path, write_nodes):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nadi import et
+from nadi.et.order import bridge
 from nadi.et.reshape import Selection, find_files, slice_traces
-from nadi.et.reshape.bridging import bridge
 from nadi.et.schema import Node
 from tests.budgets import bounded
 

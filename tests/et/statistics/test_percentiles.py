@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nadi.et.statistics.percentiles import percentile, values_needed
+from nadi.et.statistics.timing import percentile, values_needed
 
 
 @pytest.mark.parametrize(("percent", "needed"), [(50, 1), (90, 10), (95, 20), (99, 100), (99.9, 1000), (100, 1)])

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from nadi import et
 from nadi.et import CollectiveCommType
+from nadi.et.communications import communications_of, evenly, some_of
 from nadi.et.statistics import Rank, statistics
-from nadi.et.statistics.paths import critical_path, earliest
-from nadi.et.statistics.ranks import communications_of, evenly, some_of
-from nadi.et.statistics.timing import _union
+from nadi.et.statistics.timing import _union, critical_path, earliest
 from tests.budgets import bounded
 
 REDUCE = CollectiveCommType.ALL_REDUCE

@@ -9,8 +9,7 @@ import pytest
 from nadi import et
 from nadi.et.schema import Node
 from nadi.et.statistics import Rank
-from nadi.et.views import Edge, NodeFilter, picture
-from nadi.et.views.drawings import drawn, places
+from nadi.et.views import Edge, NodeFilter, drawn, picture, places
 from tests.nonempty import nonempty
 
 STRANGE = 'a"b\\<&>\n\x01é'

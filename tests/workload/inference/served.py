@@ -9,8 +9,7 @@ from nadi.workload import ComputeModel, build_program
 from nadi.workload.compute.operators import PRODUCTS, parse_operators
 from nadi.workload.generators.inference import Lengths, Request, RequestStream, Serving, generate
 from nadi.workload.generators.training import parallel_plan
-from tests.workload.training.counted import copies
-from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL
+from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, copies
 
 SMALL = LLAMA.model_copy(update={"vocab": 1024})
 LATENT = DEEPSEEK.model_copy(update={"vocab": 1024})

@@ -1,9 +1,12 @@
-"""Small models of every family, and random plans that they can be trained by."""
+"""Small models, and what traces of all NPUs have in all."""
 
 import random
+from collections import Counter
 
+import numpy as np
 from hypothesis import strategies as st
 
+from nadi.et import NodeType
 from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.rules import first_broken, settle
@@ -67,3 +70,34 @@ def cases(draw):
         plan = parallel_plan({key: numbers.choice(choices) for key, choices in _CHOICES.items()})
         if plan.gpus <= _MOST_GPUS and not first_broken(model, plan, framework):
             return model, settle(model, plan, framework), framework
+
+
+def copies(made):
+    """NPUs that run each trace."""
+    return np.bincount(made.trace_of_npu, minlength=len(made.traces)).tolist()
+
+
+def flops(made):
+    """Operations of all NPUs."""
+    return sum(
+        count * int(trace.num_ops[trace.type == NodeType.COMP_NODE].sum())
+        for count, trace in zip(copies(made), made.traces, strict=True)
+    )
+
+
+def sent(made):
+    """comm_size of all NPUs by the last part of the name and by pass: "tp:all-gather"."""
+    found = Counter()
+    for count, trace in zip(copies(made), made.traces, strict=True):
+        names = list(trace.names)
+        for row in np.flatnonzero(trace.comm_size >= 0).tolist():
+            found[names[row].rpartition("/")[2], names[row].split("/")[1]] += count * int(trace.comm_size[row])
+    return found
+
+
+def moved(made, node_type):
+    """Bytes of memory nodes of all NPUs."""
+    return sum(
+        count * int(trace.tensor_size[trace.type == node_type].sum())
+        for count, trace in zip(copies(made), made.traces, strict=True)
+    )

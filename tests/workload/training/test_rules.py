@@ -1,59 +1,43 @@
+"""Rules of plans, keys that profiles of software fill in, and plans with adapters (LoRA)."""
+
+import re
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.et import NodeType
 from nadi.workload import WorkloadError
-from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find
+from nadi.workload.collectives import ON_NVSWITCHES
+from nadi.workload.compute import ComputeTimes, Operator, find_gpu
+from nadi.workload.generators.memory import estimate
+from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, parameters
 from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.interference import copied_groups
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
-from nadi.workload.generators.training.parameters import chunk_weights, held, stage_weights
+from nadi.workload.generators.training.parameters import chunk_weights, held, stage_weights, trained
+from nadi.workload.generators.training.software import AUTO, profile, profile_names
 from nadi.workload.generators.training.stages import chunks, layers_of_slots, micro_batches, padded_vocab
+from nadi.workload.program.choosing import CollectiveSettings
 from tests.budgets import bounded
 from tests.nonempty import nonempty
+from tests.refusals import refused
+from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, flops, sent
 
 BROKEN = [
-    ("llama3-70b", "tp6", "megatron", "tp is 6, expected a divisor of the 64 heads; nearest 4 and 8"),
-    ("llama-33b", "tp13", "megatron", "tp is 13, expected a divisor of ffn (17920); nearest 4"),
-    ("llama3-405b", "tp8,pp16", "megatron", "pp is 16, expected a divisor of the 126 layers; nearest 14 and 18, or"),
-    ("llama3-8b", "ep4", "megatron", "ep is 4, expected 1, as the model has no experts"),
-    ("llama3-8b", "capacity=1.25", "megatron", "capacity is 1.25, expected 0, as the model has no experts"),
-    ("mixtral-8x7b", "ep16,dp16", "megatron", "ep is 16, expected a divisor of the 8 experts; nearest 8"),
-    ("mixtral-8x7b", "ep8,dp4", "megatron", "expected a divisor of the 4 GPUs of a stage (tp * cp * dp); nearest ep 4"),
-    ("mixtral-8x7b", "etp5", "megatron", "etp is 5, expected a divisor of the 14336 columns of an expert; nearest 4"),
-    ("mixtral-8x7b", "tp2,ep2", "megatron", "experts with tp 2 but without sequence parallelism, expected sp"),
-    ("gpt3-175b", "pp128", "megatron", "pp is 128, expected 96 at most, as the model has 96 layers"),
-    ("gpt3-175b", "pp64,vpp2,uneven,gb64", "megatron", "expected 98 at most"),
-    ("gpt3-175b", "pp8,dp7,gb100", "megatron", "a multiple of dp * micro-batch (7 * 1); nearest 98 and 105"),
-    ("gpt3-175b", "dp7,gb3", "megatron", "(7 * 1); nearest 7"),
-    ("gpt3-175b", "pp8,vpp2,dp5,gb100", "megatron", "a multiple of the 8 stages; global batch: nearest 80 and 120"),
-    ("gpt3-175b", "vpp2", "megatron", "vpp is 2 with a single stage, expected pp of 2 or more, or vpp 1"),
-    ("gpt3-175b", "pp2,interleaved", "megatron", "the schedule is interleaved with vpp 1, expected vpp of 2 or more"),
-    ("gpt3-175b", "pp2,vpp2,gpipe", "megatron", "vpp is 2 with schedule gpipe, expected vpp 1, or schedule interl"),
-    ("gpt3-175b", "pp2,vpp2", "deepspeed", "vpp is 2, expected 1 (deepspeed has no interleaving)"),
-    ("gpt3-175b", "pp2,zero-bubble", "deepspeed", "the schedule is zero-bubble, expected 1f1b"),
-    ("gpt3-175b", "cp3,tp8,sp", "megatron", "seq is 2048, expected a multiple of 48 (6 parts of context parallelism"),
-    ("gpt3-175b", "cp64,context=a2a,tp8", "megatron", "expected a divisor of the 96 heads; nearest cp 12"),
-    ("gpt3-175b", "cp2", "deepspeed", "context is ring, expected a2a"),
-    ("gpt3-175b", "seq=4096", "megatron", "seq is 4096, expected 2048 at most, as the model learns its positions"),
-    ("gpt3-175b", "zero3", "megatron", "zero is 3, expected 0 or 1 (Megatron's distributed optimizer)"),
-    ("gpt3-175b", "dp8,pp2,zero3", "deepspeed", "zero is 3 with pp 2, expected 0 or 1, or pp1 (DeepSpeed's rule)"),
-    ("gpt3-175b", "dp8,zero1", "fsdp", "zero is 1, expected 3, or 2"),
-    ("gpt3-175b", "offload=parameters,zero2", "deepspeed", "parameters are offloaded with zero 2, expected 3"),
     ("gpt3-175b", "zero1", "inference", "zero is 1, expected 0, as nothing is trained"),
     ("gpt3-175b", "recompute=full", "inference", "recompute is full, expected none, as nothing is trained"),
-    ("gpt3-175b", "tp8,dp65536", "megatron", "524288 GPUs, expected at most"),
-    ("deepseek-v3", "pp15,dualpipe,dp64,uneven", "megatron", "an even number of stages; nearest 14 and 16"),
-    ("deepseek-v3", "pp16,dualpipe,dp64,uneven,gb64", "megatron", "of at least 32 (2 pp); global batch: nearest 2048"),
 ]
+"""tests/records has those of frameworks for training."""
 
 
 @pytest.mark.parametrize(("model", "plan", "framework", "words"), BROKEN)
 def test_a_broken_rule_is_named_with_the_nearest_valid_values(model, plan, framework, words):
-    with pytest.raises(WorkloadError) as error:
-        rules.check(find(model), parallel_plan(plan), framework)
-    assert words in str(error.value)
-    assert str(error.value).startswith(f"model {model}, plan ")
-    assert "\n" not in str(error.value)
+    line = refused(WorkloadError, rules.check, find(model), parallel_plan(plan), framework)
+    assert words in line
+    assert line.startswith(f"model {model}, plan ")
 
 
 GOOD = [
@@ -217,3 +201,199 @@ def test_most_random_plans_of_the_property_pass_or_fail_for_several_reasons():
     count()
     assert found.count("") >= len(found) / 5
     assert len({broken.split(" ")[0] for broken in found}) >= 4
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_a_profile_has_keys_of_plans_and_says_where_they_come_from(name):
+    known = profile(name, "")
+    assert known.summary
+    assert known.source
+    plan = ParallelPlan(software=name)
+    settled = rules.settle(GPT, plan, known.framework)
+    others = {key: value for key, value in known.plan.items() if key != "sequence_parallel"}  # tp1 switches that off
+    assert {key: getattr(settled, key) for key in others} == others
+
+
+def test_keys_of_the_user_win():
+    open_plan = rules.settle(GPT, parallel_plan("software=megatron-2021,dp2"))
+    assert (open_plan.attention, open_plan.dtype, open_plan.async_tp) == ("unfused", "fp16", False)
+    given = rules.settle(GPT, parallel_plan("software=megatron-2021,dp2,attention=flash,dtype=bf16"))
+    assert (given.attention, given.dtype, given.async_tp) == ("flash", "bf16", False)
+
+
+def test_without_a_name_the_profile_is_the_current_one_of_the_framework():
+    for framework, name in (("megatron", "megatron-core"), ("fsdp", "fsdp"), ("deepspeed", "deepspeed")):
+        assert profile(AUTO, framework) == profile(name, framework)
+    assert profile(AUTO, "inference") is None
+
+
+def test_unknown_profiles_and_those_of_other_frameworks_are_refused():
+    with pytest.raises(WorkloadError, match=r"plan: software: found 'nccl'; expected one of auto, deepspeed, "):
+        parallel_plan("software=nccl")
+    with pytest.raises(WorkloadError, match="software is fsdp-2023 with megatron, expected a profile of megatron"):
+        rules.check(GPT, parallel_plan("software=fsdp-2023,dp2"))
+    with pytest.raises(WorkloadError, match="dtype is fp4, expected bf16, fp16, fp32 or fp8"):
+        rules.check(GPT, parallel_plan("fp4"), "inference")
+
+
+def test_all_gpus_wait_for_their_hosts_once_per_step():
+    traces = generate(GPT, parallel_plan("dp2,pp2,host_ms=7,steps=3")).traces
+    for trace in traces:
+        hosts = [row for row, name in enumerate(trace.names) if name.endswith("optimizer/host")]
+        assert [bool(trace.is_cpu_op[row]) for row in hosts] == [True] * 3
+        assert trace.duration_micros[hosts].tolist() == [7000] * 3
+    assert not any("/host" in name for name in generate(GPT, parallel_plan("dp2")).traces[0].names)
+
+
+@pytest.mark.parametrize(("copies", "parts"), [("tensors", {"in", "out"}), ("gradients", {"in"}), ("none", set())])
+def test_fsdp_copies_what_its_profile_says(copies, parts):
+    names = generate(GPT, parallel_plan(f"dp2,copies={copies}"), "fsdp").traces[0].names
+    assert {found[1] for name in names if (found := re.search(r"/copy-(\w+)$", name))} == parts
+
+
+@pytest.mark.parametrize("attention", ["flash-1", "triton"])
+def test_old_attention_is_slower_on_every_gpu(attention):
+    trace = generate(LLAMA, parallel_plan(f"attention={attention}")).traces[0]
+    texts = [trace.operator_lists[number] for number in np.unique(trace.operators[trace.type == NodeType.COMP_NODE])]
+    assert any(f"{attention}-attention " in text for text in texts)
+    assert any(f"{attention}-attention-backward " in text for text in texts)
+    for gpu in ("a100", "h100"):
+        times = ComputeTimes(find_gpu(gpu), vendor_tables=False)
+        for backward in ("", "-backward"):
+            new = Operator(f"attention{backward}", (4, 16, 16, 2048, 2048, 128, 128, 1))
+            old = new._replace(kind=f"{attention}-{new.kind}")
+            assert old.flops == new.flops
+            assert times.time_ps(old) > 1.2 * times.time_ps(new)
+
+
+def test_copy_engines_replace_nccl_and_nothing_that_the_user_chose():
+    by_nccl = CollectiveSettings({"all-gather": ON_NVSWITCHES, "all-reduce": ON_NVSWITCHES})
+    assert by_nccl.algorithm_of("all-gather", is_copied=True) == "direct"
+    assert by_nccl.algorithm_of("all-gather") == by_nccl.algorithm_of("all-reduce", is_copied=True) == ON_NVSWITCHES
+    assert CollectiveSettings({"all-gather": "ring"}).algorithm_of("all-gather", is_copied=True) == "ring"
+
+
+def test_fp4_is_for_products_and_the_casts_of_their_operands_only():
+    trace = generate(LLAMA, parallel_plan("fp4,tp2,sp")).traces[0]
+    kinds = {(part.split()[0], part.split()[-1]) for text in trace.operator_lists for part in text.split("; ") if part}
+    assert ("gemm", "fp4") in kinds
+    assert {dtype for kind, dtype in kinds if kind not in {"gemm", "elementwise", "optimizer"}} <= {"bf16", "fp32"}
+
+
+LLAMA_2_70B_ADAPTERS = 80 * 16 * (8192 + 10240 + 8192 + 8192)  # layers, rank, A and B of qkv, A and B of the output
+
+
+@pytest.mark.parametrize("plan", ["tp1", "tp2,sp", "tp4,pp2,sp", "tp8,pp4,vpp2,gb4"])
+def test_adapters_of_llama_2_70b_have_the_published_number_of_parameters(plan):
+    """44,564,480 trainable parameters with rank 16 and targets qkv_proj and o_proj."""
+    assert LLAMA_2_70B_ADAPTERS == 44_564_480
+    model, settled = find("llama2-70b"), parallel_plan(f"{plan},lora=16")
+    assert sum(trained(model, settled, stage).total for stage in range(settled.pp)) * settled.tp == LLAMA_2_70B_ADAPTERS
+    assert trained(model, parallel_plan("tp4"), 0) == held(model, parallel_plan("tp4"), 0)
+
+
+@pytest.mark.parametrize("model", [GPT, LLAMA, MIXTRAL], ids=lambda model: model.name)
+@pytest.mark.parametrize("plan", ["dp2,mb2", "tp4,overlap_tp=true", "tp2,pp2,vpp2,cp2,gb8", "tp2,fp8,pp4"])
+def test_the_backward_pass_of_frozen_matrices_has_the_operations_of_their_forward_pass(model, plan):
+    """6 operations per parameter of adapters and token, 4 per frozen one, and attention's core three times."""
+    settled = rules.settle(model, parallel_plan(f"{plan},lora=8,attention=unfused,sp"))
+    tokens = settled.global_batch * settled.sequence
+    padded = model.model_copy(update={"vocab": padded_vocab(model, settled)})
+    core = settled.global_batch * model.layers * architecture.core_flops(model, settled.sequence)
+    matrices = architecture.training_flops(padded, settled.global_batch, settled.sequence) // 3 - core
+    columns = (model.heads + 2 * model.key_value_heads) * model.query_dim
+    adapters = model.layers * 8 * (2 * model.hidden + columns + model.heads * model.value_dim)
+    assert flops(generate(model, settled)) == 2 * matrices + 3 * core + 6 * adapters * tokens
+
+
+def test_operations_of_a_sample_are_those_of_nvidias_configuration():
+    """MODEL_TFLOP_PER_SAMPLE=2598 of NVIDIA's config_common.sh: within the 5 % that depend on how attention counts."""
+    counted = architecture.training_flops(find("llama2-70b"), 1, 8192, causal=True, lora=16)
+    assert counted / 1e12 == pytest.approx(2598, rel=0.05)
+
+
+def test_nothing_is_computed_or_reduced_for_frozen_weights():
+    settled = rules.settle(LLAMA, parallel_plan("tp2,sp,dp4,gb8,zero1,lora=8"))
+    traces = generate(LLAMA, settled)
+    names = {name for trace in traces.traces for name in trace.names}
+    assert not any("-weights" in name or name.endswith("backward/mb0/embedding") for name in names)
+    count = trained(LLAMA, settled, 0).total * settled.gpus
+    found = sent(traces)
+    assert sum(size for (name, _), size in found.items() if name == "dp:reduce-scatter") == 4 * count
+    assert sum(size for (name, _), size in found.items() if name == "dp:all-gather") == 2 * count // settled.dp
+
+
+@pytest.mark.parametrize(("sp", "exchanged"), [(",sp", "tp:all-to-all"), ("", "tp:all-gather")])
+def test_adapters_exchange_what_their_splits_need(sp, exchanged):
+    """Between A and B the rank's values; after the output's B the hidden values. The frozen ones' remain."""
+    plan = rules.settle(LLAMA, parallel_plan(f"tp4,dp2,gb8{sp},lora=8"))
+    plain, found = (sent(generate(LLAMA, each)) for each in (plan.model_copy(update={"lora": 0}), plan))
+    tokens = plan.global_batch * plan.sequence * LLAMA.layers * 2  # bytes of a value of each token and layer
+    rank, hidden = tokens * 8, tokens * LLAMA.hidden
+    gathered = rank + (hidden if exchanged == "tp:all-gather" else 0)
+    assert found["tp:all-gather", "forward"] - plain["tp:all-gather", "forward"] == gathered
+    assert found["tp:all-reduce", "forward"] - plain["tp:all-reduce", "forward"] == rank * plan.tp
+    assert found["tp:all-reduce", "backward"] - plain["tp:all-reduce", "backward"] == 2 * rank * plan.tp
+    assert found["tp:all-to-all", "forward"] == found["tp:all-to-all", "backward"] == (hidden if sp else 0)
+    assert found["tp:reduce-scatter", "backward"] == plain["tp:reduce-scatter", "backward"]
+    # gradients of outputs are gathered, inputs are not gathered again for the gradients of weights
+    assert found["tp:all-gather", "backward"] == (2 * hidden if sp else 0)
+
+
+def test_collectives_of_adapters_are_nccls_even_with_userbuffers():
+    traces = generate(LLAMA, parallel_plan("tp4,sp,lora=8,overlap_tp=true"))
+    assert traces.copied == {"tp"}
+    assert traces.families["adapters"] == traces.families["tp"]
+
+
+def test_memory_holds_frozen_weights_once_and_states_of_adapters_only():
+    model, plan = find("llama2-70b"), "tp4,dp2,gb8,seq8192,sp,zero1"
+    (bf16,), (fp8,) = (estimate(model, parallel_plan(f"{plan},lora=16{dtype}")) for dtype in ("", ",fp8"))
+    frozen, adapters = held(model, parallel_plan(plan), 0).total, LLAMA_2_70B_ADAPTERS // 4
+    assert frozen == pytest.approx(parameters(model) / 4, rel=1e-3)
+    assert (bf16.weights, fp8.weights) == (2 * (frozen + adapters), frozen + 2 * adapters)
+    assert bf16.gradients == fp8.gradients == 4 * adapters
+    assert bf16.optimizer == fp8.optimizer == 12 * adapters // 2
+    (full,) = estimate(model, parallel_plan(f"{plan},fp8"))
+    assert fp8.total < full.total / 2
+    # a layer keeps neither the outputs of its norms nor the input of the MLP's last matrix, but inputs of adapters
+    tokens = 8192 * 80
+    kept = tokens * (2 * 8192 // 4 + 28672 // 4) - 2 * tokens * (8192 + 8192 // 4)
+    assert full.activations - fp8.activations == kept
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "framework", "expected"),
+    [
+        (LLAMA, "lora=8", "fsdp", "with fsdp, expected 0 (only megatron has it)"),
+        (LLAMA, "lora=6,tp4", "megatron", "lora is 6, expected a multiple of tp; nearest 4 and 8"),
+        (LLAMA, "lora=8,pp2,zero-bubble,gb8", "megatron", "with schedule zero-bubble, expected 1f1b, gpipe"),
+        (LLAMA, "lora=8,pp2,gb8,defer_embedding_wgrad=2", "megatron", "frozen weights have no gradients"),
+        (DEEPSEEK, "lora=8", "megatron", "with latent attention or multi-token prediction"),
+    ],
+)
+def test_plans_that_are_not_modelled_are_refused(model, text, framework, expected):
+    assert expected in rules.first_broken(model, parallel_plan(text), framework)
+
+
+@pytest.mark.parametrize(
+    ("framework", "plan"), [("megatron", "zero1"), ("megatron", ""), ("fsdp", ""), ("deepspeed", "zero3")]
+)
+def test_parts_of_a_step_are_left_out(framework, plan):
+    def named(without):
+        text = f"dp4,gb8,{plan}{without}"
+        names = [name for trace in generate(LLAMA, parallel_plan(text), framework).traces for name in trace.names]
+        return {name for name in names if "/dp:" in name}, {name for name in names if "/optimizer/" in name}
+
+    replicas, ends = named("")
+    assert replicas
+    assert "step0/optimizer/step" in ends
+    assert named(",without=dp") == (set(), {name for name in ends if "/dp:" not in name})
+    assert {name for name in named(",without=optimizer")[1] if "/dp:" not in name} == set()
+    assert named(",without=dp+optimizer") == (set(), set())
+
+
+def test_userbuffers_are_left_out():
+    plan = parallel_plan("tp2,sp,overlap_tp=true")
+    assert copied_groups("megatron", plan) == {"tp"}
+    assert copied_groups("megatron", parallel_plan(f"{plan},without=userbuffers")) == set()

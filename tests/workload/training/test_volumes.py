@@ -1,4 +1,4 @@
-"""Bytes of each kind of communication are those of closed forms, over all GPUs."""
+"""Operations, parameters and bytes of communication of a step over all GPUs, against closed forms."""
 
 import itertools
 
@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given
 
 from nadi.et import NodeType
-from nadi.workload.generators.training import parallel_plan
+from nadi.workload.compute.operators import PRODUCTS
+from nadi.workload.generators.models import architecture, find, names
+from nadi.workload.generators.models.architecture import Model, training_flops
+from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
+from nadi.workload.generators.training.item_lists import Compute
 from nadi.workload.generators.training.parameters import held, trained
 from nadi.workload.generators.training.rules import settle
-from nadi.workload.generators.training.stages import micro_batches, padded_vocab
+from nadi.workload.generators.training.stages import Shard, chunks, micro_batches, padded_vocab
+from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
 from tests.nonempty import nonempty
-from tests.workload.training.counted import moved, sent
-from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
+from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases, flops, moved, sent
 
 _ACTIVATION, _GRADIENT = 2, 4
 
@@ -188,3 +192,175 @@ def test_what_is_offloaded_goes_and_comes_back():
     made = generate(LLAMA, plan, "fsdp")
     gathered = total(sent(made), "dp:all-gather")
     assert moved(made, NodeType.MEM_LOAD_NODE) == gathered > 0
+
+
+@pytest.mark.parametrize(
+    ("recompute", "passes", "of_cores", "of_heads"),
+    [("full", 96, 6, 16), ("none", 72, 6, 12), ("selective", 72, 4.5, 12)],
+)
+@pytest.mark.parametrize("plan", ["tp8,pp4,dp8,gb64", "tp8,pp4,dp8,gb64,vpp2,sp", "tp2,dp2,mb2,gb8"])
+def test_megatron_models_have_the_published_operations(recompute, passes, of_cores, of_heads, plan):
+    """F = 96 B s l h^2 (1 + s/6h + V/16lh) (arXiv 2104.04473, equation 3), which recomputes all layers."""
+    model = find("megatron-18.4b")
+    settled = settle(model, parallel_plan(f"{plan},recompute={recompute},attention=unfused"))
+    s, layers, h = model.sequence, model.layers, model.hidden
+    expected = passes * settled.global_batch * s * layers * h**2
+    expected *= 1 + s / (of_cores * h) + padded_vocab(model, settled) / (of_heads * layers * h)
+    assert flops(generate(model, settled)) == pytest.approx(expected, rel=1e-12)
+
+
+@bounded(80)
+@given(cases())
+def test_any_plan_has_the_operations_of_the_model(case):
+    model, plan, framework = case
+    if plan.attention != "unfused":
+        return
+    if plan.capacity or (model.latent is not None and plan.tp > 1 and not plan.sequence_parallel):
+        return  # tokens that are dropped, and matrices that each of the group has whole
+    padded = model.model_copy(update={"vocab": padded_vocab(model, plan)})
+    batch = plan.global_batch
+    expected = training_flops(padded, batch, plan.sequence, recompute=plan.recompute, lora=plan.lora)
+    assert flops(generate(model, plan, framework)) == expected * plan.steps
+
+
+@pytest.mark.parametrize("model", [GPT, LLAMA, MIXTRAL, DEEPSEEK], ids=lambda model: model.name)
+@pytest.mark.parametrize(
+    "context", ["cp1", "cp2", "cp4", "cp2,context=all-gather", "cp4,context=all-gather", "cp2,context=a2a"]
+)
+def test_flash_attention_does_what_the_mask_leaves(model, context):
+    """Forward the pairs that the mask leaves, backward two and a half times as many; matrices three times."""
+    plan = settle(model, parallel_plan(f"tp2,sp,dp2,{context},recompute=selective"))
+    padded = model.model_copy(update={"vocab": padded_vocab(model, plan)})
+    batch, s = plan.global_batch, plan.sequence
+    all_three = training_flops(padded, batch, s, causal=True)
+    core = training_flops(padded, batch, s, causal=True, recompute="selective") - all_three
+    assert flops(generate(model, plan)) == all_three + core * 3 // 2
+
+
+CASES = [
+    ("gpt3-175b", "tp8,pp8,dp2,attention=unfused"),
+    ("gpt3-175b", "tp8,pp8,dp2"),
+    ("megatron-7.5b", "tp4,dp2,mb2"),
+    ("llama3-8b", "tp4,pp2,vpp4,dp2,sp"),
+    ("llama3-405b", "tp8,pp16,uneven,sp"),
+    ("mixtral-8x7b", "tp2,ep4,dp8,pp2,sp"),
+    ("qwen3-30b-a3b", "ep8,dp8"),
+    ("deepseek-v2", "tp4,pp4,ep8,dp8,sp,uneven"),
+    ("deepseek-v3", "pp4,ep8,dp8,uneven"),
+]
+
+
+def products(items):
+    return sum(
+        operator.flops
+        for item in items
+        if isinstance(item, Compute)
+        for operator in item.operators
+        if operator.kind in PRODUCTS
+    )
+
+
+@pytest.mark.parametrize(("name", "text"), CASES)
+def test_products_of_all_gpus_are_the_models_operations(name, text):
+    model = find(name)
+    plan = rules.settle(model, parallel_plan(text))
+    shard = Shard(model, plan)
+    forward = backward = 0
+    for own in chunks(model, plan):
+        has_embedding = any(chunk.is_first for chunk in own)
+        for chunk in own:
+            for unit in units(shard, chunk, has_embedding=has_embedding):
+                forward += plan.tp * products(unit.forward)
+                backward += plan.tp * products(unit.backward)
+    causal = plan.attention == "flash"  # unfused attention works out all pairs and masks some
+    sequences, tokens = plan.micro_batch, plan.sequence
+    padding = architecture.output_flops(model, tokens, padded_vocab(model, plan)) - architecture.output_flops(
+        model, tokens
+    )
+    once = architecture.training_flops(model, sequences, tokens, causal=causal) // 3
+    expected = once + sequences * padding * (1 + model.mtp_layers)
+    assert forward == pytest.approx(expected, rel=1e-12)
+    core = sequences * (model.layers + model.mtp_layers) * architecture.core_flops(model, tokens, causal=causal)
+    scores_again = core / 2 if causal else 0  # flash attention's backward pass has five products in place of four
+    assert backward == pytest.approx(2 * expected + scores_again, rel=1e-12)
+
+
+def tensors(model, plan, stage):
+    """Parameters of a stage's GPUs: of experts and others."""
+    own = chunks(model, plan)[stage]
+    has_embedding = any(chunk.is_first for chunk in own)
+    found = [unit.tensors for chunk in own for unit in units(Shard(model, plan), chunk, has_embedding=has_embedding)]
+    return tuple(sum(t.size for own in found for t in own if t.is_expert == is_expert) for is_expert in (False, True))
+
+
+@bounded(40)
+@given(cases())
+def test_a_stage_has_the_parameters_of_its_layers(case):
+    model, plan, _ = case
+    for stage in range(plan.pp):
+        expected = trained(model, plan, stage)
+        assert tensors(model, plan, stage) == (expected.dense, expected.experts)
+
+
+@pytest.mark.parametrize("name", names())
+def test_of_all_models_of_the_library(name):
+    model = find(name)
+    plan = settle(model, parallel_plan("tp1"))
+    expected = trained(model, plan, 0)
+    assert tensors(model, plan, 0) == (expected.dense, expected.experts)
+
+
+def of_units(model: Model, text: str):
+    """Name of the unit, pass, name of the computation and operator, of all units of the first stage."""
+    plan = rules.settle(model, parallel_plan(text))
+    (chunk,) = chunks(model, plan)[0]
+    return [
+        (unit.name, direction, item.name, operator)
+        for unit in units(Shard(model, plan), chunk, has_embedding=True)
+        for direction, items in (("forward", unit.forward), ("backward", unit.backward))
+        for item in items
+        if isinstance(item, Compute)
+        for operator in item.operators
+    ]
+
+
+@pytest.mark.parametrize("model", [LLAMA, MIXTRAL], ids=lambda model: model.name)
+def test_neither_the_output_layer_nor_a_router_is_multiplied_in_fp8(model):
+    """Transformer Engine's layers are; Megatron-LM's output layer and router are no layers of it."""
+    found = {
+        (direction, name, operator.dtype)
+        for _, direction, name, operator in of_units(model, "tp2,dp2,gb4,sp,fp8")
+        if operator.kind.endswith("gemm")
+    }
+    plain = {(direction, name) for direction, name, dtype in found if dtype == "bf16"}
+    ends = {"head", "head-weights", *(("router", "router-weights") if model.experts else ())}
+    assert {name for _, name in plain} == ends
+    assert ("forward", "attention", "fp8") in found
+    assert {dtype for _, name, dtype in found if name not in ends} == {"fp8"}
+
+
+@pytest.mark.parametrize("sp", ["", ",sp"])
+@pytest.mark.parametrize("attention", ["flash", "unfused"])
+def test_dropout_reads_and_writes_masks_and_biases_are_summed(attention, sp):
+    """Beside what a model without them does, in bytes of 16-bit values and masks of one byte (Megatron-LM)."""
+    bare = GPT.model_copy(update={"bias": False, "dropout": False})
+    both = GPT.model_copy(update={"bias": True, "dropout": True})
+    plan = f"tp2,mb2,gb2,attention={attention}{sp}"
+
+    def moved(model, direction):
+        return sum(
+            operator.bytes
+            for unit, way, _, operator in of_units(model, plan)
+            if unit in {"attention", "mlp"} and way == direction
+        )
+
+    tokens, h, tp, layers = 2 * GPT.sequence, GPT.hidden, 2, GPT.layers
+    rows = tokens // tp if sp else tokens
+    scores = 2 * (GPT.heads // tp) * GPT.sequence**2 if attention == "unfused" else 0
+    qkv = 3 * tokens * h // tp if attention == "unfused" else 0  # else its products add and sum the bias
+    masks = 2 * rows * h  # of attention and MLP
+    forward = masks + 4 * qkv + 5 * scores
+    sums = 2 * (2 * rows * h + qkv + tokens * 4 * h // tp)
+    backward = 5 * masks + sums + 5 * scores
+    assert moved(both, "forward") - moved(bare, "forward") == layers * forward
+    assert moved(both, "backward") - moved(bare, "backward") == layers * backward

@@ -4,7 +4,7 @@ PATH is MSCCL's XML, or the prefix of the names of Chakra traces, PATH.0.et, PAT
 messages have the bytes of the traces. With `size=1MiB` those are the bytes for a buffer of this size, and they scale
 with the size of the buffer.
 
-`custom:plans=DIGEST` is an algorithm made in Python: workload.collectives.custom.python_plans.
+`custom:plans=DIGEST` is an algorithm made in Python: workload.collectives.custom.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,7 @@ from pathlib import Path
 from nadi.inputs import plug_ins
 from nadi.inputs.units import parse_bytes
 from nadi.workload.collectives.custom import check_size as check_size_of_file
-from nadi.workload.collectives.custom import is_msccl, read_custom
-from nadi.workload.collectives.custom.python_plans import given
+from nadi.workload.collectives.custom import given, is_msccl, read_custom
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.errors import WorkloadError
@@ -42,7 +41,7 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, pl
         size_bytes: The size of the whole buffer S in bytes.
         file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
         size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
-        plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
+        plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
     """
     read_plans = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
     if read_plans.members != shape.members:
@@ -62,7 +61,7 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, 
         size_bytes: The size of the whole buffer S in bytes.
         file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
         size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
-        plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
+        plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
     """
     if plans:
         return PlanExtent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
@@ -81,7 +80,7 @@ def check_size(kind: str, size_bytes: int, file: str, size: str, plans: str) -> 
         size_bytes: The size of the whole buffer S in bytes.
         file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
         size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
-        plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
+        plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
     """
     if not plans:
         check_size_of_file(_path(file), kind, size_bytes)
@@ -96,7 +95,7 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: s
         size_bytes: The size of the whole buffer S in bytes.
         file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
         size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
-        plans: The digest under which `python_plans.keep` keeps plans made in Python; "" = a file.
+        plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
     """
     # MSCCL's chunks are fractions of the buffer, and so are messages with `size=`: one plan serves all sizes
     return 0 if plans or size or is_msccl(_path(file)) else size_bytes

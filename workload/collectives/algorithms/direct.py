@@ -33,7 +33,7 @@ def plan(kind: str, members: int, window: int = 0) -> Plans:
     if kind in _STARS:
         if window:
             raise WorkloadError(f"algorithm 'direct:window={window}' for {kind}: expected 0, as no sender receives")
-        return _star(members, in_parts=kind in {"scatter", "gather"}, outwards=kind in {"broadcast", "scatter"})
+        return _rooted(members, in_parts=kind in {"scatter", "gather"}, outwards=kind in {"broadcast", "scatter"})
     regions = 2 if kind == "all-to-all" else 1
     lanes = _windowed(kind, members, window) if window else _lanes(kind, members)
     return everyone_alike(members, members, lanes, regions=regions)
@@ -151,7 +151,7 @@ def _from_all(members: int, *, into_own: bool, reduce: bool = False, region: int
     return lane
 
 
-def _star(members: int, *, in_parts: bool, outwards: bool) -> Plans:
+def _rooted(members: int, *, in_parts: bool, outwards: bool) -> Plans:
     """Return plans in which the root sends to (outwards), or receives from, all others: one chunk, or each its part."""
     root, leaves = Lane(), [Lane() for _ in range(1, members)]
     for member, leaf in enumerate(leaves, start=1):

@@ -7,18 +7,7 @@ rounds, which need no folding.
 """
 
 from nadi.inputs.units import PS_PER_S
-from nadi.workload.collectives.plans.exchanges import (
-    doubling,
-    exchange_extent,
-    exchanged,
-    gathered,
-    halving,
-    near_first,
-    power_below,
-    reduced,
-    rounds_ps,
-    spreading_extent,
-)
+from nadi.workload.collectives.plans import exchanges
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Plans
 
@@ -32,13 +21,15 @@ def plan(kind: str, members: int) -> Plans:
         kind: The kind of collective, one of KINDS.
         members: The number of members of the group, n.
     """
-    core = power_below(members)
+    core = exchanges.power_below(members)
     if kind == "all-reduce":
-        return exchanged(members, core, lambda me: halving(me, core) + doubling(me, core))
+        return exchanges.exchanged(members, core, lambda me: exchanges.halving(me, core) + exchanges.doubling(me, core))
     if core != members:
-        return (reduced if kind == "reduce-scatter" else gathered)(members, near_first(members))
-    rounds = halving if kind == "reduce-scatter" else doubling
-    return exchanged(members, members, lambda me: rounds(me, members))
+        return (exchanges.reduced if kind == "reduce-scatter" else exchanges.gathered)(
+            members, exchanges.near_first(members)
+        )
+    rounds = exchanges.halving if kind == "reduce-scatter" else exchanges.doubling
+    return exchanges.exchanged(members, members, lambda me: rounds(me, members))
 
 
 def extent(kind: str, members: int) -> PlanExtent:
@@ -48,10 +39,10 @@ def extent(kind: str, members: int) -> PlanExtent:
         kind: The kind of collective, one of KINDS.
         members: The number of members of the group, n.
     """
-    core = power_below(members)
+    core = exchanges.power_below(members)
     if kind != "all-reduce" and core != members:
-        return spreading_extent(members, near_first(members))
-    return exchange_extent(members, (core.bit_length() - 1) * (2 if kind == "all-reduce" else 1))
+        return exchanges.spreading_extent(members, exchanges.near_first(members))
+    return exchanges.exchange_extent(members, (core.bit_length() - 1) * (2 if kind == "all-reduce" else 1))
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
@@ -67,8 +58,8 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     # For n = p + r, r > 0, p = 2^i, the halves take ceil(log2 n) a + (n-1) S/nB; all-reduce takes the time of p,
     # 2 (a + S/B) for folding, and S/2B for the data that members without a guest have sent to a host meanwhile.
     if kind != "all-reduce":
-        return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
-    core = power_below(members)
+        return exchanges.rounds_ps(members, exchanges.near_first(members), size_bytes, latency_ps, bytes_per_s)
+    core = exchanges.power_below(members)
     unit_ps = size_bytes / bytes_per_s * PS_PER_S
     rounds_of_core_ps = 2 * (core.bit_length() - 1) * latency_ps + 2 * (core - 1) / core * unit_ps
     return rounds_of_core_ps + (2 * latency_ps + 2.5 * unit_ps if members > core else 0.0)

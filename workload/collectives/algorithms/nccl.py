@@ -2,15 +2,7 @@
 
 from typing import Any
 
-from nadi.workload.collectives.nccl import (
-    collnet_plans,
-    nvls_plans,
-    pat_plans,
-    point_to_point,
-    pxn_plans,
-    ring_plans,
-    tree_plans,
-)
+from nadi.workload.collectives.nccl import channel_plans, point_to_point, pxn_plans, switch_plans
 from nadi.workload.collectives.nccl.decision import (
     CHUNKS,
     MAX_CHANNELS,
@@ -45,13 +37,13 @@ LIMITS = {
     "chunks": CHUNKS,
 }
 
-_LANES = {  # module that makes the lanes of each of NCCL's algorithms
-    RING: ring_plans,
-    TREE: tree_plans,
-    NVLS: nvls_plans,
-    NVLS_TREE: nvls_plans,
-    PAT: pat_plans,
-    COLLNET_DIRECT: collnet_plans,
+_LANES = {  # what makes the lanes of each of NCCL's algorithms
+    RING: channel_plans.RINGS,
+    TREE: channel_plans.TREES,
+    NVLS: switch_plans.NVLS_LANES,
+    NVLS_TREE: switch_plans.NVLS_LANES,
+    PAT: channel_plans.PAT,
+    COLLNET_DIRECT: switch_plans.COLLNET,
 }
 
 
@@ -159,10 +151,10 @@ def size_class(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any)
     decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))._replace(launch_ps=0)
     chunks = 0
     if decision.algorithm in {NVLS, NVLS_TREE}:
-        chunks = nvls_plans.lanes_class(shape, size_bytes, decision)
+        chunks = switch_plans.lanes_class(shape, size_bytes, decision)
         decision = decision._replace(pieces=1)  # loops that chunks have no part in
     elif decision.algorithm == COLLNET_DIRECT:
-        chunks = collnet_plans.size_class(shape, size_bytes)
+        chunks = switch_plans.collnet_size_class(shape, size_bytes)
     return decision.number << 22 | chunks
 
 

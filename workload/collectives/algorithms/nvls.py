@@ -9,13 +9,6 @@ thus moves S (n+1)/n bytes over each link and direction, against a ring's 2 S (n
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.workload.collectives.plans import multimem
 from nadi.workload.collectives.plans.extent import PlanExtent
-from nadi.workload.collectives.plans.multimem import (
-    AT_LINE_RATE,
-    MultimemPace,
-    aggregator_lanes,
-    chunks_of_share,
-    member_lanes,
-)
 from nadi.workload.collectives.plans.plan import Plans, each_its_own
 from nadi.workload.errors import WorkloadError
 from nadi.workload.shape import GroupShape
@@ -45,7 +38,9 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
     return make(kind, n, count)
 
 
-def make(kind: str, members: int, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+def make(
+    kind: str, members: int, count: int, *, pace: multimem.MultimemPace = multimem.AT_LINE_RATE, launch_ps: int = 0
+) -> Plans:
     """Return the lanes of the members and of their NVSwitch's aggregator.
 
     Args:
@@ -57,10 +52,10 @@ def make(kind: str, members: int, count: int, *, pace: MultimemPace = AT_LINE_RA
     """
     reduces, copies = kind != "all-gather", kind != "reduce-scatter"
     lanes = [
-        member_lanes(range(members), m, members, count, reduces=reduces, copies=copies, pace=pace)
+        multimem.member_lanes(range(members), m, members, count, reduces=reduces, copies=copies, pace=pace)
         for m in range(members)
     ]
-    switch = aggregator_lanes(range(members), count, reduces=reduces, copies=copies)
+    switch = multimem.aggregator_lanes(range(members), count, reduces=reduces, copies=copies)
     return each_its_own(members * count, [*lanes, switch], aggregators=1, launch_ps=launch_ps)
 
 
@@ -108,4 +103,4 @@ def size_class(_kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> i
         chunks: The number of chunks of a member's share that the user asks for; 0 = by size
             (`multimem.chunks_of_share`).
     """
-    return chunks_of_share(NAME, 1, shape.members, size_bytes, chunks)
+    return multimem.chunks_of_share(NAME, 1, shape.members, size_bytes, chunks)

@@ -6,17 +6,7 @@ then uses Bruck's rounds, since a folded member's block is not next to its host'
 """
 
 from nadi.inputs.units import PS_PER_S
-from nadi.workload.collectives.plans.exchanges import (
-    FoldingRound,
-    doubling,
-    exchange_extent,
-    exchanged,
-    gathered,
-    near_first,
-    power_below,
-    rounds_ps,
-    spreading_extent,
-)
+from nadi.workload.collectives.plans import exchanges
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Plans
 
@@ -30,15 +20,17 @@ def plan(kind: str, members: int) -> Plans:
         kind: The kind of collective, one of KINDS.
         members: The number of members of the group, n.
     """
-    core = power_below(members)
+    core = exchanges.power_below(members)
     if kind != "all-gather":
         distances = [1 << k for k in reversed(range(core.bit_length() - 1))]
-        return exchanged(
-            members, 1, lambda me: [FoldingRound(me ^ distance, (0, 1), (0, 1), reduce=True) for distance in distances]
+        return exchanges.exchanged(
+            members,
+            1,
+            lambda me: [exchanges.FoldingRound(me ^ distance, (0, 1), (0, 1), reduce=True) for distance in distances],
         )
     if core != members:
-        return gathered(members, near_first(members))
-    return exchanged(members, members, lambda me: doubling(me, members))
+        return exchanges.gathered(members, exchanges.near_first(members))
+    return exchanges.exchanged(members, members, lambda me: exchanges.doubling(me, members))
 
 
 def extent(kind: str, members: int) -> PlanExtent:
@@ -48,10 +40,10 @@ def extent(kind: str, members: int) -> PlanExtent:
         kind: The kind of collective, one of KINDS.
         members: The number of members of the group, n.
     """
-    core = power_below(members)
+    core = exchanges.power_below(members)
     if kind == "all-gather" and core != members:
-        return spreading_extent(members, near_first(members))
-    return exchange_extent(members, core.bit_length() - 1)
+        return exchanges.spreading_extent(members, exchanges.near_first(members))
+    return exchanges.exchange_extent(members, core.bit_length() - 1)
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
@@ -68,9 +60,9 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     # (ceil(log2 r) + 2) a + (log2(p) + 3) S/B and (log2(p) + 1) a + (log2(p) + 2) S/B. Members without a guest begin at
     # once, so that rounds begin before the folding ends; their data and the guest's then share the host's receiver.
     if kind == "all-gather":
-        return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
+        return exchanges.rounds_ps(members, exchanges.near_first(members), size_bytes, latency_ps, bytes_per_s)
     message_ps = 0.0 if kind == "barrier" else size_bytes / bytes_per_s * PS_PER_S
-    core = power_below(members)
+    core = exchanges.power_below(members)
     rounds, guests = core.bit_length() - 1, members - core
     if guests == 0:
         return rounds * (latency_ps + message_ps)

@@ -14,9 +14,12 @@ their share of every chunk.
 
 from itertools import pairwise
 
+import numpy as np
+
 from nadi.inputs.units import PS_PER_S
 from nadi.workload.collectives.plans.extent import PlanExtent, of_chains
 from nadi.workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike
+from nadi.workload.collectives.plans.rings_and_trees import add_chain_steps, add_ring_steps
 from nadi.workload.errors import WorkloadError
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "broadcast", "reduce", "all-to-all")
@@ -109,31 +112,21 @@ def _steps(kind: str, members: int) -> int:
 
 def _ring_lane(kind: str, members: int, ring_count: int, ring_number: int, *, backwards: bool) -> Lane:
     """Return the lane of one of several parallel rings, which moves its share of each member's chunk."""
+    if kind != "all-to-all":
+        return add_ring_steps(
+            Lane(), ring_number, kind, members, ring_count, np.array(ring_number), direction=-1 if backwards else 1
+        )
 
     def member(distance: int) -> int:
         """Return the relative number of the member `distance` places on in the direction of the ring."""
         return (-distance if backwards else distance) % members
 
-    def chunk(distance: int) -> int:
-        """Return this ring's share of the chunk of the member `distance` places on."""
-        return member(distance) * ring_count + ring_number
-
-    moves: list[tuple[int, int, bool]] = []  # chunk to send, chunk to receive, whether it is added
-    if kind == "all-to-all":  # the data for the k-th next member moves k hops, through a scratch region
-        chunks = members * ring_count
-        scratch = 2 * chunks + ring_number
-        for k in range(1, members):
-            places = [chunk(k), *[scratch] * (k - 1), chunks + chunk(-k)]
-            moves += [(send, receive, False) for send, receive in pairwise(places)]
-    if kind in {"all-reduce", "reduce-scatter"}:  # the sum of a chunk travels once around and ends at its owner
-        moves += [(chunk(-1 - k), chunk(-2 - k), True) for k in range(members - 1)]
-    if kind in {"all-reduce", "all-gather"}:  # every chunk travels once around, from its owner on
-        moves += [(chunk(-k), chunk(-1 - k), False) for k in range(members - 1)]
-    lane = Lane()
-    for send, receive, reduce in moves:
-        lane.step(
-            send_to=member(1), to_lane=ring_number, send=send, receive_from=member(-1), receive=receive, reduce=reduce
-        )
+    lane, chunks = Lane(), members * ring_count
+    scratch = 2 * chunks + ring_number
+    for k in range(1, members):  # the data for the k-th next member moves k hops, through a scratch region
+        own, last = (member(distance) * ring_count + ring_number for distance in (k, -k))
+        for send, receive in pairwise([own, *[scratch] * (k - 1), chunks + last]):
+            lane.step(send_to=member(1), to_lane=ring_number, send=send, receive_from=member(-1), receive=receive)
     return lane
 
 
@@ -151,24 +144,3 @@ def _chain(members: int, channels: int, *, outwards: bool) -> Plans:
         return lanes
 
     return each_its_own(CHAIN_CHUNKS * channels, (links(member) for member in range(members)))
-
-
-def add_chain_steps(lane: Lane, lane_number: int, before: int, after: int, chunks: range, *, reduce: bool) -> None:
-    """Add to a lane the steps of a chain's member, which forwards each chunk while it receives the next.
-
-    Args:
-        lane: The lane to which the steps are added.
-        lane_number: The number of the lane in each member, to which neighbours send.
-        before: The number of the member before this one in the chain; NONE at its beginning.
-        after: The number of the member after this one in the chain; NONE at its end.
-        chunks: The consecutive numbers of the chunks that the chain moves.
-        reduce: Whether received data is added to the chunk instead of replacing it.
-    """
-    if NONE in {before, after}:
-        for chunk in chunks:
-            lane.step(send_to=after, to_lane=lane_number, send=chunk, receive_from=before, receive=chunk, reduce=reduce)
-        return
-    lane.step(receive_from=before, receive=chunks[0], reduce=reduce)
-    for chunk in chunks[1:]:
-        lane.step(send_to=after, to_lane=lane_number, send=chunk - 1, receive_from=before, receive=chunk, reduce=reduce)
-    lane.step(send_to=after, to_lane=lane_number, send=chunks[-1])

@@ -10,7 +10,7 @@ from typing import Any
 
 from nadi.inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.workload.collectives.nccl.channel_orders import hosts_of
-from nadi.workload.collectives.nccl.ring_plans import round_plans
+from nadi.workload.collectives.nccl.channel_plans import round_plans
 from nadi.workload.collectives.nccl.tuning import ring_steps
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import MAX_CONNECTIONS, Lane, Plans

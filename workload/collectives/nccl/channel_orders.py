@@ -13,8 +13,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-from nadi.workload.collectives.algorithms.double_binary_tree import in_order_parent
 from nadi.workload.collectives.nccl.generations import Generation
+from nadi.workload.collectives.plans.rings_and_trees import MemberTree, in_order_parent
 from nadi.workload.shape import GroupShape
 
 Hosts = tuple[tuple[int, ...], ...]  # the members of each host, by place
@@ -83,31 +83,7 @@ def _turned(members: tuple[int, ...], first_member: int) -> list[int]:
     return [*members[begin:], *members[:begin]]
 
 
-class ChannelTree(NamedTuple):
-    """The tree of one channel."""
-
-    channel: int  # number of the channel
-    parent: tuple[int, ...]  # parent of each member, -1 = the root
-    children: tuple[tuple[int, ...], ...]  # children of each member
-
-    def up(self, member: int) -> list[int]:
-        """Return the path from a member to the root, both included.
-
-        Args:
-            member: The number of the member.
-        """
-        path = [member]
-        while self.parent[path[-1]] >= 0:
-            path.append(self.parent[path[-1]])
-        return path
-
-    @property
-    def depth(self) -> int:
-        """Number of hops from the root to the farthest member."""
-        return max(len(self.up(member)) for member in range(len(self.parent))) - 1
-
-
-def tree(shape: GroupShape, channel: int, channels: int) -> ChannelTree:
+def tree(shape: GroupShape, channel: int, channels: int) -> MemberTree:
     """Return the tree of a channel: the first half of the channels use one tree, the second half the other.
 
     Args:
@@ -125,11 +101,7 @@ def tree(shape: GroupShape, channel: int, channels: int) -> ChannelTree:
             parent[below] = above
         up = host_parent(host, len(hosts), in_second=channel >= half)
         parent[heads[host]] = heads[up] if up >= 0 else -1
-    children: list[list[int]] = [[] for _ in range(shape.members)]
-    for member, above in enumerate(parent):
-        if above >= 0:
-            children[above].append(member)
-    return ChannelTree(channel, tuple(parent), tuple(map(tuple, children)))
+    return MemberTree.of(parent)
 
 
 def host_parent(host: int, host_count: int, *, in_second: bool) -> int:

@@ -6,6 +6,7 @@ that contains the size applies; for other sizes the parameters algo and proto ap
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from nadi.inputs.errors import InputError
@@ -14,15 +15,16 @@ from nadi.workload.collectives.nccl import nvls_loops, tuning
 from nadi.workload.collectives.nccl.channel_orders import tree
 from nadi.workload.collectives.nccl.generations import KernelTimes, generation_of
 from nadi.workload.collectives.nccl.tuning import LL, LL128, PROTOCOLS, Protocol, TuningInput, column_of
-from nadi.workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
+from nadi.workload.collectives.plans.extent import PlanExtent
+from nadi.workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP, Plans
 from nadi.workload.errors import WorkloadError
 from nadi.workload.shape import GroupShape
 
 MAX_CHANNELS = 32  # maximum number of channels of a communicator that users may ask for
 # Number of connections for channels that use their port's whole rate; further channels share them
-UNDRIVEN_CONNECTIONS = 25
-# The same number for trees in one host, where NVLS uses the connections 9 to 24 (nvls_plans)
-UNDRIVEN_CONNECTIONS_OF_ONE_HOST = 9
+UNLIMITED_CONNECTIONS = 25
+# The same number for trees in one host, where NVLS uses the connections 9 to 24 (switch_plans)
+UNLIMITED_CONNECTIONS_OF_ONE_HOST = 9
 MAX_SLICES = max(protocol.slices for protocol in PROTOCOLS.values())
 MAX_STEPS = 1024  # maximum number of steps of a lane. A larger buffer gets chunks that are larger than NCCL's.
 PLANNED = "planned"  # pacing in which a channel uses no more than the part of NVLink that NCCL plans for it
@@ -142,6 +144,14 @@ class NcclDecision(NamedTuple):
         """
         rate_bps = shape.outside_bps if between_hosts else shape.inside_bps
         return self.transport.wire_bytes(data_bytes) * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
+
+
+class NcclLanes(NamedTuple):
+    """The functions that make the lanes of one of NCCL's algorithms."""
+
+    plan: Callable[[str, GroupShape, int, NcclDecision], Plans]  # of the kind, shape, bytes of the buffer, and decision
+    extent: Callable[[str, GroupShape, int, NcclDecision], PlanExtent]  # number of steps and lanes of the plan
+    closed_form: Callable[[str, GroupShape, int, NcclDecision], float]  # time in picoseconds
 
 
 @functools.lru_cache(maxsize=64)

@@ -15,7 +15,7 @@ import math
 from typing import NamedTuple
 
 from nadi.inputs.units import KIB, PS_PER_US
-from nadi.workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNDRIVEN_CONNECTIONS
+from nadi.workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNLIMITED_CONNECTIONS
 from nadi.workload.collectives.nccl.tuning import (
     LL,
     PROTOCOLS,
@@ -41,7 +41,7 @@ _SLOTS = 8  # number of slots of a connection (NCCL_STEPS)
 _SENDING_SHARE = 0.5  # fraction of a block's warps that send (`nSendWarpPerWork` in src/device/sendrecv.h)
 # Connections of messages with one channel: in one host, and in groups over several hosts inside and between hosts.
 # Those of 2, 4, ... 64 channels follow. Rings in one host use the connections from 32 on.
-_FIRST_CONNECTION, _FIRST_INSIDE, _FIRST_BETWEEN = UNDRIVEN_CONNECTIONS, 50, 57
+_FIRST_CONNECTION, _FIRST_INSIDE, _FIRST_BETWEEN = UNLIMITED_CONNECTIONS, 50, 57
 _MAX_CHANNELS = 64  # maximum number of channels of a communicator (MAXCHANNELS)
 
 

@@ -180,7 +180,7 @@ class ScheduleSet:
         if key not in self._entries:
             entry = DONE_AT_ONCE
             if members > 1 or not chosen.needs_shape:
-                self._afford(chosen, kind, members, shape, size_bytes)
+                self._check_memory(chosen, kind, members, shape, size_bytes)
             if members > 1:
                 label = f"algorithm {algorithm} for {kind} of {members}"
 
@@ -227,7 +227,7 @@ class ScheduleSet:
             self._number[entry, launch_ps] = self._append(new)
         return self._number[entry, launch_ps]
 
-    def _afford(
+    def _check_memory(
         self, chosen: collectives.AlgorithmChoice, kind: str, members: int, shape: GroupShape | None, size_bytes: int
     ) -> None:
         """Add the memory of a schedule to the total, and refuse the schedule if the total exceeds the limit."""

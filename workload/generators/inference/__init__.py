@@ -1,7 +1,7 @@
 """Traces of serving a model: prefill and decoding in continuous batches, on one or two sets of GPUs.
 
-`workload.generators.inference.requests` defines the requests, `scheduler` the batch of each iteration, `layers` and
-`experts` its operators and communication; `npu_trace` and `generator` generate the traces.
+`workload.generators.inference.requests` defines the requests, `scheduler` the batch of each iteration, `ops` its
+operators and communication; `generator` generates the traces.
 """
 
 from nadi.workload.generators.inference.deployment import Link, Network, Serving, engines, settle

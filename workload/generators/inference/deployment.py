@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from nadi.inputs.units import GIB, PS_PER_US
-from nadi.workload.compute.efficiency import IN_SERVING
-from nadi.workload.compute.gpu import Gpu
+from nadi.workload.compute.gpu import IN_SERVING, Gpu
 from nadi.workload.compute.operators import Operator
 from nadi.workload.compute.times import ComputeTimes
 from nadi.workload.errors import WorkloadError
@@ -27,8 +26,7 @@ from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import linear, rules, units
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import chunks
+from nadi.workload.generators.training.stages import Shard, chunks
 
 
 class Link(NamedTuple):

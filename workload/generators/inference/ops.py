@@ -19,7 +19,7 @@ from nadi.workload.generators.training.experts import exchange, products, tokens
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
 from nadi.workload.generators.training.linear import all_gather, leave
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
-from nadi.workload.generators.training.shard import Operators, Shard
+from nadi.workload.generators.training.stages import Operators, Shard
 
 Int2 = tuple[tuple[int, ...], ...]
 

@@ -5,16 +5,14 @@ from typing import NamedTuple
 
 from nadi.inputs.units import GIB
 from nadi.workload.compute.operators import DTYPE_BYTES
-from nadi.workload.generators.memory.activations import FP32_BYTES, expert_rows, layer_activations
-from nadi.workload.generators.memory.states import divided, divided_activations, frozen_bytes, states, weight_bytes
+from nadi.workload.generators.memory import states
 from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import rules
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import DEEPSPEED, count, held, trained
 from nadi.workload.generators.training.rules import Framework
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
+from nadi.workload.generators.training.stages import Chunk, Shard, chunks, micro_batches, pipeline_of
 
 CONTEXT_BYTES = 1 << 30
 """Bytes of CUDA's context and the libraries' workspaces: an assumption. The context alone takes from 0.3 GB (lazy
@@ -96,12 +94,14 @@ def _stage(
     """Return the peak memory of a stage with the given chunks in a settled plan."""
     shard = Shard(model, plan)
     parameters = held(model, plan, stage)
-    on_gpu, on_host = divided(states(trained(model, plan, stage) if plan.lora else parameters, plan), plan)
-    on_gpu = on_gpu._replace(weights=on_gpu.weights + frozen_bytes(parameters.total, plan))
+    on_gpu, on_host = states.divided(
+        states.states(trained(model, plan, stage) if plan.lora else parameters, plan), plan
+    )
+    on_gpu = on_gpu._replace(weights=on_gpu.weights + states.frozen_bytes(parameters.total, plan))
     kept = recomputed = kept_by_largest = loss = 0
     for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
         numbers = Counter(_kinds(model, chunk)).items()
-        layers = [(layer_activations(model, plan, has_experts=kind), number) for kind, number in numbers]
+        layers = [(states.layer_activations(model, plan, has_experts=kind), number) for kind, number in numbers]
         mask_of_embedding = shard.rows * model.hidden * model.dropout if chunk.is_first else 0
         kept_by_layers = sum(number * layer.kept(plan.recompute) for layer, number in layers)
         # Every micro-batch in flight keeps its activations until its backward pass
@@ -110,7 +110,7 @@ def _stage(
         kept_by_largest = max([kept_by_largest, *(layer.kept(plan.recompute) for layer, _ in layers)])
         if chunk.is_last:
             loss += micro_batches_in_flight * _kept_by_loss(shard) + _loss_working(shard) + _deferred(shard)
-    activations, activations_on_host = divided_activations(kept, kept_by_largest, plan)
+    activations, activations_on_host = states.divided_activations(kept, kept_by_largest, plan)
     return StageMemory(
         stage,
         *on_gpu,
@@ -140,7 +140,9 @@ def _kinds(model: Model, chunk: Chunk) -> list[bool]:
 def _kept_by_loss(shard: Shard) -> int:
     """Return the bytes that final norm, output layer and loss keep per micro-batch."""
     # These are 4 s b h (1 + V/h) / t bytes (arXiv 2205.05198, section 4.3).
-    of_one = 2 * shard.value_bytes * shard.rows * shard.model.hidden + FP32_BYTES * shard.tokens * shard.vocabulary
+    of_one = (
+        2 * shard.value_bytes * shard.rows * shard.model.hidden + states.FP32_BYTES * shard.tokens * shard.vocabulary
+    )
     return (1 + shard.model.mtp_layers) * of_one
 
 
@@ -161,7 +163,7 @@ def _buffers(shard: Shard, framework: Framework, stage_chunks: tuple[Chunk, ...]
     """Return the temporary bytes of one layer's backward pass, and of received and gathered tensors."""
     model, plan = shard.model, shard.plan
     kinds = {kind for chunk in stage_chunks for kind in _kinds(model, chunk)}
-    total = max((layer_activations(model, plan, has_experts=kind).working for kind in kinds), default=0)
+    total = max((states.layer_activations(model, plan, has_experts=kind).working for kind in kinds), default=0)
     if plan.sequence_parallel:
         total += shard.tokens * model.hidden * shard.value_bytes  # gathered before a product
     if plan.pp > 1:
@@ -172,7 +174,7 @@ def _buffers(shard: Shard, framework: Framework, stage_chunks: tuple[Chunk, ...]
         pair = shard.tokens * shard.kv_heads * (model.query_dim + model.value_dim) * shard.value_bytes
         total += {"ring": 2, "all-gather": plan.cp, "a2a": 2}[plan.context] * pair
     if plan.ep * plan.etp > 1 and any(kinds):
-        total += 2 * expert_rows(shard) * model.hidden * shard.value_bytes  # sent and received
+        total += 2 * states.expert_rows(shard) * model.hidden * shard.value_bytes  # sent and received
     return total + _zero_buffers(shard, framework, kinds)
 
 
@@ -189,7 +191,7 @@ def _zero_buffers(shard: Shard, framework: Framework, layer_kinds: set[bool]) ->
     gradient = int(DTYPE_BYTES[plan.grad_dtype])
     bucket = plan.bucket_bytes or DEEPSPEED * gradient
     reduced = bucket if framework == "deepspeed" else max(layer, output) * gradient
-    gathered = ((1 + plan.prefetch) * layer + output) * weight_bytes(plan) if plan.zero == 3 else 0
+    gathered = ((1 + plan.prefetch) * layer + output) * states.weight_bytes(plan) if plan.zero == 3 else 0
     return reduced + gathered
 
 
@@ -270,7 +272,7 @@ def _serving_stage(model: Model, plan: ParallelPlan, stage: int) -> StageMemory:
     """Return the memory of one stage in a settled plan of one pass, without its KV cache."""
     (chunk,) = chunks(model, plan)[stage]
     kinds = {model.has_experts(number) for number in chunk.layers}
-    layer = max((layer_activations(model, plan, has_experts=kind).kept("none") for kind in kinds), default=0)
+    layer = max((states.layer_activations(model, plan, has_experts=kind).kept("none") for kind in kinds), default=0)
     shard = Shard(model, plan)
     logits = shard.value_bytes * shard.tokens * shard.vocabulary if chunk.is_last else 0
     return StageMemory(

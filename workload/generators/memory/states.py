@@ -1,19 +1,25 @@
-"""Weights, gradients and optimizer states of a GPU after ZeRO, and what offloading keeps in the host's memory.
+"""Memory of a GPU's parameters, gradients and optimizer states, and of the activations that it keeps."""
 
-Adam with mixed precision needs, per parameter, 2 bytes for the weight, 4 for the gradient (2 with grad_dtype=bf16) and
-12 for master weight, momentum and variance. These are Megatron's 18 bytes, or 6 + 12/d with the distributed optimizer;
-with gradients of 2 bytes, they are the 16 bytes of Rajbhandari et al., "ZeRO" (arXiv 1910.02054, section 3.1).
-
-ZeRO-Offload (Ren et al., arXiv 2101.06840) keeps the optimizer's states in the host's memory. ZeRO-Infinity
-(Rajbhandari et al., arXiv 2104.07857) also keeps the shards of weights there and loads them for every forward and
-backward pass. Offloaded activations move to the host after a layer's forward pass and return before its backward pass.
-"""
-
+from functools import lru_cache
 from typing import NamedTuple
 
 from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import HeldParameters
+from nadi.workload.generators.training.stages import Shard
+
+# Weights, gradients and optimizer states of a GPU after ZeRO, and what offloading keeps in the host's memory.
+#
+# Adam with mixed precision needs, per parameter, 2 bytes for the weight, 4 for the gradient (2 with grad_dtype=bf16)
+# and 12 for master weight, momentum and variance. These are Megatron's 18 bytes, or 6 + 12/d with the distributed
+# optimizer; with gradients of 2 bytes, they are the 16 bytes of Rajbhandari et al., "ZeRO" (arXiv 1910.02054, section
+# 3.1).
+#
+# ZeRO-Offload (Ren et al., arXiv 2101.06840) keeps the optimizer's states in the host's memory. ZeRO-Infinity
+# (Rajbhandari et al., arXiv 2104.07857) also keeps the shards of weights there and loads them for every forward and
+# backward pass. Offloaded activations move to the host after a layer's forward pass and return before its backward
+# pass.
 
 MASTER_BYTES = 4  # Bytes of an FP32 master weight
 MOMENTS_BYTES = 8  # Bytes of Adam's two FP32 moments per parameter
@@ -110,3 +116,157 @@ def divided_activations(kept_bytes: int, layer_bytes: int, plan: ParallelPlan) -
     if "activations" not in plan.offload:
         return kept_bytes, 0
     return min(kept_bytes, ACTIVATIONS_AT_A_TIME * layer_bytes), kept_bytes
+
+
+# Activations that a layer keeps for its backward pass, for one micro-batch on one GPU.
+#
+# The count follows Korthikanti et al., "Reducing activation recomputation in large transformer models" (arXiv
+# 2205.05198, section 4), tensor by tensor, but for any attention, MLP and experts. For a GPT with dropout and unfused
+# attention, the sum is that paper's s b h (10 + 24/t + 5 a s / h t), or s b h / t (34 + 5 a s / h) with sequence
+# parallelism; the term with 5 a s / h disappears if the core of attention is recomputed. Flash attention keeps one
+# number of 4 bytes per row of scores instead of the scores.
+
+
+_MASK_BYTES = 1  # Bytes per element of a dropout mask
+FP32_BYTES = 4
+
+
+class LayerActivations(NamedTuple):
+    """Bytes of one layer and one micro-batch on one GPU."""
+
+    input: int  # Bytes of the layer's input, the only tensor that full recomputation keeps
+    other: int  # Bytes of the other tensors that selective recomputation keeps
+    # Bytes of the tensors that selective recomputation recomputes: those of attention's core; with latent attention
+    # also those that DeepSeek-V3 recomputes (arXiv 2412.19437, sections 3.2.3 and 3.3.2): the outputs of norms, of the
+    # projections up from compressed queries, keys and values, and of the MLP's activation
+    light: int
+    working: int  # Bytes of gradients and copies that exist only during the layer's backward pass
+
+    def kept(self, recompute: str) -> int:
+        """Return the bytes that the layer keeps from the forward to the backward pass.
+
+        Args:
+            recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
+        """
+        if recompute == "full":
+            return self.input
+        return self.input + self.other + (self.light if recompute == "none" else 0)
+
+    def again(self, recompute: str) -> int:
+        """Return the bytes of the tensors that the layer's backward pass recomputes.
+
+        Args:
+            recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
+        """
+        return self.kept("none") - self.kept(recompute)
+
+
+@lru_cache(maxsize=1024)
+def layer_activations(model: Model, plan: ParallelPlan, *, has_experts: bool) -> LayerActivations:
+    """Return the activations of a layer in a settled plan.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        has_experts: Whether the layer has experts instead of a plain MLP.
+    """
+    # With FP8, inputs of matrices and of gated activations take a byte per value, because DeepSeek-V3 keeps both in
+    # this type (arXiv 2412.19437, section 3.3.2).
+    shard = Shard(model, plan)
+    hidden = shard.rows * model.hidden
+    mask = hidden * _MASK_BYTES * model.dropout
+    norms = 2 * shard.operand_bytes * hidden  # their outputs
+    core_output = shard.operand_bytes * shard.tokens * shard.heads * model.value_dim  # input of the projection after it
+    core, core_working = _core(shard)
+    mlp = _experts(shard) if has_experts else _mlp(shard, model.ffn_width)
+    other = shard.value_bytes * hidden + 2 * mask + core_output + mlp.inner
+    # Selective recomputation applies to these with latent attention only.
+    recomputable = _projected(shard)
+    if plan.lora:
+        # Frozen matrices do not need their inputs. Adapters keep theirs after dropout, but no masks: the submissions'
+        # dropout draws them again (NEMO_LORA_USE_THUNDER_DROPOUT).
+        other += shard.value_bytes * shard.tokens * (model.hidden + shard.heads * model.value_dim)
+    else:
+        recomputable += norms + mlp.outer
+    if model.latent is not None:
+        # Compressed queries, keys and values before their norm, and the uncompressed keys
+        ranks = model.latent.query_rank + model.latent.key_value_rank + model.latent.rope_dim
+        compressed = shard.value_bytes * shard.rows * ranks
+        other += compressed
+        recomputable += compressed - shard.value_bytes * shard.rows * model.latent.rope_dim
+    return LayerActivations(
+        input=shard.value_bytes * hidden,
+        other=other + (0 if model.latent is not None else recomputable),
+        light=core + (recomputable if model.latent is not None else 0),
+        working=max(core_working, mlp.working),
+    )
+
+
+def _projected(shard: Shard) -> int:
+    """Return the bytes of queries, keys and values of a micro-batch; normalised queries and keys count twice."""
+    values = shard.heads * shard.model.query_dim + shard.kv_heads * (shard.model.query_dim + shard.model.value_dim)
+    if shard.model.qk_norm:
+        values += (shard.heads + shard.kv_heads) * shard.model.query_dim
+    return shard.value_bytes * shard.tokens * values
+
+
+def _core(shard: Shard) -> tuple[int, int]:
+    """Return the bytes that attention's core keeps, and those that exist only during its backward pass."""
+    if shard.plan.attention != "unfused":
+        return FP32_BYTES * shard.heads * shard.tokens, 0
+    values = shard.heads * shard.tokens * shard.sequence
+    softmax = shard.value_bytes * values
+    return softmax + (_MASK_BYTES * values + softmax) * shard.model.dropout, 2 * softmax
+
+
+class _Mlp(NamedTuple):
+    """Bytes of an MLP: outputs of its first matrix (or matrices), input of its last one, gradients of both."""
+
+    inner: int  # outputs of the first matrix or matrices
+    outer: int  # input of the last matrix
+    working: int  # gradients of both
+
+
+def _mlp(shard: Shard, ffn_width: int) -> _Mlp:
+    """Return the bytes of a plain MLP, or of shared experts, with an inner width."""
+    inner = (2 if shard.model.is_gated else 1) * ffn_width // shard.plan.tp
+    return _Mlp(
+        inner=shard.tokens * _inner_bytes(shard) * inner,
+        outer=shard.tokens * shard.operand_bytes * ffn_width // shard.plan.tp,
+        working=shard.value_bytes * shard.tokens * (inner + shard.model.hidden),
+    )
+
+
+def _inner_bytes(shard: Shard) -> int:
+    """Return the bytes per output of an MLP's first matrix."""
+    return shard.operand_bytes if shard.model.is_gated else shard.value_bytes
+
+
+def expert_rows(shard: Shard) -> int:
+    """Return the number of rows that the experts of one GPU receive per micro-batch.
+
+    Args:
+        shard: A GPU's share of the model.
+    """
+    # This is the even share or, with `capacity`, the maximum that the capacity allows. Without a capacity, imbalanced
+    # routing can exceed the even share on some GPUs, which the estimate ignores.
+    rows = shard.rows * shard.experts.top_k * shard.plan.etp
+    return round(rows * shard.plan.capacity) if shard.plan.capacity else rows
+
+
+def _experts(shard: Shard) -> _Mlp:
+    """Return the bytes of the router's scores, of the received rows, and of the values between the matrices."""
+    # As in Megatron-Core, the router's weights multiply the activation and not the experts' outputs, so that the
+    # outputs are not kept.
+    experts, hidden, rows = shard.experts, shard.model.hidden, expert_rows(shard)
+    inner = (2 if shard.model.is_gated else 1) * experts.ffn // shard.plan.etp
+    scores = FP32_BYTES * shard.rows * experts.count
+    routed = _Mlp(
+        inner=scores + rows * (shard.operand_bytes * hidden + _inner_bytes(shard) * inner),
+        outer=rows * shard.operand_bytes * experts.ffn // shard.plan.etp,
+        working=shard.value_bytes * rows * (inner + hidden),
+    )
+    if not experts.shared_width:
+        return routed
+    shared = _mlp(shard, experts.shared_width)
+    return _Mlp(routed.inner + shared.inner, routed.outer + shared.outer, max(routed.working, shared.working))

@@ -7,10 +7,10 @@ all-to-all distributes heads instead of the sequence (DeepSpeed Ulysses, arXiv 2
 """
 
 from nadi.et import CollectiveCommType
-from nadi.workload.generators.training import adapters
+from nadi.workload.generators.training import linear
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, RingMessage
 from nadi.workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
-from nadi.workload.generators.training.shard import Operators, Shard
+from nadi.workload.generators.training.stages import Operators, Shard
 
 _KEYS_VALUES, _GRADIENTS = 1 << 23, (1 << 23) + 1  # Message tags of the ring, above those of pipeline parallelism
 
@@ -184,10 +184,10 @@ def around(shard: Shard, inner_items: Items) -> Items:
     return [
         Compute("attention-norm", (shard.operator("norm", shard.rows, h),)),
         *inner_items,
-        *adapters.forward(shard, _output_adapter(shard)),
+        *linear.adapter_forward(shard, _output_adapter(shard)),
         Compute(NAME, (output,)),
         *leave(shard, NAME, h),
-        Compute("attention-residual", (*adapters.added(shard, shard.rows * h), shard.residual())),
+        Compute("attention-residual", (*linear.added(shard, shard.rows * h), shard.residual())),
     ]
 
 
@@ -202,7 +202,7 @@ def backward(shard: Shard, *, recomputes_core: bool) -> Items:
     recomputed = renamed(core(shard), "recompute/") if recomputes_core else []
     return [
         Compute("attention-residual", shard.leave_backward()),
-        *adapters.backward(shard, _output_adapter(shard)),
+        *linear.adapter_backward(shard, _output_adapter(shard)),
         *enter(shard, NAME, h),
         Compute(NAME, (shard.gemm(m, values, h),)),
         weights_product(shard, NAME, (shard.gemm(h, values, m),), gathered=True),
@@ -229,22 +229,22 @@ def _projections(shard: Shard) -> Items:
     h = shard.model.hidden
     columns = qkv_columns(shard)
     bias = (shard.operator("elementwise", shard.tokens * columns, 1, 1),) if _has_separate_bias(shard) else ()
-    sums = adapters.added(shard, shard.tokens * columns)
+    sums = linear.added(shard, shard.tokens * columns)
     return [
-        *adapters.shared(shard, enter(shard, NAME, h, quantised=not shard.plan.lora)),
-        *adapters.forward(shard, _projection_adapter(shard)),
+        *linear.shared(shard, enter(shard, NAME, h, quantised=not shard.plan.lora)),
+        *linear.adapter_forward(shard, _projection_adapter(shard)),
         Compute(NAME, (shard.gemm(shard.tokens, columns, h), *bias, *sums, *positions(shard))),
     ]
 
 
-def _projection_adapter(shard: Shard) -> adapters.Adapter:
+def _projection_adapter(shard: Shard) -> linear.Adapter:
     """Return the adapter of the projection to queries, keys and values."""
-    return adapters.Adapter(shard.model.hidden, shard.plan.lora // shard.plan.tp, qkv_columns(shard))
+    return linear.Adapter(shard.model.hidden, shard.plan.lora // shard.plan.tp, qkv_columns(shard))
 
 
-def _output_adapter(shard: Shard) -> adapters.Adapter:
+def _output_adapter(shard: Shard) -> linear.Adapter:
     """Return the adapter of the output matrix."""
-    return adapters.Adapter(shard.heads * shard.model.value_dim, shard.plan.lora, shard.model.hidden // shard.plan.tp)
+    return linear.Adapter(shard.heads * shard.model.value_dim, shard.plan.lora, shard.model.hidden // shard.plan.tp)
 
 
 def _has_separate_bias(shard: Shard) -> bool:
@@ -265,8 +265,8 @@ def _projections_backward(shard: Shard) -> Items:
     data = (*positions(shard, "-backward"), *bias, shard.gemm(m, h, columns))
     items, key = enter_backward(shard, NAME, h, data, (shard.gemm(columns, h, m),))
     return [
-        *adapters.backward(shard, _projection_adapter(shard)),
-        *adapters.shared(shard, items),
+        *linear.adapter_backward(shard, _projection_adapter(shard)),
+        *linear.shared(shard, items),
         Compute("attention-norm", norm, waiting(key)),
     ]
 

@@ -24,7 +24,7 @@ from nadi.workload.generators.training import linear
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
 from nadi.workload.generators.training.linear import all_gather, waiting, weights_product
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
-from nadi.workload.generators.training.shard import Operators, Shard
+from nadi.workload.generators.training.stages import Operators, Shard
 
 
 class ExpertTokens(NamedTuple):

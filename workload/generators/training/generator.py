@@ -10,7 +10,7 @@ from nadi.inputs.limits import MAX_NPUS
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.training import ranks, rules, stages
+from nadi.workload.generators.training import rules, stages
 from nadi.workload.generators.training.interference import copied_groups
 from nadi.workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
 from nadi.workload.generators.training.rules import Framework
@@ -24,7 +24,7 @@ parallelism do not count."""
 _NODES_OF_ADAPTERS = 20
 """Additional nodes per layer with LoRA: collectives and computations of two adapters, forward twice and backward."""
 _FSDP_COPIES_PER_LAYER = 6
-"""Copies between tensors and flat buffers (flat_copies): out in forward, recomputation and backward, gradients in, for
+"""Copies between tensors and flat buffers (`item_lists`): out in forward, recomputation and backward, gradients in, for
 parameters with and without experts."""
 _DTYPE_OF_BYTES = {2: "bf16", 4: "fp32"}  # Data type of a plan by its bytes per value
 _NODES_PER_LISTED_TENSOR = 12
@@ -81,7 +81,7 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
         examples.append(npus[0])
         traces.append(Stage(model, plan, framework, npus[0]).table())
     used = {name for trace in traces for name in trace.group_names}
-    families = {name: groups for name, groups in ranks.families(plan).items() if name in used}
+    families = {name: groups for name, groups in stages.families(plan).items() if name in used}
     copied = copied_groups(framework, plan) & families.keys()
     return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), families, framework, copied)
 
@@ -132,7 +132,7 @@ def alike(plan: ParallelPlan) -> Iterator[list[int]]:
     Args:
         plan: The settled parallel plan.
     """
-    size = ranks.stage_size(plan)
+    size = stages.stage_size(plan)
     for stage in range(plan.pp):
         sharing: dict[tuple[int, ...], list[int]] = {}
         for npu in range(stage * size, (stage + 1) * size):
@@ -142,5 +142,5 @@ def alike(plan: ParallelPlan) -> Iterator[list[int]]:
 
 def _distinction(plan: ParallelPlan, npu: int) -> tuple[int, ...]:
     """Return what distinguishes the trace of an NPU in its stage: relative ring neighbours, expert rank."""
-    ring = tuple(other - npu for other in ranks.neighbours(plan, npu)) if plan.context == "ring" else ()
-    return (*ring, ranks.place(plan, npu).ep if plan.imbalance else 0)
+    ring = tuple(other - npu for other in stages.neighbours(plan, npu)) if plan.context == "ring" else ()
+    return (*ring, stages.place(plan, npu).ep if plan.imbalance else 0)

@@ -15,7 +15,7 @@ depends on whether the framework leaves these SMs free:
   remedy, an SM carve-out, is off by default: pull request 147966). Kernels of older GPUs are not persistent and use
   the other SMs.
 
-FSDP's copies between tensors and flat buffers add a similar cost (`flat_copies`).
+FSDP's copies between tensors and flat buffers add a similar cost (`item_lists`).
 """
 
 from collections.abc import Sequence

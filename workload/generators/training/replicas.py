@@ -13,7 +13,7 @@ Megatron-LM's distributed optimizer gathers during the first forward pass, or wi
 the step. DeepSpeed uses all-reduces although each GPU needs only its share, because use_multi_rank_bucket_allreduce is
 on by default (runtime/zero/stage_1_and_2.py, average_tensor). With gather=list, its ZeRO-3 runs one collective per
 tensor instead of one per layer (`workload.generators.training.item_lists`). FSDP copies the tensors that it gathers and
-reduces (`workload.generators.training.flat_copies`).
+reduces (`workload.generators.training.item_lists`).
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from functools import cached_property
 
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import DTYPE_BYTES
-from nadi.workload.generators.training import flat_copies, item_lists
+from nadi.workload.generators.training import item_lists
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, Memory
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import (
@@ -251,7 +251,7 @@ class Replicas:
         items = [item for wrap in wraps[begin:end] for item in self._gather_layer(wrap)]
         awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
         if self.framework == "fsdp" and awaited and self.plan.copies == "tensors":
-            items.append(flat_copies.unpacked(self._name(wraps[at]), self._padded(wraps[at]), self.plan, awaited))
+            items.append(item_lists.copied_out(self._name(wraps[at]), self._padded(wraps[at]), self.plan, awaited))
         return items, awaited
 
     def _gather_layer(self, unit_numbers: Sequence[int]) -> Items:
@@ -273,7 +273,7 @@ class Replicas:
         if self.framework == "fsdp" and self._sharded(unit_numbers) and self.plan.copies != "none":
             values = self._padded(unit_numbers)
             items.append(
-                flat_copies.packed(self._name(unit_numbers), values, self.plan, self._reduced_before(unit_numbers))
+                item_lists.copied_in(self._name(unit_numbers), values, self.plan, self._reduced_before(unit_numbers))
             )
         for family, _, padded in self._sharded(unit_numbers):
             name, key = f"{self._name(unit_numbers)}/dp:reduce-scatter", self._reduced_key(unit_numbers, family)

@@ -106,7 +106,7 @@ def valid_values(model: Model, key: str) -> tuple[int, ...]:
     """
     values: Iterable[int] = ()
     if key == "tp":
-        values = (tp for tp in _divisors(model.heads) if not _tp_complaint(model, tp))
+        values = (tp for tp in _divisors(model.heads) if not _tp_error(model, tp))
     elif key == "slots":
         values = _divisors(model.layers)
     elif model.experts is not None and key == "ep":
@@ -118,12 +118,12 @@ def valid_values(model: Model, key: str) -> tuple[int, ...]:
 
 def _tensor_rules(model: Model, plan: ParallelPlan, _framework: Framework) -> Iterator[str]:
     """Yield the broken rules for tensor parallelism of heads and matrices."""
-    complaint = _tp_complaint(model, plan.tp)
-    if complaint:
-        yield f"tp is {plan.tp}, expected {complaint}; {_nearest(plan.tp, valid_values(model, 'tp'))}"
+    error = _tp_error(model, plan.tp)
+    if error:
+        yield f"tp is {plan.tp}, expected {error}; {_nearest(plan.tp, valid_values(model, 'tp'))}"
 
 
-def _tp_complaint(model: Model, tp: int) -> str:
+def _tp_error(model: Model, tp: int) -> str:
     """Return the expected values if a model does not allow a tensor-parallel size; "" if it does."""
     if model.heads % tp:
         return f"a divisor of the {model.heads} heads"
@@ -248,9 +248,9 @@ def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Ite
             f"dualpipe with {count} micro-batches, expected an even number of at least {minimum} (2 pp); global batch: "
             + (_around(batch, 2 * unit) if count > minimum else f"nearest {minimum * unit}")
         )
-    complaint = pipeline_of(plan).complaint()
-    if complaint:
-        yield f"schedule {schedule}: {complaint}"
+    error = pipeline_of(plan).complaint()
+    if error:
+        yield f"schedule {schedule}: {error}"
 
 
 def _deferral_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:

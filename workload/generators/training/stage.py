@@ -8,16 +8,13 @@ from types import MappingProxyType
 
 from nadi.et import TraceColumns, TraceTable
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.training import step_end
+from nadi.workload.generators.training import stages, step_end
 from nadi.workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, only
 from nadi.workload.generators.training.linear import all_gather
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import Work
-from nadi.workload.generators.training.ranks import neighbours, place, stage_size
 from nadi.workload.generators.training.replicas import Replicas
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
 from nadi.workload.generators.training.units import HEAD, ModelUnit, units
 
 _POSTED = "posted"  # Port of a receive: the computation after which the receive is posted
@@ -84,12 +81,12 @@ class Stage:
 
     def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
         """Describe the pipeline stage of NPU number `npu` of a plan; framework: name of the training framework."""
-        rank = place(plan, npu)
+        rank = stages.place(plan, npu)
         self._plan, self._npu, self._stage = plan, npu, rank.stage
-        self._pipeline = pipeline_of(plan)
-        self._shard = Shard(model, plan, rank.ep)
-        self._chunks: Sequence[Chunk] = chunks(model, plan)[rank.stage]
-        self._ring = Ring(*neighbours(plan, npu))
+        self._pipeline = stages.pipeline_of(plan)
+        self._shard = stages.Shard(model, plan, rank.ep)
+        self._chunks: Sequence[stages.Chunk] = stages.chunks(model, plan)[rank.stage]
+        self._ring = Ring(*stages.neighbours(plan, npu))
         has_embedding = any(chunk.is_first for chunk in self._chunks)
         self._replicas = [
             Replicas(
@@ -121,7 +118,7 @@ class Stage:
         """
         self._columns, self._state = TraceColumns(self._npu, f"stage {self._stage}"), _State()
         plan = self._plan if global_batch is None else self._plan.model_copy(update={"global_batch": global_batch})
-        works = pipeline_of(plan).order(self._stage)
+        works = stages.pipeline_of(plan).order(self._stage)
         firsts, lasts = self._ends(works)
         for step in range(self._plan.steps):
             self._stamp(self._gathering, f"step{step}/forward/")
@@ -137,7 +134,7 @@ class Stage:
                     self._stamp_alternately(previous, current)
                 else:
                     self._stamp(*current)
-            self._stamp(self._deferred(micro_batches(plan)), f"step{step}/backward-weights/")
+            self._stamp(self._deferred(stages.micro_batches(plan)), f"step{step}/backward-weights/")
             self._stamp(self._ending, f"step{step}/optimizer/")
         return self._columns.table()
 
@@ -312,7 +309,7 @@ class Stage:
         return 2 * boundary + (not is_forward)
 
     def _npu_of(self, stage: int) -> int:
-        return self._npu + (stage - self._stage) * stage_size(self._plan)
+        return self._npu + (stage - self._stage) * stages.stage_size(self._plan)
 
 
 def _kept(unit: ModelUnit) -> str:

@@ -1,17 +1,21 @@
-"""Assignment of layers to the stages of a pipeline and their chunks.
-
-Layers are distributed over slots: the stages or, with interleaving, the chunks of all stages, in the order in which a
-micro-batch passes through them. Slot k is chunk k // pp of stage k % pp. DualPipe (DeepSeek-V3, arXiv 2412.19437,
-section 3.2.1) feeds micro-batches from both ends: stage i has the layers of slots i and pp - 1 - i, so that every layer
-has two copies.
-"""
+"""Which part of a model a GPU holds: layers of its stage, its shard of them, and the groups that it is in."""
 
 from functools import lru_cache
 from typing import NamedTuple
 
-from nadi.workload.generators.models.architecture import Model
+import numpy as np
+
+from nadi.workload.compute.operators import DTYPE_BYTES, Operator
+from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import PipelineSchedule, schedule_of
+
+# Assignment of layers to the stages of a pipeline and their chunks.
+#
+# Layers are distributed over slots: the stages or, with interleaving, the chunks of all stages, in the order in which a
+# micro-batch passes through them. Slot k is chunk k // pp of stage k % pp. DualPipe (DeepSeek-V3, arXiv 2412.19437,
+# section 3.2.1) feeds micro-batches from both ends: stage i has the layers of slots i and pp - 1 - i, so that every
+# layer has two copies.
 
 VOCABULARY_ROWS = 128
 """Vocabulary rows per GPU are a multiple of it (default of Megatron's --make-vocab-size-divisible-by)."""
@@ -100,3 +104,212 @@ def micro_batches(plan: ParallelPlan) -> int:
         plan: The settled parallel plan.
     """
     return plan.global_batch // (plan.dp * plan.micro_batch)
+
+
+# One GPU's share of a model's activations and matrices under a parallel plan, and operators on it.
+
+
+Operators = tuple[Operator, ...]
+
+
+class Shard:
+    """One GPU's share of a model under a parallel plan, for training or serving."""
+
+    def __init__(self, model: Model, plan: ParallelPlan, expert_rank: int = 0) -> None:
+        """Compute the sizes of a GPU's share.
+
+        Args:
+            model: The architecture of the model.
+            plan: The settled parallel plan.
+            expert_rank: The rank of the GPU in its expert-parallel group.
+        """
+        self.model, self.plan = model, plan
+        self.expert_rank = expert_rank  # Rank of the GPU in its expert-parallel group
+        self.sequence = plan.sequence or model.sequence  # s, number of tokens per sequence
+        # Number of tokens per micro-batch that pass through the GPU's matrices: b s / cp
+        self.tokens = plan.micro_batch * self.sequence // plan.cp
+        # Number of tokens that the GPU normalises: all, or 1 / tp of them with sequence parallelism
+        self.rows = self.tokens // plan.tp if plan.sequence_parallel else self.tokens
+        # Number of tokens that the GPU routes to experts: the tensor-parallel group shares the routing
+        self.routed_rows = -(-self.tokens // plan.tp)
+        self.heads = model.heads // plan.tp  # Number of query heads on the GPU
+        # Number of key and value heads on the GPU; several GPUs share one if there are fewer heads than GPUs
+        self.kv_heads = self.heads if model.latent is not None else max(1, model.key_value_heads // plan.tp)
+        self.activation_dtype = plan.activation_dtype  # Data type of activations outside products
+        # Bytes per activation in memory, and in a collective without quantisation (see `operand_bytes`)
+        self.value_bytes = int(DTYPE_BYTES[self.activation_dtype])
+        # Bytes per operand of a product in the plan's data type as it is gathered (FP4 as FP8: an assumption)
+        self.operand_bytes = max(1, int(DTYPE_BYTES[plan.dtype]))
+        # Number of the output matrix's columns on the GPU, padding included
+        self.vocabulary = padded_vocab(model, plan) // plan.tp
+
+    @property
+    def latent(self) -> LatentAttention:
+        """The model's latent attention; only for models that have it."""
+        assert self.model.latent is not None  # noqa: S101 - for the type checker: the caller checks it
+        return self.model.latent
+
+    @property
+    def experts(self) -> Experts:
+        """The model's experts; only for models that have them."""
+        assert self.model.experts is not None  # noqa: S101 - for the type checker: the caller checks it
+        return self.model.experts
+
+    def gemm(self, m: int, n: int, k: int) -> Operator:
+        """Return a product of an (m x k) and a (k x n) matrix in the plan's data type.
+
+        Args:
+            m: The number of rows of the result.
+            n: The number of columns of the result.
+            k: The length of the sums.
+        """
+        return Operator("gemm", (m, n, k), self.plan.dtype)
+
+    def operator(self, kind: str, *shape: int) -> Operator:
+        """Return an operator in the data type of activations.
+
+        Args:
+            kind: The kind of operator, a key of operators.KINDS.
+            *shape: The entries of the operator's shape.
+        """
+        return Operator(kind, shape, self.activation_dtype)
+
+    def residual(self) -> Operator:
+        """Return the sum of a layer's input and output; dropout and bias are fused into it."""
+        return self.operator("dropout" if self.model.dropout else "elementwise", self.rows * self.model.hidden, 2, 1)
+
+    def residual_backward(self) -> Operator:
+        """Return the sum of the gradients of a layer's input, along the residual and through the layer."""
+        return self.operator("elementwise", self.rows * self.model.hidden, 2, 1)
+
+    def leave_backward(self) -> Operators:
+        """Return the backward operators between a layer's residual and its output matrix."""
+        # The gradient passes through the dropout, and its sum over tokens is the gradient of the bias, which is fused
+        # into the residual.
+        values = self.rows * self.model.hidden
+        dropout = (self.operator("dropout", values, 1, 1),) if self.model.dropout else ()
+        return (*dropout, *self.bias_gradient(values))
+
+    def bias_gradient(self, values: int) -> Operators:
+        """Return the sum of gradients over tokens: the gradient of a bias that is fused in the forward pass.
+
+        Args:
+            values: The number of gradients.
+        """
+        return (self.operator("elementwise", values, 1, 0),) if self.model.bias and not self.plan.lora else ()
+
+    def activation(self, rows: int, width: int) -> Operator:
+        """Return the activation function of an MLP's inner values; a gated one reads two matrices.
+
+        Args:
+            rows: The number of tokens.
+            width: The number of inner values per token.
+        """
+        return self.operator("elementwise", rows * width, 2 if self.model.is_gated else 1, 1)
+
+    def activation_backward(self, rows: int, width: int) -> Operator:
+        """Return the gradient of `activation`.
+
+        Args:
+            rows: The number of tokens.
+            width: The number of inner values per token.
+        """
+        gates = 2 if self.model.is_gated else 1
+        return self.operator("elementwise", rows * width, gates + 1, gates)
+
+
+# Ranks of the NPUs of a plan, and their groups.
+#
+# As in Megatron-LM, the tensor-parallel rank changes fastest, then the ranks of context parallelism, data parallelism
+# and the pipeline. Experts divide the same GPUs of a stage differently: the expert-tensor-parallel rank changes
+# fastest, then the expert-parallel rank, then the replica of experts (core/parallel_state.py, order tp-cp-ep-dp-pp).
+
+
+class RankPlace(NamedTuple):
+    """Ranks of an NPU."""
+
+    tp: int  # Rank in the tensor-parallel group
+    cp: int  # Rank in the ring of context parallelism
+    dp: int  # Number of the replica
+    stage: int  # Number of the pipeline stage
+    ep: int  # Rank in the expert-parallel group
+
+
+def place(plan: ParallelPlan, npu: int) -> RankPlace:
+    """Return the ranks of an NPU in the plan's axes.
+
+    Args:
+        plan: The settled parallel plan.
+        npu: The number of the NPU.
+    """
+    rest, tp = divmod(npu, plan.tp)
+    rest, cp = divmod(rest, plan.cp)
+    stage, dp = divmod(rest, plan.dp)
+    return RankPlace(tp, cp, dp, stage, npu % stage_size(plan) // plan.etp % plan.ep)
+
+
+def stage_size(plan: ParallelPlan) -> int:
+    """Return the number of NPUs per stage.
+
+    Args:
+        plan: The settled parallel plan.
+    """
+    return plan.tp * plan.cp * plan.dp
+
+
+def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Return the groups of more than one NPU by family.
+
+    - tp, cp, ep, etp: groups of the plan's axes; adapters: the same as tp,
+    - pp: NPUs with the same rank in each stage,
+    - dp: replicas of dense parameters, over data and context parallelism,
+    - edp: replicas of experts,
+    - model: all stages and the tensor-parallel group of one replica,
+    - embedding: NPUs with the same rank in the first and the last stage,
+    - world: all NPUs,
+    - dp-other, edp-other: with DualPipe two stages hold each slice of the model, and their replicas form one group; dp
+      and edp are for the slices of the first half, dp-other and edp-other for those of the second half.
+
+    Args:
+        plan: The settled parallel plan.
+    """
+    npus = np.arange(plan.gpus).reshape(plan.pp, plan.dp, plan.cp, plan.tp)
+    experts = np.arange(plan.gpus).reshape(plan.pp, -1, plan.ep, plan.etp)
+    by_axis = {
+        "tp": npus,
+        "adapters": npus,
+        "cp": npus.transpose(0, 1, 3, 2),
+        "pp": npus.transpose(1, 2, 3, 0),
+        "model": npus.transpose(1, 2, 0, 3).reshape(plan.dp, plan.cp, -1),
+        "embedding": npus[[0, -1]].transpose(1, 2, 3, 0) if plan.pp > 1 else npus[..., :0],
+        "world": npus.reshape(1, -1),
+        "ep": experts.transpose(0, 1, 3, 2),
+        "etp": experts,
+    }
+    if plan.is_mirrored:
+        # Stage s and stage pp - 1 - s hold the same slices: their replicas form one group
+        mirrored = np.concatenate([npus, npus[::-1]], axis=1)[: plan.pp // 2]
+        by_axis["dp"] = by_axis["dp-other"] = mirrored.transpose(0, 3, 1, 2).reshape(-1, 2 * plan.dp * plan.cp)
+        twice = np.concatenate([experts, experts[::-1]], axis=1)[: plan.pp // 2]
+        by_axis["edp"] = by_axis["edp-other"] = twice.transpose(0, 2, 3, 1)
+    else:
+        by_axis["dp"] = npus.transpose(0, 3, 1, 2).reshape(-1, plan.dp * plan.cp)
+        by_axis["edp"] = experts.transpose(0, 2, 3, 1)
+    return {
+        name: tuple(map(tuple, array.reshape(-1, array.shape[-1]).tolist()))
+        for name, array in by_axis.items()
+        if array.shape[-1] > 1
+    }
+
+
+def neighbours(plan: ParallelPlan, npu: int) -> tuple[int, int]:
+    """Return the next and the previous NPU in the ring of context parallelism.
+
+    Args:
+        plan: The settled parallel plan.
+        npu: The number of the NPU.
+    """
+    rank = place(plan, npu).cp
+    first = npu - rank * plan.tp
+    after, before = (rank + 1) % plan.cp, (rank - 1) % plan.cp
+    return first + after * plan.tp, first + before * plan.tp

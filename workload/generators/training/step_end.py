@@ -12,7 +12,7 @@ from nadi.workload.compute.operators import DTYPE_BYTES, Operator
 from nadi.workload.generators.memory.states import weight_bytes
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, Memory
 from nadi.workload.generators.training.replicas import Replicas
-from nadi.workload.generators.training.shard import Shard
+from nadi.workload.generators.training.stages import Shard
 from nadi.workload.generators.training.units import ModelUnit
 
 _HOST_BYTES_PER_MICRO = 51_200

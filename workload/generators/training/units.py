@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nadi.et import CollectiveCommType
-from nadi.workload.generators.memory.activations import layer_activations
+from nadi.workload.generators.memory.states import layer_activations
 from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Weights
 from nadi.workload.generators.training import attention, experts, linear
@@ -12,8 +12,7 @@ from nadi.workload.generators.training.attention import renamed
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Item, Items, only, overlapped
 from nadi.workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
 from nadi.workload.generators.training.parameters import Tensors, tensors
-from nadi.workload.generators.training.shard import Shard
-from nadi.workload.generators.training.stages import Chunk, padded_vocab
+from nadi.workload.generators.training.stages import Chunk, Shard, padded_vocab
 
 HEAD = "head"  # Name of the unit that holds the final norm, the output layer and the loss
 

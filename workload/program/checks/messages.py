@@ -1,13 +1,9 @@
 """Check that every send has its receive and every collective its members, since an NPU would otherwise wait for ever.
 
-Each message has a hash of tag, sequence number and size. For each pair of NPUs, the sum of the hashes of all sends
-minus those of all receives is 0 if every message has both ends. The sum over all pairs of these differences times a
-hash of the pair is one number, which the ranks compare. Only if it is not 0 do the ranks search for the pair and
-exchange its messages. NPUs that share a trace also share the sums over its messages, which do not depend on the peers'
-numbers.
+The sum over all pairs of NPUs of `et.checking.matching.message_sums` times a hash of the pair is one number, which the
+ranks compare. Only if it is not 0 do the ranks search for the pair and exchange its messages.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
@@ -15,30 +11,12 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from nadi.et.checking import mixed
-from nadi.inputs.arrays import Int32, Int64, Mask, UInt64, sums
+from nadi.et.checking import matching, shifts_of
+from nadi.inputs.arrays import Int64, Mask, UInt64
 from nadi.workload.errors import Exchange, WorkloadError, agree, alone, first_of
 from nadi.workload.kinds import BARRIER
-from nadi.workload.node_kinds import SEND
 from nadi.workload.trace_sets.groups import GroupTable
-from nadi.workload.trace_sets.trace_set import AS_WRITTEN, OwnTraces, TraceView
-
-
-class _Kinds(NamedTuple):
-    """The messages of a trace, of k kinds; a kind is all messages with one peer and direction."""
-
-    peer: Int64  # int64[k], number of the peer in the trace
-    is_send: Mask  # bool[k], direction of the messages
-    ends: UInt64  # uint64[k], sums of hashes of tag and sequence number, mod 2^64
-    sizes: UInt64  # uint64[k], sums of hashes of tag, sequence number and size, mod 2^64
-
-
-class _Sums(NamedTuple):
-    """Hashes of sends minus those of receives, mod 2^64, for p pairs of NPUs."""
-
-    pair: Int64  # int64[p], pairs as source * npus + target
-    ends: UInt64  # uint64[p], differences for hashes of tag and sequence number
-    sizes: UInt64  # uint64[p], differences for hashes of tag, sequence number and size
+from nadi.workload.trace_sets.trace_set import OwnTraces, TraceView
 
 
 class _Message(NamedTuple):
@@ -65,91 +43,47 @@ def check_messages(rank_traces: OwnTraces, exchange: Exchange = alone) -> None:
     of_traces = agree(exchange, lambda: rank_traces.each(lambda view, users: _sums(view, users, npus)))
     # The factor is odd, which has an inverse mod 2^64: a difference of one pair never becomes 0. An even one could lose
     # it, as 2^63 x 2 = 0. The hash of sizes includes the tag and the number, and so also shows a missing end.
-    excess = sum(int(((mixed(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in of_traces)
+    excess = sum(int(((matching.mixed(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in of_traces)
     if sum(exchange(excess)) % 2**64 == 0:
         return
-    total = _by_pair(exchange(_by_pair(of_traces)))
+    total = matching.by_pair(exchange(matching.by_pair(of_traces)))
     wrong = total.ends if np.any(total.ends) else total.sizes  # unmatched ends come first
     pair = int(total.pair[np.argmax(wrong != 0)])
     _raise_unmatched(pair // npus, pair % npus, exchange(_messages(rank_traces, pair)))
 
 
-def _sums(view: TraceView, running_npus: Int64, npus: int) -> _Sums:
+def _sums(view: TraceView, running_npus: Int64, npus: int) -> matching.MessageSums:
     """Return the sums of the NPUs that run a trace, of `npus` in all, after checking their own ends of messages."""
-    _check_ends(view, running_npus)
-    kinds = _kinds(view)
-    npu = np.repeat(running_npus, len(kinds.peer))
-    shift = np.repeat([view.shift(user) for user in running_npus.tolist()], len(kinds.peer)).astype(np.int64)
-    peer = np.tile(kinds.peer, len(running_npus)) + shift
-    is_send = np.tile(kinds.is_send, len(running_npus))
-    # Sends and receives of one message have the same pair: source * npus + target
-    pair = np.where(is_send, npu * npus + peer, peer * npus + npu)
-    ends, sizes = (np.tile(column, len(running_npus)) for column in (kinds.ends, kinds.sizes))
-    return _Sums(pair, *(np.where(is_send, column, np.negative(column)) for column in (ends, sizes)))
+    shifts = shifts_of(running_npus, view.example)
+    _check_ends(view, running_npus, shifts)
+    return matching.message_sums(view.messages, running_npus, shifts, npus)
 
 
-def _kinds(view: TraceView) -> _Kinds:
-    """Return the messages of a trace by kind."""
-    # Sequence numbers are the same for all users of the trace, because equal peers stay equal when they shift.
-    rows = view.p2p_rows
-    size = view.table.comm_size[rows]
-    key = view.p2p_peer.astype(np.int64) * 2 + (view.kind[rows] == SEND)
-    key, ends, sizes = sums(key, mixed(view.p2p_tag, view.p2p_seq), mixed(view.p2p_tag, view.p2p_seq, size))
-    return _Kinds(key >> 1, key % 2 == 1, ends, sizes)
-
-
-def _check_ends(view: TraceView, running_npus: Int64) -> None:
+def _check_ends(view: TraceView, running_npus: Int64, shifts: Int64) -> None:
     """Check that no NPU sends to itself, and that a trace's own end is right for all NPUs that run it."""
     # The error is that of the smallest NPU.
-    errors = []
-    peer, own = view.p2p_peer, view.p2p_own
-    to_itself = _first_equal(view, running_npus, peer)
-    if to_itself is not None:
-        wrong = peer + view.shift(to_itself) == to_itself
-        errors.append(_wrong_end(view, to_itself, wrong, "sends to or receives from itself, expected another peer"))
-    other = _first_unequal(view, running_npus, own[own >= 0])
-    if other is not None:
-        wrong = (own >= 0) & (own + view.shift(other) != other)
-        errors.append(_wrong_end(view, other, wrong, "runs it, but its own end is another NPU's"))
+    errors, messages = [], view.messages
+    with_itself, of_others = matching.wrong_owners(messages, running_npus, shifts)
+    if np.any(with_itself):
+        number = messages.peer[with_itself].min()
+        npu, wrong = int(number + shifts[0]), messages.peer == number
+        errors.append(_wrong_end(view, npu, wrong, "sends to or receives from itself, expected another peer"))
+    if np.any(of_others):
+        # Of two NPUs that run the trace as it is written, the second one differs if the first does not
+        differs = (messages.own >= 0) & (messages.own + shifts[0] != running_npus[0])
+        at = 0 if np.any(differs) else 1
+        wrong = (messages.own >= 0) & (messages.own + shifts[at] != running_npus[at])
+        errors.append(_wrong_end(view, int(running_npus[at]), wrong, "runs it, but its own end is another NPU's"))
     if errors:
         raise first_of(errors)
 
 
-def _first_equal(view: TraceView, running_npus: Int64, numbers: Int32) -> int | None:
-    """Return the smallest NPU that runs a trace and whose number is among `numbers` of the trace, or None."""
-    if view.example == AS_WRITTEN:
-        matching = running_npus[np.isin(running_npus, numbers)]
-    else:
-        # The trace's numbers shift with the NPU: if the example sends to itself, then so do all
-        matching = running_npus[:1] if np.any(numbers == view.example) else running_npus[:0]
-    return int(matching[0]) if len(matching) else None
-
-
-def _first_unequal(view: TraceView, running_npus: Int64, numbers: Int32) -> int | None:
-    """Return the smallest NPU that runs a trace and whose number differs from one of the trace's `numbers`, or None."""
-    distinct = np.unique(numbers)
-    if len(distinct) != 1:
-        # Without numbers no NPU differs; from two different numbers already the first NPU differs in one
-        differing = running_npus[: len(distinct)]
-    elif view.example == AS_WRITTEN:
-        differing = running_npus[running_npus != distinct[0]]
-    else:
-        differing = running_npus[: int(distinct[0] != view.example)]
-    return int(differing[0]) if len(differing) else None
-
-
 def _wrong_end(view: TraceView, npu: int, is_wrong: Mask, text: str) -> WorkloadError:
     """Return the error of the first wrong message of a trace, bool[messages], that NPU `npu` runs."""
-    r = int(view.p2p_rows[np.argmax(is_wrong)])
+    r = int(view.messages.row[np.argmax(is_wrong)])
     ends = f"comm_src {view.table.comm_src[r]}, comm_dst {view.table.comm_dst[r]}"
     written = f", as NPU {view.example} has it" if view.shift(npu) else ""
     return WorkloadError(f"{view.node(r)}: NPU {npu} {text} ({ends}{written})", npu)
-
-
-def _by_pair(several_sums: Sequence[_Sums]) -> _Sums:
-    """Return several sums as one, with each pair of NPUs once, sorted."""
-    nothing = _Sums(np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.uint64))
-    return _Sums(*sums(*(np.concatenate(column) for column in zip(nothing, *several_sums, strict=True))))
 
 
 def _messages(rank_traces: OwnTraces, pair_number: int) -> list[_Message]:
@@ -159,11 +93,10 @@ def _messages(rank_traces: OwnTraces, pair_number: int) -> list[_Message]:
     for npu, other, is_send in (*zip(ends, reversed(ends), (True, False), strict=True),):
         if rank_traces.trace_of_npu[npu] >= 0:
             view = rank_traces.views[rank_traces.trace_of_npu[npu]]
-            rows, size = view.p2p_rows, view.table.comm_size
-            wanted = (view.p2p_peer + view.shift(npu) == other) & ((view.kind[rows] == SEND) == is_send)
-            for i in np.flatnonzero(wanted).tolist():
-                message = int(view.p2p_tag[i]), int(view.p2p_seq[i]), not is_send, int(size[rows[i]])
-                messages.append(_Message(*message, view.node(int(rows[i]))))
+            own = view.messages
+            for i in own.with_peer(other - view.shift(npu), is_send=is_send).tolist():
+                message = int(own.tag[i]), int(own.seq[i]), not is_send, int(own.size[i])
+                messages.append(_Message(*message, view.node(int(own.row[i]))))
     return messages
 
 
@@ -237,7 +170,7 @@ def check_collectives(rank_traces: OwnTraces, group_table: GroupTable, exchange:
         return
     first = _firsts(total.group)
     is_short = np.add.reduceat(total.users, first) != total.members[first]
-    wrong = is_short | ~_alike(total.issued, total.alike, first)
+    wrong = is_short | ~(matching.are_alike(total.issued, first) & np.logical_and.reduceat(total.alike, first))
     if not np.any(wrong):
         return
     at = int(np.argmax(wrong))
@@ -262,16 +195,9 @@ def _slots(rank_traces: OwnTraces, group_table: GroupTable) -> _Slots:
 def _digests(view: TraceView) -> UInt64:
     """Return uint64[slots, 2]: digests of the kinds and sizes of each slot's collectives in order."""
     # Barriers have no size, and the sizes of an all-to-all with split sizes may differ between members.
-    order = np.argsort(view.coll_slot, kind="stable")
-    kind = view.coll_kind[order]
-    size = np.where(kind == BARRIER, 0, view.table.comm_size[view.coll_rows[order]])
-    size[view.coll_uneven[order]] = _ANY_SIZE
-    ends = np.cumsum(np.bincount(view.coll_slot, minlength=len(view.slot_names))).tolist()
-    digests = b"".join(
-        hashlib.blake2b(kind[begin:end].tobytes() + size[begin:end].tobytes(), digest_size=16).digest()
-        for begin, end in zip([0, *ends], ends, strict=False)
-    )
-    return np.frombuffer(digests, np.uint64).reshape(-1, 2)
+    size = np.where(view.coll_kind == BARRIER, 0, view.table.comm_size[view.coll_rows])
+    size[view.coll_uneven] = _ANY_SIZE
+    return matching.sequence_digests(view.coll_slot, [view.coll_kind, size], len(view.slot_names))
 
 
 def _summary(slots: _Slots, group_table: GroupTable) -> _Summary:
@@ -283,22 +209,13 @@ def _summary(slots: _Slots, group_table: GroupTable) -> _Summary:
         members=group_table.sizes()[group],
         users=np.diff(first, append=len(slots.group)),
         issued=slots.issued[first],
-        alike=_alike(slots.issued, np.ones(len(slots.group), np.bool_), first),
+        alike=matching.are_alike(slots.issued, first),
     )
 
 
 def _firsts(group: Int64) -> Int64:
     """Return the first index of each run of equal groups."""
     return np.flatnonzero(np.diff(group, prepend=-1))
-
-
-def _alike(digests: UInt64, are_equal: Mask, run_begins: Int64) -> Mask:
-    """Return for each run of digests whether they and its entries of are_equal are all equal and true."""
-    if len(run_begins) == 0:
-        return np.zeros(0, np.bool_)
-    # Digests of 2 words are all equal if in each word the smallest is the largest
-    smallest, largest = (np.asarray(pick.reduceat(digests, run_begins, axis=0)) for pick in (np.minimum, np.maximum))
-    return np.all(smallest == largest, axis=1) & np.logical_and.reduceat(are_equal, run_begins)
 
 
 def _raise_absence(
@@ -325,14 +242,13 @@ def _raise_difference(rank_traces: OwnTraces, slots: _Slots, group: int, exchang
     (npu, issued), *others = sorted(chain.from_iterable(of_ranks))
     other = next(npu for npu, other_issued in others if other_issued != issued)
     a, b = _gathered(exchange, _issued(rank_traces, slots, group, npu), _issued(rank_traces, slots, group, other))
-    for k, (in_a, in_b) in enumerate(zip(a.words, b.words, strict=False)):
-        if in_a != in_b:
-            raise WorkloadError(
-                f'{a.node[k]}: group "{a.group}": collective {k} on NPU {a.npu} is {in_a}, '
-                f"but on NPU {b.npu} it is {in_b} ({b.node[k]})"
-            )
+    k = matching.first_difference(a.words, b.words)
     shorter, longer = sorted((a, b), key=lambda issued: len(issued.node))
-    k = len(shorter.node)
+    if k < len(shorter.node):
+        raise WorkloadError(
+            f'{a.node[k]}: group "{a.group}": collective {k} on NPU {a.npu} is {a.words[k]}, '
+            f"but on NPU {b.npu} it is {b.words[k]} ({b.node[k]})"
+        )
     raise WorkloadError(
         f'{longer.node[k]}: group "{longer.group}": {longer.words[k]}, collective {k} of the group, '
         f"has no counterpart on member NPU {shorter.npu}, which issues {k} ({shorter.path})"

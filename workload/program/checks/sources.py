@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from nadi import inputs
 from nadi.et import read_groups
-from nadi.et.checking import AS_WRITTEN, Sources, TraceFix, changed_messages, open_trace, safe_changes
+from nadi.et.checking import AS_WRITTEN, Sources, TraceFix, changed_messages, open_trace, safe_changes, shifts_of
+from nadi.et.checking.matching import lack_peers
+from nadi.et.files import GROUPS_NAME, npu_of
 from nadi.et.framing import frame, write_frames
-from nadi.et.prefixes import GROUPS_NAME, npu_of
 from nadi.inputs.arrays import Int32, Int64, Mask
 from nadi.inputs.limits import MAX_BYTES, MAX_EQUAL_MESSAGES, MAX_NPUS, TAGS
 from nadi.workload.collectives.uneven import check_splits
 from nadi.workload.errors import WorkloadError
 from nadi.workload.kinds import BARRIER
-from nadi.workload.node_kinds import SEND
 from nadi.workload.trace_sets import manifest
 from nadi.workload.trace_sets.files import is_set, staged_traces
 from nadi.workload.trace_sets.load import files_of, users_of_contents
@@ -178,29 +178,27 @@ def check_sizes(view: TraceView, running_npus: Int64, npus: int) -> None:
     _refuse(
         view, view.coll_rows, view.coll_seq >= MAX_EQUAL_MESSAGES, "number in its group", view.coll_seq, "below 2^20"
     )
-    rows, size = view.p2p_rows, view.table.comm_size[view.p2p_rows]
-    _refuse(view, rows, size < 0, "comm_size", size, "0 or more")
-    _refuse(view, rows, size > MAX_BYTES, "comm_size", size, _AT_MOST)
+    m = view.messages
+    _refuse(view, m.row, m.size < 0, "comm_size", m.size, "0 or more")
+    _refuse(view, m.row, m.size > MAX_BYTES, "comm_size", m.size, _AT_MOST)
     _check_peers(view, running_npus, npus)
-    _refuse(view, rows, view.p2p_tag >= TAGS, "comm_tag", view.p2p_tag, "below 2^24")
-    _refuse(view, rows, view.p2p_seq >= MAX_EQUAL_MESSAGES, "number among equal messages", view.p2p_seq, "below 2^20")
+    _refuse(view, m.row, m.tag >= TAGS, "comm_tag", m.tag, "below 2^24")
+    _refuse(view, m.row, m.seq >= MAX_EQUAL_MESSAGES, "number among equal messages", m.seq, "below 2^20")
 
 
 def _check_peers(view: TraceView, running_npus: Int64, npus: int) -> None:
-    """Check the peers of the first and the last NPU that run a trace, which have the smallest and largest peers."""
-    peer, is_send = view.p2p_peer, view.kind[view.p2p_rows] == SEND
-    first, last = view.shift(int(running_npus[0])), view.shift(int(running_npus[-1]))
-    wrong = (peer < 0) | (peer + first < 0) | (peer + last >= npus)
-    for name, side in (("comm_dst", is_send), ("comm_src", ~is_send)):
+    """Check the peers of the NPUs that run a trace; the error is that of the first one with a wrong peer."""
+    messages, shifts = view.messages, shifts_of(running_npus, view.example)
+    wrong = lack_peers(messages, shifts, npus)
+    for name, side in (("comm_dst", messages.is_send), ("comm_src", ~messages.is_send)):
         if np.any(wrong & side):
             at = int(np.argmax(wrong & side))
-            number = int(peer[at])
-            shifts = np.array([view.shift(npu) for npu in running_npus.tolist()])
+            number = int(messages.peer[at])
             is_valid = (number + shifts >= 0) & (number + shifts < npus) & (number >= 0)
             npu = int(running_npus[np.argmin(is_valid)])
             value = "missing" if number == -1 else f"{number}{_shifted(view, npu, number)}"
             raise WorkloadError(
-                f"{view.node(int(view.p2p_rows[at]))}: {name} is {value}, expected an NPU from 0 to {npus - 1}", npu
+                f"{view.node(int(messages.row[at]))}: {name} is {value}, expected an NPU from 0 to {npus - 1}", npu
             )
 
 

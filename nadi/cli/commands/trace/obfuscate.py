@@ -122,7 +122,7 @@ def _trace_set(folder: Path, groups_option: Path | None) -> _Source:
 def _plain_traces(prefix_or_folder: Path, group_file_option: Path | None) -> _Source:
     """Return a source that holds one trace at a time in memory."""
     from nadi.et import read_groups, read_trace, write_table
-    from nadi.et.prefixes import GROUPS_NAME, plain_traces
+    from nadi.et.files import GROUPS_NAME, plain_traces
     from nadi.workload.trace_sets import staged_traces
 
     found = plain_traces(prefix_or_folder)

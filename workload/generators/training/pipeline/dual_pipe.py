@@ -11,7 +11,7 @@ weights, where B - W is F; a stage holds at most p + 1 micro-batches (table 2).
 from collections import deque
 from typing import Literal
 
-from nadi.workload.generators.training.pipeline.schedule import PipelineSchedule, Work
+from nadi.workload.generators.training.pipeline import PipelineSchedule, Work
 
 
 class Pipeline(PipelineSchedule):

@@ -4,7 +4,7 @@ A step takes m (F + B) of work plus a bubble of (p - 1) (F + B), with F and B th
 pass. Each stage holds the activations of all m micro-batches.
 """
 
-from nadi.workload.generators.training.pipeline.schedule import PipelineSchedule, Work
+from nadi.workload.generators.training.pipeline import PipelineSchedule, Work
 
 
 class Pipeline(PipelineSchedule):

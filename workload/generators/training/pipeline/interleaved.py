@@ -9,7 +9,7 @@ m = p; as in the current version, this schedule does not.
 
 from typing import Literal
 
-from nadi.workload.generators.training.pipeline.schedule import PipelineSchedule, Work
+from nadi.workload.generators.training.pipeline import PipelineSchedule, Work
 
 
 class Pipeline(PipelineSchedule):

@@ -3,7 +3,7 @@
 It is also known as PipeDream-Flush. The bubble is GPipe's, (p - 1) (F + B); stage s holds at most p - s micro-batches.
 """
 
-from nadi.workload.generators.training.pipeline.schedule import PipelineSchedule, Work
+from nadi.workload.generators.training.pipeline import PipelineSchedule, Work
 
 
 class Pipeline(PipelineSchedule):

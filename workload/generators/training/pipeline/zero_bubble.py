@@ -5,7 +5,7 @@ backward passes, so that every stage holds p micro-batches, as 1F1B's first stag
 (p - 1) (F + B - W): a third of 1F1B's if the three passes take the same time.
 """
 
-from nadi.workload.generators.training.pipeline.schedule import PipelineSchedule, Work
+from nadi.workload.generators.training.pipeline import PipelineSchedule, Work
 
 
 class Pipeline(PipelineSchedule):
