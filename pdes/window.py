@@ -9,8 +9,8 @@ one grid.
 
 import numpy as np
 
-from nadi.pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.jit import call_hook, inline, load_unaligned, outline, prefetch
+from nadi.pdes.core.queues import CARRY_IN, SET_DOWN, carry
 from nadi.pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, NEED_REPLAY, SENT, SIDES, world_at
 from nadi.pdes.network.batch import blocks_short
 from nadi.pdes.network.boundary import WORD_BYTES, arrived, crossing

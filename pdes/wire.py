@@ -1,7 +1,14 @@
 """The packet model in closed form: sizes on the wire, windows and round trips, buffers, and limits of the engine."""
 
-from nadi.pdes.construction.buffers import classes_in_use, headrooms
-from nadi.pdes.construction.fabric import MAX_BATCH, Fabric, covering_packets, round_trip_ps, window_packets
+from nadi.pdes.construction.fabric import (
+    MAX_BATCH,
+    Fabric,
+    classes_in_use,
+    covering_packets,
+    headrooms,
+    round_trip_ps,
+    window_packets,
+)
 from nadi.pdes.core.packet import MAX_WIRE_BYTES, SHARE_UNITS
 from nadi.pdes.core.state import MAX_SET, SELECTIVE_PACKETS
 from nadi.pdes.network.framing import (

@@ -5,7 +5,7 @@
 
 import sys
 
-from nadi.pdes.warm_up import compile_entries, compile_hooks
+from nadi.pdes.driver import compile_entries, compile_hooks
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
 
 

@@ -156,14 +156,14 @@ def find_collectives(
 ) -> CollectiveTimes:
     """Return all collectives that ran from the columns of pdes.Results, sorted by group and place in the group.
 
-    `group_like`: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
+    `group_like`: int32[G], representative of each group, see pdes.FoldedRows; None = each group itself.
 
     Args:
         program: Work of all NPUs (`Program`).
         npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
         node_start_ps: int64[rows], start of each trace node in ps.
         node_finish_ps: int64[rows], end of each trace node in ps.
-        group_like: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
+        group_like: int32[G], representative of each group, see pdes.FoldedRows; None = each group itself.
     """
     parts = [
         _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])

@@ -10,27 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.checkpoint.contract import SavedState
-from nadi.pdes.checkpoint.worlds import flat
-from nadi.pdes.construction.growth import POOLS
-from nadi.pdes.construction.simulation import LogicalProcess
+from nadi.pdes.checkpoint.saved_state import SavedState, flat
+from nadi.pdes.construction.layout import LogicalProcess
+from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
-from nadi.pdes.core.declared import saved_arrays
+from nadi.pdes.core.declared import POOLS, saved_arrays
 from nadi.pdes.core.errors import RunError
 from nadi.pdes.core.hashing import FREE
 from nadi.pdes.core.inputs import Int64, Rows
-from nadi.pdes.core.packet import (
-    FLAG_ACK,
-    PAUSE_FRAME,
-    class_of,
-    destination,
-    end_of,
-    flags,
-    instance_node,
-    number_of,
-    sender_pair,
-    source,
-)
 from nadi.pdes.core.rows.messages import FIRST_EVENT
 from nadi.pdes.core.rows.nic import Port
 from nadi.pdes.core.rows.npu import Npu
@@ -124,7 +111,7 @@ def check_built(world: s.World, arrays: Mapping[str, np.ndarray]) -> None:
             _refuse(f"npus.npu.{word}", "another value", "that of the fabric and the traces")
     # the class of a link is left out, which faults change
     meta, own = _rows(arrays, "net.tx", world.net.tx).meta, world.net.tx.meta
-    if (end_of(meta) != end_of(own)).any() or (number_of(meta) != number_of(own)).any():
+    if (packet.end_of(meta) != packet.end_of(own)).any() or (packet.number_of(meta) != packet.number_of(own)).any():
         _refuse("net.tx.meta", "another fabric", "that of the run")
 
 
@@ -185,12 +172,12 @@ def _check_plain(world: s.World) -> None:
         "net.block_next": (net.block_next, blocks - 1),
         "net.block_free": (net.block_free, blocks - 1),
         "net.backlog": (net.backlog, len(net.tx) - 1),
-        "net.tx.meta": (class_of(net.tx.meta), len(net.link_class) - 1),
+        "net.tx.meta": (packet.class_of(net.tx.meta), len(net.link_class) - 1),
         "qps.msg_free": (qps.msg_free, len(qps.msg) - 1),
         "qps.qp_val": (qps.qp_val, len(qps.qp) - 1),
         "insts.inst_free": (insts.inst_free, len(insts.inst) - 1),
         "insts.inst_val": (insts.inst_val, len(insts.inst) - 1),
-        "insts.inst.key": (instance_node(insts.inst.key), max(int(net.const.npus) - 1, 0)),
+        "insts.inst.key": (packet.instance_node(insts.inst.key), max(int(net.const.npus) - 1, 0)),
         "rows.slot_next": (world.rows.slot_next, len(world.trace.coll_node)),
         "net.ctl.free_blocks": (net.ctl.free_blocks, blocks),
         "net.ctl.free_messages": (net.ctl.free_messages, len(qps.msg_free)),
@@ -273,10 +260,11 @@ def _check_events(lp: LogicalProcess) -> None:
 def _check_packets(lp: LogicalProcess) -> None:
     """Check the destinations of packets, and the queue pairs that acknowledgements name."""
     npus, record = len(lp.world.net.jobs.who), lp.world.net.record
-    goes_to = destination(record.w1)
-    if ((goes_to < 0) | ((goes_to >= npus) & (goes_to != PAUSE_FRAME)) | (source(record.w1) >= npus)).any():
+    goes_to = packet.destination(record.w1)
+    is_unknown = (goes_to < 0) | ((goes_to >= npus) & (goes_to != packet.PAUSE_FRAME))
+    if (is_unknown | (packet.source(record.w1) >= npus)).any():
         _refuse("net.record.w1", "an unknown NPU", f"numbers below {npus}")
     local = lp.part.local[np.minimum(goes_to, npus - 1)]
     # only acknowledgements name a queue pair of this LP
-    is_own = (flags(record.w1) & FLAG_ACK != 0) & (goes_to < npus) & (local >= 0)
-    _check("net.record.w2", sender_pair(record.w2[is_own]), len(lp.world.qps.qp) - 1)
+    is_own = (packet.flags(record.w1) & packet.FLAG_ACK != 0) & (goes_to < npus) & (local >= 0)
+    _check("net.record.w2", packet.sender_pair(record.w2[is_own]), len(lp.world.qps.qp) - 1)

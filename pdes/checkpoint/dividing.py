@@ -5,19 +5,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
 from nadi.pdes.checkpoint.moving import move, move_rows, own_pairs, own_receivers
 from nadi.pdes.checkpoint.numbering import QueuePairs, Shared, shared_by
-from nadi.pdes.checkpoint.packets import LINK, put_on_links
-from nadi.pdes.checkpoint.queues import queues_of, words_of_packets
-from nadi.pdes.checkpoint.replays import load_domain
-from nadi.pdes.checkpoint.values import array_list
-from nadi.pdes.checkpoint.worlds import as_world, load_routes
+from nadi.pdes.checkpoint.packets import LINK, put_on_links, queues_of, words_of_packets
+from nadi.pdes.checkpoint.saved_state import Checkpoints, SavedState, array_list, as_world, load_domain, load_routes
 from nadi.pdes.construction.domains import all_domains
-from nadi.pdes.construction.growth import grow
-from nadi.pdes.construction.layout import Part
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.layout import LogicalProcess, Part, Simulation
 from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import grow
 from nadi.pdes.core.errors import AgreedRunError
 from nadi.pdes.core.inputs import Int64, Rows
 from nadi.pdes.core.memory import words_of

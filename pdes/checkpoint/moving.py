@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nadi.pdes.checkpoint.numbering import Shared, looked_up, walked
-from nadi.pdes.checkpoint.queues import put_in_queues, queues_of, words_of_packets
+from nadi.pdes.checkpoint.packets import put_in_queues, queues_of, words_of_packets
 from nadi.pdes.core import state as s
 from nadi.pdes.core.declared import DeclaredArray, arrays_by, rows_by
 from nadi.pdes.core.hashing import FREE, rehash

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.construction.layout import Part, offsets
-from nadi.pdes.construction.simulation import LogicalProcess
+from nadi.pdes.construction.layout import LogicalProcess, Part, offsets
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.packet import FLAG_ACK, PAUSE_FRAME, PSN_MASK, destination, flags, sender_pair, source

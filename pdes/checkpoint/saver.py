@@ -2,29 +2,39 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nadi.pdes.checkpoint.checking import check_built, check_owner, check_shapes, check_world, readable
-from nadi.pdes.checkpoint.contract import Checkpoints, SavedState
 from nadi.pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
 from nadi.pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
-from nadi.pdes.checkpoint.replays import domains_packed, load_domains, load_records, records_packed
-from nadi.pdes.checkpoint.values import array_list, numbered_arrays
-from nadi.pdes.checkpoint.worlds import in_rows, load_routes, saved_words, with_saved
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.checkpoint.saved_state import (
+    Checkpoints,
+    SavedState,
+    array_list,
+    domains_packed,
+    in_rows,
+    load_domains,
+    load_records,
+    load_routes,
+    numbered_arrays,
+    records_packed,
+    saved_words,
+    with_saved,
+)
+from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.core.inputs import Int64, Program, Rows
 from nadi.pdes.core.state import SIDES
 from nadi.pdes.network.faults import make_changes
 from nadi.pdes.outcomes.outcome import outcome_so_far, results
-from nadi.pdes.results import Results
+from nadi.pdes.outcomes.results import Results
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace
-from nadi.pdes.workers.snapshot_points import NO_SNAPSHOT, SAVE, SAVE_AND_END, SnapshotPoints, StoppedError
 from nadi.pdes.workers.team import Team
+from nadi.pdes.workers.worker_pool import NO_SNAPSHOT, SAVE, SAVE_AND_END, SnapshotPoints, StoppedError
 
 
 def program_hash(program: Program) -> str:
@@ -171,7 +181,9 @@ class Saver(SnapshotPoints):
             own_worker.rows_left += lp.world.net.ctl.rows_left - rows_left
         workers: Rows = team.workers[self._place.first : self._place.first + self._place.threads]
         workers.begin_ps = resumed.values["begin_ps"]
-        for number in self._numbers_of_records(resumed.values["lps"]):
+        for number in range(resumed.values["lps"]):
+            if not self._checkpoints.has(f"records-{number}"):
+                continue  # only the first LP of each saved process has records
             state = self._checkpoints.read(f"records-{number}")
             with readable(f"records-{number}"):
                 has_same_plans = state.values["program"] == self._program  # else records name other schedules
@@ -189,10 +201,6 @@ class Saver(SnapshotPoints):
                 "--resume: found another program or fabric than in the checkpoint; expected the same"
             )
         return own
-
-    def _numbers_of_records(self, lps: int) -> Iterable[int]:
-        """Return the numbers of the saved processes, by their first LP."""
-        return (number for number in range(lps) if self._checkpoints.has(f"records-{number}"))
 
     def _restore_lp(self, lp: LogicalProcess, sent: dict[int, Int64]) -> None:
         """Restore an LP; sent: packets that LPs have sent to others, as far as they were read."""

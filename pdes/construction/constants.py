@@ -27,9 +27,8 @@ from nadi.pdes.network.routing import cell_of_several, port_of_several
 from nadi.pdes.network.shared_switch import shared_switches
 from nadi.pdes.network.telemetry import carry
 from nadi.pdes.nic import congestion
-from nadi.pdes.nic.allowed import first_allowed, pace
 from nadi.pdes.nic.congestion import NO_CONTROL, Control
-from nadi.pdes.nic.rate_limited import RATE_LIMITED, begin_message, limit_rate
+from nadi.pdes.nic.pacing import RATE_LIMITED, begin_message, first_allowed, limit_rate, pace
 from nadi.pdes.nic.rendezvous import ask
 from nadi.pdes.nic.selective import sender
 from nadi.pdes.nic.selective_receiver import receive
@@ -38,7 +37,7 @@ from nadi.pdes.npu.collective import expect
 from nadi.pdes.npu.delivery import message_by_kind
 from nadi.pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
 from nadi.pdes.npu.in_flight import may_start, running
-from nadi.pdes.npu.ticks import wait_for_tick
+from nadi.pdes.npu.npu_window import wait_for_tick
 from nadi.pdes.reuse_kernels.domains import enter_domain, leave_domain
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nadi.pdes.construction.fabric import MAX_CELL_PS, Fabric
-from nadi.pdes.construction.jobs import peers as peers_of
 from nadi.pdes.construction.settings import Settings
 from nadi.pdes.core import state as s
-from nadi.pdes.core.inputs import Bools, Graph, Int64, Program
+from nadi.pdes.core.inputs import Array, Bools, Graph, Int64, Program
 from nadi.pdes.core.memory import aligned, full, never_used, rows_of, zeros
-from nadi.pdes.core.rows.domains import DomainMember, ReplayedDomain
+from nadi.pdes.core.rows.npu import DomainMember, ReplayedDomain
 from nadi.pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
 from nadi.pdes.reuse_kernels.domains import CROSSING, INSIDE, OUTSIDE
@@ -267,6 +266,17 @@ def first_packet_ps(program: Program, nvlink: s.Domains) -> int:
         delays = program.node_duration_ps[begin:end][sends][inside[which.reshape(-1)]]
         least_ps = min(least_ps, int(delays.min(initial=s.INF)))
     return least_ps
+
+
+def peers_of(program: Program, npus: Array, differences: Array) -> Any:
+    """Return the NPUs of the ranks whose numbers are those of `npus` plus `differences`, within the same job.
+
+    Args:
+        program: Work of all NPUs (`Program`).
+        npus: int64[n], numbers of NPUs.
+        differences: int[n], rank of each peer minus rank of its NPU within the job.
+    """
+    return npus + differences if program.jobs is None else program.jobs.npu[program.jobs.place[npus] + differences]
 
 
 def longest_hop_ps(graph: Graph, settings: Settings, domain: Domain) -> int:

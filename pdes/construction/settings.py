@@ -1,15 +1,15 @@
-"""Settings of the packet network: sizes, windows, queues, switching, seed.
+"""Settings of the packet network: sizes, windows, queues, switching, faults, seed.
 
-The fields are the table of settings (pdes/core/setting.py): `nadi.configuration.sections` makes the keys of run files
+The fields are the table of settings (pdes/core/inputs.py): `nadi.configuration.sections` makes the keys of run files
 from it, and docs/reference/run-file.md shows it.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from nadi.pdes.construction.schedule import NO_FAULTS, Faults
-from nadi.pdes.core.inputs import Bools, Int64
-from nadi.pdes.core.setting import setting
+from nadi.pdes.core.inputs import Bools, Int64, Setting, setting
+from nadi.pdes.core.rows.row import INF
 from nadi.pdes.fidelity import Fidelity, flow
 from nadi.pdes.network.balancing import ECMP, Balancing
 from nadi.pdes.network.disciplines import STRICT, Discipline, discipline
@@ -19,6 +19,90 @@ SCHEDULINGS = ("fifo", "lifo", "priority")  # orders in which phases of collecti
 PAUSE_FRAME_BYTES = 84  # 64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)
 USUAL_REORDER_PACKETS = 3
 """Default of selective repeat where links keep the order: TCP's three duplicate acknowledgements (RFC 5681)."""
+
+
+@dataclass(frozen=True)
+class LinkFault:
+    """A fault of links from at_ps to before until_ps; a field that is 0 or False changes nothing."""
+
+    links: tuple[int, ...]  # numbers of directed links
+    at_ps: int
+    until_ps: int = INF
+    down: bool = False
+    rate_bps: int = 0  # reduced or raised rate
+    added_latency_ps: int = 0  # in addition to the propagation delay
+    error_rate: float = 0.0  # probability that a packet is lost
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it holds from the begin of the run to its end, and loses no packet."""
+        return self.at_ps == 0 and self.until_ps == INF and not self.down and self.error_rate == 0
+
+
+@dataclass(frozen=True)
+class NpuFault:
+    """A slow NPU: compute that begins from at_ps to before until_ps takes `slowdown` times as long."""
+
+    npu: int
+    at_ps: int
+    until_ps: int = INF
+    slowdown: float = 1.0
+
+
+@dataclass(frozen=True)
+class PauseStorm:
+    """A NIC that pauses the links to it (PFC) in all data classes from at_ps on, for ever."""
+
+    links: tuple[int, ...]  # numbers of directed links to the NIC
+    at_ps: int
+
+
+@dataclass(frozen=True, eq=False)
+class Faults:
+    """The faults of a run."""
+
+    links: tuple[LinkFault, ...] = setting((), "faults of links", is_given=False)
+    npus: tuple[NpuFault, ...] = setting((), "faults of NPUs", is_given=False)
+    detection_time_ps: int = setting(1_000_000_000, "time from a link's failure or recovery until routes change")
+    routings: Mapping[frozenset[int], Any] = field(  # without each of the sets of links that `down_sets` returns
+        default_factory=dict, metadata={"setting": Setting("routing without the links that are down", is_given=False)}
+    )
+    storms: tuple[PauseStorm, ...] = setting((), "NICs that pause links for ever", is_given=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.links or self.npus or self.storms)
+
+    @property
+    def never_change(self) -> bool:
+        """Whether links and NPUs are as slow from the begin of the run to its end, and no packet is lost."""
+        spans = {(fault.at_ps, fault.until_ps) for fault in self.npus}
+        return spans <= {(0, INF)} and not self.storms and all(fault.is_lasting for fault in self.links)
+
+    def can_lose(self, settings: "Settings") -> bool:
+        """Return whether packets may get lost.
+
+        Args:
+            settings: Settings of the run.
+        """
+        # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
+        # overflow a buffer.
+        return any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
+
+
+NO_FAULTS = Faults()
+
+
+def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
+    """Return the links that are down after each change: (ps, frozenset of links) in time order."""
+    times = sorted({t for f in links if f.down for t in (f.at_ps, f.until_ps) if t < INF})
+    sets = []
+    down: frozenset[int] = frozenset()
+    # several faults of one link overlap: it is down while any of them holds
+    for time in times:
+        before, down = down, frozenset(n for f in links if f.down and f.at_ps <= time < f.until_ps for n in f.links)
+        if down != before:
+            sets.append((time, down))
+    return sets
 
 
 @dataclass(frozen=True)

@@ -8,45 +8,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nadi.pdes.construction.buffers import samples, shared_buffers
 from nadi.pdes.construction.constants import constants_of, hooks_of
 from nadi.pdes.construction.domains import AGGREGATOR_KIND, domain_tables
-from nadi.pdes.construction.fabric import window_packets
-from nadi.pdes.construction.growth import empty_map, events_room, power_of_two
-from nadi.pdes.construction.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
-from nadi.pdes.construction.layout import Layout, Outboxes, Part, offsets
-from nadi.pdes.construction.schedule import NO_FAULTS, scheduled, with_pit
-from nadi.pdes.construction.settings import Settings
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
-from nadi.pdes.construction.tables import idle_npus, npu_rows, plan_tables, row_states, trace_tables
+from nadi.pdes.construction.fabric import samples, shared_buffers, window_packets
+from nadi.pdes.construction.layout import Layout, LogicalProcess, Outboxes, Part, Simulation, offsets
+from nadi.pdes.construction.schedule import scheduled, with_pit
+from nadi.pdes.construction.settings import NO_FAULTS, Settings
+from nadi.pdes.construction.tables import (
+    idle_npus,
+    job_tables,
+    jobs_per_link,
+    npu_rows,
+    own_tables,
+    plan_tables,
+    row_states,
+    slow_1000ths,
+    trace_tables,
+)
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import empty_map, events_room, power_of_two
 from nadi.pdes.core.errors import ImpossibleRunError
 from nadi.pdes.core.inputs import Graph, Int64, Program, Record, Rows, Schedules
 from nadi.pdes.core.memory import aligned, full, never_used, row_of, rows_of, unused, zeros
-from nadi.pdes.core.rows.flows import (
-    CoupledKind,
-    CoupledLane,
-    CoupledStage,
-    Flow,
-    FlowHop,
-    FlowLink,
-    HopUse,
-    KeyedEntry,
-    LinkFlow,
-    LinkTotal,
-    NpuTurn,
-)
-from nadi.pdes.core.rows.messages import Event
-from nadi.pdes.core.rows.network import NodeCounts, PacketRecord, PortTies, Telemetry
-from nadi.pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Resends, Selective
+from nadi.pdes.core.rows import messages, network, nic, run
 from nadi.pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
-from nadi.pdes.core.rows.run import ControlParameters, Scalars
 from nadi.pdes.fidelity import Fidelity
 from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
 from nadi.pdes.network.batch import BUCKETS
 from nadi.pdes.network.framing import is_ample
-from nadi.pdes.nic.rate_limited import control_of, has_shares
+from nadi.pdes.nic.pacing import control_of, has_shares
 from nadi.pdes.nic.rendezvous import MAX_TAG
 from nadi.pdes.npu.trace import KIND_SEND
 
@@ -66,7 +57,7 @@ def _net(
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
     blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const.reserve_blocks)
-    ctl = row_of(Scalars)
+    ctl = row_of(run.Scalars)
     ctl.free_blocks = blocks
     ctl.rows_left = npu_table.rows_left.sum()
     is_mixed = settings.flow_groups is not None
@@ -91,7 +82,7 @@ def _net(
         tx=tx,
         link_class=aligned(fabric.classes),
         tx_dropped=zeros(len(part.links)),
-        record=rows_of(PacketRecord, blocks * s.BLOCK_RECORDS),
+        record=rows_of(network.PacketRecord, blocks * s.BLOCK_RECORDS),
         block_next=zeros(blocks, np.int32),
         block_free=aligned(np.arange(blocks)[::-1], np.int32),  # a stack, the lowest on top
         far=aligned(part.far(graph)),
@@ -99,9 +90,9 @@ def _net(
         outbox=outboxes.outbox[part.number],
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
-        counts=rows_of(NodeCounts, len(part.nodes)),
-        port_ties=rows_of(PortTies, len(part.links)),
-        telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * carries),
+        counts=rows_of(network.NodeCounts, len(part.nodes)),
+        port_ties=rows_of(network.PortTies, len(part.links)),
+        telemetry=rows_of(network.Telemetry, blocks * s.BLOCK_RECORDS * carries),
         ordered=zeros(blocks * s.BLOCK_RECORDS * is_mixed, np.int32),
         held_block=zeros(blocks * is_mixed, np.int32),
         jobs=own_tables(jobs, len(tx)),
@@ -115,26 +106,26 @@ def _qps(part: Part, const: Record, scalars: Record, layout: Layout, settings: S
     sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
     scalars.free_messages = msgs
-    # pools begin small and grow (pdes/construction/growth.py)
+    # pools begin small and grow (pdes/core/declared.py)
     qp_key, qp_val = empty_map(2 * (2 * part.npus + sends))
     pairs, receivers = len(qp_key) // 2, power_of_two(4 * part.npus)
     values = settings.congestion_control.values
-    par = rows_of(ControlParameters, 1)
+    par = rows_of(run.ControlParameters, 1)
     par.view(np.float64)[: len(values)] = values
     return s.Qps(
-        qp=rows_of(QueuePair, pairs),
-        msg=rows_of(Message, msgs),
+        qp=rows_of(nic.QueuePair, pairs),
+        msg=rows_of(nic.Message, msgs),
         msg_free=aligned(np.arange(msgs)[::-1]),
-        rxqp=rows_of(Receiver, receivers),
-        flow_out=rows_of(FlowOut, FLOW_ROWS + sends),
-        flow_in=rows_of(FlowIn, FLOW_ROWS),
+        rxqp=rows_of(nic.Receiver, receivers),
+        flow_out=rows_of(nic.FlowOut, FLOW_ROWS + sends),
+        flow_in=rows_of(nic.FlowIn, FLOW_ROWS),
         qp_key=qp_key,
         qp_val=qp_val,
-        cc=rows_of(CongestionState, pairs if layout.control.update else 1),
+        cc=rows_of(nic.CongestionState, pairs if layout.control.update else 1),
         par=par,
-        resends=rows_of(Resends, pairs if settings.switch and settings.switch.trimming else 1),
-        sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
-        sel_rx=rows_of(Selective, receivers if settings.selective_repeat else 1),
+        resends=rows_of(nic.Resends, pairs if settings.switch and settings.switch.trimming else 1),
+        sel_tx=rows_of(nic.Selective, pairs if settings.selective_repeat else 1),
+        sel_rx=rows_of(nic.Selective, receivers if settings.selective_repeat else 1),
         arrived=zeros(pairs if settings.fidelity.hooks.act or settings.has_flows else 1),
         begun=zeros(receivers if const.reduces else 1),
     )
@@ -168,7 +159,7 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(scalars.free_messages), int(scalars.free_instances), stride)
     return unused(s.MessageModels)._replace(
-        event=rows_of(Event, room),
+        event=rows_of(messages.Event, room),
         same_time=zeros(2 * room),
         receive_ptr=aligned(offsets(receives)[steps.lane_ptr]),
         reduces=aligned(steps.reduce[receives], np.int8),
@@ -196,7 +187,7 @@ def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: S
     if kinds is not None:
         lane_first, lanes = _coupled_lanes(schedules)
         rows = rows_of(
-            CoupledKind,
+            messages.CoupledKind,
             len(kinds.schedule),
             group=np.repeat(np.arange(len(kinds.ptr) - 1), np.diff(kinds.ptr)),
             schedule=kinds.schedule,
@@ -205,13 +196,13 @@ def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: S
         )
         more = {
             "coupled": rows,
-            "stage": rows_of(CoupledStage, pairs),
-            "lane": rows_of(CoupledLane, lanes),
+            "stage": rows_of(messages.CoupledStage, pairs),
+            "lane": rows_of(messages.CoupledLane, lanes),
             "lane_first": aligned(lane_first),
             "is_coupled": aligned(kinds.is_coupled, np.int8),
             "coupled_ptr": aligned(kinds.ptr),
-            "hop_total": rows_of(LinkTotal, hops),
-            "link_total": rows_of(LinkTotal, links),
+            "hop_total": rows_of(messages.LinkTotal, hops),
+            "link_total": rows_of(messages.LinkTotal, links),
             "touched": zeros(links),
         }
     # only beside packets do NPUs take turns in the order of time
@@ -219,24 +210,24 @@ def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: S
         npus = int(net.const.npus)
         more = {
             "by_flow": aligned(settings.flow_groups, np.int8),
-            "turn": rows_of(NpuTurn, npus),
-            "turn_heap": rows_of(KeyedEntry, npus),
+            "turn": rows_of(messages.NpuTurn, npus),
+            "turn_heap": rows_of(messages.KeyedEntry, npus),
             "turn_place": zeros(npus),
         }
     return unused(s.Flows)._replace(
         **more,
-        flow=rows_of(Flow, pairs),
-        hop=rows_of(FlowHop, hops),
-        hop_use=rows_of(HopUse, hops),
-        link=rows_of(FlowLink, links, capacity=capacity, idle_capacity=capacity),
-        link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * hops),
+        flow=rows_of(messages.Flow, pairs),
+        hop=rows_of(messages.FlowHop, hops),
+        hop_use=rows_of(messages.HopUse, hops),
+        link=rows_of(messages.FlowLink, links, capacity=capacity, idle_capacity=capacity),
+        link_flow=rows_of(messages.LinkFlow, LINK_FLOWS_PER_HOP * hops),
         link_flow_hop=zeros(LINK_FLOWS_PER_HOP * hops, np.int32),
-        finish_heap=rows_of(KeyedEntry, pairs),
+        finish_heap=rows_of(messages.KeyedEntry, pairs),
         finish_place=zeros(pairs),
         dirty=zeros(links),
         fresh=zeros(pairs),
         reached_flow=zeros(pairs),
-        fill_heap=rows_of(KeyedEntry, links),
+        fill_heap=rows_of(messages.KeyedEntry, links),
         fill_place=zeros(links),
         front=zeros(nodes),
         node_share=zeros(nodes),
@@ -292,7 +283,7 @@ def build_world(
         program: Work of all NPUs (`Program`).
         settings: Settings of the run.
         owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP.
-        is_rate_limited: Whether lanes are driven at shares whatever the program says.
+        is_rate_limited: Whether lanes are limited to shares whatever the program says.
     """
     layout = Layout(graph, settings, owner)
     layout.control = control_of(settings, rate_limited=is_rate_limited or has_shares(program, settings))

@@ -1,6 +1,7 @@
-"""Types of the engine's inputs by their fields (docs/reference/interfaces.md), and array types for annotations."""
+"""What the engine takes: types of its inputs by their fields (docs/reference/interfaces.md), and settings."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,3 +31,58 @@ class Framing(Protocol):
     def ack_bytes(self) -> int: ...
     @property
     def nvlink_framing(self) -> bool: ...
+
+
+# Settings of the engine: one name and one default, declared where the setting is read; the source of run-file keys.
+#
+# A setting is a field of a dataclass, `mtu_bytes: int = setting(4096, "payload of a full packet")`. Its key in a run
+# file is the name without the unit (`mtu`), since users write the unit with the value ("4KiB", "500ns", "400Gbps").
+
+T = TypeVar("T")
+
+UNITS = ("_bytes", "_ps", "_bps", "_packets")  # suffixes of names that are units
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The declaration of a setting."""
+
+    doc: str  # description in one line
+    unset: str = ""  # word that users write for a default that is no value: "auto" or "unlimited"
+    is_given: bool = True  # whether run files have the setting; the builder of the settings chooses others
+    name: str = ""  # name of the field, with its unit
+    default: Any = None
+    type: Any = None  # type of the field
+
+    @property
+    def unit(self) -> str:
+        """Unit suffix of the name; empty without one."""
+        # "_bps" of "min_rate_bps": the first suffix that fits, none of which ends another
+        return next((unit for unit in UNITS if self.name.endswith(unit)), "")
+
+    @property
+    def key(self) -> str:
+        """Key in run files."""
+        return self.name.removesuffix(self.unit)
+
+
+def setting(default: T, description: str, unset: str = "", *, is_given: bool = True) -> T:
+    """Declare a field of a dataclass that is a setting.
+
+    Args:
+        default: Value of the setting where users give none.
+        description: Meaning of the setting, in one line.
+        unset: Word that users write for a default that is no value ("auto", "unlimited"); "" = the default itself.
+        is_given: Whether users can give the setting in a run file.
+    """
+    return field(default=default, metadata={"setting": Setting(description, unset, is_given)})
+
+
+def settings_of(owner: type) -> tuple[Setting, ...]:
+    """Return all settings of a dataclass, in order; every field is one.
+
+    Args:
+        owner: Dataclass whose fields are settings.
+    """
+    declared = [(item, item.metadata["setting"]) for item in fields(owner)]
+    return tuple(replace(each, name=item.name, default=item.default, type=item.type) for item, each in declared)

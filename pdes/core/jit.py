@@ -31,7 +31,7 @@ from nadi.compiling.decorators import (
     yield_core,
 )
 from nadi.pdes.core.errors import MemoryDamageError
-from nadi.pdes.core.guards import address_of, damage, has_guards
+from nadi.pdes.core.memory import address_of, damage, has_guards
 from nadi.pdes.core.rows.row import Row
 
 # Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie

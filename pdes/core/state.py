@@ -22,7 +22,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from nadi.pdes.core.jit import inline, reader, seen_as
-from nadi.pdes.core.rows import domains, flows, jobs, messages, network, nic, npu
+from nadi.pdes.core.rows import messages, network, nic, npu
 from nadi.pdes.core.rows.row import ALONE, BUILT, EMPTY, INF, OWN_WAY, REMADE, Each, RowsOf, WordKind
 from nadi.pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
@@ -181,7 +181,7 @@ class JobTables(NamedTuple):
     who: Annotated[Int64, BUILT]  # [npus of the fabric] rank within its job | job << 20 (pdes.core.packet)
     npu: Annotated[Int32, BUILT]  # [npus of the fabric] NPUs of the ranks of all jobs, job by job
     group: Annotated[Int32, BUILT]  # [groups] number of the group within its job
-    total: Annotated[np.recarray, jobs.JobTotal, RowsOf.LP, OWN_WAY]  # rows
+    total: Annotated[np.recarray, npu.JobTotal, RowsOf.LP, OWN_WAY]  # rows
     # [rows of tx x rows of total] bytes of each job on the link; [1] of one job
     link_bytes: Annotated[Int64, RowsOf.LINK, Each("jobs")]
 
@@ -252,7 +252,7 @@ class Npus(NamedTuple):
 
     npu: Annotated[np.recarray, npu.Npu, RowsOf.NPU]
     port: Annotated[np.recarray, nic.Port, RowsOf.PORT]
-    heap: Annotated[Int64, RowsOf.NPU, OWN_WAY]  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
+    heap: Annotated[Int64, RowsOf.NPU, OWN_WAY]  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/queues.py
     token: Annotated[np.recarray, npu.Tokens, RowsOf.NPU, Each("gated_dimensions")]
     system: Annotated[np.recarray, npu.System, RowsOf.NPU]
     turns: Annotated[np.recarray, npu.Turns, RowsOf.NPU]  # where they run one row of each kind at a time
@@ -278,7 +278,7 @@ class Qps(NamedTuple):
     resends: Annotated[np.recarray, nic.Resends, RowsOf.PAIR]  # where switches trim packets
     sel_tx: Annotated[np.recarray, nic.Selective, RowsOf.PAIR]
     sel_rx: Annotated[np.recarray, nic.Selective, RowsOf.RECEIVER]
-    # ps: when the latest message is in, or has left if driven at a share, at message level
+    # ps: when the latest message is in, or has left if limited to a share, at message level
     arrived: Annotated[Int64, RowsOf.PAIR, ALONE]
     begun: Annotated[Int64, RowsOf.RECEIVER]  # where the message in hand begins, where reductions take time
 
@@ -322,37 +322,37 @@ class MessageModels(NamedTuple):
 class Flows(NamedTuple):
     """The flow model (pdes/messages/flows)."""
 
-    state: Annotated[np.record, flows.FlowState]
-    flow: Annotated[np.recarray, flows.Flow, RowsOf.PAIR]
-    hop: Annotated[np.recarray, flows.FlowHop, RowsOf.HOP]  # rows, consecutive for each connection
-    hop_use: Annotated[np.recarray, flows.HopUse, RowsOf.HOP]
-    hop_total: Annotated[np.recarray, flows.LinkTotal, RowsOf.HOP]  # of coupled flows
-    link: Annotated[np.recarray, flows.FlowLink]  # [rows of tx]
+    state: Annotated[np.record, messages.FlowState]
+    flow: Annotated[np.recarray, messages.Flow, RowsOf.PAIR]
+    hop: Annotated[np.recarray, messages.FlowHop, RowsOf.HOP]  # rows, consecutive for each connection
+    hop_use: Annotated[np.recarray, messages.HopUse, RowsOf.HOP]
+    hop_total: Annotated[np.recarray, messages.LinkTotal, RowsOf.HOP]  # of coupled flows
+    link: Annotated[np.recarray, messages.FlowLink]  # [rows of tx]
     # [LINK_FLOWS_PER_HOP * rows of hop] consecutive for each link
-    link_flow: Annotated[np.recarray, flows.LinkFlow, RowsOf.HOP]
+    link_flow: Annotated[np.recarray, messages.LinkFlow, RowsOf.HOP]
     link_flow_hop: Annotated[Int32, RowsOf.HOP]  # [rows of link_flow] the flow's row of `hop`
-    finish_heap: Annotated[np.recarray, flows.KeyedEntry, RowsOf.PAIR]  # connections by the end of their message, ps
+    finish_heap: Annotated[np.recarray, messages.KeyedEntry, RowsOf.PAIR]  # connections by the end of their message, ps
     finish_place: Annotated[Int64, RowsOf.PAIR]  # places in finish_heap + 1, 0 = no message is under way
     dirty: Int64  # [rows of tx] links whose flows or capacity changed since the latest solution
     fresh: Annotated[Int64, RowsOf.PAIR]  # connections whose rate the next solution sets in any case
     reached_flow: Annotated[Int64, RowsOf.PAIR]  # connections of a solution
-    fill_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of tx] links by the rate of their next visit
+    fill_heap: Annotated[np.recarray, messages.KeyedEntry]  # [rows of tx] links by the rate of their next visit
     fill_place: Int64  # [rows of tx] places in fill_heap + 1, 0 = none
     front: Int64  # [nodes] nodes that packets reach, where they spread over equal links
     node_share: Int64  # [nodes] what part of the packets reaches them
-    coupled: Annotated[np.recarray, flows.CoupledKind]  # collectives that are coupled flows, those of a group together
-    stage: Annotated[np.recarray, flows.CoupledStage, RowsOf.PAIR]
-    lane: Annotated[np.recarray, flows.CoupledLane]  # rows, by lane of a member; members that do the same share them
+    coupled: Annotated[np.recarray, messages.CoupledKind]  # collectives that are coupled flows, by group
+    stage: Annotated[np.recarray, messages.CoupledStage, RowsOf.PAIR]
+    lane: Annotated[np.recarray, messages.CoupledLane]  # rows, by lane of a member; members that do the same share them
     lane_first: Annotated[Int64, BUILT]  # [rows of plan_of] first row of `lane` of each member
     is_coupled: Int8  # [schedules] whether their collectives are coupled flows
     coupled_ptr: Int64  # [groups + 1] first row of `coupled` of a group
-    link_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of tx] of the coupled flow whose path is sought
+    link_total: Annotated[np.recarray, messages.LinkTotal]  # [rows of tx] of the coupled flow whose path is sought
     touched: Int64  # [rows of tx] its links
     # [groups + 1] whether messages of the group are flows, at the end point-to-point messages; [1] no
     by_flow: Int8
-    turn: Annotated[np.recarray, flows.NpuTurn]  # [NPUs]
+    turn: Annotated[np.recarray, messages.NpuTurn]  # [NPUs]
     # [NPUs] those that act in the cell, by their next action's time
-    turn_heap: Annotated[np.recarray, flows.KeyedEntry]
+    turn_heap: Annotated[np.recarray, messages.KeyedEntry]
     turn_place: Int64  # [NPUs] places in turn_heap + 1, 0 = none
 
 
@@ -372,8 +372,8 @@ class FaultSchedule(NamedTuple):
 class Domains(NamedTuple):
     """NVLink domains whose collectives are replayed (pdes/reuse_kernels/domains.py); roles and starts by group slot."""
 
-    domain: Annotated[np.recarray, domains.ReplayedDomain, RowsOf.DOMAIN]
-    member: Annotated[np.recarray, domains.DomainMember, RowsOf.NPU]  # where it has NVLink domains
+    domain: Annotated[np.recarray, npu.ReplayedDomain, RowsOf.DOMAIN]
+    member: Annotated[np.recarray, npu.DomainMember, RowsOf.NPU]  # where it has NVLink domains
     domain_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] the LP's domain, -1 none
     node_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] node of the LP, where it is in an NVLink domain
     role: Annotated[Int8, BUILT]  # [slots] of a group: OUTSIDE, CROSSING or INSIDE

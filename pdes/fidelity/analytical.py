@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Float64, Int64
+from nadi.pdes.core.inputs import Float64, Int64, setting
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
-from nadi.pdes.core.setting import setting
 from nadi.pdes.core.state import INF, whole_messages, world_at
 from nadi.pdes.fidelity import packet
 from nadi.pdes.fidelity.contract import MessageHooks, NetworkModel, OwnKeys
@@ -56,7 +55,7 @@ def send_over_next_link(world_address, message, now_ps):
     count_for_job(net, link, np.int64(qp.npu), destination(qp.w1), size)
     net.count.hops += 1
     at_npu = node == qp.npu
-    # the port is busy at its whole rate, while messages of a driven queue pair follow each other at its share
+    # the port is busy at its whole rate, while messages of a rate-limited queue pair follow each other at its share
     if at_npu and qp.shares > SHARE_UNITS:
         start = max(start, qps.arrived[pair])
         psb *= qp.shares / SHARE_UNITS

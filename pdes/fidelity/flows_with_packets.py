@@ -15,6 +15,7 @@ import numpy as np
 
 from nadi.pdes.core.jit import call_hook, hook, inline, outline
 from nadi.pdes.core.packet import CONNECTION_SHIFT, destination, inbox_later_ps, number_of, sender_pair
+from nadi.pdes.core.queues import keyed_remove, keyed_sift
 from nadi.pdes.core.state import INF, whole_messages, world_at
 from nadi.pdes.fidelity.flow import take_up
 from nadi.pdes.messages.events import (
@@ -28,7 +29,6 @@ from nadi.pdes.messages.events import (
     next_event_ps,
     take_event,
 )
-from nadi.pdes.messages.flows.keyed_heap import remove, sift
 from nadi.pdes.messages.flows.paths import lay_path, load_message
 from nadi.pdes.messages.flows.rates import ask_to_solve, enter, leave
 from nadi.pdes.messages.message_loop import KEY_NPU_MASK, are_events_short, are_hops_short, has_arrived
@@ -237,10 +237,10 @@ def plan_turn(world, node, begin_ps, end_ps):
         if place < 0:
             place = state.turns
             state.turns += 1
-        sift(flows.turn_heap, flows.turn_place, state.turns, place, next_ps, node)
+        keyed_sift(flows.turn_heap, flows.turn_place, state.turns, place, next_ps, node)
         return
     if place >= 0:
-        remove(flows.turn_heap, flows.turn_place, state.turns, node)
+        keyed_remove(flows.turn_heap, flows.turn_place, state.turns, node)
         state.turns -= 1
     world.net.next_time[node] = own_event_ps(world, node)
 

@@ -1,4 +1,4 @@
-"""The kernel of the message-level models: NPUs and messages, one event after another.
+"""The kernels of the message-level models: NPUs and messages, one event after another.
 
 One worker has all NPUs. At each time the kernel does everything that follows from the current event before the next
 event, as in pdes/npu/npu_window.py, whose trace rows, lanes and collectives it uses.
@@ -6,9 +6,9 @@ event, as in pdes/npu/npu_window.py, whose trace rows, lanes and collectives it 
 
 import numpy as np
 
-from nadi.pdes.core.heap import heap_pop
 from nadi.pdes.core.jit import call_hook, inline, kernel
-from nadi.pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lane, tag_seq
+from nadi.pdes.core.packet import P2P, destination, instance_node, message_tag, tag_group, tag_lane, tag_seq
+from nadi.pdes.core.queues import heap_pop
 from nadi.pdes.core.state import (
     COMPUTE_LANE,
     DONE,
@@ -41,14 +41,25 @@ from nadi.pdes.messages.events import (
     take_event,
 )
 from nadi.pdes.messages.whole import add_message_event, ends_of
+from nadi.pdes.network.batch import blocks_short
 from nadi.pdes.nic.counting import finish_flow
+from nadi.pdes.nic.transport import post
 from nadi.pdes.npu.agenda import begin_slot, take_due
 from nadi.pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
+from nadi.pdes.npu.contention import serve_next
 from nadi.pdes.npu.delivery import in_lane_at, receive_row
 from nadi.pdes.npu.npu_window import short_of
-from nadi.pdes.npu.one_at_a_time import begin_turns, takes_turn
-from nadi.pdes.npu.remote_memory import serve_next
-from nadi.pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, post_send, start_row
+from nadi.pdes.npu.trace import (
+    NOTHING,
+    begin_job,
+    begin_turns,
+    finish_row,
+    leave_lane,
+    next_ready,
+    post_send,
+    start_row,
+    takes_turn,
+)
 
 PAUSED, TOO_LATE = 4, 5  # beside DONE, FULL and FAILED; SENT of pdes.core.state, also 4, is of packets alone
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
@@ -192,7 +203,7 @@ def has_lapsed(world, node, now_ps):
 
 @inline
 def are_events_short(world):
-    """Return whether obsolete events have used up the room of others (pdes.construction.growth.events_room).
+    """Return whether obsolete events have used up the room of others (pdes.core.declared.events_room).
 
     Args:
         world: State of the LP (`World`).
@@ -367,3 +378,42 @@ def work_messages(world_address, max_events, until_ps):
                 move_lanes(world, node)
         if done >= 0:
             finish_row(world_address, node, done, now_ps)
+
+
+# Kernels of an open network (pdes/driver.py): messages that its owner posts, not the NPUs' traces.
+
+
+@kernel
+def post_from_outside(world_address, node, dst, row, size_bytes, now_ps):
+    """Post a message whose trace row is done when the last byte has left; return DONE or FULL.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        dst: Number of the NPU that receives.
+        row: Trace row of the NPU that sends.
+        size_bytes: Payload of the message in bytes.
+        now_ps: Current time in ps.
+    """
+    # after FULL: make room and call again
+    world = world_at(world_address)
+    net = world.net
+    if blocks_short(net) or short_of(net, world.qps) > 0 or are_events_short(world) or are_hops_short(world):
+        return FULL
+    # as if an event of the NPU were at hand, from which posts take their time
+    world.npus.npu[node].now_ps = now_ps
+    net.next_time[node] = now_ps
+    tag = message_tag(np.int64(P2P), np.int64(0), row)
+    post(world_address, node, dst, np.int64(P2P), tag, size_bytes, row, now_ps)
+    return DONE
+
+
+@kernel
+def next_message_event_ps(world_address):
+    """Return the time in ps of the next event at message level, INF without one.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+    """
+    world = world_at(world_address)
+    return next_event_ps(world.net.ctl, world.messages)

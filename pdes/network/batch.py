@@ -2,14 +2,55 @@
 
 import numpy as np
 
-from nadi.pdes.core.fifo import NONE, prefetch_block
 from nadi.pdes.core.hashing import mix, mix2
 from nadi.pdes.core.jit import inline
 from nadi.pdes.core.packet import LINK_BITS, inbox_later_ps, inbox_link
+from nadi.pdes.core.queues import NONE, prefetch_block
 from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from nadi.pdes.network.link import inbox_of
-from nadi.pdes.network.own_counts import count_tie
-from nadi.pdes.network.sampling import samples_short
+from nadi.pdes.network.telemetry import samples_short
+
+# Own counts of nodes and ports, from which its choices among equal packets or links follow as if at random.
+#
+# They depend neither on the time since the run's begin nor on the place of the node in the fabric. It forgets them
+# after a pause (`const.tie_pause_ps`), so that later choices follow from what happens then.
+
+
+@inline
+def count_tie(net, own, now_ps):
+    """Count a tie in the row of a node or of a port; return how many it has had since its last pause without any.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        own: Counts of the node or port (a row `NodeCounts` or `PortTies`).
+        now_ps: Time of the tie in ps.
+    """
+    # after a pause without ties a node is in the state in which it began, whatever it did before: states recur
+    if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
+        own.ties = 0
+    own.last_tie_ps = now_ps
+    own.ties += 1
+    return own.ties
+
+
+@inline
+def count_choice(net, node, now_ps):
+    """Count a choice of a link at a node; return how many it has made since its last pause without any.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        node: Number of the node.
+        now_ps: Current time in ps.
+    """
+    own = net.counts[node]
+    if now_ps - own.last_choice_ps > net.const.tie_pause_ps:
+        own.choices = 0
+        # the number of pauses makes counts of before recognisable as outdated (pdes/network/balancing/adaptive.py)
+        own.pauses += 1
+    own.last_choice_ps = now_ps
+    own.choices += 1
+    return own.choices
+
 
 BUCKETS = 256  # buckets of the first sorting pass
 SMALL_BATCH = 24  # batch size up to which insertion sort is used

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from nadi.pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carry, prefetch_block, push, take_block
 from nadi.pdes.core.hashing import mix3
 from nadi.pdes.core.jit import inline, outline, prefetch, trailing_zeros
 from nadi.pdes.core.packet import (
@@ -20,10 +19,22 @@ from nadi.pdes.core.packet import (
     wire_bytes,
     with_longest_wait,
 )
+from nadi.pdes.core.queues import (
+    NONE,
+    PUT_OUT,
+    SET_DOWN,
+    TAKE_UP,
+    after,
+    append,
+    carry,
+    prefetch_block,
+    push,
+    take_block,
+)
 from nadi.pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
 from nadi.pdes.network.boundary import FAR_WINDOWS, put_out
 from nadi.pdes.network.framing import framed_bytes
-from nadi.pdes.network.sampling import sample_queue, sample_sent
+from nadi.pdes.network.telemetry import sample_queue, sample_sent
 
 
 @inline

@@ -10,7 +10,6 @@ time order, since each departure may end it. Parameters such as `net` and `link`
 
 import numpy as np
 
-from nadi.pdes.core.fifo import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
 from nadi.pdes.core.hashing import mix3
 from nadi.pdes.core.jit import hook, inline, outline, prefetch
 from nadi.pdes.core.packet import (
@@ -31,6 +30,7 @@ from nadi.pdes.core.packet import (
     trimmed,
     wire_bytes,
 )
+from nadi.pdes.core.queues import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
 from nadi.pdes.core.state import (
     CONTROL,
     FRAMES,
@@ -55,8 +55,8 @@ from nadi.pdes.network.port_queues import (
     paused_link,
 )
 from nadi.pdes.network.routing import balanced, choose, switch_cell_to
-from nadi.pdes.network.sampling import sample_queue
 from nadi.pdes.network.switch import switches_window
+from nadi.pdes.network.telemetry import sample_queue
 
 AHEAD = 4  # packets of the batch by which prefetching precedes use
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1

@@ -1,16 +1,102 @@
-"""An NPU's port, which sends acknowledgements first, then transit packets and the queue pairs in rotation."""
+"""An NPU's port: acknowledgements first, then transit packets and the queue pairs in rotation, and those that wait."""
 
 import numpy as np
 
-from nadi.pdes.core.fifo import SET_DOWN, TAKE_UP, after, carry, push, take_block
-from nadi.pdes.core.heap import heap_decrease_key, heap_push
-from nadi.pdes.core.jit import call_hook, inline
+from nadi.pdes.core.jit import call_hook, inline, outline
 from nadi.pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
+from nadi.pdes.core.queues import SET_DOWN, TAKE_UP, after, carry, heap_decrease_key, heap_push, push, take_block
 from nadi.pdes.core.state import INF, LANES
 from nadi.pdes.network.link import link_send
 from nadi.pdes.nic.control import echo_at
-from nadi.pdes.nic.pacing import hold_back
 from nadi.pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
+
+# Queue pairs that pacing holds back: a pairing heap per port, the earliest on top (Fredman et al., 1986).
+#
+# The heap's links are in the queue pairs' own rows, so a port has room for any number. Equal times are ordered by the
+# number of the queue pair, which is the order of creation in the NPU.
+
+
+@inline
+def before(qps, pair, other):
+    """Return whether a queue pair may send before another.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        pair: Row of the queue pair in `qps.qp`.
+        other: Row of another queue pair.
+    """
+    at = qps.cc[pair].next_send_ps
+    bt = qps.cc[other].next_send_ps
+    return at < bt or (at == bt and pair < other)
+
+
+@inline
+def join(qps, heap, other):
+    """Merge two pairing heaps, given by the queue pairs at their tops, and return the new top.
+
+    Args:
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        heap: Queue pair at the top of one heap.
+        other: Queue pair at the top of the other heap.
+    """
+    # A pairing heap: each node's children are a list linked by `sibling`, the newest first. To join is to make one top
+    # a child of the other, in constant time; only taking the earliest, in O(log n) amortised, orders anything.
+    top, under = (other, heap) if before(qps, other, heap) else (heap, other)
+    qps.cc[under].sibling = qps.cc[top].child
+    qps.cc[top].child = under
+    return top
+
+
+@inline
+def hold_back(npus, qps, link, pair):
+    """Add a queue pair to the port's heap of those that wait until their next_send_ps.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        link: Outgoing link of the port.
+        pair: Row of the queue pair in `qps.qp`.
+    """
+    cc = qps.cc[pair]
+    port = npus.port[link]
+    # a queue pair is in this heap or in the port's rotation, never in both: `active` says which
+    cc.child = cc.sibling = -1
+    port.paced = pair if port.paced < 0 else join(qps, np.int64(port.paced), np.int64(pair))
+
+
+@outline
+def take_soonest(npus, qps, link):
+    """Remove the queue pair that may send first from the port's heap, and return it: merge its children in pairs.
+
+    Args:
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        qps: Queue pairs, messages and flow records of the LP (`Qps`).
+        link: Outgoing link of the port.
+    """
+    pair = np.int64(npus.port[link].paced)
+    rest = qps.cc[pair].child
+    pairs = np.int64(-1)
+    # two passes over the children of a pairing heap: merge pairs, then the results, the last pair first
+    while rest >= 0:
+        first = rest
+        second = qps.cc[first].sibling
+        rest = np.int64(-1)
+        top = first
+        if second >= 0:
+            rest = qps.cc[second].sibling
+            top = join(qps, first, second)
+        qps.cc[top].sibling = pairs
+        pairs = top
+    top = np.int64(-1)
+    while pairs >= 0:
+        following = qps.cc[pairs].sibling
+        top = pairs if top < 0 else join(qps, top, pairs)
+        pairs = following
+    if top >= 0:
+        qps.cc[top].sibling = -1
+    npus.port[link].paced = top
+    return pair
+
 
 NOT_WOKEN = -2  # word `wake_next` of a port that is not in the NPU's list of ports to try
 TAKES_TURNS, HELD_BACK = 1, 2
@@ -109,7 +195,7 @@ def activate(net, npus, qps, node, pair):
         return
     # it joins behind the others, so one whose window was full does not regain its turn before they have had theirs
     link = np.int64(qp.port)
-    # where some queue pairs are driven at a share, those at line rate have no pace
+    # where some queue pairs are limited to a share, those at line rate have no pace
     has_pace = net.hooks.congestion_control != 0 and (net.const.window_fixed == 0 or qp.shares > SHARE_UNITS)
     if has_pace and qps.cc[pair].next_send_ps > npus.npu[node].now_ps:
         qp.active = HELD_BACK

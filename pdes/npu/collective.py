@@ -12,8 +12,7 @@ from nadi.pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
 from nadi.pdes.core.state import LAUNCHING, PENDING_LANES, REF_INSTANCE, REF_LANE, STARTED, world_at
 from nadi.pdes.nic.rendezvous import answer_next, is_used, post_or_ask
 from nadi.pdes.nic.transport import post
-from nadi.pdes.npu.agenda import DUE, lane_place, mark_pending, put_off, wake_place
-from nadi.pdes.npu.tokens import lane_done, may_begin
+from nadi.pdes.npu.agenda import DUE, lane_done, lane_place, mark_pending, may_begin, put_off, wake_place
 
 
 @inline

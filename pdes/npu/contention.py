@@ -1,20 +1,21 @@
-"""Slowdown of compute while collectives run, since both use the same multiprocessors of the NPU.
-
-While at least one collective of an NPU runs that uses multiprocessors, from its first step to its end, a row on the
-compute lane takes slow_1000ths thousandths of its nominal time; jobs may differ in it. The remaining work of the row is
-stored in ps and in fractions of a ps whose unit is 1 / slow_1000ths, so that only the row's end is rounded, up to the
-next ps.
-
-The first three functions are shared with closed forms (nadi/simulation/closed_forms/advancing). Their `system` is a row
-with the words slow_1000ths, running, work_ps, work_part, since_ps and due_ps.
-"""
+"""Shared resources: multiprocessors that compute shares with collectives, remote memories that NPUs share."""
 
 import numpy as np
 
-from nadi.pdes.core.heap import heap_decrease_key, heap_increase_key
 from nadi.pdes.core.jit import inline, outline
-from nadi.pdes.core.state import COMPUTE_LANE, SLOWDOWN_UNIT, world_at
+from nadi.pdes.core.queues import heap_decrease_key, heap_increase_key
+from nadi.pdes.core.state import COMPUTE_LANE, REMOTE_LANE, SLOWDOWN_UNIT, world_at
 from nadi.pdes.nic.port import set_event
+
+# Slowdown of compute while collectives run, since both use the same multiprocessors of the NPU.
+#
+# While at least one collective of an NPU runs that uses multiprocessors, from its first step to its end, a row on the
+# compute lane takes slow_1000ths thousandths of its nominal time; jobs may differ in it. The remaining work of the row
+# is stored in ps and in fractions of a ps whose unit is 1 / slow_1000ths, so that only the row's end is rounded, up to
+# the next ps.
+#
+# The first three functions are shared with closed forms (nadi/simulation/closed_forms/advancing). Their `system` is a
+# row with the words slow_1000ths, running, work_ps, work_part, since_ps and due_ps.
 
 
 @inline
@@ -116,3 +117,58 @@ def count_running(world_address, node, change, now_ps):
         heap_increase_key(npus.heap, npu.heap, npu.heap_size, system.due_ps, slot)
     else:
         heap_decrease_key(npus.heap, npu.heap, npu.heap_size, system.due_ps, slot)
+
+
+# Remote memories that NPUs share, at message level: each serves one access at a time, in order of arrival.
+#
+# NPU n uses memory n // remote_sharers. An access occupies the lane of its NPU from when it is asked for to its end.
+# ASTRA-sim's analytical memories of nodes and pools do the same (astra-memory-analytical, AnalyticalRemoteMemory.cc).
+
+
+@inline
+def ask_memory(net, npus, node, duration_ps, now_ps):
+    """Let an access in an NPU's lane use the NPU's memory, or wait behind other NPUs.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+        duration_ps: Time of the access in ps.
+        now_ps: Current time in ps.
+    """
+    memory = npus.memory[node // net.const.remote_sharers]
+    if memory.user < 0:
+        memory.user = node
+        set_event(npus, node, now_ps + duration_ps, npus.npu[node].ports + REMOTE_LANE)
+        return
+    if memory.first_waiting < 0:
+        memory.first_waiting = node
+    else:
+        # row n of `memory` is memory n and, in next_waiting, NPU n's place in a line: an NPU waits for one memory at a
+        # time
+        npus.memory[memory.last_waiting].next_waiting = node
+    memory.last_waiting = node
+    npus.memory[node].next_waiting = -1
+
+
+@inline
+def serve_next(net, npus, trace, node, now_ps):
+    """Free the memory of an NPU, whose access is done, for the next NPU that waits; return that, -1 for none.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        trace: The distinct traces (`Trace`).
+        node: Number of the NPU in the LP.
+        now_ps: Current time in ps.
+    """
+    memory = npus.memory[node // net.const.remote_sharers]
+    following = np.int64(memory.first_waiting)
+    memory.user = following
+    if following >= 0:
+        memory.first_waiting = npus.memory[following].next_waiting
+        npu = npus.npu[following]
+        # the lane has kept the row since it asked
+        duration_ps = trace.duration_ps[npu.trace_base + npu.lane[REMOTE_LANE]]
+        set_event(npus, following, now_ps + duration_ps, npu.ports + REMOTE_LANE)
+    return following

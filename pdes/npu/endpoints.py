@@ -14,9 +14,9 @@ A list of the NPU holds its future actions on messages by time; equal times in o
 
 import numpy as np
 
-from nadi.pdes.core.heap import heap_decrease_key
 from nadi.pdes.core.jit import call_hook, hook, inline
 from nadi.pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, header, source, tag_group, tag_lane
+from nadi.pdes.core.queues import heap_decrease_key
 from nadi.pdes.core.state import ROW_DONE, give_row_back, later_messages, take_row, world_at
 from nadi.pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
 from nadi.pdes.network.routing import forwarding_ps, next_link, npu_route
@@ -33,7 +33,7 @@ SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, LAPSED, ENDS, NOTICED = range(9)
 """Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a
 trace row posts its message; a collective starts to send packets, as that of an aggregator; a replayed collective begins
 to run; it was to run, but sends packets; it ends (pdes/reuse_kernels/domains.py); the end of a trace row is noticed
-(pdes/npu/ticks.py).
+(pdes/npu/npu_window.py).
 """
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from nadi.pdes.core.jit import hook, inline, outline
 from nadi.pdes.core.state import COMPUTE_LANE, ROW_CALLED, ROW_READY, world_at
+from nadi.pdes.npu.agenda import FIFO, PRIORITY
 from nadi.pdes.npu.contention import count_running
-from nadi.pdes.npu.tokens import FIFO, PRIORITY
 from nadi.pdes.npu.trace import make_ready, row_of_collective
 
 

@@ -1,4 +1,4 @@
-"""One NPU in one window: its packets, ports, lanes and timer in time order.
+"""One NPU in one window: its packets, ports, lanes, timer and ticks in time order.
 
 At each time everything that follows from the current event comes first (rows start, messages are posted), then the
 ports that were touched are tried, so that all messages posted at one time take turns from the first packet on. An NPU's
@@ -8,25 +8,113 @@ it can use; else FULL is returned, and the action follows when the driver has ma
 
 import numpy as np
 
-from nadi.pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
-from nadi.pdes.core.heap import heap_pop
-from nadi.pdes.core.jit import call_hook, inline, outline
-from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
-from nadi.pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS, world_at
+from nadi.pdes.core.jit import call_hook, hook, inline, outline
+from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, job_of, wire_bytes
+from nadi.pdes.core.queues import SET_DOWN, TAKE_UP, carry, heap_pop, push, take_block
+from nadi.pdes.core.state import (
+    COMPUTE_LANE,
+    INF,
+    LANES,
+    NEED_FLOWS,
+    NEED_INSTS,
+    NEED_MSGS,
+    NEED_QPS,
+    NEED_RXQPS,
+    later_messages,
+    take_row,
+    world_at,
+)
 from nadi.pdes.network.batch import blocks_short, give_back, order_ties, take_batch
 from nadi.pdes.network.link import drop, inbox_of
 from nadi.pdes.network.port_queues import on_pause
 from nadi.pdes.network.routing import npu_route
-from nadi.pdes.nic.port import NOT_WOKEN, queue_control, transmit, wake_port
+from nadi.pdes.nic.port import NOT_WOKEN, queue_control, set_event, transmit, wake_port
 from nadi.pdes.nic.selective import take_complete
 from nadi.pdes.nic.transport import on_ack, on_data, on_timeout
 from nadi.pdes.npu.agenda import agenda_slot, begin_slot, take_due
 from nadi.pdes.npu.ahead import prefetch_npus
 from nadi.pdes.npu.collective import advance, close_if_done, send_has_left
 from nadi.pdes.npu.delivery import apart, message_is_in
-from nadi.pdes.npu.one_at_a_time import begin_turns, takes_turn
-from nadi.pdes.npu.ticks import lane_waits
-from nadi.pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, start_row
+from nadi.pdes.npu.endpoints import NOTICED, put_off
+from nadi.pdes.npu.trace import (
+    KIND_COLLECTIVE,
+    NOTHING,
+    begin_job,
+    begin_turns,
+    finish_row,
+    leave_lane,
+    next_ready,
+    start_row,
+    takes_turn,
+)
+
+# Ticks: an NPU notices what has ended at multiples of an interval since the begin of its job (`const.tick_ps`).
+#
+# A GPU sees that a message has come, or a kernel is done, when something next looks at a flag in memory, not at the
+# picosecond at which that happened. Rows of a trace then start at ticks alone, so that members of a group whose
+# messages came at slightly different times go on together, and the times of a run repeat themselves
+# (docs/explanation/reuse.md).
+
+
+@inline
+def next_tick_ps(net, npu, now_ps):
+    """Return the time of an NPU's first tick from now_ps on.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npu: The NPU (a row `Npu`).
+        now_ps: Current time in ps.
+    """
+    # (begin - now) mod tick is what is missing to the next multiple: begin 0, tick 10, now 13: -13 mod 10 = 7, so 20
+    return now_ps + (net.jobs.total[job_of(net.jobs.who[npu.number])].begin_ps - now_ps) % net.const.tick_ps
+
+
+@inline
+def lane_waits(net, npus, node, lane, now_ps):
+    """Let the row of a lane of an NPU, which is done, stay until the next tick; return False if that is now.
+
+    Args:
+        net: Nodes, links and packets of the LP (`Net`).
+        npus: NPUs of the LP with their ports and own events (`Npus`).
+        node: Number of the NPU in the LP.
+        lane: Number of the lane.
+        now_ps: Current time in ps.
+    """
+    npu = npus.npu[node]
+    tick_ps = next_tick_ps(net, npu, now_ps)
+    if tick_ps == now_ps:
+        return False
+    if lane == COMPUTE_LANE and net.const.slows_compute != 0:
+        # no work is left, so that collectives no longer change the end
+        npus.system[node].work_ps = npus.system[node].work_part = 0
+    set_event(npus, node, tick_ps, npu.ports + lane)
+    return True
+
+
+@hook
+def wait_for_tick(world_address, node, row, now_ps):
+    """Let a trace row, which is done, finish at the next tick; return 0 if that is now.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        node: Number of the NPU in the LP.
+        row: Trace row of the NPU.
+        now_ps: Current time in ps.
+    """
+    world = world_at(world_address)
+    net, trace = world.net, world.trace
+    npu = world.npus.npu[node]
+    r = npu.trace_base + row
+    tick_ps = next_tick_ps(net, npu, now_ps)
+    # a collective finishes after all that is to happen at its tick, as one that is replayed does
+    if trace.kind[r] == KIND_COLLECTIVE and trace.schedule[r] >= 0 and tick_ps == now_ps:
+        tick_ps += net.const.tick_ps
+    if tick_ps == now_ps:
+        return 0
+    at = take_row(net, world.qps)
+    later_messages(world.qps.msg)[at].ref = row
+    put_off(world.npus, world.qps, node, at, NOTICED, tick_ps)
+    return np.int64(1)
 
 
 @inline

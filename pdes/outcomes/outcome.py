@@ -9,9 +9,9 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
-from nadi.pdes.construction.jobs import digests
+from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.tables import digests
 from nadi.pdes.core import packet
 from nadi.pdes.core import state as s
 from nadi.pdes.core.errors import RunError
@@ -24,9 +24,8 @@ from nadi.pdes.core.rows.row import Row
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from nadi.pdes.nic import rendezvous
-from nadi.pdes.outcomes.samples import by_interval, pauses_of, samples_of, stretches
+from nadi.pdes.outcomes.results import Results, by_interval, pauses_of, samples_of, stretches
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
-from nadi.pdes.results import Results
 
 _OTHER_NAMES = {
     "hops": "packet_hops",
@@ -90,7 +89,7 @@ class LpResults:
     marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
     depth_ps: Annotated[int, max]  # length in ps of the longest interval of both
     pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] log of pauses
-    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes.samples
+    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.outcomes.results
     held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
     limits: Annotated[Int64, np.concatenate]  # int64[k, 5] links that limited flows, see _limits
     npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs
@@ -158,12 +157,13 @@ def _of(sim: Simulation, lp: LogicalProcess) -> LpResults:
         ("messages", ctl.free_messages, len(w.qps.msg_free)),
         ("collective instances", ctl.free_instances, len(w.insts.inst_free)),
     )
+    links, jobs = len(lp.part.links), int(w.net.const.jobs)
     # without records, there are no times of rows
     row_ptr = lp.row_ptr if sim.settings.record_nodes else np.zeros(npus + 1, np.int64)
     return LpResults(
         count=w.net.count,
         jobs=np.stack([w.net.jobs.total[word] for word in _JOB_WORDS], axis=1).astype(np.int64),
-        job_bytes=_job_bytes(lp),
+        job_bytes=w.net.jobs.link_bytes[: links * jobs].reshape(links, jobs),
         finish_ps=int(ctl.finish_ps),
         now_ps=int(ctl.now_ps),
         is_disturbed=bool(ctl.is_disturbed),
@@ -194,13 +194,6 @@ def _of(sim: Simulation, lp: LogicalProcess) -> LpResults:
         forked_rss_bytes=0,
         workers={},
     )
-
-
-def _job_bytes(lp: LogicalProcess) -> Int64:
-    """Return int64[own links, jobs], the bytes of each job on each link."""
-    net = lp.world.net
-    links, jobs = len(lp.part.links), int(net.const.jobs)
-    return net.jobs.link_bytes[: links * jobs].reshape(links, jobs)
 
 
 def settled(sim: Simulation) -> dict[str, int]:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from nadi.pdes.construction.domains import Domain
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
-from nadi.pdes.reuse.episodes import EpisodeRecord
-from nadi.pdes.reuse.own_world import Collective
+from nadi.pdes.reuse.episodes import Collective, EpisodeRecord
 
 
 class Start(NamedTuple):

@@ -4,8 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from nadi.pdes.reuse.episodes import EpisodeRecord
-from nadi.pdes.reuse.own_world import Episode
+from nadi.pdes.reuse.episodes import Episode, EpisodeRecord
 
 MAX_BYTES = 1 << 30  # memory of all records of a process
 TRIED = 64  # episodes, replayed or disturbed, after which it is known whether replay is worth its search

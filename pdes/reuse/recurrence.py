@@ -3,8 +3,9 @@
 A pipeline in its steady state repeats itself with each micro-batch, and training with each iteration. At quiescent
 moments, when no packet is under way, the state of a run is small (pdes/reuse_kernels/quiescent.py). If it was the same
 at an earlier moment, but for the time and for the number of rows that are done in each trace, the stretch between is a
-period. If the traces repeat it (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and
-then moves forward by all periods that follow: times, trace rows, counters and digest are what a simulation would find.
+period. If the traces repeat it (pdes/reuse_kernels/periods.py), the run simulates one more period, whose messages it
+notes, and then moves forward by all periods that follow: times, trace rows, counters and digest are what a simulation
+would find.
 """
 
 from collections.abc import Sequence
@@ -14,18 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.memory import words_of
 from nadi.pdes.core.packet import bytes_sent, packets_sent
 from nadi.pdes.core.rows.run import Counters
 from nadi.pdes.npu.trace import KIND_SEND
-from nadi.pdes.reuse import quiescence
-from nadi.pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
 from nadi.pdes.reuse.records import Records
 from nadi.pdes.reuse.replay import Replay
-from nadi.pdes.reuse_kernels import quiescent, recurring
+from nadi.pdes.reuse_kernels import periods, quiescent
+from nadi.pdes.reuse_kernels.periods import Continuation, Period
 from nadi.pdes.workers.team import NO_MARK, Team
 
 FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one
@@ -172,7 +172,7 @@ class Recurrence:
         sends = np.bincount(trace[program.node_kind == KIND_SEND], minlength=len(rows))
         weight = sends * (1 + rows.max(initial=0)) + rows  # more sends outweigh any rows
         npu = int(weight[program.trace_of_npu].argmax())
-        self._marks = marks(program, npu)
+        self._marks = periods.marks(program, npu)
         self._rows = int(rows[program.trace_of_npu[npu]])
         state = self._team.state
         for number, lp in enumerate(self._sim.lps):
@@ -259,7 +259,7 @@ class Recurrence:
             quiescent.find_windows(lp.address, self._parents, lp.row_ptr, low, last)
             words = np.zeros(_room(lp.world, slots, low, last), np.int64)
             count = quiescent.write_state(lp.address, moment_ps, slots, low, last, words)
-            resting = quiescence.words_at_rest(lp.world, moment_ps, self._forgotten_ps) if count >= 0 else None
+            resting = quiescent.words_at_rest(lp.world, moment_ps, self._forgotten_ps) if count >= 0 else None
             if resting is None or lp.world.net.ctl.is_disturbed:
                 return None
             words = np.append(words[:count], resting)
@@ -285,7 +285,7 @@ class Recurrence:
             return
         period = self._period(moment.low, moment.high, steps)
         # notes pay only if several periods follow
-        if continuation(self._program, period).periods < FEWEST_PERIODS + 1:
+        if periods.continuation(self._program, period).periods < FEWEST_PERIODS + 1:
             return
         lps = self._sim.lps
         for lp in lps:
@@ -341,7 +341,7 @@ class Recurrence:
         if not all(np.array_equal(now - before, steps) for now, before, steps in pairs):
             return None
         period = self._period(noted.begin.low, moment.high, noted.steps)
-        following = continuation(self._program, period)
+        following = periods.continuation(self._program, period)
         # errors of an approximate period add up, so it counts for a few repetitions only
         if not is_exact and following.periods:
             following = following._replace(periods=min(following.periods, MAX_NEAR_PERIODS))
@@ -360,7 +360,7 @@ class Recurrence:
             if not records[first:]:
                 continue
             rows: Any = np.concatenate(records[first:]).view(np.recarray)
-            later = tags_later(self._program, period, following, rows.pair, rows.tag)
+            later = periods.tags_later(self._program, period, following, rows.pair, rows.tag)
             for turn, tags in enumerate(later, 1):
                 again = rows.copy()
                 again.tag = tags
@@ -368,42 +368,42 @@ class Recurrence:
                 # a message counts once, when it is complete
                 if time == "finished_ps":
                     columns = (np.ascontiguousarray(again[name]) for name in ("pair", "tag", time))
-                    recurring.count_messages_again(lp.address, *columns)
+                    periods.count_messages_again(lp.address, *columns)
                 records.append(again)
 
     def _go_forward(self, noted: Notes, moment: Moment, period: Period, following: Continuation) -> None:
         """Let all LPs be further by the periods that follow the noted one, at whose end they are."""
-        periods = following.periods
-        shift_ps = periods * noted.length_ps  # by this much all times grow
+        repeated = following.periods
+        shift_ps = repeated * noted.length_ps  # by this much all times grow
         team, rows_by = self._team, 0
         for i, lp in enumerate(self._sim.lps):
             net, steps = lp.world.net, noted.steps[i]
             begin = noted.begin
             self._repeat_messages(lp, noted, period, following, noted.recorded[i])
             ptr = np.append(0, np.cumsum(begin.high[i] - begin.low[i]))
-            recurring.repeat_rows(
-                lp.address, periods, noted.length_ps, begin.low[i], begin.high[i], ptr, noted.flags[i],
+            periods.repeat_rows(
+                lp.address, repeated, noted.length_ps, begin.low[i], begin.high[i], ptr, noted.flags[i],
                 moment.high[i], steps,
             )  # fmt: skip
             counts = words_of(net.count)
             more = counts - noted.counts[i]
             more *= _IN_EACH
-            counts += periods * more
+            counts += repeated * more
             own: Any = net.tx[: len(lp.part.links)]
             before = noted.links[i]
-            own.sent_bytes += periods * (bytes_sent(own.sent_bytes) - bytes_sent(before.sent_bytes))
-            own.sent_packets += periods * (packets_sent(own.sent_packets) - packets_sent(before.sent_packets))
-            net.tx_dropped[:] += periods * (net.tx_dropped - noted.dropped[i])
+            own.sent_bytes += repeated * (bytes_sent(own.sent_bytes) - bytes_sent(before.sent_bytes))
+            own.sent_packets += repeated * (packets_sent(own.sent_packets) - packets_sent(before.sent_packets))
+            net.tx_dropped[:] += repeated * (net.tx_dropped - noted.dropped[i])
             if isinstance(lp.replay, Replay):
-                lp.replay.repeat(periods, noted.length_ps, following.of_group)
-                lp.replay.go_forward(shift_ps, periods * steps, periods * following.of_group)
-            quiescence.go_forward(lp.world, shift_ps, periods * steps, self._slots[i])
-            recurring.go_forward(
-                lp.address, shift_ps, moment.low[i], moment.high[i], self._slots[i], periods * steps,
-                periods * following.of_slot,
+                lp.replay.repeat(repeated, noted.length_ps, following.of_group)
+                lp.replay.go_forward(shift_ps, repeated * steps, repeated * following.of_group)
+            quiescent.go_forward(lp.world, shift_ps, repeated * steps, self._slots[i])
+            periods.go_forward(
+                lp.address, shift_ps, moment.low[i], moment.high[i], self._slots[i], repeated * steps,
+                repeated * following.of_slot,
             )  # fmt: skip
-            rows_by += periods * int(steps.sum())
-        self._records.count_periods(noted.reuse, periods, self._hops_now() - self._hops)
+            rows_by += repeated * int(steps.sum())
+        self._records.count_periods(noted.reuse, repeated, self._hops_now() - self._hops)
         team.state.soonest_ps += shift_ps
         team.state.looked_ps += shift_ps
         waiting = team.workers.soonest_ps < s.INF
@@ -411,8 +411,8 @@ class Recurrence:
         team.workers.rows_left[0] -= rows_by
         self._hops = self._hops_now()
         moment.earliest_ps += shift_ps
-        moment.low = [low + periods * steps for low, steps in zip(moment.low, noted.steps, strict=True)]
-        moment.high = [high + periods * steps for high, steps in zip(moment.high, noted.steps, strict=True)]
+        moment.low = [low + repeated * steps for low, steps in zip(moment.low, noted.steps, strict=True)]
+        moment.high = [high + repeated * steps for high, steps in zip(moment.high, noted.steps, strict=True)]
 
     def _hops_now(self) -> int:
         """Return the packet-hops of all LPs."""

@@ -6,26 +6,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nadi.pdes.construction.domains import Domain, SingleSwitch, subfabric_of
-from nadi.pdes.construction.simulation import LogicalProcess, Simulation
+from nadi.pdes.construction.layout import LogicalProcess, Simulation
 from nadi.pdes.core import state as s
 from nadi.pdes.core.inputs import Graph, Int64
 from nadi.pdes.core.memory import rows_of, words_of
 from nadi.pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
 from nadi.pdes.core.rows.nic import FlowIn, FlowOut
-from nadi.pdes.nic.rate_limited import RATE_LIMITED
-from nadi.pdes.reuse.episodes import EpisodeRecord, Messages, simulate
+from nadi.pdes.nic.pacing import RATE_LIMITED
+from nadi.pdes.reuse.episodes import Collective, Episode, EpisodeRecord, Member, Messages, simulate, subfabric_graph
 from nadi.pdes.reuse.open_episodes import DomainState, Group, OpenEpisode, Running, Start, first_sent
-from nadi.pdes.reuse.own_world import Collective, Episode, Member, subfabric_graph
 from nadi.pdes.reuse.records import Records
-from nadi.pdes.reuse_kernels.domains import (
-    INSIDE,
-    begin_cells,
-    count_links,
-    count_messages,
-    end_members,
-    send_packets,
-    take_packets,
-)
+from nadi.pdes.reuse_kernels import domains
 from nadi.pdes.window import may_lengthen
 
 MAX_COLLECTIVES = 8  # of an episode: each one more that starts before the others end repeats the simulation of all
@@ -67,7 +58,7 @@ class Replay:
         for npu in place:
             for slot in range(program.slot_ptr[npu], program.slot_ptr[npu + 1]):
                 # groups with members elsewhere (CROSSING) are never replayed
-                if nvlink.role[slot] == INSIDE:
+                if nvlink.role[slot] == domains.INSIDE:
                     member = int(program.slot_member[slot]), npu, slot
                     members.setdefault(int(program.slot_group[slot]), []).append(member)
         groups = []
@@ -143,13 +134,13 @@ class Replay:
             return
         self._lp.make_room("free_blocks", s.NEED_BLOCKS, len(net.tx) + int(const.reserve_blocks))
         packets = np.zeros((6, len(net.record)), np.int64)  # time, link, three words and record of each
-        count = take_packets(self._lp.address, *packets)
+        count = domains.take_packets(self._lp.address, *packets)
         time_ps, link = packets[:2, :count]
         # by link and, on each link, by time: lists of links must be in order of arrival
         in_order = np.ascontiguousarray(packets[:, np.lexsort((time_ps, link))])
         telemetry = net.telemetry[in_order[-1]] if net.hooks.telemetry else None
         cell_ps = const.cell_ps if ctl.changes_cell or is_past else const.long_cell_ps
-        begin_cells(self._lp.address, int(cell_ps), *in_order)
+        domains.begin_cells(self._lp.address, int(cell_ps), *in_order)
         if telemetry is not None:
             net.telemetry[in_order[-1]] = telemetry
 
@@ -253,7 +244,7 @@ class Replay:
         if starts:
             start_ps, _, nodes, rows, slots = np.array(sorted(starts), np.int64).T
             nodes, rows, slots, start_ps = (np.ascontiguousarray(each) for each in (nodes, rows, slots, start_ps))
-            send_packets(self._lp.address, nodes, rows, slots, start_ps, begin_ps)
+            domains.send_packets(self._lp.address, nodes, rows, slots, start_ps, begin_ps)
             self._is_past = True
 
     def _simulate(self, state: DomainState, episode: OpenEpisode) -> None:
@@ -311,7 +302,7 @@ class Replay:
         room = int(world.net.const.reserve_messages) + len(end_ps)
         self._lp.make_room("free_messages", s.NEED_MSGS, room)
         columns = running.nodes[ends], running.rows[ends], running.slots[ends], end_ps[ends]
-        end_members(self._lp.address, *columns)
+        domains.end_members(self._lp.address, *columns)
 
     def _close(self, state: DomainState, episode: OpenEpisode) -> None:
         """Count what a domain's episode, which is over, has done."""
@@ -332,7 +323,7 @@ class Replay:
         words = words_of(self._lp.world.net.count)
         words += record.counters
         rows = self._lp.world.nvlink.row_of[subfabric.links].astype(np.int64)
-        count_links(self._lp.address, rows, record.link_bytes, record.link_packets, record.link_wait_ps)
+        domains.count_links(self._lp.address, rows, record.link_bytes, record.link_packets, record.link_wait_ps)
         self._count_for_jobs(subfabric, rows, record)
         self._records.count_replay(record)
 
@@ -347,7 +338,7 @@ class Replay:
 
     def _count(self, closed: Closed) -> None:
         """Count the messages of a collective."""
-        count_messages(
+        domains.count_messages(
             self._lp.address, closed.tag, closed.member, closed.begin_ps, len(closed.messages.src), closed.sums
         )
 

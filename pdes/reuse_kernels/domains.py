@@ -15,9 +15,7 @@ such as `world` and `world_address` are explained in pdes/core/state.py.
 
 import numpy as np
 
-from nadi.pdes.core.fifo import NONE, after, free_block, step
 from nadi.pdes.core.jit import hook, inline, kernel
-from nadi.pdes.core.message_digest import add_messages
 from nadi.pdes.core.packet import (
     end_of,
     inbox_later_ps,
@@ -26,9 +24,10 @@ from nadi.pdes.core.packet import (
     longest_wait_ps,
     with_longest_wait,
 )
+from nadi.pdes.core.queues import NONE, after, free_block, step
 from nadi.pdes.core.state import BLOCK_SHIFT, INF, ROW_DONE, SIDES, later_messages, take_row, world_at
 from nadi.pdes.network.link import inbox_of, wait
-from nadi.pdes.nic.counting import tag_within_job
+from nadi.pdes.nic.counting import add_messages, tag_within_job
 from nadi.pdes.npu.collective import begins_after, first_lane_of
 from nadi.pdes.npu.endpoints import ENDS, LAPSED, RUNS, STARTS, put_off
 from nadi.pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank
@@ -348,7 +347,7 @@ def end_members(world_address, nodes, rows, slots, end_ps):
 
 @kernel
 def count_messages(world_address, tag, npu, begin_ps, messages, sums):
-    """Count the messages of a replayed collective that began at begin_ps; see pdes.core.message_digest.add_messages."""
+    """Count the messages of a replayed collective that began at begin_ps; see pdes.nic.counting.add_messages."""
     # npu: a member that is no aggregator, for its job.
     net = world_at(world_address).net
     total = net.jobs.total[job_of(net.jobs.who[npu])]

@@ -28,7 +28,7 @@ from nadi.pdes.core.inputs import Record, Rows
 from nadi.pdes.core.jit import fetch_add, inline, outline
 from nadi.pdes.core.memory import row_of, rows_of, zeros
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags
-from nadi.pdes.core.rows.workers import BatchHeader, BatchHooks, BatchShape, MpiCalls
+from nadi.pdes.core.rows.run import BatchHeader, BatchHooks, BatchShape, MpiCalls
 from nadi.pdes.core.state import Int8, Int64, world_at
 from nadi.pdes.network.boundary import CROSSING_WORDS, FAR_LP, HEADER_WORDS, WORD_BYTES
 

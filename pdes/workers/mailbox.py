@@ -13,10 +13,9 @@ import numpy as np
 
 from nadi.pdes.construction.layout import Layout, Outboxes, Part
 from nadi.pdes.core.errors import RunError
-from nadi.pdes.core.guards import between_guards
 from nadi.pdes.core.inputs import Int64
-from nadi.pdes.core.memory import zeros
-from nadi.pdes.core.rows.workers import LINE_WORDS
+from nadi.pdes.core.memory import between_guards, zeros
+from nadi.pdes.core.rows.run import LINE_WORDS
 from nadi.pdes.network.boundary import WORD_BYTES
 from nadi.pdes.outcomes.outcome import LpResults
 from nadi.pdes.workers.batches import MessageBatches, Words, no_batches
@@ -88,7 +87,7 @@ class Mailbox(ABC):
 
 
 class Segment:
-    """Zeroed int64 words from which pieces are taken one after another, with guards between (pdes.core.guards)."""
+    """Zeroed int64 words from which pieces are taken one after another, with guards between (pdes.core.memory)."""
 
     # Processes that share the words take the same pieces in the same order.
 

@@ -44,10 +44,10 @@ BUILT, DONE = 1, 2  # progress of a process
 class _Workers:
     """The other processes of the run."""
 
-    def __init__(self, team: Team, stage: Int64) -> None:
-        """Begin without processes; stage: int64[workers], shared: BUILT once its worlds are built, DONE at its end."""
+    def __init__(self, team: Team, status: Int64) -> None:
+        """Begin without processes; status: int64[workers], shared: BUILT once its worlds are built, DONE at its end."""
         self._team = team
-        self._stage = stage
+        self._status = status
         self.started: list[tuple[BaseProcess, connection.Connection]] = []
 
     def start(self, target: Callable[[connection.Connection, int], None], worker: int) -> None:
@@ -69,7 +69,7 @@ class _Workers:
         waiting: dict[Any, int] = {process.sentinel: i for i, (process, _) in enumerate(self.started, start=1)}
         while waiting:
             for sentinel in connection.wait(list(waiting)):
-                if self._stage[waiting.pop(sentinel)] != DONE:
+                if self._status[waiting.pop(sentinel)] != DONE:
                     # the others leave their kernels at the next wait; without this they would wait for ever for one
                     # that is gone
                     self._team.state.abort = 1
@@ -123,7 +123,7 @@ class Processes(Mailbox):
         words += sum(segment_words(int(part.outbox_at()[-1])) for part in parts)
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
         self._team = team = team_in(memory.take(team_words(workers)))
-        self._stage = stage = memory.take(workers)
+        self._status = status = memory.take(workers)
         self._answers = memory.take(2 * workers).reshape(2, workers)  # of `have_all`, of two calls in turn
         found_team(team, layout.grid_ps, layout.lookahead_ps, pool_size=1)
         post = Outboxes(parts, memory.take)
@@ -148,7 +148,7 @@ class Processes(Mailbox):
             self._pipe = pipe
             try:
                 own = work(place(worker))
-                stage[worker] = DONE
+                status[worker] = DONE
                 pipe.send(own)
             except BaseException as error:  # noqa: BLE001 - the parent raises it
                 pipe.send(_transferable(error, worker))
@@ -156,7 +156,7 @@ class Processes(Mailbox):
             pipe.close()
             os._exit(0)
 
-        self._others = others = _Workers(team, stage)
+        self._others = others = _Workers(team, status)
         try:
             for worker in range(1, workers):
                 others.start(child, worker)
@@ -209,8 +209,8 @@ class Processes(Mailbox):
     def windows(self) -> Iterator[None]:
         """Let all begin when the last has built its worlds."""
         # a worker that began early would wait in its kernel with a busy core, beside others that still build
-        self._stage[self._worker] = BUILT
-        while (self._stage < BUILT).any():
+        self._status[self._worker] = BUILT
+        while (self._status < BUILT).any():
             if self._team.state.abort == 1:
                 raise AbortedError
             time.sleep(POLL_INTERVAL_S)

@@ -1,7 +1,7 @@
 """Workers as MPI ranks, each with threads of its own.
 
 The ranks of one node are a team: they share the memory of their outboxes and meet at the end of a window without MPI.
-Between teams there is one message to each other team after every window (`pdes.workers.exchange`), for all ranks of a
+Between teams there is one message to each other team after every window (`BatchExchange`), for all ranks of a
 node; the ranks divide the other teams among them. mpi4py is imported when a run on ranks begins.
 """
 
@@ -21,12 +21,10 @@ from nadi.pdes.core.jit import hook_address, jit_enabled
 from nadi.pdes.network.boundary import WORD_BYTES
 from nadi.pdes.outcomes.outcome import LpResults, merge
 from nadi.pdes.workers.batches import MOST_RECORDS, batch_words, batches_of, no_batches, record_words
-from nadi.pdes.workers.exchange import BatchExchange
 from nadi.pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
-from nadi.pdes.workers.other_teams import OTHER_TEAMS
-from nadi.pdes.workers.snapshot_points import StoppedError
+from nadi.pdes.workers.other_teams import OTHER_TEAMS, BatchExchange
 from nadi.pdes.workers.team import found_team, team_in, team_words
-from nadi.pdes.workers.worker_pool import AbortedError
+from nadi.pdes.workers.worker_pool import AbortedError, StoppedError
 
 ABORT_TIMEOUT_S = 10.0  # time within which a failed rank must end all others
 

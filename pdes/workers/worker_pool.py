@@ -1,39 +1,67 @@
-"""The workers of one process: they call the kernel, and do what it cannot: make room, report, communicate by MPI."""
+"""The workers of a process, the points where they take snapshots, and the compilation of their kernels."""
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import numpy as np
 
 from nadi.pdes.construction.constants import hooks_of
-from nadi.pdes.construction.growth import grow
-from nadi.pdes.construction.layout import Layout
+from nadi.pdes.construction.layout import Layout, LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from nadi.pdes.construction.settings import Settings
-from nadi.pdes.construction.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from nadi.pdes.core import state as s
-from nadi.pdes.core.errors import RunError
+from nadi.pdes.core.declared import grow
+from nadi.pdes.core.errors import AgreedRunError, RunError
 from nadi.pdes.core.hashing import rehash
 from nadi.pdes.core.inputs import Rows
 from nadi.pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
-from nadi.pdes.core.message_digest import sum_messages
 from nadi.pdes.core.state import DONE, FAILED, FULL
 from nadi.pdes.messages import message_loop
 from nadi.pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
+from nadi.pdes.nic.counting import sum_messages
 from nadi.pdes.outcomes.outcome import WorkerTimes
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT, failed_queue_pair
-from nadi.pdes.reuse_kernels import quiescent, recurring
-from nadi.pdes.reuse_kernels.domains import (
-    begin_cells,
-    count_links,
-    count_messages,
-    end_members,
-    send_packets,
-    take_packets,
-)
+from nadi.pdes.reuse_kernels import domains, periods, quiescent
 from nadi.pdes.workers import team as tm
 from nadi.pdes.workers.mailbox import ProcessPlace
-from nadi.pdes.workers.snapshot_points import SnapshotPoints
+from nadi.pdes.workers.team import Team
+
+# Snapshot points: all workers of a run stop before the same window, where the state of all LPs is consistent.
+#
+# A process asks for a snapshot point in the word `asked` of its team. The first worker of the team copies it at the
+# end of a window; batches of the next window carry it to the other teams; at the end of that window all teams know of
+# it, and every worker leaves the kernel (`pdes.workers.team.SNAPSHOT`) before the window after.
+
+NO_SNAPSHOT, SAVE, SAVE_AND_END = range(3)  # what a process asks for, the strongest last
+
+
+class StoppedError(AgreedRunError):
+    """A run was asked to end, and its state is saved."""
+
+    exit_code = 143  # as shells report SIGTERM: 128 + 15
+
+
+class SnapshotPoints(ABC):
+    """What the workers of one process do at snapshot points (pdes.checkpoint.saver)."""
+
+    @abstractmethod
+    def wanted(self) -> int:
+        """Return NO_SNAPSHOT, SAVE or SAVE_AND_END, whatever this process asks for now."""
+
+    @abstractmethod
+    def save(self, team: Team, begin_ps: int) -> None:
+        """Save the state of this process, whose workers are at a snapshot point.
+
+        All processes of the run call this together. Raises StoppedError if the run is to end.
+
+        Args:
+            team: Memory that all workers of the team share.
+            begin_ps: Begin of the next window in ps.
+        """
+
+
+# The workers of one process: they call the kernel, and do what it cannot: make room, report, communicate by MPI.
 
 PAUSE_S = 0.2  # aimed wall time between two progress reports
 NS = 1e-9  # seconds per nanosecond
@@ -59,18 +87,18 @@ def compile_kernels(layout: Layout | None = None, settings: Settings | None = No
     else:
         compile_for(tm.work, 0, 0, 0, 0)
         if layout is None or layout.reuses:
-            compile_for(end_members, 0, words, words, words, words)
+            compile_for(domains.end_members, 0, words, words, words, words)
             compile_for(sum_messages, words, words, words, words, words, words)
-            compile_for(count_messages, 0, 0, 0, 0, 0, words)
-            compile_for(count_links, 0, words, words, words, words)
-            compile_for(send_packets, 0, words, words, words, words, 0)
-            compile_for(take_packets, 0, words, words, words, words, words, words)
-            compile_for(begin_cells, 0, 0, words, words, words, words, words, words)
+            compile_for(domains.count_messages, 0, 0, 0, 0, 0, words)
+            compile_for(domains.count_links, 0, words, words, words, words)
+            compile_for(domains.send_packets, 0, words, words, words, words, 0)
+            compile_for(domains.take_packets, 0, words, words, words, words, words, words)
+            compile_for(domains.begin_cells, 0, 0, words, words, words, words, words, words)
             compile_for(quiescent.find_windows, 0, words, words, words, words)
             compile_for(quiescent.write_state, 0, 0, words, words, words, words)
-            compile_for(recurring.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
-            compile_for(recurring.go_forward, 0, 0, words, words, words, words, words)
-            compile_for(recurring.count_messages_again, 0, words, words, words)
+            compile_for(periods.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
+            compile_for(periods.go_forward, 0, 0, words, words, words, words, words)
+            compile_for(periods.count_messages_again, 0, words, words, words)
     compile_for(rehash, words, words, words, words)
     for function in hooks_of(layout, settings).values() if layout is not None and settings is not None else ():
         hook_address(function)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nadi import et
 from nadi.pdes import LinkFault, RunError, Settings, build_world, run
-from nadi.pdes.outcomes.lost_paths import LostPaths
+from nadi.pdes.outcomes.stall import LostPaths
 from nadi.topologies import UNREACHABLE, TopologyError, build, next_links, routing_without
 from nadi.workload import pairs_program
 from tests.budgets import bounded

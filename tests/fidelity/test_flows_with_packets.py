@@ -13,7 +13,7 @@ from nadi.errors import ConfigError
 from nadi.et import CollectiveCommType
 from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress
-from nadi.pdes.construction import growth
+from nadi.pdes.core import declared
 from nadi.pdes.core import state as s
 from nadi.pdes.fidelity import fidelity
 from nadi.pdes.workers import worker_pool
@@ -175,7 +175,7 @@ def test_pools_grow_in_the_middle_of_a_cell(monkeypatch):
     def grow(world):
         if world.flows.state.cell_ps >= 0:
             in_cell.add(int(world.net.ctl.need))
-        return growth.grow(world)
+        return declared.grow(world)
 
     monkeypatch.setattr(worker_pool, "grow", grow)
     graph = build("leaf-spine:leaves=4,hosts_per_leaf=8,spines=4,rate=100Gbps,delay=5us")

@@ -10,7 +10,7 @@ import pytest
 
 import nadi
 from nadi import topologies
-from nadi.pdes.construction.growth import grow
+from nadi.pdes.core.declared import grow
 from nadi.pdes.core.state import NEED_EVENTS
 from nadi.studies.planner.step import step_time, target_machine
 from nadi.workload import CollectiveSettings, ComputeModel, build_program, read_set, write_set

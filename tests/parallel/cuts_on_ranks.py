@@ -5,7 +5,7 @@ from unittest import mock
 from mpi4py import MPI
 
 from nadi.pdes import Layout, Ranks, StoppedError, run_divided
-from nadi.pdes.workers import exchange
+from nadi.pdes.workers import other_teams
 from tests.features.restarting import Stopping, often
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.matrix import case, owner_of, wanted
@@ -18,7 +18,7 @@ WAYS = (("shared", "sent"), ("sent", "python"), ("python", "shared"))
 def stopped_and_continued(world, name, kinds, folder):
     """Return the fingerprint of a run that stops twice, and how often it stopped; on rank 0."""
     graph, program, settings = case(name)[:3]
-    functions = exchange.mpi_functions(MPI)
+    functions = other_teams.mpi_functions(MPI)
     for stops in range(3):
         kind = kinds[stops % 2]
         owner = owner_of(name, ("scatter", "blocks", "scatter")[stops], 3 + stops)
@@ -26,7 +26,7 @@ def stopped_and_continued(world, name, kinds, folder):
         checkpoints = Stopping(folder, 0, resumed_from, {}, lambda _: None)
         # rank 1 asks first, rank 0 last
         checkpoints.calls_left = (2 - world.Get_rank()) if stops < 2 else 10**9
-        patched = mock.patch.object(exchange, "mpi_functions", return_value={} if kind == "python" else functions)
+        patched = mock.patch.object(other_teams, "mpi_functions", return_value={} if kind == "python" else functions)
         try:
             with often(), patched:
                 mailbox = Ranks(world, TEAM_RANKS[kind])

@@ -12,7 +12,7 @@ from unittest import mock
 from mpi4py import MPI
 
 from nadi.pdes import Layout, Ranks, RunError, build_world, run, run_divided
-from nadi.pdes.workers import exchange, ranks
+from nadi.pdes.workers import other_teams, ranks
 from tests.parallel import matrix
 from tests.parallel.cuts_on_ranks import cut_cases
 from tests.parallel.fingerprint import differing, fingerprint
@@ -24,15 +24,15 @@ def on_ranks(world, graph, program, settings, owner, threads, teams):
     """Fingerprint of a run on all ranks, and how it went; on rank 0."""
     layout, team_ranks = Layout(graph, settings, owner), TEAM_RANKS[teams]
     mailbox = Ranks(world, team_ranks)
-    functions = {} if teams.endswith("python") else exchange.mpi_functions(MPI)
+    functions = {} if teams.endswith("python") else other_teams.mpi_functions(MPI)
     made = []
 
     def recorded(*arguments):
-        made.append(exchange.BatchExchange(*arguments))
+        made.append(other_teams.BatchExchange(*arguments))
         return made[-1]
 
     with (
-        mock.patch.object(exchange, "mpi_functions", return_value=functions),
+        mock.patch.object(other_teams, "mpi_functions", return_value=functions),
         mock.patch.object(ranks, "BatchExchange", recorded),
     ):
         results = run_divided(layout, program, settings, mailbox, threads)

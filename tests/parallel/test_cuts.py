@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nadi.pdes import Layout, Processes, StoppedError, build_world, run, run_divided
-from nadi.pdes.checkpoint import dividing, moving, queues
+from nadi.pdes.checkpoint import dividing, moving, packets
 from nadi.pdes.checkpoint.dividing import ROW_LISTS
 from nadi.pdes.core.declared import rows_by, saved_arrays
 from nadi.pdes.core.rows import nic
@@ -91,7 +91,7 @@ def test_every_saved_array_says_how_it_is_moved():
     for each in nonempty(saved_arrays()):
         assert each.table or each.marks & {ALONE, EMPTY}, each.name
     in_its_own_way = {each.name.split(".")[-1] for each in saved_arrays() if OWN_WAY in each.marks and each.each == 1}
-    named = set(re.findall(r"\w+", "".join(Path(each.__file__).read_text() for each in (moving, dividing, queues))))
+    named = set(re.findall(r"\w+", "".join(Path(each.__file__).read_text() for each in (moving, dividing, packets))))
     assert in_its_own_way - named == {"wait_tail"}, "packets are put on links one by one, the last sets the tail"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from nadi.pdes import Layout, Processes, RunError, build_world, run, run_divided
-from nadi.pdes.construction import growth
+from nadi.pdes.core import declared
 from nadi.pdes.core import state as s
 from nadi.pdes.core.rows.row import RowsOf
 from nadi.pdes.workers import worker_pool
@@ -111,7 +111,7 @@ def stingy(seen):
         return usual(world)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(growth, "_rows_wanted", partial(rows_wanted, growth._rows_wanted))
+    patch.setattr(declared, "_rows_wanted", partial(rows_wanted, declared._rows_wanted))
     patch.setattr(worker_pool, "grow", grow)
     patch.setattr(worker_pool, "WINDOWS_OF_A_PAUSE", 0)
     try:

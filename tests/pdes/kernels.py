@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from nadi.pdes.core.fifo import after, push, take_block
 from nadi.pdes.core.hashing import FREE, find, mix, mix2, mix3, remove
-from nadi.pdes.core.heap import heap_pop, heap_push
 from nadi.pdes.core.jit import kernel, reader
+from nadi.pdes.core.queues import after, heap_pop, heap_push, push, take_block
 from nadi.pdes.core.state import Flows, MessageModels
 from nadi.pdes.messages.events import add_event, take_event
 from nadi.pdes.messages.flows.rates import enter, leave, set_capacity, solve

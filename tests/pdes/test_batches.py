@@ -16,7 +16,7 @@ from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.core.jit import Directory
 from nadi.pdes.core.memory import row_of
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, number_of
-from nadi.pdes.core.rows.workers import BatchShape
+from nadi.pdes.core.rows.run import BatchShape
 from nadi.pdes.network.boundary import HEADER_WORDS
 from nadi.pdes.workers.batches import (
     BATCH_HEADER,
@@ -28,8 +28,8 @@ from nadi.pdes.workers.batches import (
     record_words,
     word_at,
 )
-from nadi.pdes.workers.exchange import BatchExchange
 from nadi.pdes.workers.mailbox import rounded
+from nadi.pdes.workers.other_teams import BatchExchange
 from nadi.pdes.workers.ranks import partners_of
 from nadi.pdes.workers.team import ALL, RECEIVED, RECEIVING, WorkerContext, new_pool, team_in, team_words
 from tests.budgets import bounded

@@ -16,8 +16,7 @@ from nadi.pdes.core import state as s
 from nadi.pdes.core.jit import Directory
 from nadi.pdes.core.memory import row_of, rows_of, unused, zeros
 from nadi.pdes.core.packet import LINK_BITS
-from nadi.pdes.core.rows.flows import Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
-from nadi.pdes.core.rows.messages import Event, EventQueue
+from nadi.pdes.core.rows.messages import Event, EventQueue, Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
 from nadi.pdes.core.rows.network import PacketRecord
 from nadi.pdes.core.rows.run import Scalars
 from nadi.pdes.messages.events import KIND_SHIFT, LEFT, STEP, begin_with

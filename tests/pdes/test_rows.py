@@ -17,20 +17,20 @@ from nadi.pdes.checkpoint.moving import move_rows
 from nadi.pdes.checkpoint.numbering import QueuePairs, shared_by
 from nadi.pdes.construction import worlds
 from nadi.pdes.construction.constants import hooks_of
-from nadi.pdes.construction.growth import grow
 from nadi.pdes.construction.layout import Layout
 from nadi.pdes.core import declared as declarations
 from nadi.pdes.core import jit
 from nadi.pdes.core import state as s
+from nadi.pdes.core.declared import grow
 from nadi.pdes.core.jit import Directory, inline, kernel, reader
 from nadi.pdes.core.memory import CACHE_LINE, never_used, row_of, rows_of
 from nadi.pdes.core.rows.messages import WholeMessage
 from nadi.pdes.core.rows.nic import LaterMessage, Message, PendingRequest, QueuePair
 from nadi.pdes.core.rows.npu import Npu
 from nadi.pdes.core.rows.row import Row, RowsOf, WordKind, kinds_of_rows, word
-from nadi.pdes.core.rows.workers import BatchHooks
+from nadi.pdes.core.rows.run import BatchHooks
 from nadi.pdes.core.state import LANES
-from nadi.pdes.reuse import quiescence
+from nadi.pdes.reuse_kernels import quiescent
 from nadi.pdes.workers.other_teams import OTHER_TEAMS
 from nadi.simulation.closed_forms.advancing.state import NpuClass
 from nadi.topologies import build
@@ -283,11 +283,11 @@ class LongPair(QueuePair, words=24):
 @pytest.fixture
 def longer_pairs(monkeypatch):
     """Let queue pairs have the words, and forget what was found of the declarations."""
-    found = (declarations.saved_arrays, declarations.arrays_by, declarations.rows_by, quiescence._resting, jit._dtypes)
+    found = (declarations.saved_arrays, declarations.arrays_by, declarations.rows_by, quiescent._resting, jit._dtypes)
     for each in found:
         each.cache_clear()
     monkeypatch.setitem(s.Qps.__annotations__, "qp", Annotated[np.recarray, LongPair, RowsOf.PAIR])
-    monkeypatch.setattr(worlds, "QueuePair", LongPair)
+    monkeypatch.setattr(worlds.nic, "QueuePair", LongPair)
     yield
     for each in found:
         each.cache_clear()
@@ -302,7 +302,7 @@ def whole(longer_pairs):  # noqa: ARG001 - declares the words
 
 
 def at_rest(lp, moment_ps=10_000, forgotten_ps=1000):
-    return quiescence.words_at_rest(lp.world, moment_ps, forgotten_ps)
+    return quiescent.words_at_rest(lp.world, moment_ps, forgotten_ps)
 
 
 def test_it_is_checked(whole):
@@ -367,7 +367,7 @@ def test_it_moves_forward(whole):
     qp.spare_code[:2] = 5
     whole.world.npus.npu.lane[1] = -1, 3, -1, 0
     slots = np.diff(case(NAME)[1].slot_ptr)[whole.part.nodes[:npus]]
-    quiescence.go_forward(whole.world, 100, np.full(npus, 4), slots)
+    quiescent.go_forward(whole.world, 100, np.full(npus, 4), slots)
     assert qp.spare_ps[:3].tolist() == [105, s.INF, -1]
     assert qp.spare_code[:2].tolist() == [5, 5]
     assert whole.world.nvlink is never_used(s.Domains)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nadi.pdes import Faults, Layout, LinkFault, NpuFault, Processes, StoppedError, build_world, run, run_divided
 from nadi.pdes.network.balancing import balancing
 from nadi.pdes.reuse import recurrence
-from nadi.pdes.reuse.periods import Period, continuation, marks
+from nadi.pdes.reuse_kernels.periods import Period, continuation, marks
 from nadi.topologies import build
 from nadi.workload import ComputeModel, build_program
 from tests.budgets import bounded

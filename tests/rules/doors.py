@@ -64,7 +64,7 @@ DOORS = {
     ),
     "launching": ("checkpoints", "ending", "installation", "launcher", "progress", "slurm", "workers", "world"),
     "partition": (),
-    "pdes": ("arrays", "fidelity", "fidelity.contract", "kernels", "traces", "wire"),
+    "pdes": ("fidelity", "fidelity.contract", "kernels", "traces", "wire"),
     "reports": (
         "figures",
         "pages.charts",

@@ -4,8 +4,7 @@ import ast
 from fnmatch import fnmatch
 
 from nadi.compiling import kernel_sources
-from nadi.pdes.core.rows.run import Hooks
-from nadi.pdes.core.rows.workers import BatchHooks, MpiCalls
+from nadi.pdes.core.rows.run import BatchHooks, Hooks, MpiCalls
 from tests.rules.sources import ROOT, Finding, engine, path_of, product, read
 
 DECORATORS = {"kernel", "inline", "outline", "hook"}
@@ -136,7 +135,7 @@ NOT_WORDS_OF_ROWS = {
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/messages/message_loop.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/reuse_kernels/quiescent.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
-    ("pdes/npu/remote_memory.py", "lane", "REMOTE_LANE"): "lanes of an NPU are numbered",
+    ("pdes/npu/contention.py", "lane", "REMOTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/outcomes/stall.py", "running", "COMMUNICATION"): "kinds of an NPU's rows are numbered",
     ("nadi/simulation/closed_forms/advancing/advance.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",

@@ -94,7 +94,7 @@ def shared_class_names(sources):
 MODELS = tuple(fidelity.networks())
 QUOTED = re.compile(f"['\"]({'|'.join(MODELS)})['\"]")
 OTHER_MEANINGS = {
-    ("pdes/construction/growth.py", "flow"),  # a table of the engine
+    ("pdes/core/declared.py", "flow"),  # a table of the engine
     ("nadi/cli/options.py", "flow"),  # a benchmark
     ("nadi/configuration/sections.py", "closed-form"),  # a value of [network] nvlink
     ("nadi/simulation/mixed_fidelity.py", "closed-form"),

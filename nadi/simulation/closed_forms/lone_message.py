@@ -10,7 +10,7 @@ through this grid:
 
     max over j of  sum(s[:j + 1]) + (P - 2) max(s[:j + 1]) + sum(l[j:])        (P > 1; sum(l) for one packet)
 
-If the NPU drives the message at a share of the first link's rate (pdes/nic/rate_limited.py), moving a packet acts as
+If the NPU drives the message at a share of the first link's rate (pdes/nic/pacing.py), moving a packet acts as
 one more link in front, which carries the payload only.
 
 `alone_ps` evaluates this expression. Formulas of collectives need a latency and a rate instead: `train` splits a

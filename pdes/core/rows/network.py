@@ -34,7 +34,7 @@ class SampleEntry(Row, words=4):
     """An entry of the log of samples: a sum or maximum of an interval of a link."""
 
     link = word("link", "row of `tx`")
-    kind = word("code", "SENT or QUEUED (pdes/network/sampling.py)")
+    kind = word("code", "SENT or QUEUED (pdes/network/telemetry.py)")
     interval = word("count", "number of the interval")
     amount = word("bytes", "bytes sent, or the maximum of the bytes that waited")
 

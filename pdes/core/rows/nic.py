@@ -91,7 +91,7 @@ class CongestionState(
     next_send_ps = word("time", "time at which pacing lets the next packet go", rest="future")
     last_seq = word("sequence", "newest packet that ends a message, -1 none")
     last_sent_ps = word("time", "time at which that packet was sent")
-    child = word("queue_pair", "first child in the heap of those that pacing holds back (pdes/nic/pacing.py)")
+    child = word("queue_pair", "first child in the heap of those that pacing holds back (pdes/nic/port.py)")
     sibling = word("queue_pair", "next sibling in the same heap")
 
 

@@ -1,4 +1,4 @@
-"""Rows of NPUs, their collectives and the plans that collectives follow."""
+"""Rows of NPUs, their collectives and the plans that collectives follow, of NVLink domains and of jobs."""
 
 from nadi.pdes.core.rows.row import INF, Row, word
 
@@ -70,7 +70,7 @@ class System(Row, words=16):
 
 
 class Turns(Row):
-    """What an NPU does where it runs one row of each kind at a time: pdes/npu/one_at_a_time.py."""
+    """What an NPU does where it runs one row of each kind at a time: pdes/npu/trace.py."""
 
     running = word("row", "trace row that runs: on the CPU, on the GPU, communication; -1 none", many=3, begins=-1)
     next_row = word("row", "first of the rows that wait, in the order of the trace, -1 none", many=3, begins=-1)
@@ -78,7 +78,7 @@ class Turns(Row):
 
 
 class SharedMemory(Row):
-    """A remote memory that NPUs share, and one NPU's place in its queue: pdes/npu/remote_memory.py."""
+    """A remote memory that NPUs share, and one NPU's place in its queue: pdes/npu/contention.py."""
 
     user = word("node", "NPU whose access it serves, -1 idle", begins=-1)
     first_waiting = word("node", "first of the NPUs that wait for it, -1 none", begins=-1)
@@ -190,14 +190,14 @@ class PlanStep(Row, bits=32):
 
 
 class CollectivePhase(Row):
-    """A phase of an active collective: pdes/npu/tokens.py."""
+    """A phase of an active collective: pdes/npu/agenda.py."""
 
     state = word("code", "progress of the phase")
     next_phase = word("phase", "next of those that wait for the same tokens")
 
 
 class Tokens(Row):
-    """An NPU's tokens of a dimension: pdes/npu/tokens.py."""
+    """An NPU's tokens of a dimension: pdes/npu/agenda.py."""
 
     # a collective of several dimensions, such as ring by ring, is cut into phases: at most `Constants.tokens` of them
     # run here
@@ -211,3 +211,54 @@ class GroupView(Row, words=4):
     members = word("count", "members of a line")
     parts = word("count", "number of further parts of a lane's part")
     first = word("place", "first of its members in `view_member`, `view_at` and `view_part`")
+
+
+# Rows of NVLink domains whose collectives are simulated once and replayed (pdes/reuse).
+
+
+class ReplayedDomain(Row, words=8):
+    """An NVLink domain whose NPUs and NVSwitch belong to one LP."""
+
+    packet_rows = word("count", "trace rows under way whose packets cross the domain's links in this world")
+    off = word("flag", "nothing more is replayed, once nothing is under way", rest="same")
+    drain_ps = word(
+        "duration", "time after which an idle link's packets have arrived and ties are forgotten", is_built=True
+    )
+    first_aggregator = word(
+        "npu", "first NPU that is an aggregator: it sends nothing before it receives", is_built=True
+    )
+
+
+class DomainMember(Row, words=8):
+    """An NPU of an LP in its domain: what keeps its links busy."""
+
+    # links are busy with packets (packet_rows > 0, or crossed_ps not long ago), with a replayed collective (waiting >
+    # 0, or until busy_until_ps), or with nothing; both at a time means that the replay was wrong: is_disturbed
+    waiting = word("count", "replayed collectives that some members have started, and others have not", rest="same")
+    packet_rows = word("count", "trace rows under way, of all NPUs, whose packets may cross its links in this world")
+    had_packets = word("flag", "packets of this world have crossed its links", rest="same")
+    crossed_ps = word("time", "end of the latest of these rows", rest="recent")
+    busy_until_ps = word(
+        "time", "time from which the latest replayed collective no longer affects others", begins=-1, rest="future"
+    )
+    is_disturbed = word("flag", "packets are to cross its links while replayed collectives are under way")
+    link_out = word("link", "row of `tx` of its link to the switch", is_built=True)
+    link_in = word("link", "row of `tx` of the link from the switch", is_built=True)
+
+
+# Rows of jobs: programs that share a fabric, each with ranks, groups and times of its own.
+
+
+class JobTotal(Row, words=8):
+    """What a job has done on the NPUs of this LP; the digest names ranks, not NPUs, and counts from the job's start."""
+
+    # sums, since rows and messages finish in another order with another number of workers; two of each, so that two
+    # wrong terms that cancel each other in one sum do not cancel in the other
+    digest_a = word("packed", "sum of a hash of every finished trace row")
+    digest_b = word("packed", "sum of a second hash")
+    messages_a = word("packed", "sum over completed messages modulo a prime (pdes.nic.counting)")
+    messages_b = word("packed", "sum modulo another prime")
+    messages = word("count", "completed messages")
+    trace_rows = word("count", "finished trace rows")
+    begin_ps = word("time", "time at which the job starts")
+    pair_per_message = word("flag", "each point-to-point message has a queue pair of its own")

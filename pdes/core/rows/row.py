@@ -95,7 +95,7 @@ ALONE = "of models with one LP"
 
 
 class Rest(Enum):
-    """How a word counts in the state of a run at a moment without packets and messages (pdes/reuse/quiescence.py)."""
+    """How a word counts in the state of a run without packets and messages (pdes/reuse_kernels/quiescent.py)."""
 
     IGNORED = "it does not affect what follows"
     BEGINS = "it has its first value; otherwise something is under way"

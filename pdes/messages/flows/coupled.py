@@ -225,7 +225,7 @@ def is_port(net, link):
 
 @inline
 def set_port_time(world, flow_id, most_bytes):
-    """Set the bytes of a stage, and their time at idle ports, as where collectives are played alone.
+    """Set the bytes of a stage, and their time at idle ports, as where collectives are simulated in isolation.
 
     world: state of the LP; flow_id: number of the flow of the stage (row of `flows.flow` and `flows.stage`);
     most_bytes: bytes on the wire of the lane or link with the most, which weights refer to.

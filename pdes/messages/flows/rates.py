@@ -17,10 +17,10 @@ import numpy as np
 from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.jit import inline, outline
 from nadi.pdes.core.packet import class_of
+from nadi.pdes.core.queues import keyed_remove, keyed_sift
 from nadi.pdes.core.rows.row import INF
 from nadi.pdes.core.state import PS_PER_S, Net
 from nadi.pdes.messages.events import SOLVE, add_event
-from nadi.pdes.messages.flows.keyed_heap import remove, sift
 
 RATE_UNITS = 64  # units of rates per B/s: 3e-12 of the rate of 50 Gb/s
 WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 2 % of data, are exact to 0.3 %
@@ -139,7 +139,7 @@ def enter(flows, flow_id, now_ps):
             make_dirty(flows, hop.link)
     make_fresh(flows, flow_id)
     flows.state.active += 1
-    sift(flows.finish_heap, flows.finish_place, flows.state.active, flows.state.active - 1, INF, flow_id)
+    keyed_sift(flows.finish_heap, flows.finish_place, flows.state.active, flows.state.active - 1, INF, flow_id)
 
 
 @inline
@@ -171,7 +171,7 @@ def leave(flows, flow_id):
             if flow.limit == hop.link:
                 link.limited_weight -= weight
             make_dirty(flows, hop.link)
-    remove(flows.finish_heap, flows.finish_place, flows.state.active, flow_id)
+    keyed_remove(flows.finish_heap, flows.finish_place, flows.state.active, flow_id)
     flows.state.active -= 1
 
 
@@ -243,7 +243,7 @@ def set_finish(flows, flow_id):
         if took_ps < INF - flow.since_ps:
             finish_ps = flow.since_ps + 1 + np.int64(took_ps)
     place = flows.finish_place[flow_id] - 1
-    sift(flows.finish_heap, flows.finish_place, flows.state.active, place, finish_ps, flow_id)
+    keyed_sift(flows.finish_heap, flows.finish_place, flows.state.active, place, finish_ps, flow_id)
 
 
 @inline
@@ -262,9 +262,9 @@ def move_visit(flows, link, rate):
     """Let the solution of `flows`, which visits `link` now, visit it again at a higher `rate`; INF: not any more."""
     state = flows.state
     if rate < INF:
-        sift(flows.fill_heap, flows.fill_place, state.filling, flows.fill_place[link] - 1, rate, link)
+        keyed_sift(flows.fill_heap, flows.fill_place, state.filling, flows.fill_place[link] - 1, rate, link)
         return
-    remove(flows.fill_heap, flows.fill_place, state.filling, link)
+    keyed_remove(flows.fill_heap, flows.fill_place, state.filling, link)
     state.filling -= 1
     if flows.link[link].level < INF:
         state.full -= 1
@@ -286,9 +286,9 @@ def plan_visit(flows, link):
             state.filling += 1
             if row.level < INF:
                 state.full += 1
-            sift(flows.fill_heap, flows.fill_place, state.filling, place, rate, link)
+            keyed_sift(flows.fill_heap, flows.fill_place, state.filling, place, rate, link)
         elif place >= 0 and rate < flows.fill_heap[place].key:
-            sift(flows.fill_heap, flows.fill_place, state.filling, place, rate, link)
+            keyed_sift(flows.fill_heap, flows.fill_place, state.filling, place, rate, link)
 
 
 @inline

@@ -21,7 +21,7 @@ class Balancing:
     pick: Callable | None  # hook that chooses the link, None for ECMP
     reorders: bool = False  # packets of one flow may overtake each other
     has_flowlets: bool = False  # the rule needs the table `flowlet` of Routes
-    remembers: bool = False  # its choices depend on packets before a pause (pdes/network/own_counts.py)
+    remembers: bool = False  # its choices depend on packets before a pause (pdes/network/batch.py)
     by_host: bool = False  # the rule needs the table `host` of Routes
     by_destination: bool = False  # only the destination matters, so that traffic between two NPUs has one path
 

@@ -16,8 +16,8 @@ from nadi.pdes.core.hashing import mix3
 from nadi.pdes.core.jit import hook, inline
 from nadi.pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
 from nadi.pdes.core.state import FLOWLETS, INF, world_at
+from nadi.pdes.network.batch import count_choice
 from nadi.pdes.network.link import full_packet_bytes, link_psb
-from nadi.pdes.network.own_counts import count_choice
 from nadi.pdes.network.shared_switch import bring_up
 
 TITLE = "each destination's packets over all links in rotation, except those with longer queues"

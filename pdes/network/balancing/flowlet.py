@@ -10,7 +10,7 @@ from nadi.pdes.core.hashing import mix2, mix3
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.packet import entropy
 from nadi.pdes.core.state import FLOWLETS, world_at
-from nadi.pdes.network.own_counts import count_choice
+from nadi.pdes.network.batch import count_choice
 
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True

@@ -5,7 +5,7 @@ import numpy as np
 from nadi.pdes.core.hashing import mix2
 from nadi.pdes.core.jit import hook
 from nadi.pdes.core.state import world_at
-from nadi.pdes.network.own_counts import count_choice
+from nadi.pdes.network.batch import count_choice
 
 TITLE = "each packet at random"
 REORDERS = True

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.inputs.arrays import Float64, Int32, Int64
-from nadi.pdes.arrays import Array, Program, Rows
-from nadi.pdes.kernels import rows_of
+from nadi.pdes.kernels import Array, Program, Rows, rows_of
 from nadi.pdes.traces import offsets
 from nadi.simulation.closed_forms.advancing.state import GroupClass
 from nadi.workload.node_kinds import RECV, SEND

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 
 from nadi.inputs.arrays import Int64
 from nadi.pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
-from nadi.pdes.arrays import Program
-from nadi.pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
+from nadi.pdes.kernels import Directory, Program, aligned, compile_for, full, row_of, rows_of, zeros
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
 from nadi.simulation.closed_forms.advancing.equivalence import Classes, ClassProgram

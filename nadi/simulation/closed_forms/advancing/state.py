@@ -23,7 +23,7 @@ class RunState(
     finish_ps = word("time", "time at which the last of them was done")
     serial = word("flag", "collectives of a group run one at a time")
     late = word("flag", "an event is beyond the engine's largest time")
-    one_at_a_time = word("flag", "NPUs run one row of each kind at a time (pdes/npu/one_at_a_time.py)")
+    one_at_a_time = word("flag", "NPUs run one row of each kind at a time (pdes/npu/trace.py)")
     slows_compute = word("flag", "computation of some classes is slower beside a collective")
 
 
@@ -108,7 +108,7 @@ class AdvanceState(NamedTuple):
     ctl: Annotated[np.record, RunState]  # progress of the run
     classes: Annotated[np.recarray, NpuClass]  # row of each class of NPUs
     turns: Annotated[np.recarray, Turns]  # row of each class of NPUs if they run one row of each kind at a time
-    heap: Int64  # int64[2*room], event heap, see pdes.core.heap
+    heap: Int64  # int64[2*room], event heap, see pdes.core.queues
     trace: Trace  # the engine's tables of all distinct traces
     rows: RowStates  # trace rows and slots of all classes
     collectives: CollectiveClasses  # classes of groups and their collectives
