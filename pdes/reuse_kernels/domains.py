@@ -329,8 +329,17 @@ def send_packets(world_address, nodes, rows, slots, start_ps, begin_ps):
 
 @kernel
 def end_members(world_address, nodes, rows, slots, end_ps):
-    """Let the members of a replayed collective (int64[n]: nodes, trace rows, slots) end at the times end_ps."""
-    # A member that was to end at another time does not end then (pdes.npu.endpoints.do_later).
+    """Let the members of a replayed collective end at the times that its record has for them.
+
+    Args:
+        world_address: Address of the directory of the LP's `World`.
+        nodes: int64[n], node of each member.
+        rows: int64[n], trace row of each member.
+        slots: int64[n], group slot of each member.
+        end_ps: int64[n], time in ps at which each member ends.
+    """
+    # An end that was planned for another time stays among the later actions, but then does nothing: it is not the
+    # time in `nvlink.end_ps` any more (pdes.npu.endpoints.do_later).
     world = world_at(world_address)
     net, nvlink = world.net, world.nvlink
     for i in range(nodes.shape[0]):

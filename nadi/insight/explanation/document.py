@@ -8,6 +8,7 @@ no dependency explains.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -260,6 +261,7 @@ def _by_bound(pieces: list[PathPiece], bounds: PathBounds, run_ps: int) -> list[
 def _piece(run: Run, run_events: RunEvents, piece: PathPiece, bounds: PathBounds) -> dict[str, Any]:
     """Return a piece of the critical path in values that JSON can hold."""
     bound = bounds.of(piece)
+    is_known = bound is not None and not math.isnan(bound.idle_ps)
     return {
         "what": piece.what,
         "name": run.nodes["name"][piece.node].as_py(),
@@ -267,5 +269,5 @@ def _piece(run: Run, run_events: RunEvents, piece: PathPiece, bounds: PathBounds
         "start_ps": piece.start_ps,
         "time_ps": piece.time_ps,
         "bound": bound.text if bound else "",
-        "idle_ps": None if bound is None or bound.idle_ps != bound.idle_ps else bound.idle_ps,
+        "idle_ps": bound.idle_ps if bound is not None and is_known else None,  # JSON has no NaN
     }

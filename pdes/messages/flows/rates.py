@@ -337,10 +337,8 @@ def fix_rate(flows, flow_id, rate, limit):
 def full_rate(flows, link, stamp, bound):
     """Return the rate, at least `bound`, at which `link` of `flows` is full in solution `stamp`; INF: never."""
     # Flows that the link limits and open ones could have their peaks. Each step counts the flows below the rate of the
-    # step before as they are, so the rate grows until no more flows are below it.
-    # Example: capacity 100, three open flows of weight 1 with peaks 20, 60 and 60. From 33 the first has only 20, so
-    # the rate is (100 - 20)
-    # 2 = 40, below which no further flow is.
+    # step before as they are, so the rate grows until no more flows are below it. Example: capacity 100, open flows of
+    # weight 1 with peaks 20, 60, 60: from 33 the first has only 20, so the rate is 80 / 2 = 40, and no other is below.
     row = flows.link[link]
     rate = bound
     while True:
@@ -394,10 +392,13 @@ def fill_link(flows, link, stamp, rate):
 
 @outline
 def visit(flows, link, stamp):
-    """In solution `stamp` of `flows`, release, fill or keep `link`, the first of fill_heap, or visit it later."""
+    """Settle the first link of `fill_heap`: fill it, or release the flows that it limits, or put it back for later.
+
+    link: its row, whose key is the lowest rate at which it may be full; stamp: number of the solution of `flows`.
+    """
     row = flows.link[link]
     due = flows.fill_heap[0].key
-    rate = row.level
+    rate = row.level  # the key is a bound: flows with rates since then may have left more
     if row.filled < stamp:
         rate = fill_bound(row)
         if rate <= due and (row.open_weight > 0 or rate != row.level):
@@ -408,7 +409,7 @@ def visit(flows, link, stamp):
         release(flows, link, stamp)
         move_visit(flows, link, fill_bound(row))
     else:
-        # the link is done in this solution, unless the rate of another flow overloads it (`fix_rate`)
+        # done in this solution, unless the rate of another flow overloads the link (`fix_rate`)
         changes = row.open_weight > 0 or rate < row.level
         move_visit(flows, link, INF)
         if changes:

@@ -136,10 +136,11 @@ class ScheduleSet:
         """
         self._kept = kept
         self._most_bytes, self._bytes = max_bytes, 0
-        # Plans that differ in more than the time before their first step; entries by what they depend on, -1 = no steps
+        # An entry is an index of `_distinct`: two schedules share one if their plans differ in no more than the time
+        # before their first step. -1 = the plans have no steps.
         self._distinct: list[BuiltSchedule] = []
-        self._entries: dict[object, int] = {}
-        self._number: dict[tuple[int, int], int] = {}  # of a schedule, by entry of `_distinct` and that time
+        self._entries: dict[object, int] = {}  # by what the plans depend on: kind, algorithm, members, size, shape
+        self._number: dict[tuple[int, int], int] = {}  # of a schedule, by entry and time before the first step
         self._uneven: dict[object, int] = {}
         self._plans: list[SharedPlans] = []
         self._pieces: list[int] = []  # what `pieces` returns, by schedule

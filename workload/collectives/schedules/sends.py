@@ -233,7 +233,9 @@ def peers_of_members(schedules: Schedules, index: int) -> list[list[int]]:
 
 
 def offsets(schedules: Schedules, index: int) -> list[tuple[int, int]]:
-    """Return (view, offset) of the peers to which the members send; views are numbered over all schedules.
+    """Return the peers to which each member sends, as (view, offset): the member `offset` places after it in a view.
+
+    A view is a line of some members of the group; views are numbered over all schedules, and -1 is the whole group.
 
     Args:
         schedules: The schedules as arrays.
@@ -244,7 +246,7 @@ def offsets(schedules: Schedules, index: int) -> list[tuple[int, int]]:
     for lane in range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1])):
         peers = np.unique(schedules.send_peer[schedules.lane_ptr[lane] : schedules.lane_ptr[lane + 1]])
         view = int(schedules.view_base[index] + schedules.lane_view[lane]) if schedules.lane_view[lane] >= 0 else -1
-        pairs |= {(view, p) for p in peers[peers > 0].tolist()}
+        pairs |= {(view, p) for p in peers[peers > 0].tolist()}  # -1: the step sends nothing
     return sorted(pairs)
 
 
