@@ -14,7 +14,8 @@ from pathlib import Path
 
 from nadi import partition, topologies
 from nadi.launching.checkpoints import CheckpointFolder, newest
-from nadi.pdes import NO_SNAPSHOT, SAVE_AND_END, SavedState, Settings, StoppedError, build_world, run
+from nadi.pdes import Settings, build_world, run
+from nadi.pdes.parallel import NO_SNAPSHOT, SAVE_AND_END, SavedState, StoppedError
 from nadi.studies.benchmarks.bench import BENCHES
 
 AFTER_S = 1.0  # wall time after which a checkpoint is requested

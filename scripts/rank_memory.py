@@ -20,6 +20,7 @@ import numpy as np
 
 from nadi import pdes, topologies
 from nadi.partition import DEFAULT_METHOD, uniform
+from nadi.pdes import parallel
 from nadi.pdes.construction.layout import Layout, Outboxes, Part
 from nadi.pdes.construction.worlds import build_lps
 from nadi.pdes.network.boundary import WORD_BYTES
@@ -50,7 +51,7 @@ def main() -> None:
         return
     titles = ("nodes", "ranks", *PARTS, "a rank", *ONCE, "a node, GB")
     print(f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}")
-    pdes.compile_all()  # so that the ranks only load kernels
+    parallel.compile_all()  # so that the ranks only load kernels
     for nodes in args.nodes:
         ranks = nodes * args.ranks_per_node
         with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +94,7 @@ def build(args: argparse.Namespace, rank: int, owner: Any) -> dict[str, int]:  #
         _, resident, of_files, *_ = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split())
         sizes[name] = (resident - of_files) * PAGE_BYTES - sum(sizes.values())
 
-    pdes.compile_all()
+    parallel.compile_all()
     measure("Python and kernels")
     bench = BENCHES[args.bench]
     graph = topologies.build(FABRIC.format(npus=args.npus))

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from nadi import pdes
 from nadi.errors import ConfigError
 from nadi.inputs.array_files import DamagedFileError, read_arrays, seal_of, write_arrays
 from nadi.inputs.units import format_bytes
+from nadi.pdes import parallel
 
 CHECKPOINTS = "checkpoints"  # folder in the folder of results
 KEPT = 2  # checkpoints
@@ -54,7 +54,7 @@ def _numbers(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def read_part(checkpoint: Path, name: str) -> pdes.SavedState:
+def read_part(checkpoint: Path, name: str) -> parallel.SavedState:
     """Return a part of a checkpoint; ConfigError: it is damaged.
 
     Args:
@@ -66,10 +66,10 @@ def read_part(checkpoint: Path, name: str) -> pdes.SavedState:
     except (OSError, DamagedFileError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{reason}; remove {checkpoint} to continue from the checkpoint before") from None
-    return pdes.SavedState(values, arrays)
+    return parallel.SavedState(values, arrays)
 
 
-def read_run(checkpoint: Path) -> pdes.SavedState:
+def read_run(checkpoint: Path) -> parallel.SavedState:
     """Return the part of a checkpoint about the whole run; ConfigError: it is damaged, or of another version."""
     state = read_part(checkpoint, RUN)
     values = state.values if isinstance(state.values, dict) else {}
@@ -90,7 +90,7 @@ def read_run(checkpoint: Path) -> pdes.SavedState:
     return state
 
 
-class CheckpointFolder(pdes.Checkpoints):
+class CheckpointFolder(parallel.Checkpoints):
     """The checkpoints of a run in its folder of results; every process of the run has one."""
 
     def __init__(
@@ -157,7 +157,7 @@ class CheckpointFolder(pdes.Checkpoints):
         """Remove all checkpoints; one process calls this after the run, whose results are written."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def write(self, name: str, state: pdes.SavedState) -> None:
+    def write(self, name: str, state: parallel.SavedState) -> None:
         """As Checkpoints.write.
 
         Args:
@@ -169,7 +169,7 @@ class CheckpointFolder(pdes.Checkpoints):
         folder.mkdir(parents=True, exist_ok=True)
         write_arrays(folder / f"{name}{_ENDING}", state.values, state.arrays)
 
-    def commit(self, state: pdes.SavedState) -> None:
+    def commit(self, state: parallel.SavedState) -> None:
         """As Checkpoints.commit.
 
         Args:
@@ -178,7 +178,7 @@ class CheckpointFolder(pdes.Checkpoints):
         writing = self._folder / _WRITING
         parts = {path.stem: seal_of(path) for path in sorted(writing.iterdir())}
         values = state.values | {"identity": self._identity, "arguments": self._arguments, "parts": parts}
-        self.write(RUN, pdes.SavedState(values, state.arrays))
+        self.write(RUN, parallel.SavedState(values, state.arrays))
         size_bytes = sum(path.stat().st_size for path in writing.iterdir())
         numbers = _numbers(self._folder)
         number = numbers[-1] + 1 if numbers else 1
@@ -208,7 +208,7 @@ class CheckpointFolder(pdes.Checkpoints):
         """
         return name in self._seals
 
-    def read(self, name: str) -> pdes.SavedState:
+    def read(self, name: str) -> parallel.SavedState:
         """As Checkpoints.read.
 
         Args:
@@ -246,7 +246,7 @@ class CheckpointFolder(pdes.Checkpoints):
         self.request = max(self.request, _REQUESTS[signal.Signals(number)])
 
 
-_REQUESTS = {signal.SIGUSR1: pdes.SAVE, signal.SIGTERM: pdes.SAVE_AND_END}
+_REQUESTS = {signal.SIGUSR1: parallel.SAVE, signal.SIGTERM: parallel.SAVE_AND_END}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from nadi import pdes
 from nadi.launching.progress import Progress
 from nadi.launching.world import ALONE, RankGather, together
-from nadi.pdes import setting
+from nadi.pdes import parallel, setting
 from nadi.topologies import Graph
 from nadi.workload import Program
 
@@ -57,7 +57,7 @@ class Workers:
         """
         if self.alone:
             return np.full(npus, self.ranks.rank == 0)
-        return pdes.shares(owner, self.ranks.size)[:npus] == self.ranks.rank
+        return parallel.shares(owner, self.ranks.size)[:npus] == self.ranks.rank
 
     def run(
         self,
@@ -66,7 +66,7 @@ class Workers:
         owner: NDArray[np.int32] | None,
         settings: pdes.Settings,
         progress: Progress,
-        checkpoints: pdes.Checkpoints | None = None,
+        checkpoints: parallel.Checkpoints | None = None,
     ) -> pdes.Results:
         """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP.
 
@@ -85,13 +85,15 @@ class Workers:
             )
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None
-            mailbox: pdes.Ranks | pdes.Processes = pdes.Ranks(self.ranks.communicator, 0 if self.share_memory else 1)
-            layout = pdes.Layout(graph, settings, owner)
-            return pdes.run_divided(layout, program, settings, mailbox, self.workers, show, checkpoints)
+            mailbox: parallel.Ranks | parallel.Processes = parallel.Ranks(
+                self.ranks.communicator, 0 if self.share_memory else 1
+            )
+            layout = parallel.Layout(graph, settings, owner)
+            return parallel.run_divided(layout, program, settings, mailbox, self.workers, show, checkpoints)
         if self.backend == "processes" and self.workers > 1:
-            mailbox = pdes.Processes(self.workers)
-            layout = pdes.Layout(graph, settings, owner)
-            return pdes.run_divided(layout, program, settings, mailbox, 1, progress, checkpoints)
+            mailbox = parallel.Processes(self.workers)
+            layout = parallel.Layout(graph, settings, owner)
+            return parallel.run_divided(layout, program, settings, mailbox, 1, progress, checkpoints)
         return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads, checkpoints)
 
     def by_rank_0(self, npus: int, run: Callable[[], pdes.Results]) -> pdes.Results:

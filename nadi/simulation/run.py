@@ -27,7 +27,8 @@ from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import ALONE, RankGather
-from nadi.pdes import work, work_messages
+from nadi.pdes import parallel
+from nadi.pdes.parallel import work, work_messages
 from nadi.simulation.assembly.engine_inputs import engine_inputs, results_of_traces
 from nadi.simulation.assembly.fault_schedule import rerouted
 from nadi.simulation.assembly.reading import JobWork, OperatorSources
@@ -103,7 +104,7 @@ class FinishedRun(RunPlan):
 
     def peak_rss_bytes(self) -> int:
         """Return the peak resident memory in bytes of this rank and of the processes that it forked."""
-        return pdes.peak_rss_bytes() + self.results.workers_rss_bytes
+        return parallel.peak_rss_bytes() + self.results.workers_rss_bytes
 
 
 def announce_compilation(kernel: Callable[..., Any], progress: Progress) -> bool:
@@ -138,7 +139,7 @@ def compile_isolated(graph: Graph, program: Program, settings: pdes.Settings, pr
     simulates = model.has_headers and not model.has_packets and bool((program.node_schedule >= 0).any())
     if simulates and announce_compilation(work, progress):
         idle = idle_settings(graph, settings)
-        note_compilation(work, pdes.compile_kernels(pdes.Layout(graph, idle), idle))
+        note_compilation(work, parallel.compile_kernels(parallel.Layout(graph, idle), idle))
 
 
 def job_finish_ps(program: Program, results: pdes.Results) -> Int64:
@@ -273,7 +274,7 @@ def run_program(
     workers: Workers = SERIAL,
     owner: NDArray[np.int32] | None = None,
     expected: Estimate | None = None,
-    checkpoints: pdes.Checkpoints | None = None,
+    checkpoints: parallel.Checkpoints | None = None,
 ) -> pdes.Results:
     """Build the state of a program and run it; announce the compilation of kernels.
 
@@ -301,7 +302,7 @@ def run_program(
         settings = replace(settings, faults=rerouted(settings.faults, extended_graph))
     compile_s = 0.0
     if compiles:  # before worlds need them
-        compile_s = pdes.compile_kernels(pdes.Layout(extended_graph, settings, owner), settings)
+        compile_s = parallel.compile_kernels(parallel.Layout(extended_graph, settings, owner), settings)
     results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
     # divided sends have rows of their own, which the traces of the user do not have
     further = sum(workers.ranks.exchange(further_rows(program)))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import nadi as package
-from nadi import pdes
 from nadi.configuration.run_config import RunConfig
 from nadi.configuration.run_file import load_config
 from nadi.launching.progress import NoProgress
+from nadi.pdes import parallel
 from nadi.simulation.resolving import Resolver
 from nadi.simulation.run import RunPlan, execute
 from tests.features.restarting import after, often
@@ -87,7 +87,7 @@ def test_a_plan_is_immutable_and_runs_again(fidelity):
 def test_python_continues_a_run_that_was_stopped(tmp_path):
     sections = {"workload": WORK, "topology": FABRIC, "engine": {"checkpoint": "1h"}}
     whole = package.simulate(**sections, out=tmp_path / "whole")
-    with often(), after(3), pytest.raises(pdes.StoppedError):
+    with often(), after(3), pytest.raises(parallel.StoppedError):
         package.simulate(**sections, out=tmp_path / "out")
     assert [path.name for path in (tmp_path / "out" / "checkpoints").glob("0*")] == ["000001"]
     resumed = package.simulate(**sections, resume=tmp_path / "out")

@@ -16,6 +16,7 @@ from nadi.compiling.kernel_cache import KernelFolder
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.launching.world import ALONE
+from nadi.pdes import parallel
 from nadi.pdes.core.hashing import rehash
 from nadi.pdes.workers import team
 from nadi.simulation import run
@@ -366,6 +367,6 @@ def test_all_kernels_of_a_run_are_timed_before_its_worlds_are_built(tmp_path, mo
         results = run.run_program(graph, collective_program("barrier", 4, 0), settings, NoProgress(), workers)
         assert results.compile_s == wanted_s
     ((layout, _),) = compiled
-    assert isinstance(layout, pdes.Layout)
-    main_kernel = pdes.work_messages if model == "flow" else pdes.work
+    assert isinstance(layout, parallel.Layout)
+    main_kernel = parallel.work_messages if model == "flow" else parallel.work
     assert kernel_cache.last_compilation_s(main_kernel) == 9.0

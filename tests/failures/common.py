@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from nadi.pdes import Faults, Settings, build_world, down_sets, run
+from nadi.pdes import Faults, Settings, build_world, run
+from nadi.pdes.parallel import down_sets
 from nadi.topologies import routing_without
 
 

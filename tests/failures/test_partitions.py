@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.pdes import Layout, LinkFault, NpuFault, Processes, RunError, Settings, build_world, run, run_divided
+from nadi.pdes import LinkFault, NpuFault, RunError, Settings, build_world, run
 from nadi.pdes.construction.settings import SharedBuffer
+from nadi.pdes.parallel import Layout, Processes, run_divided
 from nadi.topologies import TableRouting, build
 from nadi.workload import collective_program
 from tests.budgets import bounded

@@ -12,7 +12,7 @@ from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.launching import checkpoints
 from nadi.launching.checkpoints import CheckpointFolder
-from nadi.pdes import NO_SNAPSHOT, SAVE_AND_END
+from nadi.pdes.parallel import NO_SNAPSHOT, SAVE_AND_END
 from nadi.pdes.workers import worker_pool
 
 STOPPED = 143

@@ -16,7 +16,7 @@ from nadi import et
 from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
-from nadi.pdes import compile_all
+from nadi.pdes.parallel import compile_all
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
 from nadi.workload.kinds import KINDS
 from tests.features.matrix import REFUSED

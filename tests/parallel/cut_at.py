@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from unittest import mock
 
 from nadi.cli.main import main
-from nadi.pdes import NO_SNAPSHOT, SAVE, SAVE_AND_END
 from nadi.pdes.checkpoint.saver import Saver
+from nadi.pdes.parallel import NO_SNAPSHOT, SAVE, SAVE_AND_END
 from nadi.pdes.workers import worker_pool
 
 

@@ -4,7 +4,7 @@ from unittest import mock
 
 from mpi4py import MPI
 
-from nadi.pdes import Layout, Ranks, StoppedError, run_divided
+from nadi.pdes.parallel import Layout, Ranks, StoppedError, run_divided
 from nadi.pdes.workers import other_teams
 from tests.features.restarting import Stopping, often
 from tests.parallel.fingerprint import differing, fingerprint

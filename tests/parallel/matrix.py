@@ -8,9 +8,10 @@ import numpy as np
 from nadi import partition
 from nadi.et import read_groups
 from nadi.partition import PartitionError
-from nadi.pdes import Layout, Processes, Settings, SharedBuffer, build_world, fidelity, run, run_divided
+from nadi.pdes import Settings, SharedBuffer, build_world, fidelity, run
 from nadi.pdes.network import balancing
 from nadi.pdes.nic import congestion
+from nadi.pdes.parallel import Layout, Processes, run_divided
 from nadi.simulation.assembly.engine_inputs import engine_inputs
 from nadi.topologies import build
 from nadi.topologies.endpoints import with_aggregators_of

@@ -11,7 +11,8 @@ from unittest import mock
 
 from mpi4py import MPI
 
-from nadi.pdes import Layout, Ranks, RunError, build_world, run, run_divided
+from nadi.pdes import RunError, build_world, run
+from nadi.pdes.parallel import Layout, Ranks, run_divided
 from nadi.pdes.workers import other_teams, ranks
 from tests.parallel import matrix
 from tests.parallel.cuts_on_ranks import cut_cases

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from nadi.pdes import Layout, Processes, StoppedError, build_world, run, run_divided
+from nadi.pdes import build_world, run
 from nadi.pdes.checkpoint import dividing, moving, packets
 from nadi.pdes.checkpoint.dividing import ROW_LISTS
 from nadi.pdes.core.declared import rows_by, saved_arrays
 from nadi.pdes.core.rows import nic
 from nadi.pdes.core.rows.row import ALONE, EMPTY, OWN_WAY, Row, RowsOf, WordKind
+from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
 from tests.features.restarting import Stopping, often
 from tests.nonempty import nonempty
 from tests.parallel.fingerprint import differing, fingerprint

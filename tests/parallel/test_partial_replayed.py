@@ -12,7 +12,7 @@ import pytest
 from nadi import et
 from nadi.cli.main import main
 from nadi.launching.checkpoints import PARTIAL, CheckpointFolder
-from nadi.pdes import SAVE
+from nadi.pdes.parallel import SAVE
 from nadi.pdes.reuse import recurrence
 from nadi.reports import run_folder
 from tests.features.restarting import STOPPED, differences, tables

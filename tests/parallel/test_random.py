@@ -7,10 +7,11 @@ from functools import partial
 import pytest
 from hypothesis import given
 
-from nadi.pdes import Layout, Processes, RunError, build_world, run, run_divided
+from nadi.pdes import RunError, build_world, run
 from nadi.pdes.core import declared
 from nadi.pdes.core import state as s
 from nadi.pdes.core.rows.row import RowsOf
+from nadi.pdes.parallel import Layout, Processes, run_divided
 from nadi.pdes.workers import worker_pool
 from tests.budgets import bounded
 from tests.parallel.fingerprint import differing, fingerprint

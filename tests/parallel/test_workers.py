@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from nadi.pdes import Layout, Processes, RunError, Settings, build_world, fidelity, run, run_divided
+from nadi.pdes import RunError, Settings, build_world, fidelity, run
+from nadi.pdes.parallel import Layout, Processes, run_divided
 from nadi.pdes.workers import worker_pool
 from nadi.pdes.workers.processes import _transferable
 from nadi.pdes.workers.ranks import Ranks

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, given, target
 from hypothesis import strategies as st
 
-from nadi.pdes import Faults, Layout, LinkFault, NpuFault, Processes, StoppedError, build_world, run, run_divided
+from nadi.pdes import Faults, LinkFault, NpuFault, build_world, run
 from nadi.pdes.network.balancing import balancing
+from nadi.pdes.parallel import Layout, Processes, StoppedError, run_divided
 from nadi.pdes.reuse import recurrence
 from nadi.pdes.reuse_kernels.periods import Period, continuation, marks
 from nadi.topologies import build

@@ -15,7 +15,7 @@ import pytest
 from nadi import et
 from nadi.cli.main import main
 from nadi.launching.progress import STATUS_FILE
-from nadi.pdes import compile_all
+from nadi.pdes.parallel import compile_all
 from tests.needs import BIN, mpich, open_mpi
 from tests.slurm.test_jobs import logs, node_tmp, write_script  # noqa: F401 - a fixture
 

@@ -7,7 +7,7 @@ import pytest
 
 from nadi import et
 from nadi.cli.main import main
-from nadi.pdes import compile_all
+from nadi.pdes.parallel import compile_all
 from tests.needs import NO_MPICH
 from tests.slurm import cluster, hosts
 from tests.slurm.test_jobs import digest_of_one, node_tmp, ranks_of, write_script  # noqa: F401 - a fixture

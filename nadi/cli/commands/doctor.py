@@ -57,7 +57,7 @@ def compile_kernels() -> dict[str, Any]:
     """Compile or load the kernels that runs need; return the seconds that it took, and the cache folder."""
     from nadi.compiling.kernel_cache import cache_dir
     from nadi.et.kernels import compile_decoder
-    from nadi.pdes import compile_all
+    from nadi.pdes.parallel import compile_all
     from nadi.simulation.closed_forms import compile_closed_form
 
     took_s = compile_all() + compile_closed_form() + compile_decoder()
@@ -97,7 +97,7 @@ def _jit() -> CheckResult:
 def _cache() -> CheckResult:
     """Check that the cache of kernels is usable and intact."""
     from nadi.compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm, last_compilation_s
-    from nadi.pdes import work
+    from nadi.pdes.parallel import work
 
     folder, reason = cache_dir(), cache_complaint()
     if reason:

@@ -11,6 +11,7 @@ import numpy as np
 from nadi import pdes
 from nadi.configuration.machine import FaultSection
 from nadi.errors import ConfigError
+from nadi.pdes import parallel
 from nadi.topologies import SWITCH, Graph, TableRouting, routing_without
 
 _MAX_NEIGHBOURS = 6  # number of linked nodes that a message lists
@@ -145,7 +146,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
                 error_rate=fault.error_rate or 0.0,
             )
         )
-    routings = _routings(graph, {down for _, down in pdes.down_sets(links) if down})
+    routings = _routings(graph, {down for _, down in parallel.down_sets(links) if down})
     return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings, tuple(storms))
 
 

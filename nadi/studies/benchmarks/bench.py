@@ -27,7 +27,7 @@ from nadi.et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.inputs.units import MIB
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
-from nadi.pdes import fidelity
+from nadi.pdes import fidelity, parallel
 from nadi.simulation.assembly.partitioning import owner_by_traffic
 from nadi.simulation.closed_forms import CollectiveCosts
 from nadi.simulation.mixed_fidelity import coupled_collectives
@@ -165,7 +165,7 @@ def run_bench(
         "setup_s": built_s + first.setup_s,
         "compile_s": first.compile_s,
         "first_event_s": built_s + first.setup_s + first.compile_s + first.first_event_s,
-        "peak_rss_bytes": sum(workers.ranks.exchange(pdes.peak_rss_bytes())) + best.workers_rss_bytes,
+        "peak_rss_bytes": sum(workers.ranks.exchange(parallel.peak_rss_bytes())) + best.workers_rss_bytes,
         "version": {"python": sys.version.split()[0], "numpy": np.__version__},
     }
 
@@ -286,7 +286,7 @@ def _measured(
         "wall_s": results.wall_s,
         "finish_time_ps": results.finish_time_ps,
         "digest": results.digest,
-        "peak_rss_bytes": pdes.peak_rss_bytes(),
+        "peak_rss_bytes": parallel.peak_rss_bytes(),
     }
 
 
@@ -338,5 +338,5 @@ def run_reuse_bench(
         "digest": exact.digest,
         "digest_off": off.digest,
         "same_digest": exact.digest == off.digest,
-        "peak_rss_bytes": pdes.peak_rss_bytes(),
+        "peak_rss_bytes": parallel.peak_rss_bytes(),
     }

@@ -21,6 +21,7 @@ from nadi.et.framing import frame, iter_messages
 from nadi.inputs.units import MIB
 from nadi.launching.installation import code_command
 from nadi.launching.progress import NoProgress, Progress
+from nadi.pdes import parallel
 
 NAME = "trace"
 NODES = 1_000_000
@@ -59,9 +60,9 @@ def measure(path: str, runs: int) -> dict[str, Any]:
         path: The trace file to read.
         runs: The number of measurements, whose minimum counts.
     """
-    before = pdes.peak_rss_bytes()
+    before = parallel.peak_rss_bytes()
     table = et.read_trace(path)
-    peak, nodes = pdes.peak_rss_bytes(), len(table)
+    peak, nodes = parallel.peak_rss_bytes(), len(table)
     # frees the table before reading again, so that timed runs do not pay for memory of two
     del table
     decode_s = min(_cpu_s(lambda: et.read_trace(path)) for _ in range(runs))

@@ -11,7 +11,7 @@ import warnings
 from nadi import topologies
 from nadi.cli.main import main
 from nadi.configuration.machine import TopologySection
-from nadi.pdes import compile_all
+from nadi.pdes.parallel import compile_all
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
 from nadi.topologies.clusters import clusters
 from nadi.topologies.graph import NPU, NVSWITCH

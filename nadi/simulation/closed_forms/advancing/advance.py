@@ -11,7 +11,7 @@ import numpy as np
 
 from nadi.pdes import LONGEST_RUN_PS
 from nadi.pdes.kernels import heap_pop, heap_push, inline, kernel, mix2, mix3, outline
-from nadi.pdes.traces import (
+from nadi.pdes.trace_steps import (
     COMPUTE_LANE,
     KIND_COLLECTIVE,
     KIND_COMPUTE,

@@ -8,7 +8,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nadi.inputs.arrays import Int64
-from nadi.pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
+from nadi.pdes import (
+    LONGEST_RUN_PS,
+    MAX_LINES,
+    TOO_LATE_TEXT,
+    NpuFault,
+    RunError,
+    Settings,
+    Snapshot,
+    trace_steps,
+    traces,
+)
 from nadi.pdes.kernels import Directory, Program, aligned, compile_for, full, row_of, rows_of, zeros
 from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
@@ -154,7 +164,7 @@ def _initial_state(
     words.slot_base[:count] = by_class.slot_ptr[:-1]
     words.send_base[:count] = by_class.send_ptr[:-1]
     words.port_base[:count] = by_class.port_ptr[:-1]
-    most = max(traces.LANES, int(by_class.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
+    most = max(trace_steps.LANES, int(by_class.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     begin_ps = program.begins_ps[classes.example]
@@ -170,7 +180,7 @@ def _initial_state(
     return s.AdvanceState(
         ctl=ctl,
         classes=words,
-        turns=rows_of(traces.Turns, count if settings.one_at_a_time else 0),
+        turns=rows_of(trace_steps.Turns, count if settings.one_at_a_time else 0),
         heap=heap,
         trace=traces.trace_tables(program, 1.0),
         rows=traces.row_states(state, int(by_class.slot_ptr[-1]), is_recorded=True),
@@ -204,13 +214,15 @@ def _bounded(times_ps: ArrayLike) -> Int64:
 def _deadlock_message(by_class: ClassProgram, work: s.AdvanceState) -> str:
     """Return a message with one line per unfinished row of the first NPU of each class, and what it waits for."""
     flag = work.rows.flag[: by_class.row_ptr[-1]]
-    begun = np.flatnonzero(((flag & (traces.ROW_STARTED | traces.ROW_READY)) != 0) & ((flag & traces.ROW_DONE) == 0))
+    begun = np.flatnonzero(
+        ((flag & (trace_steps.ROW_STARTED | trace_steps.ROW_READY)) != 0) & ((flag & trace_steps.ROW_DONE) == 0)
+    )
     which = np.searchsorted(by_class.row_ptr, begun, side="right") - 1
     rows = begun - by_class.row_ptr[which]
     shown = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
     lines = [_waits(by_class, work, c, row) for c, row in shown]
     # one more item at the end, as reduceat takes no index behind it
-    done = np.add.reduceat(np.append((flag & traces.ROW_DONE) != 0, False).astype(np.int64), by_class.row_ptr[:-1])
+    done = np.add.reduceat(np.append((flag & trace_steps.ROW_DONE) != 0, False).astype(np.int64), by_class.row_ptr[:-1])
     of_class = np.diff(by_class.row_ptr)
     left = int(((of_class - np.where(of_class > 0, done, 0)) * by_class.classes.size).sum())
     more = f"\n  and {len(begun) - MAX_LINES} more" if len(begun) > MAX_LINES else ""
@@ -224,10 +236,10 @@ def _waits(by_class: ClassProgram, work: s.AdvanceState, class_number: int, row:
     npu = int(classes.example[class_number])
     at = int(program.trace_ptr[program.trace_of_npu[npu]]) + row
     kind, seq = int(program.node_kind[at]), int(program.node_seq[at])
-    if kind == traces.KIND_RECV:
+    if kind == trace_steps.KIND_RECV:
         peer = program.peers(np.array(npu), program.node_peer[at])
         return f"npu {npu} row {row}: receive {seq} of tag {program.node_tag[at]} waits for npu {peer}"
-    if kind != traces.KIND_COLLECTIVE:
+    if kind != trace_steps.KIND_COLLECTIVE:
         return f"npu {npu} row {row} is under way (engine defect)"
     slot = int(program.node_group[at])
     group = int(program.slot_group[program.slot_ptr[npu] + slot])
@@ -248,4 +260,4 @@ def _has_come(by_class: ClassProgram, work: s.AdvanceState, npu: int, group: int
         return False
     entry = program.trace_slot_ptr[program.trace_of_npu[npu]] + slots[0]
     row = int(program.coll_node[program.coll_ptr[entry] + seq])
-    return bool(work.rows.flag[by_class.row_ptr[c] + row] & traces.ROW_STARTED)
+    return bool(work.rows.flag[by_class.row_ptr[c] + row] & trace_steps.ROW_STARTED)

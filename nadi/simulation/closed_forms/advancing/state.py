@@ -5,7 +5,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from nadi.pdes.kernels import Int32, Int64, Row, reader, word
-from nadi.pdes.traces import RowStates, Trace, Turns
+from nadi.pdes.trace_steps import Turns
+from nadi.pdes.traces import RowStates, Trace
 
 
 class RunState(
