@@ -29,7 +29,7 @@ def may_go(net, link):
 
 
 @inline
-def enqueue_message(net, node, link, queue, now_ps, ingress, word1, word2, word3):
+def enqueue_packet(net, node, link, queue, now_ps, ingress, word1, word2, word3):
     """Append a packet to a queue of a port.
 
     Args:
@@ -63,7 +63,7 @@ def enqueue_message(net, node, link, queue, now_ps, ingress, word1, word2, word3
 
 
 @inline
-def dequeue_port(net, node, link):
+def remove_port(net, node, link):
     """Remove the port of a link from a switch's list of ports with packets that wait.
 
     Args:

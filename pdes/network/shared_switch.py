@@ -47,12 +47,12 @@ from nadi.pdes.network.port_queues import (
     TIME_BITS,
     TIME_MASK,
     control_waits,
-    dequeue_port,
-    enqueue_message,
+    enqueue_packet,
     may_go,
     next_queue,
     on_pause,
     paused_link,
+    remove_port,
 )
 from nadi.pdes.network.routing import balanced, choose, switch_cell_to
 from nadi.pdes.network.switch import switches_window
@@ -180,7 +180,7 @@ def send_or_enqueue(net, node, link, queue, now_ps, word1, word2, word3):
     if net.tx[link].busy_ps <= now_ps and not waits:
         link_send(net, link, now_ps, now_ps, word1, word2, word3)
     else:
-        enqueue_message(net, node, link, queue, now_ps, 0, word1, word2, word3)
+        enqueue_packet(net, node, link, queue, now_ps, 0, word1, word2, word3)
 
 
 @outline
@@ -233,7 +233,7 @@ def depart(net, node, link, start_ps):
     if gate.queues[queue] == NONE:
         gate.mask &= ~(1 << queue)
         if gate.mask == 0:
-            dequeue_port(net, node, link)
+            remove_port(net, node, link)
     # word 0 has the low bits of the time, and the ingress above them
     queued_ps = start_ps - ((start_ps - word0) & TIME_MASK)
     net.count.events += 1
@@ -359,7 +359,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
         start_transmission(net, node, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
         release_buffer(net, node, ingress, klass, size_bytes, now_ps)
         return
-    enqueue_message(net, node, link, klass, now_ps, ingress, word1, word2, word3)
+    enqueue_packet(net, node, link, klass, now_ps, ingress, word1, word2, word3)
     gate.queued_bytes[klass] += size_bytes
     both = gate.queued_bytes[0] + gate.queued_bytes[1]
     gate.longest_bytes = max(gate.longest_bytes, both)
