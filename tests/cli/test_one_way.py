@@ -29,7 +29,7 @@ TAKERS = {
     "points._name",
     "reading.of",
     "resolving._compared",
-    "run.__init__",
+    "runs.__init__",
     "files.write_run_file",
 }
 """Functions that take a whole configuration, beside the classes that hold one."""
