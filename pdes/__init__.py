@@ -32,5 +32,5 @@ from nadi.pdes.fidelity import Fidelity, NetworkModel
 from nadi.pdes.network import balancing, disciplines
 from nadi.pdes.nic import congestion
 from nadi.pdes.outcomes.outcome import COUNTERS, LINK_COLUMNS, MAX_LINES
-from nadi.pdes.outcomes.results import FoldedRows, Results
+from nadi.pdes.outcomes.results import KeptRows, Results
 from nadi.pdes.outcomes.stall import TOO_LATE_TEXT

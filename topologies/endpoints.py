@@ -61,7 +61,7 @@ def with_aggregators_of(values: NDArray, graph: Graph, switches: Sequence[int]) 
     return _inserted(values, graph.npus, values[np.asarray(switches, np.int64)])
 
 
-def folded(values: NDArray, graph: Graph, switches: Sequence[int]) -> NDArray:
+def added_to_switches(values: NDArray, graph: Graph, switches: Sequence[int]) -> NDArray:
     """Return values of the nodes of `with_aggregators(graph, switches)` as [nodes]: switches' plus aggregators'."""
     n, more = graph.npus, len(switches)
     totals = np.delete(values, np.s_[n : n + more])

@@ -76,7 +76,7 @@ class Graph:
     switch_names: tuple[str, ...]  # names of the nodes from `npus` on, such as "leaf 2"
     accelerator: str = ""  # model of the NPUs, such as "h100", which selects NCCL's constants; "" = unknown
     numbers: tuple[int, ...] = ()  # number of each node in a file that numbers GPUs and switches together; () = as here
-    remarks: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
+    warnings: tuple[str, ...] = ()  # sentences about what the file of the network has and a run does not use
 
     def node_name(self, node: int) -> str:
         """Return a name for messages and tables: "npu 3", "leaf 2".

@@ -156,21 +156,21 @@ def find_collectives(
 ) -> CollectiveTimes:
     """Return all collectives that ran from the columns of pdes.Results, sorted by group and place in the group.
 
-    `group_like`: int32[G], representative of each group, see pdes.FoldedRows; None = each group itself.
+    `group_like`: int32[G], representative of each group, see pdes.KeptRows; None = each group itself.
 
     Args:
         program: Work of all NPUs (`Program`).
         npu_node_ptr: int64[npus + 1], rows of each NPU in the columns of pdes.Results.
         node_start_ps: int64[rows], start of each trace node in ps.
         node_finish_ps: int64[rows], end of each trace node in ps.
-        group_like: int32[G], representative of each group, see pdes.FoldedRows; None = each group itself.
+        group_like: int32[G], representative of each group, see pdes.KeptRows; None = each group itself.
     """
     parts = [
         _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
         for rows in row_blocks(program, npu_node_ptr)
     ]
     if group_like is not None:
-        # folded groups count as the one whose rows are kept
+        # groups with a representative count as the one whose rows are kept
         parts = [part._replace(group=group_like[part.group]) for part in parts]
     return merge_collectives(parts)
 

@@ -102,9 +102,9 @@ def analyse_rank(
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
     times = node_times.npu_times(program, *nodes, results.finish_time_ps)
-    found = node_times.find_collectives(program, *nodes, results.folded.group_like if results.folded else None)
-    if results.folded:
-        times = node_times.NpuTimes(*(column[results.folded.like] for column in times))
+    found = node_times.find_collectives(program, *nodes, results.kept_rows.group_like if results.kept_rows else None)
+    if results.kept_rows:
+        times = node_times.NpuTimes(*(column[results.kept_rows.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     # all ranks must divide by the same number, so they exchange the kinds
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from nadi.et import NodeType, TraceTable
 from nadi.inputs.arrays import Int8, Int32, Int64, positions_in_sorted, spans
 from nadi.insight.node_times import NodeRows, row_blocks
-from nadi.pdes import FoldedRows, Results
+from nadi.pdes import KeptRows, Results
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
 from nadi.workload import Exchange, Program, alone
@@ -203,8 +203,8 @@ def step_times(
         results: Results of the engine.
         exchange: Function that gives every rank's value to all ranks.
     """
-    folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
-    begun = _merged(exchange(_begun(program, results, folded)))
+    kept = results.kept_rows or KeptRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
+    begun = _merged(exchange(_begun(program, results, kept)))
     sent = _SentMessages(begun)
     nodes = _FileNodes(traces)
     first_row = np.cumsum([0, *(len(trace.type) for trace in traces)])[:-1]
@@ -212,7 +212,7 @@ def step_times(
     def blocks() -> Iterator[Segments]:
         for rows in row_blocks(program, results.npu_node_ptr):
             file_row = first_row[trace_of_npu[rows.npu]] + rows.row
-            yield _Block(program, rows, results, nodes, file_row, folded).segments(begun, sent)
+            yield _Block(program, rows, results, nodes, file_row, kept).segments(begun, sent)
 
     total = np.zeros((program.npus, len(CATEGORIES)), np.int64)
     segments = _joined(list(blocks()))
@@ -225,7 +225,7 @@ def step_times(
         np.add.at(total, npu, share_ps)
         np.subtract.at(total, (npu, category), share_ps.sum(axis=1))
     total[own, _IDLE] = results.finish_time_ps - total[own].sum(axis=1)
-    return total if results.folded is None else total[results.folded.like]
+    return total if results.kept_rows is None else total[results.kept_rows.like]
 
 
 def _joined(parts: Sequence[Segments]) -> Segments:
@@ -269,10 +269,10 @@ class _Block:
     """m trace nodes of a block of NPUs, with their times; k of them are given by their index, `node`: int64[k]."""
 
     def __init__(
-        self, program: Program, rows: NodeRows, results: Results, nodes: _FileNodes, file_row: Int64, folded: FoldedRows
+        self, program: Program, rows: NodeRows, results: Results, nodes: _FileNodes, file_row: Int64, kept: KeptRows
     ) -> None:
         """Prepare the block; file_row: int64[m], row of each node in the concatenation of all files."""
-        self._program, self._rows, self._nodes, self._file_row, self._folded = program, rows, nodes, file_row, folded
+        self._program, self._rows, self._nodes, self._file_row, self._kept = program, rows, nodes, file_row, kept
         self._start_ps, self._finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
         kind = program.node_kind[rows.at]
         # work on the CPU does not occupy the accelerator
@@ -364,7 +364,7 @@ class _Block:
         ready_ps = met_ps.copy()
         of = np.flatnonzero((self._program.node_kind[self._rows.at[node]] == COLLECTIVE) & ~_CROSSES_STAGES[category])
         npu, at = self._rows.npu[node[of]], self._rows.at[node[of]]
-        keys = _collective(self._program, npu, at, self._folded)
+        keys = _collective(self._program, npu, at, self._kept)
         place = np.searchsorted(begun.collective, keys)
         ready_ps[of] = np.clip(begun.ready_ps[place], met_ps[of], until_ps[of])
         wait = self._segments(node[of], met_ps[of], ready_ps[of], category[of])
@@ -384,9 +384,9 @@ class _Block:
         of = np.flatnonzero(kind == RECV)
         peer = program.node_peer[at[of]].astype(np.int64)
         keys = receive_key(-peer, program.node_tag[at[of]], program.node_seq[at[of]])
-        found[of] = sent.begin_ps(self._folded.like[program.peers(npu[of], peer)], keys)
+        found[of] = sent.begin_ps(self._kept.like[program.peers(npu[of], peer)], keys)
         of = np.flatnonzero((kind == COLLECTIVE) & _CROSSES_STAGES[self._category[node]])
-        keys = _collective(program, npu[of], at[of], self._folded)
+        keys = _collective(program, npu[of], at[of], self._kept)
         found[of] = begun.ready_ps[np.searchsorted(begun.collective, keys)] if len(of) else 0
         return found
 
@@ -405,7 +405,7 @@ def _axes(traces: Sequence[TraceTable]) -> Int8:
     return np.concatenate(found)
 
 
-def _begun(program: Program, results: Results, folded: FoldedRows) -> StartTimes:
+def _begun(program: Program, results: Results, kept: KeptRows) -> StartTimes:
     """Return the begin of communication on this rank's NPUs."""
     parts = []
     for rows in row_blocks(program, results.npu_node_ptr):
@@ -415,7 +415,7 @@ def _begun(program: Program, results: Results, folded: FoldedRows) -> StartTimes
         # the key that the receive has, so that both ends find each other
         message = receive_key(program.node_peer[at], program.node_tag[at], program.node_seq[at])
         all_of = np.flatnonzero(kind == COLLECTIVE)
-        collective = _collective(program, rows.npu[all_of], rows.at[all_of], folded)
+        collective = _collective(program, rows.npu[all_of], rows.at[all_of], kept)
         parts.append(StartTimes(rows.npu[of], message, start_ps[of], collective, start_ps[all_of], rows.npu[all_of]))
     return _merged(parts)
 
@@ -433,9 +433,9 @@ def _merged(parts: Sequence[StartTimes]) -> StartTimes:
     )
 
 
-def _collective(program: Program, npu: Int64, program_row: Int64, folded: FoldedRows) -> Int64:
+def _collective(program: Program, npu: Int64, program_row: Int64, kept: KeptRows) -> Int64:
     """Return the group (or its representative) and the place as one number."""
-    group = folded.group_like[program.slot_group[program.slot_ptr[npu] + program.node_group[program_row]]].astype(
+    group = kept.group_like[program.slot_group[program.slot_ptr[npu] + program.node_group[program_row]]].astype(
         np.int64
     )
     return group << _SEQ_BITS | program.node_seq[program_row]

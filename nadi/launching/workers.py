@@ -111,7 +111,7 @@ class Workers:
                 node_start_ps=results.node_start_ps[:0],
                 node_finish_ps=results.node_finish_ps[:0],
                 flows={name: column[:0] for name, column in results.flows.items()},
-                folded=None,
+                kept_rows=None,
             )
             received: pdes.Results = self.ranks.exchange(light)[0]
         return results or received

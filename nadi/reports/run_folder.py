@@ -226,9 +226,9 @@ def write_analysis(simulation: FinishedRun, analysis: RunAnalysis, folder: Path)
     """
     pq.write_table(_links_table(simulation, analysis), folder / schemas.LINKS.file)
     pq.write_table(_collectives(simulation, analysis), folder / schemas.COLLECTIVES.file)
-    times, folded = analysis.npu_times, simulation.results.folded
+    times, kept_rows = analysis.npu_times, simulation.results.kept_rows
     npu = np.arange(len(times.idle_ps))
-    kept: dict[str, Any] = {"represented_by": folded.like} if folded else {}  # nodes of some NPUs represent all
+    kept: dict[str, Any] = {"represented_by": kept_rows.like} if kept_rows else {}  # nodes of some NPUs represent all
     kept |= _jobs_of_npus(simulation, npu)
     pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **kept}), folder / schemas.NPUS.file)
     if analysis.step_times is not None:

@@ -226,7 +226,7 @@ class Resolver:
         by_seed = self.config.decided(engine={"seed": seed}, network=by_packets)
         reader = WorkReader.of(by_seed, force=self.force)
         settings = reader.fitted_settings(records=False)
-        said = [*reader.graph.remarks, *filter(None, [Effects(self.config).without().sentence()])]
+        said = [*reader.graph.warnings, *filter(None, [Effects(self.config).without().sentence()])]
         return TimedFabric(
             keys={name: getattr(self.config, name).model_dump(mode="json") for name in ("network", "system")},
             graph=reader.graph,
@@ -345,8 +345,8 @@ class Resolver:
             warning=Effects(config).without().sentence(),
             warnings=[
                 *config.model_warnings(graph.npus - len(work.memories)),
-                *graph.remarks,
-                *(text for file in filter(None, flow_files) for text in flow_lists.remarks(file)),
+                *graph.warnings,
+                *(text for file in filter(None, flow_files) for text in flow_lists.warnings(file)),
                 *filter(None, [reading.remote_tensors(counts)]),
             ],
             without_effect=Effects(config, counts.times, graph, settings.faults).without(),

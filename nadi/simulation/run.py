@@ -159,8 +159,8 @@ def job_finish_ps(program: Program, results: pdes.Results) -> Int64:
         of_npu = np.zeros(program.npus, np.int64)
         # reduceat takes no empty stretches, so NPUs without rows are left out
         of_npu[has_rows] = np.maximum.reduceat(results.node_finish_ps, results.npu_node_ptr[has_rows])
-        if results.folded is not None:
-            of_npu = of_npu[results.folded.like]
+        if results.kept_rows is not None:
+            of_npu = of_npu[results.kept_rows.like]
         works = job_of_npu >= 0
         np.maximum.at(finish_ps, job_of_npu[works], of_npu[works])
     return finish_ps

@@ -11,7 +11,7 @@ from nadi.pdes.network.telemetry import QUEUED, SENT
 
 
 @dataclass(frozen=True)
-class FoldedRows:
+class KeptRows:
     """Representatives of NPUs and groups, for results that do not hold the trace rows of every NPU."""
 
     like: np.ndarray  # int32[npus], the NPU with the same actions at the same times, whose rows are held
@@ -69,7 +69,7 @@ class Results:
     # of a run that is not over: the time before which all is simulated, which finish_time_ps is then, too; there are no
     # messages, and rows that have not begun, or are not done, have -1
     snapshot_ps: int | None = None
-    folded: FoldedRows | None = None  # closed forms: one NPU's rows represent those of others that do the same
+    kept_rows: KeptRows | None = None  # closed forms: NPUs whose rows stand for those that do the same
 
     @property
     def simulated_hops(self) -> int:

@@ -162,13 +162,13 @@ connections: ["{words}"]
 
 
 def test_keys_that_are_not_read_are_named(tmp_path):
-    assert built(tmp_path, NEW).remarks == ()
+    assert built(tmp_path, NEW).warnings == ()
     text = (
         NEW.replace("- {name: eth, physical: {", "- {name: eth, loss: 0.1, physical: {mtu: 9000, ")
         + "annotations: []\n"
     )
     graph = built(tmp_path, text)
-    assert graph.remarks == (
+    assert graph.warnings == (
         f"{tmp_path / 'graph.yaml'}: keys that are not read: annotations, links.loss, links.physical.mtu",
     )
 

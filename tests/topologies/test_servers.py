@@ -202,7 +202,7 @@ def way_of_rccl(graph, src, dst):
 )
 def test_xgmi_joins_pairs_at_the_rate_of_the_generation(tmp_path, gcn, model, gbps):
     graph = built_of_rccl(tmp_path, xml(gcn=gcn))
-    assert (graph.npus, graph.accelerator, graph.remarks) == (4, model, ())
+    assert (graph.npus, graph.accelerator, graph.warnings) == (4, model, ())
     assert sum(name.startswith("xgmi") for name in graph.switch_names) == 6
     assert all(way_of_rccl(graph, a, b) == (f"xgmi {a}-{b}", gbps) for a in range(4) for b in range(a + 1, 4))
 
@@ -235,7 +235,7 @@ def test_an_unknown_gcn_is_refused_unless_the_user_names_the_gpu(tmp_path):
 def test_elements_and_links_that_are_not_read_are_named(tmp_path):
     graph = built_of_rccl(tmp_path, xml(more='<c2c bw="1"/><xgmi target="9" count="1" tclass="0x120000"/>'))
     path = tmp_path / "topo.xml"
-    assert graph.remarks == (
+    assert graph.warnings == (
         f"{path}: elements that are not read: <c2c> (4)",
         f"{path}: 4 links to no GPU or NVSwitch of the file are left out, the first to '9'",
     )

@@ -53,13 +53,13 @@ def test_what_follows_the_links_of_the_header_is_not_read(tmp_path):
     behind = "\n\nFirst line: nodes, switches, links\nsrc0 dst0 rate delay error_rate\n...\n"
     graph = build(tmp_path, f"4 1 3\n3\n0 3 1Gbps 1us 0\n\n1 3 1Gbps 1us 0\n2 3 1Gbps 1us 0{behind}")
     assert (graph.npus, graph.links) == (3, 6)
-    [remark] = graph.remarks
+    [remark] = graph.warnings
     assert remark.startswith(f"{tmp_path / 'net'}: 3 lines are not read, from line 8 on ('First line: nodes, switches,")
     assert remark.endswith("behind the 3 links of the header")
     assert topologies.extent(tmp_path / "net").cables == 3
     graph = build(tmp_path, TEXT + "5 2 1Gbps 1us 0\n")
-    assert "1 line is not read, from line 8 on" in graph.remarks[0]
-    assert (graph.links, build(tmp_path, TEXT).remarks) == (10, ())
+    assert "1 line is not read, from line 8 on" in graph.warnings[0]
+    assert (graph.links, build(tmp_path, TEXT).warnings) == (10, ())
 
 
 def test_numbers_of_the_file(tmp_path):
@@ -75,13 +75,13 @@ def test_numbers_of_the_file(tmp_path):
 )
 def test_the_gpu_type_selects_the_constants_of_nccl(tmp_path, gpu_type, model):
     graph = build(tmp_path, TEXT.replace("H100", gpu_type))
-    assert (graph.accelerator, graph.remarks) == (model, ())
+    assert (graph.accelerator, graph.warnings) == (model, ())
 
 
 def test_an_unknown_gpu_type_is_named(tmp_path):
     graph = build(tmp_path, TEXT.replace("H100", "X1"))
     assert graph.accelerator == ""
-    assert "gpu_type 'X1' is unknown: NCCL's constants follow from the rate of NVLink" in graph.remarks[0]
+    assert "gpu_type 'X1' is unknown: NCCL's constants follow from the rate of NVLink" in graph.warnings[0]
 
 
 def test_an_empty_and_a_binary_file(tmp_path):
@@ -251,9 +251,9 @@ def test_two_tiers(tmp_path):
 def test_queue_sizes_are_not_read_and_named(tmp_path):
     path = tmp_path / "tree.topo"
     path.write_text(SMALL_TREE)
-    assert topologies.build(path).remarks == ()
+    assert topologies.build(path).warnings == ()
     path.write_text(SMALL_TREE + "Queue_Down 90\n")
-    assert topologies.build(path).remarks == (
+    assert topologies.build(path).warnings == (
         f"{path}: Queue_up and Queue_down are not read; [network] sets the queues of switches",
     )
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nadi.workload import WorkloadError, build_program
-from nadi.workload.generators.point_to_point.flow_lists import flow_list, remarks
+from nadi.workload.generators.point_to_point.flow_lists import flow_list, warnings
 from nadi.workload.generators.point_to_point.traces import OPS_PER_S
 from nadi.workload.node_kinds import SEND
 from nadi.workload.program.durations import ComputeModel
@@ -70,10 +70,10 @@ def test_numbers_of_ns3_are_those_of_the_nodes_in_the_topologys_file(tmp_path):
 def test_what_follows_the_flows_of_the_header_is_not_read(tmp_path):
     path = tmp_path / "flow.txt"
     path.write_text(NS3)
-    assert remarks(path) == ()
+    assert warnings(path) == ()
     path.write_text(NS3.replace("3\n", "2\n", 1) + "\nsrc0 dst0 3 dst_port0 size0 start_time0\n")
     assert len(flows_of(flow_list(path))) == 2
-    assert remarks(path) == (
+    assert warnings(path) == (
         f"{path}: 2 lines are not read, from line 4 on ('0 1 3 101 5000 2.000003'), behind the 2 flows of the header",
     )
 

@@ -132,8 +132,8 @@ def build(arguments: Arguments, name: str) -> Graph:
         builder.add_cables(switch[1][agg], switch[2][core], rates[2], delays[2], tree.tiers[2]["bundle"])
     graph = builder.graph(dims=arguments.dims)
     if any(tier[key] for tier in tree.tiers for key in ("queue_up", "queue_down")):
-        remark = f"{name}: Queue_up and Queue_down are not read; [network] sets the queues of switches"
-        graph = replace(graph, remarks=(remark,))
+        warning = f"{name}: Queue_up and Queue_down are not read; [network] sets the queues of switches"
+        graph = replace(graph, warnings=(warning,))
     return graph
 
 

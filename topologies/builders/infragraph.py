@@ -87,8 +87,8 @@ def build(arguments: Arguments, name: str) -> Graph:
     plan = HostPlan([first_of[group] for group in groups], names, nvlinks, direct, cables, nics)
     graph = graph_of(name, with_own_nics(plan, fewest_gpus=1), arguments)
     listed = ", ".join(key[:60] for key in file.unread[:_MAX_LISTED])
-    remarks = (f"{name}: keys that are not read: {listed}",) if listed else ()
-    return replace(graph, remarks=remarks)
+    warnings = (f"{name}: keys that are not read: {listed}",) if listed else ()
+    return replace(graph, warnings=warnings)
 
 
 def _bound(file: InfraFile, label: str) -> None:

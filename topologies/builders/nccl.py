@@ -148,7 +148,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     if not parts.gpus:
         raise TopologyError.at(name, "no GPU", "pci elements of class 0x03 in cpu elements")
     graph = graph_of(name, _plan(parts, arguments, name), arguments, arguments.servers)
-    return replace(graph, remarks=tuple(_remarks(root, parts.gpus, name)))
+    return replace(graph, warnings=tuple(_warnings(root, parts.gpus, name)))
 
 
 def _read(path: str) -> ET.Element:
@@ -373,7 +373,7 @@ def _full_mesh(gpus: list[_Gpu], generation: GpuGeneration, label: str) -> dict[
     return dict.fromkeys(pairs, generation.nvlink_bps)
 
 
-def _remarks(root: ET.Element, gpus: list[_Gpu], label: str) -> Iterator[str]:
+def _warnings(root: ET.Element, gpus: list[_Gpu], label: str) -> Iterator[str]:
     """Yield sentences about elements of a file that are not read, and links to nothing in it."""
     unread = Counter(element.tag for element in root.iter() if element.tag not in _READ)
     if unread:

@@ -84,8 +84,8 @@ def build(arguments: Arguments, name: str) -> Graph:
     graph = graph_of(name, plan, arguments, arguments.servers)
     if arguments.accelerator is not None:
         return graph
-    remark = f"{name}: a matrix does not name GPUs; {generation.accelerator} is assumed, accelerator=NAME names others"
-    return replace(graph, remarks=(remark,))
+    warning = f"{name}: a matrix does not name GPUs; {generation.accelerator} is assumed, accelerator=NAME names others"
+    return replace(graph, warnings=(warning,))
 
 
 def _matrix(path: str, label: str) -> tuple[list[str], dict[tuple[int, int], str]]:

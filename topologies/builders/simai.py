@@ -93,12 +93,12 @@ def build(arguments: Arguments, name: str) -> Graph:
     gpu_type = lines[0].split()[-1] if nvswitches else "NONE"
     model = _MODELS.get(gpu_type.upper())
     graph = builder.graph(dims=arguments.dims or dims, host=np.arange(len(gpus)) // per_host, accelerator=(model or ""))
-    remarks = unread(arguments.path, numbered[links:], f"{links} links")
+    warnings = unread(arguments.path, numbered[links:], f"{links} links")
     if model is None:
-        remarks += (f"{name}: gpu_type {gpu_type[:40]!r} is unknown: NCCL's constants follow from the rate of NVLink",)
+        warnings += (f"{name}: gpu_type {gpu_type[:40]!r} is unknown: NCCL's constants follow from the rate of NVLink",)
     # from the names, as the graph may have fewer switches than the file: parallel NVSwitches are one
     numbers = [*gpus.tolist(), *(int(title.split()[1]) for title in graph.switch_names)]
-    return replace(graph, numbers=tuple(numbers), remarks=remarks)
+    return replace(graph, numbers=tuple(numbers), warnings=warnings)
 
 
 def estimate(arguments: Arguments) -> Extent | None:

@@ -72,7 +72,7 @@ def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
-    _say_warnings(graph.remarks)
+    _say_warnings(graph.warnings)
     print_document(topologies.describe(graph), lambda found: facts("", labelled(found, graph)), as_json=as_json)
 
 
@@ -83,7 +83,7 @@ def build(spec: Spec, out: Out, force: Force = False) -> None:
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
-    _say_warnings(graph.remarks)
+    _say_warnings(graph.warnings)
     topologies.write_toml(graph, out)
     say(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")
 

@@ -135,10 +135,10 @@ def print_lines(run: FinishedRun, log_folder: Path | None, *, err: bool) -> None
 
 def lines(run: FinishedRun) -> Iterator[str]:
     """Return the lines of each NPU with a trace, as ASTRA-sim's loggers "workload" and "statistics" print them."""
-    folded = run.results.folded
+    kept_rows = run.results.kept_rows
     for npu in range(run.graph.npus):
         # of NPUs with equal work one was simulated; the others have its times
-        trace, shown = int(run.trace_of_npu[npu]), npu if folded is None else int(folded.like[npu])
+        trace, shown = int(run.trace_of_npu[npu]), npu if kept_rows is None else int(kept_rows.like[npu])
         rows = slice(*run.results.npu_node_ptr[shown : shown + 2].tolist())
         if trace >= 0 and rows.stop > rows.start:
             times = _Times(run.results.node_start_ps[rows] // PS_PER_NS, run.results.node_finish_ps[rows] // PS_PER_NS)

@@ -20,7 +20,7 @@ from nadi.inputs.arrow import numpy_column
 from nadi.insight.explanation import run_events as events
 from nadi.insight.explanation.contention import Contention, contention
 from nadi.insight.explanation.critical_path import PathBounds, PathPiece, axis_of, critical_path, npus_of_path
-from nadi.insight.explanation.run_events import RunEvents, events_of_run, is_folded
+from nadi.insight.explanation.run_events import RunEvents, events_of_run, has_kept_rows
 from nadi.insight.network import tiers
 from nadi.insight.runs import Run
 from nadi.pdes import Settings
@@ -212,7 +212,7 @@ def explain(
         "pieces": len(pieces),
         "changes_of_npu": max(0, len(npus) - 1),
         "npus": sorted(set(npus)),
-        "stand_for_others": is_folded(run),
+        "stand_for_others": has_kept_rows(run),
         "by_what": _by_what(pieces, bounds, finish_ps),
         "by_bound": _by_bound(pieces, bounds, finish_ps),
         "longest": [_piece(run, found, piece, bounds) for piece in sorted(longest, key=lambda piece: piece.start_ps)],

@@ -376,7 +376,7 @@ def _edges(
     return Edges(columns[0], columns[1], columns[2].astype(np.float64)), what, columns[3]
 
 
-def is_folded(run: Run) -> bool:
+def has_kept_rows(run: Run) -> bool:
     """Return whether the run keeps the trace nodes of one NPU per class only."""
     return REPRESENTED_BY in run.npus.column_names
 
@@ -391,7 +391,7 @@ def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
     """
     groups = np.arange(len(program.group_ptr) - 1)
     like = np.arange(program.npus)
-    if is_folded(run):
+    if has_kept_rows(run):
         like = numpy_column(run.npus[REPRESENTED_BY], np.int64)
         groups = _equivalent_groups(program, like, groups)
     first = np.full(program.npus, -1)

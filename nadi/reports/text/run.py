@@ -225,11 +225,11 @@ def _replayed(reuse: dict[str, int]) -> str:
 
 def _no_contention(simulation: FinishedRun) -> str:
     """Return a line about the limits of closed forms."""
-    folded = simulation.results.folded
+    kept_rows = simulation.results.kept_rows
     name = simulation.settings.fidelity.model.name
     said = f"{name}: every collective and message as if alone on the network, no contention"
-    if folded:
-        kept, npus = len(np.unique(folded.like)), simulation.program.npus
+    if kept_rows:
+        kept, npus = len(np.unique(kept_rows.like)), simulation.program.npus
         said += (
             f"\n{kept:,} of {npus:,} NPUs are shown, the others are identical to these (npus.parquet: represented_by)"
         )

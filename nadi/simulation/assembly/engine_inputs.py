@@ -14,7 +14,7 @@ from nadi.errors import ConfigError
 from nadi.inputs.arrays import Mask
 from nadi.partition import TrafficWeights
 from nadi.topologies import Graph
-from nadi.topologies.endpoints import folded, with_aggregators, with_aggregators_of
+from nadi.topologies.endpoints import added_to_switches, with_aggregators, with_aggregators_of
 from nadi.workload import Program
 from nadi.workload.node_kinds import NOOP, SEND
 from nadi.workload.program import divided, extended, joined, switches_of
@@ -93,7 +93,7 @@ def weights_without_aggregators(weights: TrafficWeights, graph: Graph, program: 
         program: Work of all NPUs (`Program`).
     """
     switches = switches_of(program)
-    return TrafficWeights(folded(weights.node, graph, switches), weights.link[: graph.links])
+    return TrafficWeights(added_to_switches(weights.node, graph, switches), weights.link[: graph.links])
 
 
 def _with_nodes(table: dict[str, NDArray], node_of_end: NDArray[np.int64]) -> dict[str, NDArray]:

@@ -17,7 +17,7 @@ from nadi import partition, pdes, topologies
 from nadi.energy import PortUse, port_uses
 from nadi.inputs.arrays import Int32, Int64
 from nadi.launching.progress import NoProgress, Progress
-from nadi.pdes import COUNTERS, LINK_COLUMNS, FoldedRows, Settings
+from nadi.pdes import COUNTERS, LINK_COLUMNS, KeptRows, Settings
 from nadi.pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
 from nadi.simulation.assembly.engine_inputs import engine_inputs
 from nadi.simulation.closed_forms.advancing.equivalence import (
@@ -185,7 +185,7 @@ def run(
         setup_s=setup_s,
         compile_s=compile_s,
         first_event_s=times.wall_s,
-        folded=None if keeps_all else FoldedRows(classes.example[classes.class_of_npu], groups),
+        kept_rows=None if keeps_all else KeptRows(classes.example[classes.class_of_npu], groups),
     )
 
 

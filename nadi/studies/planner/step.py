@@ -202,30 +202,28 @@ def run_closed_form(
         settings: The settings of the engine.
     """
     program = program_of(machine, traces)
-    folded = running.laid_out(machine.graph, program, machine.costs)
-    costed = running.costed(folded, machine.costs, machine.collectives)
-    results = running.run(machine.graph, folded, costed, machine.costs, settings, NoProgress(), max_rows=0)
-    return program, folded, results
+    class_program = running.laid_out(machine.graph, program, machine.costs)
+    costed = running.costed(class_program, machine.costs, machine.collectives)
+    results = running.run(machine.graph, class_program, costed, machine.costs, settings, NoProgress(), max_rows=0)
+    return program, class_program, results
 
 
 def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
     """Simulate a whole step of a plan at closed forms, and return its time."""
     traces = generate(model, plan, framework)
     settings = replace(machine.settings, compute_slowdown=slowdown(machine, framework))
-    program, folded, results = run_closed_form(machine, traces, settings)
+    program, class_program, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
-    size = folded.classes.size
+    size = class_program.classes.size
     # equal NPUs are simulated once: a mean over all GPUs weights each example by the size of its class
-    share_ps = (shares[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
+    share_ps = (shares[class_program.classes.example] * size[:, None]).sum(axis=0) / size.sum()
     times = npu_times(
         program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps, results.finish_time_ps
     )
     columns = {"compute": times.compute_ps, "communication": times.exposed_ps, "idle": times.idle_ps + times.host_ps}
-    summed = {
-        name: float((column[folded.classes.example] * folded.classes.size).sum()) for name, column in columns.items()
-    }
+    summed = {name: float((column[class_program.classes.example] * size).sum()) for name, column in columns.items()}
     # what remains of all GPUs' time to the end of the step
-    summed["memory"] = results.finish_time_ps * float(folded.classes.size.sum()) - sum(summed.values())
+    summed["memory"] = results.finish_time_ps * float(class_program.classes.size.sum()) - sum(summed.values())
     npu_ps = np.array([summed[name] for name in NPU_TIMES])
     use = EnergyUse(npu_ps, sent_by_ports(machine.graph, program, machine.settings).ports)
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)

@@ -95,7 +95,7 @@ def _of_csv(path: Path, lines: Sequence[str]) -> list[_Flow]:
     return found
 
 
-def remarks(path: Path) -> tuple[str, ...]:
+def warnings(path: Path) -> tuple[str, ...]:
     """Return a sentence about the lines of a list that `flow_list` does not read; no sentence if it reads all.
 
     Args:
