@@ -194,6 +194,8 @@ class Recurrence:
 
     def serve(self) -> None:
         """Look at a moment at which no packet is under way, and go forward if that is possible."""
+        # Without notes, the moment is compared with earlier ones, and if one is equal, notes of the next period begin.
+        # With notes, that period ends here, and the run goes forward by its repetitions.
         self._team.state.looked_ps = self._team.state.soonest_ps
         moment = None
         hops = self._hops_now()
