@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nadi import pdes, topologies
+from nadi import topologies
 from nadi.compiling import compiler, kernel_cache, kernel_sources, machine_code
 from nadi.compiling.kernel_cache import KernelFolder
 from nadi.configuration.sections import NetworkSection
@@ -336,7 +336,7 @@ def test_kernels_of_plays_are_announced_and_timed(tmp_path, monkeypatch, model, 
     monkeypatch.setattr(run, "_LOADED_KERNELS", set())
     monkeypatch.setattr(run, "jit_enabled", lambda: True)
     compiled = []
-    monkeypatch.setattr(pdes, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
+    monkeypatch.setattr(parallel, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
     said = []
     graph = topologies.build("ring:npus=4")
     settings = network_settings(NetworkSection(fidelity=model))
@@ -360,7 +360,7 @@ def test_all_kernels_of_a_run_are_timed_before_its_worlds_are_built(tmp_path, mo
     for module in (run,):
         monkeypatch.setattr(module, "jit_enabled", lambda: True)
     compiled = []
-    monkeypatch.setattr(pdes, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
+    monkeypatch.setattr(parallel, "compile_kernels", lambda *given: compiled.append(given) or 7.0)
     graph, settings = topologies.build("ring:npus=4"), network_settings(NetworkSection(fidelity=model))
     workers = SimpleNamespace(ranks=ALONE, run=lambda *_: Timed(2.0, {"trace_nodes": 4}))
     for wanted_s in (9.0, 2.0):  # once per process

@@ -5,7 +5,7 @@ import pytest
 
 from nadi import topologies
 from nadi.et import CollectiveCommType, coll_node, metadata, table_of
-from nadi.topologies.endpoints import AGGREGATOR_DELAY_PS, folded, with_aggregators
+from nadi.topologies.endpoints import AGGREGATOR_DELAY_PS, added_to_switches, with_aggregators
 from nadi.topologies.graph import AGGREGATOR
 from nadi.workload import KINDS, CollectiveSettings, WorkloadError, build_program, collective_program
 from nadi.workload.collectives import known_algorithms, plan
@@ -171,7 +171,9 @@ def test_a_graph_with_aggregators():
     ends = [topologies.route(more, 7, 21), topologies.route(more, 20, 0), topologies.route(more, 20, 21)]
     assert [len(links) for links in ends] == [3, 2, 3]
     counts = np.ones(more.nodes, np.int64)
-    assert folded(counts, graph, [leaf, spine]).tolist() == [2 if n in {leaf, spine} else 1 for n in range(graph.nodes)]
+    assert added_to_switches(counts, graph, [leaf, spine]).tolist() == [
+        2 if n in {leaf, spine} else 1 for n in range(graph.nodes)
+    ]
 
 
 def test_the_program_that_runs():
