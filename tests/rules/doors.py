@@ -172,17 +172,17 @@ def names_of(door):
 def uses(source, folder):
     """Yield (line, door or module, name) of all that a source takes of a folder; the name is "" for a module itself."""
     is_imported = False
-    for node in source.nodes:
+    for node in source.imports:
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names if f"{alias.name}.".startswith(f"nadi.{folder}.")]
             yield from ((node.lineno, module.removeprefix("nadi."), "") for module in modules)
-        elif isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"nadi.{folder}."):
+        elif f"{node.module}.".startswith(f"nadi.{folder}."):
             yield from ((node.lineno, node.module.removeprefix("nadi."), alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == "nadi":
+        elif node.module == "nadi":
             is_imported |= folder in {alias.name for alias in node.names if alias.asname is None}
-    for node in source.nodes if is_imported else []:
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == folder:
-            yield node.lineno, folder, node.attr
+    for line, name, attribute in source.attributes_of_names if is_imported else []:
+        if name == folder:
+            yield line, folder, attribute
 
 
 def passed_by(sources, folder, offered):

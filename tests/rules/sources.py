@@ -45,6 +45,17 @@ class Source:
         """All nodes of the tree: rules look at them again and again."""
         return [*ast.walk(self.tree)]
 
+    @cached_property
+    def imports(self):
+        """The statements that import something, in functions too."""
+        return [node for node in self.nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+    @cached_property
+    def attributes_of_names(self):
+        """(line, name, attribute) of each attribute of a name, as `state.World`."""
+        found = (node for node in self.nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
+        return [(node.lineno, node.value.id, node.attr) for node in found]
+
     @property
     def module(self):
         """Name by which it is imported."""
