@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 import nadi as package
 from nadi import et
 from nadi.errors import OutputError
-from nadi.et.statistics import Rank
 from nadi.insight.link_load import _sent, link_load
 from nadi.reports.perfetto import MAX_TRACKS, Slice, perfetto_trace, write_lane
 from nadi.reports.run_timeline import write_run_timeline
 from nadi.reports.trace_timeline import write_trace_timeline
 from tests.budgets import bounded
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
+from tests.et.measured_ranks import ranks_of, timed
 from tests.nonempty import nonempty
 
 pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -146,15 +146,6 @@ def test_lanes_have_so_many_tracks_at_most(tmp_path):
     with perfetto_trace(tmp_path / "t") as trace:
         assert write_lane(trace, "lane", trace.process("p", 1), slices) == 5
     assert len(Read(tmp_path / "t").slices()) == MAX_TRACKS
-
-
-def timed(node, start, duration):
-    node.start_time_micros, node.duration_micros = start, duration
-    return node
-
-
-def ranks_of(*nodes_of_npu):
-    return [Rank(npu, et.table_of(et.metadata(), nodes)) for npu, nodes in enumerate(nodes_of_npu)]
 
 
 def test_recorded_times_by_lane_with_arrows(tmp_path):

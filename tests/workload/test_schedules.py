@@ -7,16 +7,14 @@ import pytest
 
 from nadi import topologies
 from nadi.topologies import build, clusters
-from nadi.workload import WorkloadError, collectives
+from nadi.workload import collectives
 from nadi.workload.collectives import defaults_on
 from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own, everyone_alike
-from nadi.workload.collectives.schedules.checks import checked
 from nadi.workload.collectives.schedules.oracle import OracleError, check
 from nadi.workload.collectives.schedules.packed import ScheduleSet, pack
 from nadi.workload.collectives.schedules.sends import unpack
 from nadi.workload.shape import shape_of
 from tests.nonempty import nonempty
-from tests.refusals import refused
 
 
 def test_ring_says_what_each_step_does():
@@ -112,24 +110,6 @@ def test_a_large_ring_is_quick():
     packed = schedules.pack()
     assert time.process_time() - start < 1
     assert len(packed.send_peer) == 2 * 16_383
-
-
-@pytest.mark.parametrize(
-    ("plans", "text"),
-    [
-        (each_its_own(0, [[Lane()], [Lane()]]), "2 plans and 0 chunks, expected one plan or one each"),
-        (everyone_alike(4, 6, [Lane()]), "6 chunks, expected 1 or a multiple of the members"),
-        (everyone_alike(4, 4, [Lane().step(send_to=4)]), "send peer 4, expected another of the members"),
-        (everyone_alike(4, 4, [Lane().step(receive_from=0)]), "recv peer 0, expected another of the members"),
-        (everyone_alike(4, 4, [Lane().step(send_to=1, send=4)]), "send of a chunk that is not there, expected 0 .. 3"),
-        (
-            everyone_alike(4, 4, [Lane().step(receive_from=1, receive=3, receive_count=2)]),
-            "recv of a chunk that is not there, expected 0 .. 3",
-        ),
-    ],
-)
-def test_plans_that_cannot_be_are_refused(plans, text):
-    assert refused(WorkloadError, checked, plans, "algorithm x") == f"algorithm x: {text}"
 
 
 def test_groups_at_other_places_share_a_schedule_if_their_plans_are_equal():

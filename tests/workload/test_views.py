@@ -169,9 +169,18 @@ VIEW = lines([[0, 1], [2, 3]])
         ),
         (everyone_alike(4, 4, [Lane().copy(4, to=0)]), "send of a chunk that is not there, expected 0 .. 3"),
         (everyone_alike(4, 4, [Lane()], regions=0), "0 regions, launch after 0 ps; expected 1 and 0 or more"),
+        (each_its_own(0, [[Lane()], [Lane()]]), "2 plans and 0 chunks, expected one plan or one each"),
+        (everyone_alike(4, 6, [Lane()]), "6 chunks, expected 1 or a multiple of the members"),
+        (everyone_alike(4, 4, [Lane().step(send_to=4)]), "send peer 4, expected another of the members"),
+        (everyone_alike(4, 4, [Lane().step(receive_from=0)]), "recv peer 0, expected another of the members"),
+        (everyone_alike(4, 4, [Lane().step(send_to=1, send=4)]), "send of a chunk that is not there, expected 0 .. 3"),
+        (
+            everyone_alike(4, 4, [Lane().step(receive_from=1, receive=3, receive_count=2)]),
+            "recv of a chunk that is not there, expected 0 .. 3",
+        ),
     ],
 )
-def test_lanes_that_cannot_be_are_refused(plans, text):
+def test_plans_that_cannot_be_are_refused(plans, text):
     assert refused(WorkloadError, checked, plans, "algorithm x") == f"algorithm x: {text}"
 
 

@@ -11,17 +11,9 @@ from nadi.et.communications import communications_of, evenly, some_of
 from nadi.et.statistics import Rank, statistics
 from nadi.et.statistics.timing import _union, critical_path, earliest, percentile, values_needed
 from tests.budgets import bounded
+from tests.et.measured_ranks import ranks_of, timed
 
 REDUCE = CollectiveCommType.ALL_REDUCE
-
-
-def timed(node, start, duration):
-    node.start_time_micros, node.duration_micros = start, duration
-    return node
-
-
-def ranks_of(*nodes_of_npu):
-    return [Rank(npu, et.table_of(et.metadata(), nodes)) for npu, nodes in enumerate(nodes_of_npu)]
 
 
 @pytest.fixture
