@@ -83,6 +83,21 @@ def target_machine(
     return TargetMachine(graph, settings, collectives, ComputeModel(times=operator_times), costs, channels_on(graph))
 
 
+def on_target(
+    machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework
+) -> ParallelPlan:
+    """Return a settled plan with the keys that its user left open and that depend on the machine.
+
+    Args:
+        machine: The GPUs with their fabric and operator times.
+        model: The architecture of the model.
+        plan: The parallel plan, with all values settled.
+        framework: The software whose overlap and schedules apply.
+    """
+    times = machine.compute.times
+    return rules.on_machine(model, plan, framework, rules.machine_of(machine.graph, times.gpu if times else None))
+
+
 class EnergyUse(NamedTuple):
     """Activity in a step that consumes energy."""
 
@@ -123,6 +138,7 @@ def step_time(
         framework: The software whose overlap and schedules apply.
         exact: Whether all micro-batches are simulated; False extrapolates from a few.
     """
+    plan = on_target(machine, model, plan, framework)
     shorter = None if exact else shorter_plans(plan)
     if shorter is None:
         return _run(machine, model, plan, framework)

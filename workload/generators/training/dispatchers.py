@@ -1,0 +1,133 @@
+"""Dispatchers, which bring tokens to the GPUs of their experts and the experts' results back.
+
+A plan names one (`dispatcher`); "auto" is what NVIDIA's guide to dispatchers names for the machine (`machine_keys`).
+
+- all-to-all (Megatron-Core, core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher): a kernel writes one
+  copy of a token per expert, sorted by GPU (moe_permute_fusion); NCCL's all-to-all moves all copies; where a GPU has
+  several experts another kernel sorts what arrived by expert. The results go the same way back; the last kernel sums
+  the copies of each token.
+- deepep (DeepSeek-AI, github.com/deepseek-ai/DeepEP, docs/legacy.md) and hybridep (NVIDIA, the same repository, branch
+  hybrid-ep, docs/README_Hybrid-EP.md): one copy of a token per GPU that has one of its experts, whatever their number.
+  Over several NVLink domains a copy crosses the network once per domain: it goes to the GPU with the same place in that
+  domain, which forwards it over NVLink. Both hops work on chunks of tokens at the same time, so that the longer one
+  determines the duration. On arrival one kernel makes a copy per expert, sorted by expert. Results are summed on the
+  GPU of the experts first, then per domain, so that as many copies go back.
+
+An all-to-all moves values of 2 bytes here; DeepEP and HybridEP can dispatch in FP8, which Megatron-Core's recipes do
+not use for training.
+
+A token has `top_k` different experts. If all sets of experts are equally likely, a GPU with e of all E experts has none
+of them with probability C(E - e, k) / C(E, k), from which follow the expected numbers of copies.
+"""
+
+from math import comb
+from typing import NamedTuple
+
+from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import Operator
+from nadi.workload.generators.models.architecture import Experts
+from nadi.workload.generators.training.item_lists import GroupCollective, Items
+from nadi.workload.generators.training.stages import Operators, Shard
+
+DOMAIN, NETWORK = "ep-domain", "ep-network"
+"""Families of the groups of an expert-parallel group in one NVLink domain, and with the same place in all domains."""
+
+
+class ExpertTokens(NamedTuple):
+    """Numbers of tokens that a GPU sends and receives; a token counts once for each of its experts."""
+
+    sent: tuple[int, ...]  # Tokens that the GPU sends to each member of the expert-parallel group
+    received: int  # Tokens that this GPU's experts receive from all members, before expert-tensor parallelism gathers
+    is_even: bool  # Whether all members receive the same number
+
+
+def copies_per_token(experts: Experts, parts: int) -> float:
+    """Return the expected number of parts in which a token has at least one expert, 1 to the smaller of both numbers.
+
+    Args:
+        experts: The experts of the model.
+        parts: The number of equal parts into which the experts are divided: GPUs or NVLink domains.
+    """
+    others = experts.count - experts.count // parts
+    return parts * (1 - comb(others, experts.top_k) / comb(experts.count, experts.top_k))
+
+
+def copied(shard: Shard, tokens: ExpertTokens) -> Operators:
+    """Return the operators that copy a GPU's tokens before they are sent, or that sum their results that came back.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        tokens: The numbers of tokens that the GPU exchanges.
+    """
+    # DeepEP and HybridEP read tokens where they are, and sum results as they arrive
+    return (_rows(shard, shard.routed_rows + sum(tokens.sent)),) if shard.plan.sends_copies else ()
+
+
+def sorted_by_expert(shard: Shard, tokens: ExpertTokens) -> Operators:
+    """Return the operators that make rows of arrived tokens, sorted by expert, or that undo this.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        tokens: The numbers of tokens that the GPU exchanges.
+    """
+    rows = tokens.received * shard.plan.etp
+    if shard.plan.sends_copies:
+        # With one expert per GPU, what arrives is sorted already
+        return (_rows(shard, 2 * rows),) if shard.experts.count // shard.plan.ep > 1 and shard.plan.ep > 1 else ()
+    copies = copies_per_token(shard.experts, shard.plan.ep) / shard.experts.top_k
+    return (_rows(shard, rows + round(rows * copies)),)
+
+
+def moved(shard: Shard, name: str, tokens: ExpertTokens) -> tuple[Items, tuple[str, ...]]:
+    """Return the collectives that bring tokens to their experts' GPUs or results back, and the keys to wait for.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        name: The first part of the items' names: "dispatch" or "combine".
+        tokens: The numbers of tokens that the GPU exchanges.
+    """
+    if not any(tokens.sent):
+        return [], ()
+    if shard.plan.sends_copies:
+        received = (tokens.sent[shard.expert_rank],) * shard.plan.ep
+        sent, received = (tokens.sent, received) if name == "dispatch" else (received, tokens.sent)
+        return exchange(shard, name, sent, received, is_even=tokens.is_even), ()
+    plan, experts = shard.plan, shard.experts
+    if plan.ep == 1:
+        return [], ()
+    kind, members = CollectiveCommType.ALL_TO_ALL, plan.domain_members
+    share = sum(tokens.sent) / (shard.routed_rows * experts.top_k)  # below 1 where a capacity drops tokens
+    token_bytes = share * shard.routed_rows * shard.model.hidden * shard.value_bytes
+    size = round(copies_per_token(experts, plan.ep) * token_bytes)
+    if members == plan.ep:
+        return [GroupCollective(f"{name}/ep:all-to-all", kind, size, "ep")], ()
+    over_network = round(copies_per_token(experts, plan.ep // members) * token_bytes)
+    if members == 1:
+        return [GroupCollective(f"{name}/ep:all-to-all", kind, over_network, NETWORK)], ()
+    key = f"{name} over the network"
+    return [
+        GroupCollective(f"{name}/ep:all-to-all-network", kind, over_network, NETWORK, key),
+        GroupCollective(f"{name}/ep:all-to-all-domain", kind, size, DOMAIN),
+    ], (key,)
+
+
+def exchange(shard: Shard, name: str, sent: tuple[int, ...], received: tuple[int, ...], *, is_even: bool) -> Items:
+    """Return the all-to-all of an expert-parallel group; empty for a group of one.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        name: The first part of the item's name.
+        sent: The number of tokens that the GPU sends to each member.
+        received: The number of tokens that the GPU receives from each member.
+        is_even: Whether all members send and receive equally many tokens.
+    """
+    if shard.plan.ep == 1:
+        return []
+    size = sum(sent) * shard.model.hidden * shard.value_bytes
+    splits = ((), ()) if is_even else (sent, received)
+    return [GroupCollective(f"{name}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
+
+
+def _rows(shard: Shard, rows: int) -> Operator:
+    """Return a permutation that reads and writes `rows` rows in total."""
+    return shard.operator("permute", -(-rows // 2), shard.model.hidden)
