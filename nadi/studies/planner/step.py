@@ -41,6 +41,7 @@ from nadi.workload.collectives import defaults_on
 from nadi.workload.compute import ComputeTimes
 from nadi.workload.generators.models import Model
 from nadi.workload.generators.training import ParallelPlan, channels_on, compute_slowdown, rules
+from nadi.workload.generators.training.dispatchers import held_sms
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.trace_sets import Families, TraceSet
 
@@ -227,7 +228,7 @@ def run_closed_form(
 def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
     """Simulate a whole step of a plan at closed forms, and return its time."""
     traces = generate(model, plan, framework)
-    settings = replace(machine.settings, compute_slowdown=slowdown(machine, framework))
+    settings = replace(machine.settings, compute_slowdown=slowdown(machine, framework, held_sms(plan)))
     program, class_program, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = class_program.classes.size
@@ -245,17 +246,19 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
 
 
-def slowdown(machine: TargetMachine, framework: rules.Framework) -> float:
+def slowdown(machine: TargetMachine, framework: rules.Framework, dispatch_sms: int = 0) -> float:
     """Return the slowdown factor of computation while a collective runs on the same GPU.
 
     Args:
         machine: The GPUs with their fabric and operator times.
         framework: The software whose overlap and schedules apply.
+        dispatch_sms: The number of SMs that a dispatcher's kernels hold beside computation; 0 = none.
     """
     times = machine.compute.times
     if times is None:
         return 1.0
-    return compute_slowdown(framework, times.gpu, machine.channels, in_a_row=times.pace.in_a_row)
+    in_a_row = times.pace.in_a_row
+    return compute_slowdown(framework, times.gpu, machine.channels, in_a_row=in_a_row, dispatch_sms=dispatch_sms)
 
 
 class FlowStepTime(NamedTuple):
@@ -282,7 +285,8 @@ def flow_step_time(
     """
     section = NetworkSection.model_validate({**cluster.network, "fidelity": FLUID})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
-    settings = replace(settings, compute_slowdown=slowdown(machine, framework))
+    plan = on_target(machine, model, plan, framework)
+    settings = replace(settings, compute_slowdown=slowdown(machine, framework, held_sms(plan)))
 
     def step_ps(plan: ParallelPlan) -> int:
         program = program_of(machine, generate(model, plan, framework))
@@ -339,6 +343,7 @@ def packet_step_time(
     section = NetworkSection.model_validate({**cluster.network, "fidelity": REFERENCE})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     # a micro-batch per stage is enough: the largest communication of each kind is in it
+    plan = on_target(machine, model, plan, framework)
     short = plan.model_copy(update={"global_batch": plan.dp * plan.micro_batch * plan.pp})
     traces = generate(model, short, framework)
     ratios: dict[str, float] = {}

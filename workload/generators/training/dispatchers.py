@@ -27,10 +27,25 @@ from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import Operator
 from nadi.workload.generators.models.architecture import Experts
 from nadi.workload.generators.training.item_lists import GroupCollective, Items
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.stages import Operators, Shard
 
 DOMAIN, NETWORK = "ep-domain", "ep-network"
 """Families of the groups of an expert-parallel group in one NVLink domain, and with the same place in all domains."""
+
+
+_SMS = {"deepep": 24, "hybridep": 32}
+"""Number of multiprocessors that a dispatcher's kernels hold: DeepEP's measurements (docs/legacy.md, V3-like training) and
+the recipes for HybridEP (Megatron-Bridge, perf_recipes/_common.py, moe_hybridep_num_sms)."""
+
+
+def held_sms(plan: ParallelPlan) -> int:
+    """Return the number of multiprocessors that the plan's dispatcher holds beside other computation; 0 = none.
+
+    Args:
+        plan: The settled parallel plan.
+    """
+    return _SMS.get(plan.dispatcher, 0) if plan.overlap_ep and plan.ep > 1 else 0
 
 
 class ExpertTokens(NamedTuple):
