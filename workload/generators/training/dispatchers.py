@@ -34,6 +34,7 @@ DOMAIN, NETWORK = "ep-domain", "ep-network"
 """Families of the groups of an expert-parallel group in one NVLink domain, and with the same place in all domains."""
 
 
+_COUNT_BYTES = 8  # Bytes of a number of tokens
 _SMS = {"deepep": 24, "hybridep": 32}
 """Number of multiprocessors that a dispatcher's kernels hold: DeepEP's measurements (docs/legacy.md, V3-like training) and
 the recipes for HybridEP (Megatron-Bridge, perf_recipes/_common.py, moe_hybridep_num_sms)."""
@@ -65,6 +66,22 @@ def copies_per_token(experts: Experts, parts: int) -> float:
     """
     others = experts.count - experts.count // parts
     return parts * (1 - comb(others, experts.top_k) / comb(experts.count, experts.top_k))
+
+
+def announced(shard: Shard) -> Items:
+    """Return the collectives by which GPUs learn, before the dispatch of a forward pass, what they will receive.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
+    # HybridEP gathers each token's choice of experts, a byte per expert (csrc/hybrid_ep, metadata_preprocessing); the
+    # others gather numbers of tokens per expert (token_dispatcher.py; csrc/kernels, notify_dispatch). The backward pass
+    # knows them already.
+    plan, experts = shard.plan, shard.experts
+    if plan.ep == 1 or plan.imbalance:
+        return []
+    size = shard.routed_rows * experts.count if plan.dispatcher == "hybridep" else experts.count * _COUNT_BYTES
+    return [GroupCollective("router/ep:all-gather", CollectiveCommType.ALL_GATHER, size, "ep")]
 
 
 def copied(shard: Shard, tokens: ExpertTokens) -> Operators:

@@ -66,6 +66,7 @@ def forward(shard: Shard, layer: int) -> Items:
             else []
         ),
         Compute("router", (*_router(shard), *dispatchers.copied(shard, tokens))),
+        *dispatchers.announced(shard),
         *dispatch,
         *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
         Compute("experts", (*by_expert, *_forward_products(shard, rows), *by_expert), dispatched),
@@ -125,37 +126,55 @@ def _router(shard: Shard) -> Operators:
     return scores, shard.operator("routing", shard.routed_rows, experts.count, experts.top_k)
 
 
-def _sizes(shard: Shard) -> tuple[int, int, int, int]:
-    """Return the number of a GPU's experts, the hidden size, the width of the first product, and that of the second."""
+def _sizes(shard: Shard) -> tuple[int, int, int]:
+    """Return the hidden size, the columns of the first product of an expert, and its inner width."""
     width = shard.experts.ffn // shard.plan.etp
-    return shard.experts.count // shard.plan.ep, shard.model.hidden, shard.first_width(width), width
+    return shard.model.hidden, shard.first_width(width), width
 
 
-def _per_expert(shard: Shard, local: int, rows: int, n: int, k: int) -> Operator:
-    """Return a product of each expert's rows, as Transformer Engine runs them in training: one dense product each."""
-    # pytorch/module/grouped_linear.py and common/gemm/cublaslt_gemm.cu (nvte_multi_tensor_gemm): the products of all
-    # experts run at the same time, on several streams or in one kernel, by the library's dense kernels
-    return Operator("batched-gemm", (local, -(-rows // local), n, k), shard.plan.dtype)
+def _rows_of_expert(shard: Shard, rows: int) -> int:
+    """Return the rows of each expert of the GPU, of `rows` rows of all of them."""
+    return -(-rows // (shard.experts.count // shard.plan.ep))
+
+
+def _casts(shard: Shard, values: int) -> Operators:
+    """Return the casts of values that products take in 8 or 4 bits, and that no operator before writes so."""
+    # They are read in 16 bits and written in 8: 3 bytes. Current scaling, as in NVIDIA's recipes of mixtures of experts
+    # for Hopper, reads them once more first, for their maximum; blocks of MXFP8 have their own.
+    if shard.operand_bytes >= shard.value_bytes:
+        return ()
+    maximum = () if shard.plan.fused_experts else (shard.operator("elementwise", values, 1, 0),)
+    return *maximum, Operator("elementwise", (values, 2, 1), "fp8")
+
+
+def _per_expert(shard: Shard, m: int, n: int, k: int) -> Operator:
+    """Return the product of each expert of the GPU, m x k times k x n, as Transformer Engine runs them in training."""
+    # One dense product after another (common/gemm/cublaslt_gemm.cu, nvte_multi_tensor_gemm: its four streams overlap
+    # little, as a product's kernel holds all multiprocessors), or one kernel for all where they are fused
+    kind = "batched-gemm" if shard.plan.fused_experts else "expert-gemm"
+    return Operator(kind, (shard.experts.count // shard.plan.ep, m, n, k), shard.plan.dtype)
 
 
 def _forward_products(shard: Shard, rows: int) -> Operators:
     """Return both products of the GPU's experts, the activation between them, and the casts of their inputs."""
-    local, h, both, width = _sizes(shard)
+    h, both, width = _sizes(shard)
+    each = _rows_of_expert(shard, rows)
     return (
-        *shard.cast(rows * h),
-        _per_expert(shard, local, rows, both, h),
-        *(() if shard.plan.fused_experts else (shard.activation(rows, width),)),
-        _per_expert(shard, local, rows, h, width),
+        *_casts(shard, rows * h),
+        _per_expert(shard, each, both, h),
+        *(() if shard.plan.fused_experts else (shard.activation(rows, width), *_casts(shard, rows * width))),
+        _per_expert(shard, each, h, width),
     )
 
 
 def _gradient_products(shard: Shard, rows: int) -> Operators:
     """Return the products for the gradients of the experts' inputs, and the gradient of the activation."""
-    local, h, both, width = _sizes(shard)
+    h, both, width = _sizes(shard)
+    each = _rows_of_expert(shard, rows)
     return (
-        _per_expert(shard, local, rows, width, h),
+        _per_expert(shard, each, width, h),
         *(() if shard.plan.fused_experts else (shard.activation_backward(rows, width),)),
-        _per_expert(shard, local, rows, h, both),
+        _per_expert(shard, each, h, both),
     )
 
 
@@ -170,12 +189,9 @@ def _fused_casts(shard: Shard, rows: int) -> Operators | None:
 
 def _weight_products(shard: Shard, rows: int) -> Operators:
     """Return the products for the gradients of the experts' weights, which sum over the rows of each expert."""
-    local, h, both, width = _sizes(shard)
-    per_expert = -(-rows // local)
-    return tuple(
-        Operator("batched-gemm", (local, columns, inputs, per_expert), shard.plan.dtype)
-        for columns, inputs in ((h, width), (both, h))
-    )
+    h, both, width = _sizes(shard)
+    each = _rows_of_expert(shard, rows)
+    return _per_expert(shard, h, width, each), _per_expert(shard, both, h, each)
 
 
 def products(shard: Shard, local_experts: int, rows: int) -> Operators:

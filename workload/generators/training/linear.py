@@ -178,7 +178,7 @@ def _casts(product: Operator, shard: Shard, *, is_quantised: bool) -> Operators:
 
 def _weights_of(product: Operator) -> int:
     """Return the number of weights whose gradients a product computes."""
-    return math.prod(product.shape[:-1]) if product.kind in {"gemm", "batched-gemm"} else 0
+    return math.prod(product.shape[:-1]) if product.kind in {"gemm", "batched-gemm", "expert-gemm"} else 0
 
 
 def waiting(key: str) -> tuple[str, ...]:

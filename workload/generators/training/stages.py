@@ -234,15 +234,6 @@ class Shard:
         """
         return 2 * width if self.model.is_gated else width
 
-    def cast(self, values: int) -> Operators:
-        """Return the cast of values that a product takes in 8 or 4 bits, if no operator before it writes them so.
-
-        Args:
-            values: The number of values, which are read in 16 bits.
-        """
-        # 2 bytes are read and 1 is written: 3 bytes
-        return (Operator("elementwise", (values, 2, 1), "fp8"),) if self.operand_bytes < self.value_bytes else ()
-
     def activation_backward(self, rows: int, width: int) -> Operator:
         """Return the gradient of `activation`.
 
