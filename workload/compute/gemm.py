@@ -168,7 +168,7 @@ _SUM_BYTES = 8  # Bytes of memory traffic per partial sum: one fp32 write and on
 
 
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the ps of a gemm, batched-gemm, expert-gemm or grouped-gemm. Raises WorkloadError: no peak rate for its data type.
+    """Return the ps of a product, a kind that ends with gemm. Raises WorkloadError: no peak rate for its data type.
 
     Args:
         operator: The operator: its kind, shape and data type.

@@ -11,7 +11,7 @@ so that their time can be computed for any GPU. Entries of shapes, in order:
 | gemm | m, n, k | (m x k) times (k x n) |
 | batched-gemm | batch, m, n, k | `batch` independent products |
 | expert-gemm | experts, m, n, k | one product after another, by the kernels of gemm |
-| grouped-gemm | groups, m, n, k | m rows divided over groups (experts), each with its own (k x n), by a kernel of serving |
+| grouped-gemm | groups, m, n, k | m rows divided over groups (experts), each with its own (k x n), in one kernel |
 | attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
 | flash-1-attention, triton-attention, and backward | as attention | by FlashAttention of 2022, by its Triton version |
 | latent-attention | batch, heads, queries, keys, rank, rope_dim | fused, on compressed keys that also are the values |

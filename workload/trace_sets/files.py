@@ -136,9 +136,7 @@ def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "t
     files = tuple(f"{prefix}.npu{npu}.et" for npu in examples)
     nodes = tuple(len(table) for table in traces.traces)
     numbers = traces.example_npu, traces.trace_of_npu
-    contents = Manifest(
-        files, nodes, *numbers, traces.families, traces.framework, traces.copied, traces.dispatch_sms
-    )
+    contents = Manifest(files, nodes, *numbers, traces.families, traces.framework, traces.copied, traces.dispatch_sms)
     with staged_traces(out, [*files, manifest.NAME], "the traces of this set") as staging:
         for table, file in zip(traces.traces, files, strict=True):
             write_table(staging / file, table)

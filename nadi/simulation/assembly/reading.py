@@ -76,7 +76,7 @@ class LoadedWorkload(NamedTuple):
     program: Program  # Program for the engine
     collectives: CollectiveSettings  # algorithms and options of collectives
     # of each entry of [[jobs]], or of [workload]: the framework whose training steps its traces are, "" = not known, and
-    # the number of multiprocessors that their dispatcher of tokens holds beside computation
+    # multiprocessors that their dispatcher of tokens holds beside computation
     frameworks: tuple[tuple[str, int], ...]
     operators: OperatorSources  # sources of the times of operators
     memories: tuple[int, ...] = ()  # NPUs that are remote memories

@@ -84,9 +84,7 @@ def target_machine(
     return TargetMachine(graph, settings, collectives, ComputeModel(times=operator_times), costs, channels_on(graph))
 
 
-def on_target(
-    machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework
-) -> ParallelPlan:
+def on_target(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> ParallelPlan:
     """Return a settled plan with the keys that its user left open and that depend on the machine.
 
     Args:

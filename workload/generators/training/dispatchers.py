@@ -36,8 +36,8 @@ DOMAIN, NETWORK = "ep-domain", "ep-network"
 
 _COUNT_BYTES = 8  # Bytes of a number of tokens
 _SMS = {"deepep": 24, "hybridep": 32}
-"""Number of multiprocessors that a dispatcher's kernels hold: DeepEP's measurements (docs/legacy.md, V3-like training) and
-the recipes for HybridEP (Megatron-Bridge, perf_recipes/_common.py, moe_hybridep_num_sms)."""
+"""Number of multiprocessors that a dispatcher's kernels hold: DeepEP's README ("SM usage reduced from 24" for training
+as DeepSeek-V3's) and NVIDIA's recipes (Megatron-Bridge, perf_recipes/_common.py: moe_hybridep_num_sms)."""
 
 
 def held_sms(plan: ParallelPlan) -> int:

@@ -12,6 +12,7 @@ receives each token at most once. With a capacity, an expert drops the tokens ab
 
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -132,11 +133,6 @@ def _sizes(shard: Shard) -> tuple[int, int, int]:
     return shard.model.hidden, shard.first_width(width), width
 
 
-def _rows_of_expert(shard: Shard, rows: int) -> int:
-    """Return the rows of each expert of the GPU, of `rows` rows of all of them."""
-    return -(-rows // (shard.experts.count // shard.plan.ep))
-
-
 def _casts(shard: Shard, values: int) -> Operators:
     """Return the casts of values that products take in 8 or 4 bits, and that no operator before writes so."""
     # They are read in 16 bits and written in 8: 3 bytes. Current scaling, as in NVIDIA's recipes of mixtures of experts
@@ -147,35 +143,54 @@ def _casts(shard: Shard, values: int) -> Operators:
     return *maximum, Operator("elementwise", (values, 2, 1), "fp8")
 
 
-def _per_expert(shard: Shard, m: int, n: int, k: int) -> Operator:
-    """Return the product of each expert of the GPU, m x k times k x n, as Transformer Engine runs them in training."""
-    # One dense product after another (common/gemm/cublaslt_gemm.cu, nvte_multi_tensor_gemm: its four streams overlap
-    # little, as a product's kernel holds all multiprocessors), or one kernel for all where they are fused
+def _per_expert(shard: Shard, rows: int, shape: Callable[[int], tuple[int, int, int]]) -> Operators:
+    """Return the products of the GPU's experts; shape: a function from an expert's rows to its m, n and k."""
+    # Transformer Engine runs one dense product after another (common/gemm/cublaslt_gemm.cu, nvte_multi_tensor_gemm: its
+    # four streams overlap little, as a product's kernel holds all multiprocessors), or one kernel if they are fused
     kind = "batched-gemm" if shard.plan.fused_experts else "expert-gemm"
-    return Operator(kind, (shard.experts.count // shard.plan.ep, m, n, k), shard.plan.dtype)
+    local = shard.experts.count // shard.plan.ep
+    each, rest = divmod(rows, local)
+    parts = ((rest, each + 1), (local - rest, each))
+    return tuple(Operator(kind, (count, *shape(part)), shard.plan.dtype) for count, part in parts if count and part)
 
 
 def _forward_products(shard: Shard, rows: int) -> Operators:
     """Return both products of the GPU's experts, the activation between them, and the casts of their inputs."""
     h, both, width = _sizes(shard)
-    each = _rows_of_expert(shard, rows)
+    between = (shard.activation(rows, width), *_casts(shard, rows * width))
     return (
         *_casts(shard, rows * h),
-        _per_expert(shard, each, both, h),
-        *(() if shard.plan.fused_experts else (shard.activation(rows, width), *_casts(shard, rows * width))),
-        _per_expert(shard, each, h, width),
+        *_per_expert(shard, rows, lambda m: (m, both, h)),
+        *(() if shard.plan.fused_experts else between),
+        *_per_expert(shard, rows, lambda m: (m, h, width)),
+        *_output_bias(shard, rows, *_BIAS_PASSES),
     )
 
 
 def _gradient_products(shard: Shard, rows: int) -> Operators:
     """Return the products for the gradients of the experts' inputs, and the gradient of the activation."""
     h, both, width = _sizes(shard)
-    each = _rows_of_expert(shard, rows)
     return (
-        _per_expert(shard, each, width, h),
+        *_output_bias(shard, rows, *_BIAS_GRADIENT_PASSES),
+        *_per_expert(shard, rows, lambda m: (m, width, h)),
         *(() if shard.plan.fused_experts else (shard.activation_backward(rows, width),)),
-        _per_expert(shard, each, h, both),
+        *shard.bias_gradient(0 if shard.plan.fused_experts else rows * both),
+        *_per_expert(shard, rows, lambda m: (m, h, both)),
     )
+
+
+_BIAS_PASSES, _BIAS_GRADIENT_PASSES = (4, 3), (5, 4)
+"""Reads and writes of FP32 values for the output's bias and for its gradient (Megatron-Core, TEGroupedMLP._apply_bias):
+the bias times the FP32 probability of each token is written (4 bytes), added to the output (6 read, 4 written),
+concatenated over experts (4 and 4) and cast (4 and 2), 28 bytes in all. Backward: casts (6 and 6 bytes), and two
+products that are written and summed, over tokens and over columns (each 4 read, 4 written, 4 read), 36 bytes."""
+
+
+def _output_bias(shard: Shard, rows: int, reads: int, writes: int) -> Operators:
+    """Return the addition of the bias of the experts' output, or its gradient; fused products contain it."""
+    if not shard.model.bias or shard.plan.fused_experts or shard.plan.lora:
+        return ()
+    return (Operator("elementwise", (rows * shard.model.hidden, reads, writes), "fp32"),)
 
 
 def _fused_casts(shard: Shard, rows: int) -> Operators | None:
@@ -190,8 +205,10 @@ def _fused_casts(shard: Shard, rows: int) -> Operators | None:
 def _weight_products(shard: Shard, rows: int) -> Operators:
     """Return the products for the gradients of the experts' weights, which sum over the rows of each expert."""
     h, both, width = _sizes(shard)
-    each = _rows_of_expert(shard, rows)
-    return _per_expert(shard, h, width, each), _per_expert(shard, both, h, each)
+    return (
+        *_per_expert(shard, rows, lambda m: (h, width, m)),
+        *_per_expert(shard, rows, lambda m: (both, h, m)),
+    )
 
 
 def products(shard: Shard, local_experts: int, rows: int) -> Operators:

@@ -35,9 +35,7 @@ TWO_WAVES = 2.0  # Slowdown of a persistent product if not all of its blocks fin
 _HOSTS = 2  # Number of hosts for which channels are planned: NCCL uses as many channels for more hosts
 
 
-def compute_slowdown(
-    framework: Framework, gpu: Gpu, channels: int, *, in_a_row: bool, dispatch_sms: int = 0
-) -> float:
+def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row: bool, dispatch_sms: int = 0) -> float:
     """Return the factor on the time of computation while a collective runs, rounded to a thousandth.
 
     On GPUs without a factor `in_a_row` (A100), the clock is assumed not to rise. Megatron-Core leaves SMs free for NCCL

@@ -19,7 +19,13 @@ from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import schedule_of
 from nadi.workload.generators.training.software import AUTO, profile
-from nadi.workload.generators.training.stages import layers_of_output, layers_of_slots, micro_batches, pipeline_of, slots
+from nadi.workload.generators.training.stages import (
+    layers_of_output,
+    layers_of_slots,
+    micro_batches,
+    pipeline_of,
+    slots,
+)
 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
 
@@ -103,7 +109,9 @@ def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: 
     dispatcher = plan.dispatcher if plan.dispatcher != AUTO else current if framework == "megatron" else "all-to-all"
     is_fused = machine.gpu is not None and machine.gpu.has_fused_experts and plan.dtype == "fp8"
     is_far = plan.ep * plan.etp > domain and plan.vpp > 1
-    can_overlap = schedule_of(plan.pipeline_schedule).TAKES_PAIRS and framework == "megatron" and micro_batches(plan) > 1
+    can_overlap = (
+        schedule_of(plan.pipeline_schedule).TAKES_PAIRS and framework == "megatron" and micro_batches(plan) > 1
+    )
     update: dict[str, Any] = {
         "nvlink_domain": domain,
         "dispatcher": dispatcher,
@@ -205,9 +213,6 @@ def _expert_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Ite
         for key in ("ep", "etp"):
             if getattr(plan, key) > 1:
                 yield f"{key} is {getattr(plan, key)}, expected 1, as the model has no experts"
-        for key in ("overlap_ep", "fused_experts"):
-            if getattr(plan, key):
-                yield f"{key} is true, expected false, as the model has no experts"
         for key in ("capacity", "imbalance"):
             if getattr(plan, key):
                 yield f"{key} is {getattr(plan, key):g}, expected 0, as the model has no experts"
@@ -224,10 +229,21 @@ def _expert_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Ite
             f"ep * etp is {plan.ep} * {plan.etp}, expected a divisor of the {replicas} GPUs of a stage (tp * cp * dp); "
             + (_nearest(plan.ep, valid, "ep") if valid else "no ep is valid with this etp")
         )
-    if plan.overlap_ep and not schedule_of(plan.pipeline_schedule).TAKES_PAIRS:
-        yield f"overlap_ep with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or overlap_ep=false"
     if framework == "megatron" and plan.tp > 1 and not plan.sequence_parallel:
         yield f"experts with tp {plan.tp} but without sequence parallelism, expected sp in the plan (Megatron's rule)"
+
+
+def _exchange_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for the exchange of tokens between experts."""
+    for key in ("overlap_ep", "fused_experts"):
+        if getattr(plan, key) and model.experts is None:
+            yield f"{key} is true, expected false, as the model has no experts"
+        elif getattr(plan, key) and framework != "megatron":
+            yield f"{key} with {framework}, expected false (only megatron has it)"
+    if plan.overlap_ep and not schedule_of(plan.pipeline_schedule).TAKES_PAIRS:
+        yield f"overlap_ep with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or overlap_ep=false"
+    if plan.fused_experts and plan.dtype != "fp8":
+        yield f"fused_experts with {plan.dtype}, expected fp8, or fused_experts=false"
 
 
 def _pipeline_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
@@ -387,6 +403,7 @@ _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = 
     _sharding_rules,
     _tensor_rules,
     _expert_rules,
+    _exchange_rules,
     _pipeline_rules,
     _sequence_rules,
     _batch_rules,

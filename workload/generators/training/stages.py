@@ -54,7 +54,7 @@ def layers_of_slots(layers: int, count: int, fewer_in_last: int = 1) -> tuple[in
     # one of 1 in NVIDIA's recipes (Megatron-Bridge, recipes/deepseek and recipes/kimi, get_..._pipeline_layout).
     maximum = -(-layers // count)
     missing = maximum * count - layers
-    in_last = min(missing, maximum, fewer_in_last)
+    in_last = min(missing, max(1, maximum - 1), fewer_in_last)
     others = missing - in_last
     at_the_beginning, at_the_end = -(-others // 2), others // 2
     sizes = [maximum - (slot < at_the_beginning or count - 1 - at_the_end <= slot < count - 1) for slot in range(count)]
