@@ -75,8 +75,8 @@ class LoadedWorkload(NamedTuple):
     trace_of_npu: NDArray[np.int32]  # int32[npus], trace of each NPU, -1 = none, -2 = another rank's
     program: Program  # Program for the engine
     collectives: CollectiveSettings  # algorithms and options of collectives
-    # of each entry of [[jobs]], or of [workload]: the framework whose training steps its traces are, "" = not known, and
-    # multiprocessors that their dispatcher of tokens holds beside computation
+    # of each entry of [[jobs]], or of [workload]: the framework of its training steps, "" = not known, and the number
+    # of multiprocessors that their dispatcher of tokens holds beside computation
     frameworks: tuple[tuple[str, int], ...]
     operators: OperatorSources  # sources of the times of operators
     memories: tuple[int, ...] = ()  # NPUs that are remote memories
