@@ -68,6 +68,7 @@ class PlanSpace:
     memory_bytes: int  # GPU memory in bytes that plans may use: capacity minus the reserve
     base: ParallelPlan  # user's constraints: each field that was given (`model_fields_set`) holds for every plan
     framework: rules.Framework = "megatron"  # framework whose rules every plan must keep
+    machine: rules.Machine = rules.Machine()  # what of the machine decides keys that the user left open
 
 
 class Candidate(NamedTuple):
@@ -88,6 +89,7 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
     has_valid, complaint = False, ""
     for plan in _factorisations(model, space):
         settled = rules.settle(model, plan, space.framework)
+        settled = rules.on_machine(model, settled, space.framework, space.machine)
         broken = rules.first_broken(model, settled, space.framework) or _dropped(space.base, settled)
         if not broken:
             has_valid = True
