@@ -40,7 +40,7 @@ from nadi.workload.generators.training import (
     rules,
     stage_size,
 )
-from nadi.workload.generators.training.rules import Framework
+from nadi.workload.generators.training.rules import ANY_MACHINE, Framework
 from nadi.workload.generators.training.stage import Stage
 from nadi.workload.kinds import KIND_OF_COMM_TYPE, KINDS
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, RECV, SEND
@@ -68,7 +68,7 @@ class PlanSpace:
     memory_bytes: int  # GPU memory in bytes that plans may use: capacity minus the reserve
     base: ParallelPlan  # user's constraints: each field that was given (`model_fields_set`) holds for every plan
     framework: rules.Framework = "megatron"  # framework whose rules every plan must keep
-    machine: rules.Machine = rules.Machine()  # what of the machine decides keys that the user left open
+    machine: rules.Machine = ANY_MACHINE  # what of the machine decides keys that the user left open
 
 
 class Candidate(NamedTuple):

@@ -80,6 +80,10 @@ class Machine(NamedTuple):
     gpu: Gpu | None = None  # GPU that runs the work, None = unknown
 
 
+ANY_MACHINE = Machine()
+"""Hosts of 8 GPUs of an unknown kind."""
+
+
 def machine_of(graph: Graph, gpu: Gpu | None) -> Machine:
     """Return the machine of a fabric and its GPU.
 
