@@ -27,7 +27,7 @@ from nadi.inputs.arrays import Int64
 from nadi.inputs.errors import InputError
 from nadi.inputs.limits import MAX_BYTES
 from nadi.inputs.units import format_bytes, parse_bytes_within, short
-from nadi.studies.planner.step import TargetMachine, deferring_rounds, with_micro_batches
+from nadi.studies.planner.step import TargetMachine, deferring_rounds, on_target, with_micro_batches
 from nadi.workload import WorkloadError
 from nadi.workload.generators.memory import peak_bytes
 from nadi.workload.generators.models import Model
@@ -68,7 +68,7 @@ class PlanSpace:
     memory_bytes: int  # GPU memory in bytes that plans may use: capacity minus the reserve
     base: ParallelPlan  # user's constraints: each field that was given (`model_fields_set`) holds for every plan
     framework: rules.Framework = "megatron"  # framework whose rules every plan must keep
-    machine: rules.Machine = ANY_MACHINE  # what of the machine decides keys that the user left open
+    machine: rules.TrainingMachine = ANY_MACHINE  # what of the machine decides keys that the user left open
 
 
 class Candidate(NamedTuple):
@@ -219,6 +219,7 @@ def bound_ps(machine: TargetMachine, model: Model, plan: ParallelPlan, framework
         plan: The parallel plan, with all values settled.
         framework: The software whose overlap and schedules apply.
     """
+    plan = on_target(machine, model, plan, framework)
     rounds = 1 + deferring_rounds(plan) + plan.is_mirrored
     short, longer = rounds * plan.pp, (rounds + 1) * plan.pp
     count = micro_batches(plan)

@@ -180,13 +180,13 @@ def test_layers_are_divided_as_nvidia_and_meta_did(name, slots, sizes):
 def test_open_keys_follow_the_machine(machine, plan, dispatcher, overlaps, fused):
     domain, gpu = machine
     settled = rules.settle(QWEN, parallel_plan(f"{plan},mb1"))
-    settled = rules.on_machine(QWEN, settled, "megatron", rules.Machine(domain, find_gpu(gpu)))
+    settled = rules.on_machine(QWEN, settled, "megatron", rules.TrainingMachine(domain, find_gpu(gpu)))
     assert (settled.dispatcher, settled.overlap_ep, settled.fused_experts) == (dispatcher, overlaps, fused)
 
 
 def test_the_machine_of_a_fabric_has_the_gpus_of_a_host():
     graph = topologies.build("dgx-h100:npus=16")
-    assert rules.machine_of(graph, None) == rules.Machine(8, None)
+    assert rules.machine_of(graph, None) == rules.TrainingMachine(8, None)
 
 
 @pytest.mark.parametrize(

@@ -73,28 +73,28 @@ def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") 
     return plan.model_copy(update={"global_batch": batch})
 
 
-class Machine(NamedTuple):
+class TrainingMachine(NamedTuple):
     """What of a machine decides the keys of a plan that its user leaves open."""
 
     nvlink_domain: int = 8  # Number of consecutive GPUs that NVLink connects
     gpu: Gpu | None = None  # GPU that runs the work, None = unknown
 
 
-ANY_MACHINE = Machine()
+ANY_MACHINE = TrainingMachine()
 """Hosts of 8 GPUs of an unknown kind."""
 
 
-def machine_of(graph: Graph, gpu: Gpu | None) -> Machine:
+def machine_of(graph: Graph, gpu: Gpu | None) -> TrainingMachine:
     """Return the machine of a fabric and its GPU.
 
     Args:
         graph: The fabric as a graph of nodes and links.
         gpu: The GPU that runs the work; None = unknown.
     """
-    return Machine(int(np.count_nonzero(graph.host[: graph.npus] == graph.host[0])), gpu)
+    return TrainingMachine(int(np.count_nonzero(graph.host[: graph.npus] == graph.host[0])), gpu)
 
 
-def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: Machine) -> ParallelPlan:
+def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: TrainingMachine) -> ParallelPlan:
     """Return a settled plan with the keys that the user left open and that depend on the machine.
 
     Args:
