@@ -7,8 +7,9 @@ from hypothesis import given
 
 from nadi.et import NodeType
 from nadi.workload.compute.operators import PRODUCTS
-from nadi.workload.generators.models import architecture, find, names
-from nadi.workload.generators.models.architecture import Model, training_flops
+from nadi.workload.generators.models import find, names, operations
+from nadi.workload.generators.models.architecture import Model
+from nadi.workload.generators.models.operations import training_flops
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.item_lists import Compute
@@ -274,13 +275,11 @@ def test_products_of_all_gpus_are_the_models_operations(name, text):
                 backward += plan.tp * products(unit.backward)
     causal = plan.attention == "flash"  # unfused attention works out all pairs and masks some
     sequences, tokens = plan.micro_batch, plan.sequence
-    padding = architecture.output_flops(model, tokens, padded_vocab(model, plan)) - architecture.output_flops(
-        model, tokens
-    )
-    once = architecture.training_flops(model, sequences, tokens, causal=causal) // 3
+    padding = operations.output_flops(model, tokens, padded_vocab(model, plan)) - operations.output_flops(model, tokens)
+    once = operations.training_flops(model, sequences, tokens, causal=causal) // 3
     expected = once + sequences * padding * (1 + model.mtp_layers)
     assert forward == pytest.approx(expected, rel=1e-12)
-    core = sequences * (model.layers + model.mtp_layers) * architecture.core_flops(model, tokens, causal=causal)
+    core = sequences * (model.layers + model.mtp_layers) * operations.core_flops(model, tokens, causal=causal)
     scores_again = core / 2 if causal else 0  # flash attention's backward pass has five products in place of four
     assert backward == pytest.approx(2 * expected + scores_again, rel=1e-12)
 

@@ -117,7 +117,9 @@ def _stage(
         activations=activations + recomputed,
         loss=loss,
         buffers=_buffers(shard, framework, stage_chunks),
-        framework=framework_bytes(plan.tp, plan.cp, plan.dp, plan.pp, plan.ep if model.experts else 1),
+        framework=framework_bytes(
+            plan.tp, plan.cp, plan.dp, plan.shard_copies, plan.pp, plan.ep if model.experts else 1
+        ),
         host=on_host.total + activations_on_host,
     )
 

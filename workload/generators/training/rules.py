@@ -12,6 +12,7 @@ from typing import Literal
 from nadi.inputs.limits import MAX_NPUS
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.models.architecture import Model
+from nadi.workload.generators.training import recomputation
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import schedule_of
 from nadi.workload.generators.training.software import profile
@@ -288,14 +289,15 @@ def _adapter_rules(model: Model, plan: ParallelPlan, framework: Framework) -> It
         yield f"{actual} with latent attention or multi-token prediction, expected 0 (not modelled)"
 
 
-def _sharding_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
-    """Yield the broken rules for ZeRO, offloading, and the number of GPUs."""
+def _sharding_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for ZeRO, offloading, recomputation, and the number of GPUs."""
     if framework == "megatron" and plan.zero > 1:
         yield f"zero is {plan.zero}, expected 0 or 1 (Megatron's distributed optimizer); deepspeed and fsdp have more"
     if framework == "inference" and plan.zero:
         yield f"zero is {plan.zero}, expected 0, as nothing is trained"
     if framework == "fsdp" and plan.zero not in {2, 3}:
         yield f"zero is {plan.zero}, expected 3, or 2 (parameters stay after the forward pass), as FSDP is ZeRO"
+    yield from _hybrid_rules(model, plan, framework)
     # PipelineEngine refuses ZeRO-2 and ZeRO-3 (deepspeed/runtime/pipe/engine.py)
     if framework == "deepspeed" and plan.zero >= 2 and plan.pp > 1:
         yield f"zero is {plan.zero} with pp {plan.pp}, expected 0 or 1, or pp1 (DeepSpeed's rule)"
@@ -305,8 +307,36 @@ def _sharding_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"parameters are offloaded with zero {plan.zero}, expected 3 (ZeRO-Infinity)"
     if framework == "inference" and plan.recompute != "none":
         yield f"recompute is {plan.recompute}, expected none, as nothing is trained"
+    elif error := recomputation.complaint(model, plan, framework):
+        yield error
     if plan.gpus > MAX_NPUS:
         yield f"{plan.gpus} GPUs, expected at most {MAX_NPUS}"
+
+
+def _hybrid_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for states that groups of replicas shard, and that are copied between the groups."""
+    if not plan.shard:
+        return
+    actual, replicas = f"shard is {plan.shard}", plan.dp * plan.cp
+    if framework not in {"megatron", "fsdp"}:
+        yield f"{actual} with {framework}, expected 0 (fsdp and megatron have it)"
+    elif not plan.zero:
+        yield f"{actual} with zero 0, expected zero1, or shard 0"
+    elif plan.is_mirrored:
+        yield f"{actual} with schedule {plan.pipeline_schedule}, expected another schedule, or 0"
+    elif plan.shard == 1 or replicas % plan.shard:
+        valid = [divisor for divisor in _divisors(replicas) if divisor > 1]
+        yield (
+            f"{actual}, expected a divisor of the {replicas} replicas (dp * cp) of 2 or more, or 0; "
+            + (_nearest(plan.shard, valid) if valid else "there is 1 replica")
+        )
+    elif framework == "fsdp" and plan.shard % plan.cp:  # a mesh of dp_replicate x (dp_shard, cp)
+        yield f"{actual}, expected a multiple of cp; {_around(plan.shard, plan.cp)}"
+    elif model.experts is not None and plan.tp * replicas // (plan.ep * plan.etp) % plan.shard_copies:
+        count = plan.tp * replicas // (plan.ep * plan.etp)
+        yield (
+            f"{actual}, expected dp * cp / shard ({replicas} / {plan.shard}) to divide the {count} replicas of experts"
+        )
 
 
 def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
