@@ -50,6 +50,8 @@ CASES = {
     "deepseek, dualpipe": ("deepseek", "pp2,dp4,ep4,dualpipe,gb16", "megatron"),
     "zero3": ("gpt", "dp8,zero3,gb16", "deepspeed"),
     "fsdp": ("llama", "dp8,gb16", "fsdp"),
+    "hsdp": ("llama", "dp8,shard4,gb16", "fsdp"),
+    "two optimizers": ("llama", "tp2,sp,dp4,shard2,zero1,gb8", "megatron"),
     "cp ring": ("llama", "tp2,sp,cp4,gb4,seq512", "megatron"),
     "cp all-gather": ("llama", "cp4,dp2,gb4,seq512,context=all-gather", "megatron"),
     "pipeline": ("gpt", "pp4,gb16", "megatron"),
@@ -60,6 +62,7 @@ CASES = {
     "llama on hosts": ("llama", "tp4,sp,pp2,vpp2,dp2,gb8", "megatron"),
     "mixtral on hosts": ("mixtral", "pp2,dp8,ep8,gb16", "megatron"),
     "deepseek on hosts": ("deepseek", "dp16,ep16,gb16", "megatron"),
+    "hsdp on hosts": ("llama", "dp16,shard8,gb16", "fsdp"),
     "zero3 on hosts": ("gpt", "dp16,zero3,gb16", "deepspeed"),
     "cp ring on hosts": ("llama", "tp4,sp,cp4,gb4,seq512", "megatron"),
 }

@@ -194,9 +194,7 @@ def test_per_op_keeps_the_results_of_every_other_product(dtype, again):
     """
     model, (s, h, f, kv) = find("llama3-8b"), (8192, 4096, 14336, 1024)
     columns = {"q": h, "k": kv, "v": kv, "o": h, "w1": f, "w3": f, "w2": h}
-    kept = layer_activations(
-        model, rules.settle(model, parallel_plan(f"dp8,dtype={dtype}"), "fsdp"), has_experts=False
-    )
+    kept = layer_activations(model, rules.settle(model, parallel_plan(f"dp8,dtype={dtype}"), "fsdp"), has_experts=False)
     core = (2 if dtype == "bf16" else 1) * s * h + 4 * 32 * s
     assert kept.kept("per-op") == 2 * s * (h + sum(columns.values()) - sum(columns[name] for name in again)) + core
     assert kept.again("per-op") == kept.kept("none") - 2 * s * h - core
