@@ -18,11 +18,20 @@ checkpoints that keep their input. A module inside another one, for example moe_
 """  # noqa: E501 - a table
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import Operator
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.models.operations import CORE, FULL, PER_OP, modules_of, recomputed_matrices
+from nadi.workload.generators.models.operations import (
+    CORE,
+    FULL,
+    NONE,
+    PER_OP,
+    SELECTIVE,
+    modules_of,
+    recomputed_matrices,
+)
 from nadi.workload.generators.training import attention, experts, linear
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Item, Items
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
@@ -47,9 +56,18 @@ def complaint(model: Model, plan: ParallelPlan, framework: str) -> str:
         return f"{actual}, {others} (per-op is torchtitan's, with fsdp)"
     if modules - {CORE} and framework != "megatron":
         return f"{actual}, {others} (modules are Megatron-Core's)"
+    lacking = _lacking(model)
+    wrong = next((module for module in sorted(modules) if lacking[module]), "")
+    return f"recompute is {plan.recompute}, expected it without {wrong}, as {lacking[wrong]}" if wrong else ""
+
+
+@lru_cache(maxsize=64)
+def _lacking(model: Model) -> dict[str, str]:
+    """Return for each module why a model does not have it; "" if it does."""
     layers = [model.has_experts(number) for number in range(model.layers)]
     has_shared = model.experts is not None and model.experts.shared_width > 0
-    lacking = {
+    return {
+        CORE: "",
         "moe_act": "" if any(layers) else "the model has no experts",
         "moe": "" if any(layers) else "the model has no experts",
         "shared_experts": "" if has_shared else "the model has no shared experts",
@@ -57,8 +75,19 @@ def complaint(model: Model, plan: ParallelPlan, framework: str) -> str:
         "mlp": "the model has no plain MLP" if all(layers) else "",
         "layernorm": "" if any(layers) or model.latent is not None else "norms of this model are fused with matrices",
     }
-    wrong = next((module for module in modules if lacking.get(module)), "")
-    return f"recompute is {plan.recompute}, expected it without {wrong}, as {lacking[wrong]}" if wrong else ""
+
+
+def recompute_options(model: Model, framework: str) -> tuple[str, ...]:
+    """Return the values of `recompute` that a framework offers a model, the one that takes the least time first.
+
+    Args:
+        model: The architecture of the model.
+        framework: The training framework: "megatron", "deepspeed" or "fsdp".
+    """
+    lacking = _lacking(model)
+    discarded = [module for module in ("moe_act", "layernorm", "mla_up_proj") if not lacking[module]]
+    modules = ("+".join(discarded),) if framework == "megatron" and discarded else ()
+    return (NONE, *modules, SELECTIVE, *((PER_OP,) if framework == "fsdp" else ()), FULL)
 
 
 def attention_backward(shard: Shard) -> Items:
