@@ -101,23 +101,23 @@ def test_published_plans_with_uneven_stages_are_among_the_candidates(name, gpus,
 
 
 @pytest.mark.parametrize(
-    ("name", "framework", "modes"),
+    ("name", "framework", "memory_gib", "modes"),
     [
-        ("llama3-70b", "megatron", ("none", "selective", "full")),
-        ("llama3-70b", "fsdp", ("none", "selective", "per-op", "full")),
-        ("mixtral-8x7b", "megatron", ("none", "moe_act+layernorm", "selective", "full")),
-        ("deepseek-v3", "megatron", ("none", "moe_act+layernorm+mla_up_proj", "selective", "full")),
-        ("mixtral-8x7b", "deepspeed", ("none", "selective", "full")),
+        ("llama3-70b", "megatron", 60, ("none", "selective", "full")),
+        ("llama3-70b", "fsdp", 70, ("none", "selective", "per-op", "full")),
+        ("mixtral-8x7b", "megatron", 50, ("none", "moe_act+layernorm", "selective", "full")),
+        ("deepseek-v3", "megatron", 280, ("none", "moe_act+layernorm+mla_up_proj", "selective", "full")),
     ],
 )
-def test_the_first_recomputation_that_fits_is_taken(name, framework, modes):
+def test_the_first_recomputation_that_fits_is_taken(name, framework, memory_gib, modes):
     model, base = find(name), parallel_plan("tp4,pp4,mb1,gb256")
-    space = PlanSpace(64, 8, 70 * 2**30, base, framework)
+    space = PlanSpace(64, 8, memory_gib * 2**30, base, framework)
     chosen = nonempty(list(candidates(model, space)))
     for candidate in chosen:
         peaks = [peak_bytes(model, candidate.plan.model_copy(update={"recompute": mode}), framework) for mode in modes]
         fitting = [mode for mode, peak in zip(modes, peaks, strict=True) if peak <= space.memory_bytes]
         assert candidate.plan.recompute == (fitting or ["full"])[0]
+    assert {candidate.plan.recompute for candidate in chosen} & {*modes[-2:], modes[1]} - {"selective"}
 
 
 def _sizes(plan):
