@@ -117,7 +117,7 @@ def test_the_first_recomputation_that_fits_is_taken(name, framework, memory_gib,
         peaks = [peak_bytes(model, candidate.plan.model_copy(update={"recompute": mode}), framework) for mode in modes]
         fitting = [mode for mode, peak in zip(modes, peaks, strict=True) if peak <= space.memory_bytes]
         assert candidate.plan.recompute == (fitting or ["full"])[0]
-    assert {candidate.plan.recompute for candidate in chosen} & {*modes[-2:], modes[1]} - {"selective"}
+    assert any(candidate.plan.recompute != "none" for candidate in chosen)
 
 
 def _sizes(plan):
