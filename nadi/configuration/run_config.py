@@ -26,6 +26,7 @@ from nadi.configuration.work import NO_WORKLOAD, JobSection, ServingSection, Wor
 from nadi.energy import read_table
 from nadi.errors import ConfigError
 from nadi.inputs.documents import checked
+from nadi.topologies import Graph
 from nadi.topologies.clusters import find as find_cluster
 from nadi.workload import TraceSet
 from nadi.workload.compute import find_gpu, gpu_names, nvidia
@@ -308,9 +309,15 @@ class RunConfig(Section):
             texts.append(f"{num_npus - gpus:,} of {num_npus:,} NPUs have nothing to do: the plan is of {gpus:,} GPUs")
         return [text for text in texts if text]
 
-    def generated_traces(self, num_npus: int) -> TraceSet:
-        """Return the traces of model and plan; ConfigError if the plan has more GPUs than the fabric's NPUs."""
+    def generated_traces(self, num_npus: int, graph: Graph) -> TraceSet:
+        """Return the traces of model and plan; ConfigError if the plan has more GPUs than the fabric's NPUs.
+
+        Args:
+            num_npus: The number of NPUs for the plan.
+            graph: The fabric, whose NVLink domains decide keys that the plan leaves open.
+        """
         from nadi.workload.generators.models import find
+        from nadi.workload.generators.training import rules
         from nadi.workload.generators.training.generator import generate
 
         plan = self.workload.plan
@@ -324,7 +331,9 @@ class RunConfig(Section):
             )
         served = self.serving_and_requests()
         if served is None:
-            return generate(find(self.workload.model or ""), plan, self.workload.framework)
+            model, framework = find(self.workload.model or ""), self.workload.framework
+            gpu = None if self.compute.gpu is None else find_gpu(self.compute.gpu)
+            return generate(model, rules.on_machine(model, plan, framework, rules.machine_of(graph, gpu)), framework)
         from nadi.workload.generators.inference import generate as serve
 
         return serve(*served)

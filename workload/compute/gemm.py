@@ -168,7 +168,7 @@ _SUM_BYTES = 8  # Bytes of memory traffic per partial sum: one fp32 write and on
 
 
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the ps of a gemm, batched-gemm or grouped-gemm. Raises WorkloadError: no peak rate for its data type.
+    """Return the ps of a product, a kind that ends with gemm. Raises WorkloadError: no peak rate for its data type.
 
     Args:
         operator: The operator: its kind, shape and data type.
@@ -190,6 +190,10 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
         efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
     """
     kind, _, dtype = operators[0]
+    if kind == "expert-gemm":
+        alone = [Operator("gemm", operator.shape[1:], dtype) for operator in operators]
+        counts = np.array([operator.shape[0] for operator in operators], np.float64)
+        return counts * products_ps(alone, gpu, efficiencies)
     grouped = kind == "grouped-gemm"
     value_bytes = DTYPE_BYTES[dtype]
     flops = gpu.peak_of(dtype) * gpu.sustained * efficiencies.gemm

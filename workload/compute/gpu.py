@@ -120,6 +120,11 @@ class Gpu(BaseModel):
             raise ValueError("no fp32; expected it among the data types, as norms and softmax count in it")
         return value
 
+    @property
+    def has_fused_experts(self) -> bool:
+        """Whether Transformer Engine has fused products of experts in FP8 for the GPU: Blackwell and later."""
+        return self.attention == "flash-attention-4"
+
     def peak_of(self, dtype: str) -> float:
         """Return the operations per second of matrix products of a data type. WorkloadError: it has no rate.
 

@@ -10,7 +10,8 @@ so that their time can be computed for any GPU. Entries of shapes, in order:
 | --- | --- | --- |
 | gemm | m, n, k | (m x k) times (k x n) |
 | batched-gemm | batch, m, n, k | `batch` independent products |
-| grouped-gemm | groups, m, n, k | m rows divided over groups (experts), each with its own (k x n) |
+| expert-gemm | experts, m, n, k | one product after another, by the kernels of gemm |
+| grouped-gemm | groups, m, n, k | m rows divided over groups (experts), each with its own (k x n), in one kernel |
 | attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
 | flash-1-attention, triton-attention, and backward | as attention | by FlashAttention of 2022, by its Triton version |
 | latent-attention | batch, heads, queries, keys, rank, rope_dim | fused, on compressed keys that also are the values |
@@ -79,6 +80,11 @@ KINDS: dict[str, _Kind] = {
     "batched-gemm": _Kind(
         ("batch", "m", "n", "k"), lambda b, m, n, k: 2.0 * b * m * n * k, lambda b, m, n, k: b * (m * k + k * n + m * n)
     ),
+    "expert-gemm": _Kind(
+        ("experts", "m", "n", "k"),
+        lambda e, m, n, k: 2.0 * e * m * n * k,
+        lambda e, m, n, k: e * (m * k + k * n + m * n),
+    ),
     "grouped-gemm": _Kind(
         ("groups", "m", "n", "k"),
         lambda _g, m, n, k: 2.0 * m * n * k,
@@ -119,7 +125,7 @@ KINDS: dict[str, _Kind] = {
 """All kinds of operators."""
 
 PRODUCTS = (
-    *("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-backward", "latent-attention"),
+    *("gemm", "batched-gemm", "expert-gemm", "grouped-gemm", "attention", "attention-backward", "latent-attention"),
     *(f"{name}-attention{backward}" for name in OLD_ATTENTION for backward in ("", "-backward")),
 )
 """Kinds that run on tensor cores."""

@@ -20,6 +20,7 @@ from nadi.workload.errors import WorkloadError
 _CLASSES = {
     "gemm": "gemm",
     "batched-gemm": "gemm",
+    "expert-gemm": "gemm",
     "grouped-gemm": "gemm",
     "attention": "attention",
     "attention-backward": "attention",

@@ -135,9 +135,8 @@ def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "t
     examples = _examples(traces)
     files = tuple(f"{prefix}.npu{npu}.et" for npu in examples)
     nodes = tuple(len(table) for table in traces.traces)
-    contents = Manifest(
-        files, nodes, traces.example_npu, traces.trace_of_npu, traces.families, traces.framework, traces.copied
-    )
+    numbers = traces.example_npu, traces.trace_of_npu
+    contents = Manifest(files, nodes, *numbers, traces.families, traces.framework, traces.copied, traces.dispatch_sms)
     with staged_traces(out, [*files, manifest.NAME], "the traces of this set") as staging:
         for table, file in zip(traces.traces, files, strict=True):
             write_table(staging / file, table)
@@ -189,9 +188,8 @@ def read_set(
         if len(table) != contents.nodes[trace]:
             raise WorkloadError(f"{file}: {len(table)} nodes, but {manifest.NAME} says {contents.nodes[trace]}")
         tables.append(table)
-    return TraceSet(
-        tables, trace_of_npu, contents.example_npu[used], contents.families, contents.framework, contents.copied
-    )
+    known = contents.families, contents.framework, contents.copied, contents.dispatch_sms
+    return TraceSet(tables, trace_of_npu, contents.example_npu[used], *known)
 
 
 def with_node_counts(folder: Path, nodes_of_file: Mapping[str, int]) -> None:

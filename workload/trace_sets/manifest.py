@@ -226,6 +226,7 @@ class Manifest(NamedTuple):
     families: Families  # Families of groups, see TraceSet
     framework: str = ""  # Framework of the training steps, see TraceSet
     copied: frozenset[str] = frozenset()  # Families that copy engines serve, see TraceSet
+    dispatch_sms: int = 0  # Number of multiprocessors that a dispatcher's kernels hold, see TraceSet
 
 
 def _beside(file: str) -> str:
@@ -266,6 +267,7 @@ class ManifestFile(_Part):
     families: dict[str, Any]  # A RegularFamily or a list of groups, which are lists in the form of progressions
     framework: Literal["", "megatron", "deepspeed", "fsdp"] = ""  # Framework of the training steps
     copied: frozenset[str] = frozenset()  # Families that copy engines serve
+    dispatch_sms: Annotated[int, Field(ge=0, le=1 << 20, strict=True)] = 0  # Multiprocessors of a dispatcher's kernels
 
 
 def written(manifest: Manifest) -> str:
@@ -293,6 +295,7 @@ def written(manifest: Manifest) -> str:
     lines.append('"families": {\n' + ",\n".join(families) + "\n}")
     lines += [f'"framework": {json.dumps(manifest.framework)}'] * bool(manifest.framework)
     lines += [f'"copied": {json.dumps(sorted(manifest.copied))}'] * bool(manifest.copied)
+    lines += [f'"dispatch_sms": {manifest.dispatch_sms}'] * bool(manifest.dispatch_sms)
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -326,6 +329,7 @@ def read_manifest(path: Path) -> Manifest:
         {name: _groups(path, name, family, npus) for name, family in data.families.items()},
         data.framework,
         data.copied,
+        data.dispatch_sms,
     )
 
 

@@ -37,6 +37,8 @@ class TraceSet:
     families: Families = field(default_factory=dict)
     framework: str = ""  # Framework of the training steps ("megatron", "deepspeed" or "fsdp"); "" = unknown
     copied: frozenset[str] = frozenset()  # Families whose collectives run on copy engines, not multiprocessors
+    # Number of multiprocessors that the kernels of a dispatcher of tokens hold beside other computation; 0 = none
+    dispatch_sms: int = 0
 
     @classmethod
     def of(cls, tables: Sequence[TraceTable | None], groups: Mapping[str, Sequence[int]] | None = None) -> "TraceSet":

@@ -96,14 +96,15 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: Prog
     memory_bytes = gpu.memory_bytes
     reserve_bytes = request.reserve.bytes_of(memory_bytes, gpu.name)
     plan_bytes = memory_bytes - reserve_bytes
-    space = PlanSpace(request.gpus, request.cluster.gpus_per_host, plan_bytes, request.base, request.framework)
+    machine = target_machine(request.cluster, request.gpus, ComputeTimes(gpu, pace=IN_STEPS), request.fabric)
+    known = rules.machine_of(machine.graph, gpu)
+    space = PlanSpace(request.gpus, request.cluster.gpus_per_host, plan_bytes, request.base, request.framework, known)
     valid = list(candidates(request.model, space))
     fitting = [candidate for candidate in valid if candidate.fits]
     if not fitting:
         raise ConfigError(_none_fits(request, valid, gpu.name, memory_bytes, reserve_bytes))
     number, count = request.shard
     chosen = fitting[number::count]
-    machine = target_machine(request.cluster, request.gpus, ComputeTimes(gpu, pace=IN_STEPS), request.fabric)
     search = PlanSearch(machine, request.model, request.framework, gpu.peak_of(request.base.dtype) * request.gpus)
     file = file or ProgressFile(None)
     found = FoundPlans(chosen, max(request.top, request.confirm))

@@ -42,7 +42,7 @@ from nadi.workload.generators.training import (
     rules,
     stage_size,
 )
-from nadi.workload.generators.training.rules import Framework
+from nadi.workload.generators.training.rules import ANY_MACHINE, Framework
 from nadi.workload.generators.training.stage import Stage
 from nadi.workload.kinds import KIND_OF_COMM_TYPE, KINDS
 from nadi.workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, RECV, SEND
@@ -69,6 +69,7 @@ class PlanSpace:
     memory_bytes: int  # GPU memory in bytes that plans may use: capacity minus the reserve
     base: ParallelPlan  # user's constraints: each field that was given (`model_fields_set`) holds for every plan
     framework: rules.Framework = "megatron"  # framework whose rules every plan must keep
+    machine: rules.Machine = ANY_MACHINE  # what of the machine decides keys that the user left open
 
 
 class Candidate(NamedTuple):
@@ -89,6 +90,7 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
     has_valid, complaint = False, ""
     for plan in _factorisations(model, space):
         settled = rules.settle(model, plan, space.framework)
+        settled = rules.on_machine(model, settled, space.framework, space.machine)
         broken = rules.first_broken(model, settled, space.framework) or _dropped(space.base, settled)
         if not broken:
             has_valid = True

@@ -41,6 +41,7 @@ from nadi.workload.collectives import defaults_on
 from nadi.workload.compute import ComputeTimes
 from nadi.workload.generators.models import Model
 from nadi.workload.generators.training import ParallelPlan, channels_on, compute_slowdown, rules
+from nadi.workload.generators.training.dispatchers import held_sms
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.trace_sets import Families, TraceSet
 
@@ -83,6 +84,19 @@ def target_machine(
     return TargetMachine(graph, settings, collectives, ComputeModel(times=operator_times), costs, channels_on(graph))
 
 
+def on_target(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> ParallelPlan:
+    """Return a settled plan with the keys that its user left open and that depend on the machine.
+
+    Args:
+        machine: The GPUs with their fabric and operator times.
+        model: The architecture of the model.
+        plan: The parallel plan, with all values settled.
+        framework: The software whose overlap and schedules apply.
+    """
+    times = machine.compute.times
+    return rules.on_machine(model, plan, framework, rules.machine_of(machine.graph, times.gpu if times else None))
+
+
 class EnergyUse(NamedTuple):
     """Activity in a step that consumes energy."""
 
@@ -123,6 +137,7 @@ def step_time(
         framework: The software whose overlap and schedules apply.
         exact: Whether all micro-batches are simulated; False extrapolates from a few.
     """
+    plan = on_target(machine, model, plan, framework)
     shorter = None if exact else shorter_plans(plan)
     if shorter is None:
         return _run(machine, model, plan, framework)
@@ -211,7 +226,7 @@ def run_closed_form(
 def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
     """Simulate a whole step of a plan at closed forms, and return its time."""
     traces = generate(model, plan, framework)
-    settings = replace(machine.settings, compute_slowdown=slowdown(machine, framework))
+    settings = replace(machine.settings, compute_slowdown=slowdown(machine, framework, held_sms(plan)))
     program, class_program, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = class_program.classes.size
@@ -229,17 +244,19 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
 
 
-def slowdown(machine: TargetMachine, framework: rules.Framework) -> float:
+def slowdown(machine: TargetMachine, framework: rules.Framework, dispatch_sms: int = 0) -> float:
     """Return the slowdown factor of computation while a collective runs on the same GPU.
 
     Args:
         machine: The GPUs with their fabric and operator times.
         framework: The software whose overlap and schedules apply.
+        dispatch_sms: The number of SMs that a dispatcher's kernels hold beside computation; 0 = none.
     """
     times = machine.compute.times
     if times is None:
         return 1.0
-    return compute_slowdown(framework, times.gpu, machine.channels, in_a_row=times.pace.in_a_row)
+    in_a_row = times.pace.in_a_row
+    return compute_slowdown(framework, times.gpu, machine.channels, in_a_row=in_a_row, dispatch_sms=dispatch_sms)
 
 
 class FlowStepTime(NamedTuple):
@@ -266,7 +283,8 @@ def flow_step_time(
     """
     section = NetworkSection.model_validate({**cluster.network, "fidelity": FLUID})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
-    settings = replace(settings, compute_slowdown=slowdown(machine, framework))
+    plan = on_target(machine, model, plan, framework)
+    settings = replace(settings, compute_slowdown=slowdown(machine, framework, held_sms(plan)))
 
     def step_ps(plan: ParallelPlan) -> int:
         program = program_of(machine, generate(model, plan, framework))
@@ -323,6 +341,7 @@ def packet_step_time(
     section = NetworkSection.model_validate({**cluster.network, "fidelity": REFERENCE})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     # a micro-batch per stage is enough: the largest communication of each kind is in it
+    plan = on_target(machine, model, plan, framework)
     short = plan.model_copy(update={"global_batch": plan.dp * plan.micro_batch * plan.pp})
     traces = generate(model, short, framework)
     ratios: dict[str, float] = {}

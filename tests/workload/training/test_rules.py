@@ -19,7 +19,13 @@ from nadi.workload.generators.training.interference import copied_groups
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import chunk_weights, held, stage_weights, trained
 from nadi.workload.generators.training.software import AUTO, profile, profile_names
-from nadi.workload.generators.training.stages import chunks, layers_of_slots, micro_batches, padded_vocab
+from nadi.workload.generators.training.stages import (
+    chunks,
+    layers_of_output,
+    layers_of_slots,
+    micro_batches,
+    padded_vocab,
+)
 from nadi.workload.program.choosing import CollectiveSettings
 from tests.budgets import bounded
 from tests.nonempty import nonempty
@@ -163,8 +169,8 @@ def test_every_plan_that_passes_spreads_all_layers_and_all_parameters(case):
     assert sum(chunk.is_first for stage in stages for chunk in stage) == copies
     assert sum(chunk.is_last for stage in stages for chunk in stage) == copies
     assert all(any(chunk.layers for chunk in stage) for stage in nonempty(stages))
-    sizes = layers_of_slots(model.layers, plan.pp * plan.vpp)
-    assert max(sizes) - min(sizes) <= (1 if plan.uneven else 0)
+    *sizes, last = layers_of_slots(model.layers, plan.pp * plan.vpp, layers_of_output(model))
+    assert all(max(last, *sizes) - size <= (1 if plan.uneven else 0) for size in sizes)
     assert micro_batches(plan) * plan.dp * plan.micro_batch == plan.global_batch
     unpadded = sum(
         architecture.total(

@@ -15,7 +15,8 @@ from nadi.workload.compute.operators import Operator
 from nadi.workload.generators.inference.scheduler import Batch, Prompts
 from nadi.workload.generators.models.architecture import Experts
 from nadi.workload.generators.training import attention, linear
-from nadi.workload.generators.training.experts import exchange, products, tokens_of_experts
+from nadi.workload.generators.training.dispatchers import exchange
+from nadi.workload.generators.training.experts import products, tokens_of_experts
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
 from nadi.workload.generators.training.linear import all_gather, leave
 from nadi.workload.generators.training.parallel_plan import ParallelPlan

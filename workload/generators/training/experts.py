@@ -1,7 +1,6 @@
 """Mixture of experts, forward and backward.
 
-As in Megatron-LM's all-to-all dispatcher (core/transformer/moe/token_dispatcher.py), each GPU routes its own tokens, an
-all-to-all of the expert-parallel group brings them to the GPUs with their experts, and another one brings the results
+Each GPU routes its own tokens, a dispatcher (`dispatchers`) brings them to the GPUs with their experts, and the results
 back. With expert-tensor parallelism, the GPUs that share an expert gather their tokens before it and reduce-scatter its
 results.
 
@@ -13,26 +12,19 @@ receives each token at most once. With a capacity, an expert drops the tokens ab
 
 import functools
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import Operator
 from nadi.workload.generators.models.architecture import Experts
-from nadi.workload.generators.training import linear
+from nadi.workload.generators.training import dispatchers, linear
+from nadi.workload.generators.training.dispatchers import ExpertTokens
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
 from nadi.workload.generators.training.linear import all_gather, waiting, weights_product
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.stages import Operators, Shard
-
-
-class ExpertTokens(NamedTuple):
-    """Numbers of tokens that a GPU sends and receives; a token counts once for each of its experts."""
-
-    sent: tuple[int, ...]  # Tokens that the GPU sends to each member of the expert-parallel group
-    received: int  # Tokens that this GPU's experts receive from all members, before expert-tensor parallelism gathers
-    is_even: bool  # Whether all members receive the same number
 
 
 def flow(shard: Shard, layer: int) -> ExpertTokens:
@@ -64,7 +56,9 @@ def forward(shard: Shard, layer: int) -> Items:
     experts, h = shard.experts, shard.model.hidden
     tokens = flow(shard, layer)
     rows = tokens.received * shard.plan.etp
-    sent = sum(tokens.sent)
+    dispatch, dispatched = dispatchers.moved(shard, "dispatch", tokens)
+    combine, combined = dispatchers.moved(shard, "combine", tokens)
+    by_expert = dispatchers.sorted_by_expert(shard, tokens)
     return [
         Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
         *(
@@ -72,17 +66,16 @@ def forward(shard: Shard, layer: int) -> Items:
             if experts.shared_width
             else []
         ),
-        Compute("router", (*_router(shard), shard.operator("permute", sent, h))),
-        *_moved(shard, "dispatch", tokens),
+        Compute("router", (*_router(shard), *dispatchers.copied(shard, tokens))),
+        *dispatchers.announced(shard),
+        *dispatch,
         *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
-        Compute(
-            "experts", (shard.operator("permute", rows, h), *_products(shard, rows), shard.operator("permute", rows, h))
-        ),
+        Compute("experts", (*by_expert, *_forward_products(shard, rows), *by_expert), dispatched),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
-        *_moved(shard, "combine", tokens),
-        Compute("combine", (shard.operator("permute", sent, h), shard.operator("elementwise", sent * h, 1, 1))),
+        *combine,
+        Compute("combine", dispatchers.copied(shard, tokens), combined),
         *_rejoin(shard),
-        Compute("mlp-residual", (shard.residual(),)),
+        Compute("mlp-residual", (shard.residual(),), combined),
     ]
 
 
@@ -95,21 +88,24 @@ def backward(shard: Shard, layer: int) -> Items:
     """
     experts, h = shard.experts, shard.model.hidden
     tokens = flow(shard, layer)
-    rows, sent = tokens.received * shard.plan.etp, sum(tokens.sent)
+    rows = tokens.received * shard.plan.etp
     shared: Items = []
     key = ""
     if experts.shared_width:
         shared, key = linear.matrices_backward(shard, "shared-experts", experts.shared_width // shard.plan.tp)
-    permute, router = shard.operator("permute", rows, h), shard.operator("gemm", shard.routed_rows, h, experts.count)
+    router = shard.operator("gemm", shard.routed_rows, h, experts.count)
+    dispatch, dispatched = dispatchers.moved(shard, "dispatch", tokens)
+    combine, combined = dispatchers.moved(shard, "combine", tokens)
+    by_expert = dispatchers.sorted_by_expert(shard, tokens)
     return [
-        Compute("combine", (shard.operator("elementwise", sent * h, 2, 1), shard.operator("permute", sent, h))),
-        *_moved(shard, "dispatch", tokens),
+        Compute("combine", dispatchers.copied(shard, tokens)),
+        *dispatch,
         *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
-        Compute("experts", (permute, *_products(shard, rows, backward=True), permute)),
-        weights_product(shard, "experts", _products(shard, rows)),
+        Compute("experts", (*by_expert, *_gradient_products(shard, rows), *by_expert), dispatched),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
-        *_moved(shard, "combine", tokens),
-        Compute("router", (shard.operator("permute", sent, h), router)),
+        *combine,
+        weights_product(shard, "experts", _weight_products(shard, rows), casts=_fused_casts(shard, rows)),
+        Compute("router", (*dispatchers.copied(shard, tokens), router), combined),
         *_rejoin(shard),
         weights_product(shard, "router", (shard.operator("gemm", experts.count, h, shard.routed_rows),)),
         *shared,
@@ -131,17 +127,99 @@ def _router(shard: Shard) -> Operators:
     return scores, shard.operator("routing", shard.routed_rows, experts.count, experts.top_k)
 
 
-def _products(shard: Shard, rows: int, *, backward: bool = False) -> Operators:
-    """Return both products of the GPU's experts with `rows` rows in total, and the activation between them."""
-    # The products for gradients of weights have the same shapes as the forward pass.
-    local, width = shard.experts.count // shard.plan.ep, shard.experts.ffn // shard.plan.etp
-    if not backward:
-        return products(shard, local, rows)
-    h, both = shard.model.hidden, 2 * width if shard.model.is_gated else width
+def _sizes(shard: Shard) -> tuple[int, int, int]:
+    """Return the hidden size, the columns of the first product of an expert, and its inner width."""
+    width = shard.experts.ffn // shard.plan.etp
+    return shard.model.hidden, shard.first_width(width), width
+
+
+def _casts(shard: Shard, values: int) -> Operators:
+    """Return the casts of values that products take in 8 or 4 bits, and that no operator before writes so."""
+    # They are read in 16 bits and written in 8: 3 bytes. Current scaling, as in NVIDIA's recipes of mixtures of experts
+    # for Hopper, reads them once more first, for their maximum; blocks of MXFP8 have their own.
+    if shard.operand_bytes >= shard.value_bytes:
+        return ()
+    maximum = () if shard.plan.fused_experts else (shard.operator("elementwise", values, 1, 0),)
+    return *maximum, Operator("elementwise", (values, 2, 1), "fp8")
+
+
+def _per_expert(shard: Shard, rows: int, shape: Callable[[int], tuple[int, int, int]]) -> Operators:
+    """Return the products of the GPU's experts; shape: a function from an expert's rows to its m, n and k."""
+    # Transformer Engine runs one dense product after another (common/gemm/cublaslt_gemm.cu, nvte_multi_tensor_gemm: its
+    # four streams overlap little, as a product's kernel holds all multiprocessors), or one kernel if they are fused
+    kind = "batched-gemm" if shard.plan.fused_experts else "expert-gemm"
+    local = shard.experts.count // shard.plan.ep
+    each, rest = divmod(rows, local)
+    parts = ((rest, each + 1), (local - rest, each))
+    return tuple(Operator(kind, (count, *shape(part)), shard.plan.dtype) for count, part in parts if count and part)
+
+
+def _forward_products(shard: Shard, rows: int) -> Operators:
+    """Return both products of the GPU's experts, the activation between them, and the casts of their inputs."""
+    h, both, width = _sizes(shard)
     return (
-        product(shard, local, rows, width, h),
-        shard.activation_backward(rows, width),
-        product(shard, local, rows, h, both),
+        *_casts(shard, rows * h),
+        *_per_expert(shard, rows, lambda m: (m, both, h)),
+        *activation(shard, rows),
+        *_per_expert(shard, rows, lambda m: (m, h, width)),
+        *_output_bias(shard, rows, *_BIAS_PASSES),
+    )
+
+
+def activation(shard: Shard, rows: int) -> Operators:
+    """Return the activation between the products of a GPU's experts, and its cast; empty if the products contain both.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        rows: The number of tokens of all these experts together.
+    """
+    width = shard.experts.ffn // shard.plan.etp
+    if shard.plan.fused_experts:
+        return ()
+    return (shard.activation(rows, width), *_casts(shard, rows * width))
+
+
+def _gradient_products(shard: Shard, rows: int) -> Operators:
+    """Return the products for the gradients of the experts' inputs, and the gradient of the activation."""
+    h, both, width = _sizes(shard)
+    return (
+        *_output_bias(shard, rows, *_BIAS_GRADIENT_PASSES),
+        *_per_expert(shard, rows, lambda m: (m, width, h)),
+        *(() if shard.plan.fused_experts else (shard.activation_backward(rows, width),)),
+        *shard.bias_gradient(0 if shard.plan.fused_experts else rows * both),
+        *_per_expert(shard, rows, lambda m: (m, h, both)),
+    )
+
+
+_BIAS_PASSES, _BIAS_GRADIENT_PASSES = (4, 3), (5, 4)
+"""Reads and writes of FP32 values for the output's bias and for its gradient (Megatron-Core, TEGroupedMLP._apply_bias):
+the bias times the FP32 probability of each token is written (4 bytes), added to the output (6 read, 4 written),
+concatenated over experts (4 and 4) and cast (4 and 2), 28 bytes in all. Backward: casts (6 and 6 bytes), and two
+products that are written and summed, over tokens and over columns (each 4 read, 4 written, 4 read), 36 bytes."""
+
+
+def _output_bias(shard: Shard, rows: int, reads: int, writes: int) -> Operators:
+    """Return the addition of the bias of the experts' output, or its gradient; fused products contain it."""
+    if not shard.model.bias or shard.plan.fused_experts or shard.plan.lora:
+        return ()
+    return (Operator("elementwise", (rows * shard.model.hidden, reads, writes), "fp32"),)
+
+
+def _fused_casts(shard: Shard, rows: int) -> Operators | None:
+    """Return the casts for the gradients of weights if products contain the casts between them, None = they do not."""
+    # The gradient of the output, read in 16 bits and written twice, and the second copy of the input
+    values = rows * shard.model.hidden
+    if not shard.plan.fused_experts or shard.operand_bytes >= shard.value_bytes:
+        return None
+    return shard.operator("elementwise", values, 1, 1), Operator("elementwise", (values, 0, 1), "fp8")
+
+
+def _weight_products(shard: Shard, rows: int) -> Operators:
+    """Return the products for the gradients of the experts' weights, which sum over the rows of each expert."""
+    h, both, width = _sizes(shard)
+    return (
+        *_per_expert(shard, rows, lambda m: (h, width, m)),
+        *_per_expert(shard, rows, lambda m: (both, h, m)),
     )
 
 
@@ -173,32 +251,6 @@ def product(shard: Shard, local: int, rows: int, n: int, k: int) -> Operator:
         k: The number of rows of each matrix.
     """
     return Operator("grouped-gemm", (local, rows, n, k), shard.plan.dtype)
-
-
-def _moved(shard: Shard, name: Literal["dispatch", "combine"], tokens: ExpertTokens) -> Items:
-    """Return the all-to-all that brings tokens to their experts' GPUs (dispatch), or results back (combine)."""
-    if not any(tokens.sent):
-        return []
-    received = (tokens.sent[shard.expert_rank],) * shard.plan.ep
-    sent, received = (tokens.sent, received) if name == "dispatch" else (received, tokens.sent)
-    return exchange(shard, name, sent, received, is_even=tokens.is_even)
-
-
-def exchange(shard: Shard, name: str, sent: tuple[int, ...], received: tuple[int, ...], *, is_even: bool) -> Items:
-    """Return the all-to-all of an expert-parallel group; empty for a group of one.
-
-    Args:
-        shard: A GPU's share of the model under the parallel plan.
-        name: The first part of the item's name.
-        sent: The number of tokens that the GPU sends to each member.
-        received: The number of tokens that the GPU receives from each member.
-        is_even: Whether all members send and receive equally many tokens.
-    """
-    if shard.plan.ep == 1:
-        return []
-    size = sum(sent) * shard.model.hidden * shard.value_bytes
-    splits = ((), ()) if is_even else (sent, received)
-    return [GroupCollective(f"{name}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
 
 
 def _shared(shard: Shard, tokens: ExpertTokens, kind: CollectiveCommType) -> Items:

@@ -10,7 +10,7 @@ from nadi.inputs.limits import MAX_NPUS
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.training import rules, stages
+from nadi.workload.generators.training import dispatchers, rules, stages
 from nadi.workload.generators.training.interference import copied_groups
 from nadi.workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
 from nadi.workload.generators.training.rules import Framework
@@ -84,7 +84,8 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
     used = {name for trace in traces for name in trace.group_names}
     families = {name: groups for name, groups in stages.families(plan).items() if name in used}
     copied = copied_groups(framework, plan) & families.keys()
-    return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), families, framework, copied)
+    dispatch_sms = dispatchers.held_sms(plan)
+    return TraceSet(traces, trace_of_npu, np.array(examples, np.int32), families, framework, copied, dispatch_sms)
 
 
 def data_parallel_plan(

@@ -7,7 +7,8 @@ depends on whether the framework leaves these SMs free:
   on Hopper and later, power limits consecutive products (`in_a_row` of a GPU's file), and with fewer active SMs the
   clock rises. So the slower of the two limits applies: on H100, 0.87 x 132 / 108 is 6.3 % more time
   with 24 channels instead of 22.2 %, and none with 16.
-  That the clock rises so far is an assumption, not a measurement.
+  That the clock rises so far is an assumption, not a measurement. It does not rise beside the kernels of DeepEP and
+  HybridEP, which keep their SMs and the memory busy without a break.
 - If it does not, matrix products on GPUs with thread block clusters (Hopper and later) take twice as long. Their
   kernels are persistent: they launch one block per SM, and each block computes its share of the tiles. If at least one
   SM is occupied, some blocks wait until others have ended. Users of FSDP on H100 measured this: matmuls "take 2x as
@@ -34,7 +35,7 @@ TWO_WAVES = 2.0  # Slowdown of a persistent product if not all of its blocks fin
 _HOSTS = 2  # Number of hosts for which channels are planned: NCCL uses as many channels for more hosts
 
 
-def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row: bool) -> float:
+def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row: bool, dispatch_sms: int = 0) -> float:
     """Return the factor on the time of computation while a collective runs, rounded to a thousandth.
 
     On GPUs without a factor `in_a_row` (A100), the clock is assumed not to rise. Megatron-Core leaves SMs free for NCCL
@@ -46,14 +47,16 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
         gpu: The GPU that runs the work.
         channels: The number of NCCL's channels, which occupy one SM each.
         in_a_row: Whether times of products include the power limit of consecutive products (compute.SustainedShare).
+        dispatch_sms: The number of SMs that the kernels of DeepEP or HybridEP hold beside computation; 0 = none.
     """
+    channels = max(channels, dispatch_sms)
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold
         return 1.0
     share = gpu.sms / (gpu.sms - channels)
     is_persistent = gpu.exposed_write < 0.5
     if is_persistent and framework != "megatron":
         return round(max(TWO_WAVES, share), 3)
-    power = gpu.in_a_row.get("bf16", 1.0) if in_a_row else 1.0
+    power = gpu.in_a_row.get("bf16", 1.0) if in_a_row and not dispatch_sms else 1.0
     return round(max(1.0, share * power), 3)
 
 

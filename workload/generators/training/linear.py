@@ -26,6 +26,7 @@ an input is written by the operator before, so that the second one is a read and
 16 bits and written twice in FP8, or arrives in FP8 from a gather and is transposed. `weights_product` contains both.
 """
 
+import math
 from typing import NamedTuple
 
 from nadi.et import CollectiveCommType
@@ -134,7 +135,13 @@ def enter_backward(
 
 
 def weights_product(
-    shard: Shard, name: str, products: Operators, needs: tuple[str, ...] = (), *, gathered: bool = False
+    shard: Shard,
+    name: str,
+    products: Operators,
+    needs: tuple[str, ...] = (),
+    *,
+    gathered: bool = False,
+    casts: Operators | None = None,
 ) -> Compute:
     """Return the products for gradients of weights, and their sums over micro-batches where these are not fused.
 
@@ -144,9 +151,11 @@ def weights_product(
         products: The products for the gradients of weights.
         needs: The keys of items that they wait for.
         gathered: Whether the gradient of the result comes from an all-gather if the plan has sequence parallelism.
+        casts: The casts and transpositions of the products' operands; None = those of both operands of each product.
     """
-    is_quantised = gathered and shard.plan.sequence_parallel
-    casts = [cast for product in products for cast in _casts(product, shard, is_quantised=is_quantised)]
+    if casts is None:
+        is_quantised = gathered and shard.plan.sequence_parallel
+        casts = tuple(cast for product in products for cast in _casts(product, shard, is_quantised=is_quantised))
     sums: Operators = ()
     if not shard.plan.fused_accumulation:
         values = sum(_weights_of(product) for product in products)
@@ -160,20 +169,16 @@ def _casts(product: Operator, shard: Shard, *, is_quantised: bool) -> Operators:
     # Products in 16 bits take the operands in any layout.
     if DTYPE_BYTES[product.dtype] >= shard.value_bytes:
         return ()
-    if product.kind == "grouped-gemm":
-        _, tokens, columns, inputs = product.shape
-    else:
-        columns, inputs, tokens = product.shape
+    columns, inputs, tokens = product.shape[-3:]
+    tokens *= math.prod(product.shape[:-3])  # of all experts
     dtype = product.dtype if is_quantised else shard.activation_dtype
     gradient = Operator("elementwise", (tokens * columns, 1, 1), dtype)
     return gradient, Operator("elementwise", (tokens * inputs, 1, 1), product.dtype)
 
 
 def _weights_of(product: Operator) -> int:
-    """Return the number of weights whose gradients a product computes; grouped products have the forward shape."""
-    if product.kind == "gemm":
-        return product.shape[0] * product.shape[1]
-    return product.shape[0] * product.shape[2] * product.shape[3] if product.kind == "grouped-gemm" else 0
+    """Return the number of weights whose gradients a product computes."""
+    return math.prod(product.shape[:-1]) if product.kind in {"gemm", "batched-gemm", "expert-gemm"} else 0
 
 
 def waiting(key: str) -> tuple[str, ...]:

@@ -98,6 +98,19 @@ class ParallelPlan(BaseModel):
     # Exponent of the Zipf distribution of tokens over experts; 0 = even (docs/explanation/training.md)
     imbalance: Annotated[float, Field(ge=0, le=10)] = 0.0
     seed: Number = 1  # Random seed of the distribution of tokens over experts
+    # How tokens get to their experts (workload.generators.training.dispatchers); auto = as NVIDIA's guide says for the
+    # machine
+    dispatcher: Literal["auto", "all-to-all", "deepep", "hybridep"] = "auto"
+    # Number of consecutive GPUs that NVLink connects, within which DeepEP and HybridEP forward tokens; 0 = that of the
+    # machine, 8 without one
+    nvlink_domain: Number = 0
+    # Whether the forward pass of a micro-batch alternates with the backward pass of another one, layer by layer, so
+    # that each overlaps the other's exchange of tokens (Megatron-Core's overlap_moe_expert_parallel_comm); open = as
+    # NVIDIA's recipes for the machine
+    overlap_ep: bool | None = None
+    # Whether the products of experts contain the activation and the casts to 8 bits between them (Transformer Engine's
+    # fused grouped MLP, NVTE_CUTEDSL_FUSED_GROUPED_MLP); open = with FP8 on Blackwell
+    fused_experts: bool | None = None
     dtype: Literal["bf16", "fp16", "fp32", "fp8", "fp4"] = "bf16"  # Data type of weights and activations
     grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"  # Data type of gradients in their reduction
     copies: Literal["tensors", "gradients", "none"] = "tensors"  # What FSDP copies to or from its flat buffers
@@ -134,6 +147,18 @@ class ParallelPlan(BaseModel):
     def shard_copies(self) -> int:
         """Number of groups of replicas that hold all states once each; more than 1 with `shard` only."""
         return self.dp * self.cp // self.shard if self.shard else 1
+
+    @property
+    def sends_copies(self) -> bool:
+        """Whether the dispatcher sends one copy of a token per expert; else one per GPU with some of its experts."""
+        # Numbers of copies per GPU are not modelled where experts are not equally popular
+        return self.dispatcher not in {"deepep", "hybridep"} or bool(self.imbalance)
+
+    @property
+    def domain_members(self) -> int:
+        """Number of members of an expert-parallel group in an NVLink domain; all, if domains cut groups unevenly."""
+        members, rest = divmod(self.nvlink_domain, self.etp)
+        return members if not rest and 0 < members < self.ep and self.ep % members == 0 else self.ep
 
     @property
     def is_mirrored(self) -> bool:

@@ -90,6 +90,15 @@ def recompute_options(model: Model, framework: str) -> tuple[str, ...]:
     return (NONE, *modules, SELECTIVE, *((PER_OP,) if framework == "fsdp" else ()), FULL)
 
 
+def repeats_exchange(recompute: str) -> bool:
+    """Return whether a backward pass repeats the exchange of tokens between experts.
+
+    Args:
+        recompute: The value of a plan's key `recompute`.
+    """
+    return recompute == FULL or "moe" in modules_of(recompute)
+
+
 def attention_backward(shard: Shard) -> Items:
     """Return attention's backward pass of one micro-batch with what it recomputes.
 
@@ -115,7 +124,7 @@ def mlp_backward(shard: Shard, layer_number: int, forward: Items, *, has_experts
         has_experts: Whether the layer has experts instead of a plain MLP.
     """
     modules = modules_of(shard.plan.recompute)
-    norm, *inner, _residual = forward
+    norm, *inner, residual = forward
     if not has_experts:
         return [*_renamed([norm, *inner] if "mlp" in modules else []), *linear.backward(shard)]
     items = experts.backward(shard, layer_number)
@@ -125,15 +134,17 @@ def mlp_backward(shard: Shard, layer_number: int, forward: Items, *, has_experts
         items[begin:begin] = _renamed(shared)
     if "moe_act" in modules:
         rows = experts.flow(shard, layer_number).received * shard.plan.etp
-        activation = shard.activation(rows, shard.experts.ffn // shard.plan.etp)
         items = [
-            item._replace(operators=(activation, *item.operators))
+            item._replace(operators=(*experts.activation(shard, rows), *item.operators))
             if isinstance(item, Compute) and item.name == "experts"
             else item
             for item in items
         ]
     before = [norm] if "layernorm" in modules else []
-    return [*_renamed([*before, *(inner if "moe" in modules else [])]), *items]
+    if "moe" in modules:
+        before += inner
+        items[0] = items[0]._replace(needs=(*items[0].needs, *residual.needs))
+    return [*_renamed(before), *items]
 
 
 def whole_layer(shard: Shard, items_before: Sequence[Item], first: Items, second: Items, *, has_experts: bool) -> Items:

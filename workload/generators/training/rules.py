@@ -7,20 +7,40 @@ DeepSpeed (runtime/pipe/engine.py), DualPipe (github.com/deepseek-ai/DualPipe, d
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from nadi.inputs.limits import MAX_NPUS
+from nadi.topologies import Graph
+from nadi.workload.compute.gpu import Gpu
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.models.architecture import Model
 from nadi.workload.generators.training import recomputation
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import schedule_of
-from nadi.workload.generators.training.software import profile
-from nadi.workload.generators.training.stages import layers_of_slots, micro_batches, pipeline_of, slots
+from nadi.workload.generators.training.software import AUTO, profile
+from nadi.workload.generators.training.stages import (
+    layers_of_output,
+    layers_of_slots,
+    micro_batches,
+    pipeline_of,
+    slots,
+)
 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
 
-_OPEN = {"global_batch": 0, "sequence": 0, "schedule": "auto"}  # Value of a plan's field that leaves the field open
+_OPEN = {
+    "global_batch": 0,
+    "sequence": 0,
+    "schedule": "auto",
+    "dispatcher": "auto",
+    "nvlink_domain": 0,
+    "overlap_ep": None,
+    "fused_experts": None,
+}
+"""Value of a plan's field that leaves the field open."""
+_HOST_GPUS = 8  # Maximum number of GPUs that NVLink connects in a host; more are a rack
 _MICRO_BATCHES_PER_STAGE = 4
 """Micro-batches per stage of a step without a given global batch: the pipeline bubble is about a quarter."""
 
@@ -52,6 +72,58 @@ def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") 
         return published
     batch = plan.dp * plan.micro_batch * _MICRO_BATCHES_PER_STAGE * plan.pp
     return plan.model_copy(update={"global_batch": batch})
+
+
+class Machine(NamedTuple):
+    """What of a machine decides the keys of a plan that its user leaves open."""
+
+    nvlink_domain: int = 8  # Number of consecutive GPUs that NVLink connects
+    gpu: Gpu | None = None  # GPU that runs the work, None = unknown
+
+
+ANY_MACHINE = Machine()
+"""Hosts of 8 GPUs of an unknown kind."""
+
+
+def machine_of(graph: Graph, gpu: Gpu | None) -> Machine:
+    """Return the machine of a fabric and its GPU.
+
+    Args:
+        graph: The fabric as a graph of nodes and links.
+        gpu: The GPU that runs the work; None = unknown.
+    """
+    return Machine(int(np.count_nonzero(graph.host[: graph.npus] == graph.host[0])), gpu)
+
+
+def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: Machine) -> ParallelPlan:
+    """Return a settled plan with the keys that the user left open and that depend on the machine.
+
+    Args:
+        model: The architecture of the model.
+        plan: The settled parallel plan.
+        framework: The framework: "megatron", "deepspeed", "fsdp", or "inference" for serving.
+        machine: The machine that the plan runs on.
+    """
+    # NVIDIA's guide to dispatchers (Megatron-Bridge, skills/nemo-mbridge-perf-moe-dispatcher-selection): HybridEP where
+    # NVLink connects a rack, else DeepEP. Its recipes (src/megatron/bridge/perf_recipes) overlap the exchange with
+    # FP8 on Blackwell, whose steps are one CUDA graph, and where it crosses the network in interleaved pipelines.
+    if model.experts is None or plan.ep == 1 or framework == "inference":
+        return plan
+    domain = plan.nvlink_domain or machine.nvlink_domain
+    current = "deepep" if domain <= _HOST_GPUS else "hybridep"
+    dispatcher = plan.dispatcher if plan.dispatcher != AUTO else current if framework == "megatron" else "all-to-all"
+    is_fused = machine.gpu is not None and machine.gpu.has_fused_experts and plan.dtype == "fp8"
+    is_far = plan.ep * plan.etp > domain and plan.vpp > 1
+    can_overlap = (
+        schedule_of(plan.pipeline_schedule).TAKES_PAIRS and framework == "megatron" and micro_batches(plan) > 1
+    ) and not recomputation.repeats_exchange(plan.recompute)
+    update: dict[str, Any] = {
+        "nvlink_domain": domain,
+        "dispatcher": dispatcher,
+        "overlap_ep": (is_fused or is_far) and can_overlap if plan.overlap_ep is None else plan.overlap_ep,
+        "fused_experts": is_fused and framework == "megatron" if plan.fused_experts is None else plan.fused_experts,
+    }
+    return plan.model_copy(update=update)
 
 
 def _with_software(plan: ParallelPlan, framework: Framework) -> ParallelPlan:
@@ -166,6 +238,21 @@ def _expert_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Ite
         yield f"experts with tp {plan.tp} but without sequence parallelism, expected sp in the plan (Megatron's rule)"
 
 
+def _exchange_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for the exchange of tokens between experts."""
+    for key in ("overlap_ep", "fused_experts"):
+        if getattr(plan, key) and model.experts is None:
+            yield f"{key} is true, expected false, as the model has no experts"
+        elif getattr(plan, key) and framework != "megatron":
+            yield f"{key} with {framework}, expected false (only megatron has it)"
+    if plan.overlap_ep and not schedule_of(plan.pipeline_schedule).TAKES_PAIRS:
+        yield f"overlap_ep with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or overlap_ep=false"
+    if plan.overlap_ep and recomputation.repeats_exchange(plan.recompute):  # Megatron-Core's transformer_config.py
+        yield f"overlap_ep with recompute {plan.recompute}, expected recompute without moe and full, or overlap_ep=false"
+    if plan.fused_experts and plan.dtype != "fp8":
+        yield f"fused_experts with {plan.dtype}, expected fp8, or fused_experts=false"
+
+
 def _pipeline_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
     """Yield the broken rules for the pipeline's schedule and its stages."""
     schedule = plan.pipeline_schedule
@@ -193,7 +280,7 @@ def _layer_rules(model: Model, plan: ParallelPlan) -> Iterator[str]:
     if count > maximum:
         yield f"{actual}, expected {maximum} at most, as the model has {model.layers} layers"
     elif not plan.uneven and model.layers % count:
-        sizes = layers_of_slots(model.layers, count)
+        sizes = layers_of_slots(model.layers, count, layers_of_output(model))
         yield (
             f"{actual}, expected a divisor of the {model.layers} layers; {_nearest(count, _divisors(model.layers))}, "
             f"or uneven (from {min(sizes)} to {max(sizes)} layers)"
@@ -352,6 +439,7 @@ _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = 
     _sharding_rules,
     _tensor_rules,
     _expert_rules,
+    _exchange_rules,
     _pipeline_rules,
     _sequence_rules,
     _batch_rules,

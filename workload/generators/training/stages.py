@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nadi.workload.compute.operators import DTYPE_BYTES, Operator
+from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Experts, LatentAttention, Model
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import PipelineSchedule, schedule_of
@@ -39,20 +40,38 @@ def slots(plan: ParallelPlan) -> int:
     return plan.pp * plan.vpp
 
 
-def layers_of_slots(layers: int, count: int) -> tuple[int, ...]:
-    """Return the number of layers of each slot: ceil(layers / count), or one less where the layers do not suffice.
+def layers_of_slots(layers: int, count: int, fewer_in_last: int = 1) -> tuple[int, ...]:
+    """Return the number of layers of each slot: ceil(layers / count), or less where the layers do not suffice.
 
     Args:
         layers: The number of layers of the model.
         count: The number of slots.
+        fewer_in_last: The layers that the last slot lacks first, because it has the output layer (`layers_of_output`).
     """
-    # The slots with one layer less are the last, the first, the last but one, the second, and so on, because the ends
-    # also have the embedding and the output layer. Llama 3 405B does so: its 126 layers fill 128 slots of one layer,
-    # the first and the last slot are empty (arXiv 2407.21783, section 3.3.2).
+    # After the last slot, one layer less have the first, the last but one, the second, and so on, because the first one
+    # has the embedding. Llama 3 405B does so: its 126 layers fill 128 slots of one layer, the first and the last slot
+    # are empty (arXiv 2407.21783, section 3.3.2). The 61 layers of DeepSeek-V3 and Kimi K2 are 15 slots of 4 and a last
+    # one of 1 in NVIDIA's recipes (Megatron-Bridge, recipes/deepseek and recipes/kimi, get_..._pipeline_layout).
     maximum = -(-layers // count)
     missing = maximum * count - layers
-    at_the_end, at_the_beginning = -(-missing // 2), missing // 2
-    return tuple(maximum - (slot < at_the_beginning or slot >= count - at_the_end) for slot in range(count))
+    in_last = min(missing, max(1, maximum - 1), fewer_in_last)
+    others = missing - in_last
+    at_the_beginning, at_the_end = -(-others // 2), others // 2
+    sizes = [maximum - (slot < at_the_beginning or count - 1 - at_the_end <= slot < count - 1) for slot in range(count)]
+    return (*sizes[:-1], maximum - in_last)
+
+
+def layers_of_output(model: Model) -> int:
+    """Return how many layers take as many operations per token as what follows the last layer, rounded up.
+
+    Args:
+        model: The architecture of the model.
+    """
+    # Output layers of multi-token prediction work on the same vocabulary; each such prediction has a layer of its own
+    heads = model.mtp_layers + 1
+    weights = architecture.layer(model, model.layers - 1)
+    layer_parameters = sum(architecture.active(model, each) for each in weights if each.is_matrix)
+    return model.mtp_layers + -(-heads * model.vocab * model.hidden // layer_parameters)
 
 
 @lru_cache(maxsize=256)
@@ -64,7 +83,7 @@ def chunks(model: Model, plan: ParallelPlan) -> tuple[tuple[Chunk, ...], ...]:
         plan: The settled parallel plan.
     """
     count = slots(plan)
-    sizes = layers_of_slots(model.layers, count)
+    sizes = layers_of_slots(model.layers, count, layers_of_output(model))
     begins = [sum(sizes[:slot]) for slot in range(count)]
     chunk_of_slot = [
         Chunk(range(begin, begin + size), slot, slot == 0, slot == count - 1)
@@ -83,7 +102,7 @@ def pipeline_of(plan: ParallelPlan) -> PipelineSchedule:
     Args:
         plan: The settled parallel plan.
     """
-    return schedule_of(plan.pipeline_schedule)(plan.pp, micro_batches(plan), plan.vpp)
+    return schedule_of(plan.pipeline_schedule)(plan.pp, micro_batches(plan), plan.vpp, bool(plan.overlap_ep))
 
 
 def padded_vocab(model: Model, plan: ParallelPlan) -> int:
@@ -207,6 +226,14 @@ class Shard:
         """
         return self.operator("elementwise", rows * width, 2 if self.model.is_gated else 1, 1)
 
+    def first_width(self, width: int) -> int:
+        """Return the number of columns of an MLP's first product: the gate and the matrix upwards are one product.
+
+        Args:
+            width: The GPU's part of the MLP's inner width.
+        """
+        return 2 * width if self.model.is_gated else width
+
     def activation_backward(self, rows: int, width: int) -> Operator:
         """Return the gradient of `activation`.
 
@@ -261,6 +288,8 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     """Return the groups of more than one NPU by family.
 
     - tp, cp, ep, etp: groups of the plan's axes; adapters: the same as tp,
+    - ep-domain, ep-network: the members of an expert-parallel group in one NVLink domain, and those with the same rank
+      in all domains, if the dispatcher moves tokens in these two hops,
     - pp: NPUs with the same rank in each stage,
     - dp: replicas of dense parameters, over data and context parallelism,
     - edp: replicas of experts,
@@ -288,6 +317,10 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
         "ep": experts.transpose(0, 1, 3, 2),
         "etp": experts,
     }
+    if not plan.sends_copies and (members := plan.domain_members) < plan.ep:
+        hops = experts.reshape(plan.pp, -1, plan.ep // members, members, plan.etp)
+        by_axis["ep-domain"] = hops.transpose(0, 1, 2, 4, 3)
+        by_axis["ep-network"] = hops.transpose(0, 1, 3, 4, 2)
     if plan.is_mirrored:
         # Stage s and stage pp - 1 - s hold the same slices: their replicas form one group
         mirrored = np.concatenate([npus, npus[::-1]], axis=1)[: plan.pp // 2]

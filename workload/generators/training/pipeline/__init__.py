@@ -39,7 +39,10 @@ class PipelineSchedule(ABC):
     stages: int  # p, number of stages
     micro_batches: int  # m, number of micro-batches per step
     vpp: int = 1  # Number of model chunks per stage in the plan
+    # Whether forward passes run together with the backward passes after them, which are of earlier micro-batches
+    pairs: bool = False
 
+    TAKES_PAIRS: ClassVar[bool] = False  # Whether plans may ask for pairs of passes (overlap_ep)
     TAKES_VPP: ClassVar[bool] = False  # Whether plans may set vpp, the number of chunks per stage
     # Whether two stages hold every slice: stages s and p - 1 - s both hold the slices s and p - 1 - s and are replicas
     # of each other

@@ -4,7 +4,8 @@ The order is that of Megatron-LM (megatron/core/pipeline_parallel/schedules.py):
 group passes through one chunk and then through the next, and stage s runs 2 (p - 1 - s) + (v - 1) p forward passes
 before the first backward pass. The bubble is (p - 1) (F + B) / v, and the first stage holds 1 + (p - 1) / (p v) times
 as much as with 1F1B (arXiv 2205.05198, section 4.2.3). Earlier versions of Megatron-LM ran all forward passes first if
-m = p; as in the current version, this schedule does not.
+m = p; as in the current version, this schedule does not. With pairs of passes a stage runs one more forward pass first
+(get_pp_rank_microbatches, overlap_moe_expert_parallel_comm).
 """
 
 from typing import Literal
@@ -15,6 +16,7 @@ from nadi.workload.generators.training.pipeline import PipelineSchedule, Work
 class Pipeline(PipelineSchedule):
     """The first forward passes, then alternating forward and backward passes, then the other backward passes."""
 
+    TAKES_PAIRS = True
     TAKES_VPP = True
     WAITS_FOR_SENDS = "without overlap"  # overlap_p2p_comm; Megatron-LM before 3.0 always waited
 
@@ -29,7 +31,7 @@ class Pipeline(PipelineSchedule):
         passes = [self._work("forward", i) for i in range(ahead)]
         for i in range(total):
             if i + ahead < total:
-                passes.append(self._work("forward", i + ahead))
+                passes.append(self._work("forward", i + ahead)._replace(is_paired=self.pairs))
             passes.append(self._work("backward", i))
         return passes
 
@@ -55,7 +57,8 @@ class Pipeline(PipelineSchedule):
 
     def _ahead(self, stage: int) -> int:
         """Return the number of forward passes before the first backward pass."""
-        return min(2 * (self.stages - 1 - stage) + (self.vpp - 1) * self.stages, self.micro_batches * self.vpp)
+        ahead = 2 * (self.stages - 1 - stage) + (self.vpp - 1) * self.stages + self.pairs
+        return min(ahead, self.micro_batches * self.vpp)
 
     def _work(self, kind: Literal["forward", "backward"], index: int) -> Work:
         """Return the pass with an index among those of a kind."""
