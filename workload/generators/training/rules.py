@@ -248,7 +248,7 @@ def _exchange_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
     if plan.overlap_ep and not schedule_of(plan.pipeline_schedule).TAKES_PAIRS:
         yield f"overlap_ep with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or overlap_ep=false"
     if plan.overlap_ep and recomputation.repeats_exchange(plan.recompute):  # Megatron-Core's transformer_config.py
-        yield f"overlap_ep with recompute {plan.recompute}, expected recompute without moe and full, or overlap_ep=false"
+        yield f"overlap_ep with recompute {plan.recompute}, expected neither moe nor full, or overlap_ep=false"
     if plan.fused_experts and plan.dtype != "fp8":
         yield f"fused_experts with {plan.dtype}, expected fp8, or fused_experts=false"
 
