@@ -58,6 +58,14 @@ def test_the_activation_of_experts_is_repeated_for_all_rows_that_they_get():
     assert repeated(MIXTRAL, "ep4,etp2,dp8,gb8", "moe_act") == {("elementwise", 2 * TOKENS * 2 * 48, 2, 1): 8}
 
 
+def test_in_8_bits_the_activation_is_cast_again_unless_products_contain_both():
+    """Current scaling reads 2 bytes for the maximum, then 2 again and writes 1."""
+    rows = TOKENS * 3
+    cast = {("elementwise", rows * 32, 1, 0): ROUTED, ("elementwise", rows * 32, 2, 1): 2 * ROUTED}
+    assert repeated(DEEPSEEK, "dp2,gb2,fp8", "moe_act") == cast
+    assert repeated(DEEPSEEK, "dp2,gb2,fp8,fused_experts=true", "moe_act") == {}
+
+
 def test_a_plain_mlp_is_repeated_with_its_norm_but_without_the_residual():
     found = repeated(LLAMA, "dp2,gb2", "mlp")
     assert found == {
@@ -191,6 +199,15 @@ REFUSED = [
         "recompute=per-op",
         "megatron",
         "recompute is per-op with megatron, expected none, selective or full",
+    ),
+    *(
+        (
+            "mixtral-8x7b",
+            f"pp2,dp8,ep8,overlap_ep=true,recompute={word}",
+            "megatron",
+            f"overlap_ep with recompute {word}",
+        )
+        for word in ("moe", "full")
     ),
 ]
 
