@@ -325,21 +325,18 @@ class Replicas:
 
     def _parameters(self, unit_numbers: Sequence[int]) -> list[tuple[bool, int]]:
         """Return the numbers of units' parameters with several replicas, and whether these are those of experts."""
-        found = []
-        for is_expert in (False, True):
-            count = sum(t.size for i in unit_numbers for t in self.units[i].tensors if t.is_expert == is_expert)
-            if count and self.count(is_expert=is_expert) > 1:
-                found.append((is_expert, count))
-        return found
+        tensors = [tensor for i in unit_numbers for tensor in self.units[i].tensors]
+        counts = [(each, sum(t.size for t in tensors if t.is_expert == each)) for each in (False, True)]
+        return [(each, count) for each, count in counts if count and self.count(is_expert=each) > 1]
 
     def _sharded(self, unit_numbers: Sequence[int]) -> list[tuple[str, int, int]]:
         """Return family, members and number (padded to a multiple of them) of units' sharded parameters, by family."""
-        sharded = []
-        for is_expert, count in self._parameters(unit_numbers):
-            members = self.shards(is_expert=is_expert)
-            if members > 1:
-                sharded.append((self._shard_family(is_expert=is_expert), members, -(-count // members) * members))
-        return sharded
+        counted = [(each, self.shards(is_expert=each), count) for each, count in self._parameters(unit_numbers)]
+        return [
+            (self._shard_family(is_expert=is_expert), members, -(-count // members) * members)
+            for is_expert, members, count in counted
+            if members > 1
+        ]
 
     def _padded(self, wrap: Sequence[int]) -> int:
         """Return the number of a layer's sharded parameters, padding included."""
@@ -364,8 +361,7 @@ class Replicas:
         is_fsdp = self.framework == "fsdp" and self.plan.pp == 1
         if not is_fsdp or not self._wraps:
             return []
-        keys = (item.key for item in self._reduce_layer(self._wraps[0]) if isinstance(item, GroupCollective))
-        return list(keys)
+        return [item.key for item in self._reduce_layer(self._wraps[0]) if isinstance(item, GroupCollective)]
 
     def _gather_lists(
         self, wraps: Sequence[Sequence[int]], layer_number: int, begun_layers: range, *, is_backward: bool
