@@ -172,3 +172,17 @@ def test_small_all_to_alls_of_split_sizes_cost_a_launch_and_a_hop():
         took = took_us(graph, uneven_program(matrix, "nccl", graph))
         plain = took_us(graph, uneven_program(matrix, "direct", graph))
         assert took >= 6.6 + 0.6 > 5 * plain
+
+
+@pytest.mark.parametrize("counts", [(8,), (4,), (8, 8), (1, 1, 1, 1)])
+@pytest.mark.parametrize("gpu", LINKS)
+def test_messages_of_all_sizes_agree_about_the_rate_of_a_connection(gpu, counts):
+    """Else a group could not run all-to-alls of two sizes."""
+    group, shape = group_of(gpu, *counts)
+    rates = {}
+    for between_hosts in {False, len(counts) > 1}:
+        for size in range(16 * KIB, 2 * MIB, 16 * KIB):
+            transport = message(group, size, between_hosts=between_hosts)
+            rate = transport.shares(shape, between_hosts=between_hosts)
+            rates.setdefault(transport.connection, set()).add(round(rate, 9))
+    assert all(len(found) == 1 for found in rates.values()), rates

@@ -72,7 +72,7 @@ class MessageTransport(NamedTuple):
     @property
     def connection(self) -> int:
         """The connection to a peer for messages with as many channels; 0 if they are not paced."""
-        return 0 if math.isinf(self.gb_per_s) else self.first_connection + self.channels.bit_length() - 1
+        return 0 if math.isinf(self.gb_per_s) else self.first_connection + (self.channels - 1).bit_length()
 
     def wait_ps(self, shape: GroupShape, *, between_hosts: bool) -> int:
         """Return `hop_ps` less the latency of the fabric's path.
@@ -111,7 +111,9 @@ class MessageTransport(NamedTuple):
         nics = 1 if is_divided else max(1, len(shape.nic_shares))
         port = 1 / nics if between_hosts else NVLINK_PAYLOAD
         line_gb_per_s = shape.lines_bps[between_hosts] / 8e9 * port
-        return max(1.0, line_gb_per_s / self.gb_per_s)
+        # Connections have numbers for powers of two: 3 channels share the connection of 4, and have its rate, so that
+        # messages of any sizes of a group agree about the rate of a connection
+        return max(1.0, line_gb_per_s / (self.gb_per_s / self.channels * _power_of_two(self.channels)))
 
 
 def communicator(host: TuningInput, channels: int = 0, *, is_paced: bool) -> Communicator:
