@@ -89,12 +89,12 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
     """
     has_valid, complaint = False, ""
     for plan in _factorisations(model, space):
-        settled = rules.settle(model, plan, space.framework)
-        settled = rules.on_machine(model, settled, space.framework, space.machine)
+        open_plan = rules.settle(model, plan, space.framework)
+        settled = rules.on_machine(model, open_plan, space.framework, space.machine)
         broken = rules.first_broken(model, settled, space.framework) or _dropped(space.base, settled)
         if not broken:
             has_valid = True
-            yield _lightest(model, settled, space)
+            yield _lightest(model, open_plan, space)
         complaint = complaint or f"of {settled}, {broken}"
     if not has_valid:
         why = _sizes_complaint(space) or complaint or "no sizes of the open axes fit the fixed ones"
@@ -105,11 +105,14 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
 def _lightest(model: Model, plan: ParallelPlan, space: PlanSpace) -> Candidate:
     """Return the settled plan with the fixed recomputation, else with the lightest mode that fits in memory."""
     for recompute in _open_or_fixed(space.base, "recompute", recompute_options(model, space.framework)):
-        candidate = plan.model_copy(update={"recompute": recompute})
-        peak = peak_bytes(model, candidate, space.framework)
-        if peak <= space.memory_bytes:
-            return Candidate(candidate, peak, fits=True)
-    return Candidate(candidate, peak, fits=False)
+        # Keys of the machine may depend on the recomputation, which keys that the user fixed may exclude
+        own = rules.on_machine(model, plan.model_copy(update={"recompute": recompute}), space.framework, space.machine)
+        if rules.first_broken(model, own, space.framework):
+            continue
+        candidate = Candidate(own, peak := peak_bytes(model, own, space.framework), fits=peak <= space.memory_bytes)
+        if candidate.fits:
+            break
+    return candidate
 
 
 def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
