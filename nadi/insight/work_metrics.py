@@ -111,7 +111,7 @@ def throughput(simulation: FinishedRun, so_far: DoneSteps | None = None) -> Thro
         training_flops(model, batch, tokens, causal=causal, lora=plan.lora) for causal in (True, False)
     )
     done, done_all = (
-        training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal, lora=plan.lora)
+        training_flops(model, batch, tokens, recompute=plan.recompute, dtype=plan.dtype, causal=causal, lora=plan.lora)
         for causal in (True, False)
     )
     # operations that the GPUs could have done at their peak in the time of a step

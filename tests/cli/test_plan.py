@@ -14,7 +14,7 @@ from nadi.studies.planner.step import step_time, target_machine
 from nadi.topologies import clusters
 from nadi.workload import WorkloadError
 from nadi.workload.compute import IN_STEPS, ComputeTimes, find_gpu
-from nadi.workload.generators.memory import estimate
+from nadi.workload.generators.memory import estimate, peak_bytes
 from nadi.workload.generators.models import find
 from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
 from tests.budgets import bounded
@@ -83,6 +83,41 @@ def test_layers_that_no_stages_divide_are_interleaved_unevenly():
     base = parallel_plan("gb1024,tp4,ep8,mb1,pp8,recompute=full")
     found = [one.plan for one in candidates(qwen, PlanSpace(64, 8, 80 * 2**30, base))]
     assert [(plan.vpp, plan.uneven) for plan in found] == [(vpp, True) for vpp in range(1, 9)]
+
+
+PUBLISHED = [  # model, GPUs, framework, constraints without the sizes, published plan, valid plans with even stages
+    ("llama3-405b", 16384, "fsdp", "gb2048,zero2", "tp8,pp16,vpp8,dp128,uneven", 6),  # arXiv 2407.21783, table 4
+    ("deepseek-v3", 2048, "megatron", "gb15360,seq4096,fp8,dualpipe,ep64", "pp16,dp128,ep64,uneven", 0),
+]
+
+
+@pytest.mark.parametrize(("name", "gpus", "framework", "text", "published", "even"), PUBLISHED)
+def test_published_plans_with_uneven_stages_are_among_the_candidates(name, gpus, framework, text, published, even):
+    base, expected = parallel_plan(text), parallel_plan(published)
+    found = [one.plan for one in candidates(find(name), PlanSpace(gpus, 8, 80 * 2**30, base, framework))]
+    assert [_sizes(plan) for plan in found if plan.uneven].count(_sizes(expected)) == 1
+    assert sum(not plan.uneven for plan in found) == even
+    assert len(found) > 50
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "memory_gib", "modes"),
+    [
+        ("llama3-70b", "megatron", 60, ("none", "selective", "full")),
+        ("llama3-70b", "fsdp", 70, ("none", "selective", "per-op", "full")),
+        ("mixtral-8x7b", "megatron", 50, ("none", "moe_act+layernorm", "selective", "full")),
+        ("deepseek-v3", "megatron", 280, ("none", "moe_act+layernorm+mla_up_proj", "selective", "full")),
+    ],
+)
+def test_the_first_recomputation_that_fits_is_taken(name, framework, memory_gib, modes):
+    model, base = find(name), parallel_plan("tp4,pp4,mb1,gb256,overlap_ep=false")
+    space = PlanSpace(64, 8, memory_gib * 2**30, base, framework)
+    chosen = nonempty(list(candidates(model, space)))
+    for candidate in chosen:
+        peaks = [peak_bytes(model, candidate.plan.model_copy(update={"recompute": mode}), framework) for mode in modes]
+        fitting = [mode for mode, peak in zip(modes, peaks, strict=True) if peak <= space.memory_bytes]
+        assert candidate.plan.recompute == (fitting or ["full"])[0]
+    assert any(candidate.plan.recompute != "none" for candidate in chosen)
 
 
 def _sizes(plan):

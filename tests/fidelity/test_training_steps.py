@@ -50,6 +50,8 @@ CASES = {
     "deepseek, dualpipe": ("deepseek", "pp2,dp4,ep4,dualpipe,gb16", "megatron"),
     "zero3": ("gpt", "dp8,zero3,gb16", "deepspeed"),
     "fsdp": ("llama", "dp8,gb16", "fsdp"),
+    "hsdp": ("llama", "dp8,shard4,gb16", "fsdp"),
+    "two optimizers": ("llama", "tp2,sp,dp4,shard2,zero1,gb8", "megatron"),
     "cp ring": ("llama", "tp2,sp,cp4,gb4,seq512", "megatron"),
     "cp all-gather": ("llama", "cp4,dp2,gb4,seq512,context=all-gather", "megatron"),
     "pipeline": ("gpt", "pp4,gb16", "megatron"),
@@ -60,12 +62,13 @@ CASES = {
     "llama on hosts": ("llama", "tp4,sp,pp2,vpp2,dp2,gb8", "megatron"),
     "mixtral on hosts": ("mixtral", "pp2,dp8,ep8,gb16", "megatron"),
     "deepseek on hosts": ("deepseek", "dp16,ep16,gb16", "megatron"),
+    "hsdp on hosts": ("llama", "dp16,shard8,gb16", "fsdp"),
     "zero3 on hosts": ("gpt", "dp16,zero3,gb16", "deepspeed"),
     "cp ring on hosts": ("llama", "tp4,sp,cp4,gb4,seq512", "megatron"),
 }
 ON_HOSTS = [name for name in CASES if "hosts" in name]
 ELSEWHERE = [name for name in CASES if "hosts" not in name]
-MEETING = {"mixtral with tp", "deepseek, dualpipe"}
+MEETING = {"mixtral with tp", "deepseek, dualpipe", "hsdp"}
 """Whose reductions of two families go over the same port at once."""
 LINKS = "fully-connected:rate=100Gbps,delay=500ns"
 SWITCH = "switch:rate=400Gbps,delay=500ns"
@@ -133,7 +136,11 @@ AGREE = [
     *((case, fabric, "flow", 0.01) for fabric in (LINKS, SWITCH) for case in ELSEWHERE),
     *((case, HOSTS, *way) for case in ON_HOSTS for way in (("flow", 0.01), ("closed-form", 0.05))),
     *((case, SWITCH, "closed-form", 0.05) for case in ELSEWHERE if case not in MEETING),
-    *((case, SWITCH, "unaware", 0.05) for case in ELSEWHERE if CASES[case][0] not in {"mixtral", "deepseek"}),
+    *(
+        (case, SWITCH, "unaware", 0.05)
+        for case in ELSEWHERE
+        if case not in MEETING and CASES[case][0] not in {"mixtral", "deepseek"}
+    ),
 ]
 
 
@@ -162,9 +169,10 @@ def test_whole_messages_are_too_short_without_ports_and_too_long_in_switches_tha
 
 
 @pytest.mark.parametrize(
-    ("case", "fabric"), [("mixtral with tp", SWITCH), *(("deepseek, dualpipe", f) for f in (SWITCH, LINKS))]
+    ("case", "fabric"),
+    [("mixtral with tp", SWITCH), ("hsdp", SWITCH), *(("deepseek, dualpipe", f) for f in (SWITCH, LINKS))],
 )
 def test_reductions_that_meet_are_too_short_at_closed_forms(case, fabric):
-    """Experts and the other weights, or the two replicas of a slice in DualPipe, are reduced at once by one port."""
+    """Experts and the other weights, the two replicas of a slice in DualPipe, or shards within and between groups."""
     assert share(case, fabric, "dp") > 0.2
     assert over_packets(case, fabric, "closed-form") < 0.95

@@ -3,7 +3,8 @@
 What the user fixed in `--plan` is a constraint: every candidate has exactly those values. What the user left open is
 enumerated: every way to factor the GPUs into tensor, context, pipeline and data parallelism, with every expert
 parallelism, interleaving and micro-batch that the rules of the framework allow. Recomputation costs time, so the
-planner takes the lightest mode that fits in memory, less a reserve: none, then selective, then full.
+planner takes the first that fits in memory, less a reserve, of those that the framework offers, the fastest first
+(`recompute_options`).
 
 An NPU computes one operator at a time, so a step takes at least as long as the computation of its busiest stage. It
 also takes as long as the longest path of operators and collectives in the trace of an NPU that wait for each other. Of
@@ -37,6 +38,7 @@ from nadi.workload.generators.training import (
     chunks,
     copied_groups,
     micro_batches,
+    recompute_options,
     rules,
     stage_size,
 )
@@ -49,7 +51,6 @@ from nadi.workload.trace_sets import TraceView
 
 _Value = TypeVar("_Value")
 
-RECOMPUTE = ("none", "selective", "full")
 _FACTORS = ("tp", "cp", "pp", "dp")  # axes whose product is the number of GPUs
 _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _LONG_SEQUENCE = 16_384  # sequence length in tokens from which the planner tries context parallelism
@@ -88,12 +89,12 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
     """
     has_valid, complaint = False, ""
     for plan in _factorisations(model, space):
-        settled = rules.settle(model, plan, space.framework)
-        settled = rules.on_machine(model, settled, space.framework, space.machine)
+        open_plan = rules.settle(model, plan, space.framework)
+        settled = rules.on_machine(model, open_plan, space.framework, space.machine)
         broken = rules.first_broken(model, settled, space.framework) or _dropped(space.base, settled)
         if not broken:
             has_valid = True
-            yield _lightest(model, settled, space)
+            yield _lightest(model, open_plan, space)
         complaint = complaint or f"of {settled}, {broken}"
     if not has_valid:
         why = _sizes_complaint(space) or complaint or "no sizes of the open axes fit the fixed ones"
@@ -103,12 +104,15 @@ def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
 
 def _lightest(model: Model, plan: ParallelPlan, space: PlanSpace) -> Candidate:
     """Return the settled plan with the fixed recomputation, else with the lightest mode that fits in memory."""
-    for recompute in _open_or_fixed(space.base, "recompute", RECOMPUTE):
-        candidate = plan.model_copy(update={"recompute": recompute})
-        peak = peak_bytes(model, candidate, space.framework)
-        if peak <= space.memory_bytes:
-            return Candidate(candidate, peak, fits=True)
-    return Candidate(candidate, peak, fits=False)
+    for recompute in _open_or_fixed(space.base, "recompute", recompute_options(model, space.framework)):
+        # Keys of the machine may depend on the recomputation, which keys that the user fixed may exclude
+        own = rules.on_machine(model, plan.model_copy(update={"recompute": recompute}), space.framework, space.machine)
+        if rules.first_broken(model, own, space.framework):
+            continue
+        candidate = Candidate(own, peak := peak_bytes(model, own, space.framework), fits=peak <= space.memory_bytes)
+        if candidate.fits:
+            break
+    return candidate
 
 
 def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:

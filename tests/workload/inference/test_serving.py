@@ -16,7 +16,7 @@ from nadi.workload.generators.inference.requests import Lengths, Request, Reques
 from nadi.workload.generators.inference.scheduler import Batch, BatchLimits, Prompts, Role, schedule
 from nadi.workload.generators.memory.estimate import kv_cache_bytes_per_token
 from nadi.workload.generators.models import architecture, find
-from nadi.workload.generators.models.architecture import output_flops, training_flops
+from nadi.workload.generators.models.operations import output_flops, training_flops
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.parameters import stage_weights
 from tests.budgets import bounded

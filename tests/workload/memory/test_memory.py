@@ -128,8 +128,8 @@ def test_llama_keeps_tensor_by_tensor_what_its_layer_makes():
     kept = of_layer(model, parallel_plan("dp1"))
     norms_and_their_outputs = 4 * 2 * s * h
     attention = 2 * s * (h + 2 * kv) + 2 * s * h
-    assert kept.input + kept.other == norms_and_their_outputs + attention + 2 * s * 3 * f
-    assert kept.light == 4 * 32 * s  # flash attention: one number for each head and row
+    assert kept.kept("selective") == norms_and_their_outputs + attention + 2 * s * 3 * f
+    assert kept.again("selective") == 4 * 32 * s  # flash attention: one number for each head and row
     half = of_layer(model, parallel_plan("cp2"))
     assert 2 * half.kept("none") == kept.kept("none")
 
@@ -152,16 +152,52 @@ def test_experts_keep_the_rows_that_come():
     assert routed.kept("none") - half.kept("none") == rows // 2 * 2 * (64 + 3 * 96)
 
 
+LATENT = LatentAttention(query_rank=24, key_value_rank=16, nope_dim=8, rope_dim=4, value_dim=6)
+GATED = {"activation": "swiglu", "norm": "rmsnorm", "bias": False, "dropout": False}
+
+
 def test_latent_attention_keeps_little_where_what_is_projected_up_is_made_anew():
-    latent = LatentAttention(query_rank=24, key_value_rank=16, nope_dim=8, rope_dim=4, value_dim=6)
-    model = gpt(latent=latent, activation="swiglu", norm="rmsnorm", bias=False, dropout=False, ffn=48)
+    model = gpt(latent=LATENT, **GATED, ffn=48)
     kept = of_layer(model, parallel_plan("dp1"))
     tokens, heads = 32, 4
     compressed = 24 + 16 + 4
-    selective = 2 * tokens * (64 + 64 + compressed + heads * 6 + 2 * 48)
-    assert kept.kept("selective") == selective
+    modules = "core_attn+layernorm+mla_up_proj+mlp"
+    assert kept.kept(modules) == 2 * tokens * (64 + 64 + compressed + heads * 6)
     up = heads * (12 + 12 + 6)
-    assert kept.kept("none") - selective == 2 * tokens * (2 * 64 + up + 24 + 16 + 48) + 4 * tokens * heads
+    assert kept.again("core_attn") == 4 * tokens * heads
+    assert kept.again("layernorm") == 2 * tokens * 64  # Transformer Engine keeps what the MLP's fused norm returns
+    assert kept.again("mla_up_proj") == 2 * tokens * (up + 24 + 16)
+    assert kept.again("mlp") == 2 * tokens * (64 + 3 * 48)
+    assert kept.again(modules) == sum(kept.again(module) for module in modules.split("+"))
+
+
+def test_modules_of_experts_keep_what_megatron_says_they_keep():
+    """Routed experts get 2 of 8 rows of each token; one shared expert of width 40; 8-bit products keep 1 byte."""
+    experts = Experts(count=8, top_k=2, ffn=96, shared=1, shared_ffn=40)
+    model = gpt(experts=experts, latent=LATENT, **GATED)
+    for dtype, size in (("bf16", 2), ("fp8", 1)):
+        kept = of_layer(model, parallel_plan(f"dp8,ep8,dtype={dtype}"), has_experts=True)
+        tokens, rows = 32, 64
+        routed, shared = 4 * tokens * 8 + size * rows * (64 + 3 * 96), size * tokens * 3 * 40
+        assert kept.again("moe_act") == size * rows * 96
+        assert kept.again("shared_experts") == shared
+        assert kept.again("moe") == kept.again("moe+moe_act+shared_experts") == routed + shared
+        assert kept.again("layernorm") == 2 * size * tokens * 64
+        assert kept.again("moe_act+layernorm+shared_experts") == size * (rows * 96 + 2 * tokens * 64) + shared
+
+
+@pytest.mark.parametrize(("dtype", "again"), [("bf16", ("k", "o", "w3")), ("fp8", ())])
+def test_per_op_keeps_the_results_of_every_other_product(dtype, again):
+    """torchtitan's SelectiveAC saves all of wq, wk, wv, wo, w1, w3, w2 but every second, needed or not, and the core.
+
+    In FP8 these products are torch._scaled_mm, which it saves always.
+    """
+    model, (s, h, f, kv) = find("llama3-8b"), (8192, 4096, 14336, 1024)
+    columns = {"q": h, "k": kv, "v": kv, "o": h, "w1": f, "w3": f, "w2": h}
+    kept = layer_activations(model, rules.settle(model, parallel_plan(f"dp8,dtype={dtype}"), "fsdp"), has_experts=False)
+    core = (2 if dtype == "bf16" else 1) * s * h + 4 * 32 * s
+    assert kept.kept("per-op") == 2 * s * (h + sum(columns.values()) - sum(columns[name] for name in again)) + core
+    assert kept.again("per-op") == kept.kept("none") - 2 * s * h - core
 
 
 A_CARD = 80 * GB

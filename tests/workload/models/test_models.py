@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, names
-from nadi.workload.generators.models.architecture import training_flops
+from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, names, operations
+from nadi.workload.generators.models.operations import training_flops
 from nadi.workload.generators.training import parallel_plan, rules
 from tests.budgets import bounded
 
@@ -183,6 +183,6 @@ def test_counts_are_those_of_matrices_one_by_one(model, sequence):
     vectors = sum(architecture.active(model, each) for each in architecture.all_weights(model) if not each.is_matrix)
     core = sum(2 * model.heads * (model.query_dim + model.value_dim) for _ in range(sequence) for _ in range(sequence))
     expected = 2 * sequence * (active - vectors) + model.layers * core
-    assert architecture.training_flops(model, 1, sequence) // 3 == expected
-    causal = architecture.training_flops(model, 1, sequence, causal=True) // 3
+    assert operations.training_flops(model, 1, sequence) // 3 == expected
+    causal = operations.training_flops(model, 1, sequence, causal=True) // 3
     assert expected - causal == model.layers * core * (sequence - 1) // (2 * sequence)

@@ -12,7 +12,7 @@ from nadi.workload import WorkloadError
 from nadi.workload.collectives import ON_NVSWITCHES
 from nadi.workload.compute import ComputeTimes, Operator, find_gpu
 from nadi.workload.generators.memory import estimate
-from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, parameters
+from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, operations, parameters
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.interference import copied_groups
@@ -305,8 +305,8 @@ def test_the_backward_pass_of_frozen_matrices_has_the_operations_of_their_forwar
     settled = rules.settle(model, parallel_plan(f"{plan},lora=8,attention=unfused,sp"))
     tokens = settled.global_batch * settled.sequence
     padded = model.model_copy(update={"vocab": padded_vocab(model, settled)})
-    core = settled.global_batch * model.layers * architecture.core_flops(model, settled.sequence)
-    matrices = architecture.training_flops(padded, settled.global_batch, settled.sequence) // 3 - core
+    core = settled.global_batch * model.layers * operations.core_flops(model, settled.sequence)
+    matrices = operations.training_flops(padded, settled.global_batch, settled.sequence) // 3 - core
     columns = (model.heads + 2 * model.key_value_heads) * model.query_dim
     adapters = model.layers * 8 * (2 * model.hidden + columns + model.heads * model.value_dim)
     assert flops(generate(model, settled)) == 2 * matrices + 3 * core + 6 * adapters * tokens
@@ -314,7 +314,7 @@ def test_the_backward_pass_of_frozen_matrices_has_the_operations_of_their_forwar
 
 def test_operations_of_a_sample_are_those_of_nvidias_configuration():
     """MODEL_TFLOP_PER_SAMPLE=2598 of NVIDIA's config_common.sh: within the 5 % that depend on how attention counts."""
-    counted = architecture.training_flops(find("llama2-70b"), 1, 8192, causal=True, lora=16)
+    counted = operations.training_flops(find("llama2-70b"), 1, 8192, causal=True, lora=16)
     assert counted / 1e12 == pytest.approx(2598, rel=0.05)
 
 

@@ -7,8 +7,9 @@ from hypothesis import given
 
 from nadi.et import NodeType
 from nadi.workload.compute.operators import PRODUCTS
-from nadi.workload.generators.models import architecture, find, names
-from nadi.workload.generators.models.architecture import Model, training_flops
+from nadi.workload.generators.models import find, names, operations
+from nadi.workload.generators.models.architecture import Model
+from nadi.workload.generators.models.operations import training_flops
 from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.item_lists import Compute
@@ -99,7 +100,9 @@ def test_gradients_are_reduced_and_parameters_gathered(case):
     own = [trained(model, plan, stage) for stage in range(plan.pp)]
     size, twice = plan.tp * plan.cp * plan.dp, 2 if plan.schedule == "dualpipe" else 1
     replicas = {"dense": plan.cp * plan.dp * twice, "experts": size * twice // (plan.ep * plan.etp)}
-    parameters = sum(getattr(stage, kind) for stage in own for kind, count in replicas.items() if count > 1) * size
+    copies = plan.cp * plan.dp // plan.shard if plan.shard else 1
+    shares = {kind: count // copies for kind, count in replicas.items()}
+    parameters = sum(getattr(stage, kind) for stage in own for kind, count in shares.items() if count > 1) * size
     gradient = 2 if framework == "deepspeed" else _GRADIENT
     is_layered = plan.zero == 3 or framework == "fsdp"
     is_each = is_layered or (framework == "deepspeed" and plan.zero == 2)
@@ -108,13 +111,16 @@ def test_gradients_are_reduced_and_parameters_gathered(case):
     scatters = is_layered or (framework == "megatron" and plan.zero == 1)
     reduced = total(found, "dp:reduce-scatter") if scatters else total(found, "dp:all-reduce") - loss
     assert reduced == pytest.approx(parameters * gradient * times, rel=0.02)  # padded to whole shares
+    if copies > 1:  # each GPU's share, between those that hold the same one
+        shards = sum(getattr(stage, kind) / shares[kind] for stage in own for kind in shares) * size
+        assert total(found, "dp:all-reduce") - loss == pytest.approx(shards * gradient * times, rel=0.02)
     gathered = total(found, "dp:all-gather")
     if not plan.zero:
         assert gathered == 0
         return
     if is_layered:
         times *= 2 if plan.zero == 3 else 1
-    shards = sum(getattr(stage, kind) / count for stage in own for kind, count in replicas.items() if count > 1) * size
+    shards = sum(getattr(stage, kind) / count for stage in own for kind, count in shares.items() if count > 1) * size
     if not is_layered or plan.gather == "list":  # these models' tensors are so small that all GPUs keep them
         times = plan.steps
     assert gathered == pytest.approx(shards * 2 * times, rel=0.02)
@@ -274,13 +280,11 @@ def test_products_of_all_gpus_are_the_models_operations(name, text):
                 backward += plan.tp * products(unit.backward)
     causal = plan.attention == "flash"  # unfused attention works out all pairs and masks some
     sequences, tokens = plan.micro_batch, plan.sequence
-    padding = architecture.output_flops(model, tokens, padded_vocab(model, plan)) - architecture.output_flops(
-        model, tokens
-    )
-    once = architecture.training_flops(model, sequences, tokens, causal=causal) // 3
+    padding = operations.output_flops(model, tokens, padded_vocab(model, plan)) - operations.output_flops(model, tokens)
+    once = operations.training_flops(model, sequences, tokens, causal=causal) // 3
     expected = once + sequences * padding * (1 + model.mtp_layers)
     assert forward == pytest.approx(expected, rel=1e-12)
-    core = sequences * (model.layers + model.mtp_layers) * architecture.core_flops(model, tokens, causal=causal)
+    core = sequences * (model.layers + model.mtp_layers) * operations.core_flops(model, tokens, causal=causal)
     scores_again = core / 2 if causal else 0  # flash attention's backward pass has five products in place of four
     assert backward == pytest.approx(2 * expected + scores_again, rel=1e-12)
 

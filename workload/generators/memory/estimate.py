@@ -8,7 +8,8 @@ from nadi.workload.compute.operators import DTYPE_BYTES
 from nadi.workload.generators.memory import states
 from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.training import rules
+from nadi.workload.generators.models.operations import FULL, NONE, SELECTIVE
+from nadi.workload.generators.training import recomputation, rules
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import DEEPSPEED, count, held, trained
 from nadi.workload.generators.training.rules import Framework
@@ -117,7 +118,9 @@ def _stage(
         activations=activations + recomputed,
         loss=loss,
         buffers=_buffers(shard, framework, stage_chunks),
-        framework=framework_bytes(plan.tp, plan.cp, plan.dp, plan.pp, plan.ep if model.experts else 1),
+        framework=framework_bytes(
+            plan.tp, plan.cp, plan.dp, plan.shard_copies, plan.pp, plan.ep if model.experts else 1
+        ),
         host=on_host.total + activations_on_host,
     )
 
@@ -197,7 +200,7 @@ def _zero_buffers(shard: Shard, framework: Framework, layer_kinds: set[bool]) ->
 
 def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework) -> str:
     """Return a text with the first plan that fits in memory_bytes per GPU: one change, several, more stages or tp."""
-    changes = _changes(plan, framework)
+    changes = _changes(model, plan, framework)
     together = plan
     candidates = [plan.model_copy(update=change) for change in changes]
     for change in changes:
@@ -215,7 +218,7 @@ def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, fram
     return "no plan near it fits"
 
 
-def _changes(plan: ParallelPlan, framework: Framework) -> list[dict[str, object]]:
+def _changes(model: Model, plan: ParallelPlan, framework: Framework) -> list[dict[str, object]]:
     """Return the changes of a plan that save memory, the cheapest first."""
     max_zero = 1 if framework == "megatron" or (framework == "deepspeed" and plan.pp > 1) else 3
     changes: list[dict[str, object]] = []
@@ -224,11 +227,14 @@ def _changes(plan: ParallelPlan, framework: Framework) -> list[dict[str, object]
     changes += [{"zero": zero} for zero in range(plan.zero + 1, max_zero + 1) if plan.dp * plan.cp > 1]
     if plan.attention == "unfused":
         changes.append({"attention": "flash"})
-        changes += [{"recompute": "selective"}] * (plan.recompute == "none")
+        changes += [{"recompute": SELECTIVE}] * (plan.recompute == NONE)
+    if plan.recompute == NONE:
+        options = recomputation.recompute_options(model, framework)
+        changes += [{"recompute": word} for word in options if word not in {NONE, SELECTIVE, FULL}]
     if plan.micro_batch > 1:
         changes.append({"micro_batch": 1})
-    if plan.recompute != "full":
-        changes.append({"recompute": "full"})
+    if plan.recompute != FULL:
+        changes.append({"recompute": FULL})
     return changes
 
 
@@ -272,7 +278,7 @@ def _serving_stage(model: Model, plan: ParallelPlan, stage: int) -> StageMemory:
     """Return the memory of one stage in a settled plan of one pass, without its KV cache."""
     (chunk,) = chunks(model, plan)[stage]
     kinds = {model.has_experts(number) for number in chunk.layers}
-    layer = max((states.layer_activations(model, plan, has_experts=kind).kept("none") for kind in kinds), default=0)
+    layer = max((states.layer_activations(model, plan, has_experts=kind).kept(NONE) for kind in kinds), default=0)
     shard = Shard(model, plan)
     logits = shard.value_bytes * shard.tokens * shard.vocabulary if chunk.is_last else 0
     return StageMemory(

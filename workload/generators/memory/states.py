@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from nadi.workload.compute.operators import DTYPE_BYTES
 from nadi.workload.generators.models.architecture import Model
+from nadi.workload.generators.models.operations import CORE, FULL, NONE, PER_OP, modules_of, recomputed_matrices
+from nadi.workload.generators.training import recomputation
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import HeldParameters
 from nadi.workload.generators.training.stages import Shard
@@ -70,8 +72,9 @@ def states(held: HeldParameters, plan: ParallelPlan) -> States:
         held: The numbers of parameters that the GPU holds before ZeRO.
         plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
     """
-    dense = states_of(held.dense, plan.dp * plan.cp, plan)
-    experts = states_of(held.experts, plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp), plan)
+    dense = states_of(held.dense, plan.dp * plan.cp // plan.shard_copies, plan)
+    replicas = plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp)
+    experts = states_of(held.experts, replicas // plan.shard_copies, plan)
     return States(*(sum(parts) for parts in zip(dense, experts, strict=True)))
 
 
@@ -135,30 +138,34 @@ class LayerActivations(NamedTuple):
     """Bytes of one layer and one micro-batch on one GPU."""
 
     input: int  # Bytes of the layer's input, the only tensor that full recomputation keeps
-    other: int  # Bytes of the other tensors that selective recomputation keeps
-    # Bytes of the tensors that selective recomputation recomputes: those of attention's core; with latent attention
-    # also those that DeepSeek-V3 recomputes (arXiv 2412.19437, sections 3.2.3 and 3.3.2): the outputs of norms, of the
-    # projections up from compressed queries, keys and values, and of the MLP's activation
-    light: int
+    # Bytes of its other tensors, each with the modules whose recomputation drops it (models.operations)
+    tensors: tuple[tuple[int, frozenset[str]], ...]
+    core: int  # Bytes that attention's core keeps, its output included
+    saved: int  # Bytes that "per-op" keeps in addition to the layer's input and to attention's core
     working: int  # Bytes of gradients and copies that exist only during the layer's backward pass
 
     def kept(self, recompute: str) -> int:
         """Return the bytes that the layer keeps from the forward to the backward pass.
 
         Args:
-            recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
+            recompute: The value of a plan's key `recompute`.
         """
-        if recompute == "full":
+        if recompute == FULL:
             return self.input
-        return self.input + self.other + (self.light if recompute == "none" else 0)
+        if recompute == PER_OP:
+            return self.input + self.core + self.saved
+        modules = modules_of(recompute)
+        return self.input + sum(size for size, dropped_by in self.tensors if not dropped_by & modules)
 
     def again(self, recompute: str) -> int:
         """Return the bytes of the tensors that the layer's backward pass recomputes.
 
         Args:
-            recompute: The extent of recomputation in the backward pass: "none", "selective" or "full", as in plans.
+            recompute: The value of a plan's key `recompute`.
         """
-        return self.kept("none") - self.kept(recompute)
+        if recompute == PER_OP:  # some saved tensors are needed as they are, others only lead to them: an upper bound
+            return self.kept(NONE) - self.input - self.core
+        return self.kept(NONE) - self.kept(recompute)
 
 
 @lru_cache(maxsize=1024)
@@ -175,31 +182,57 @@ def layer_activations(model: Model, plan: ParallelPlan, *, has_experts: bool) ->
     shard = Shard(model, plan)
     hidden = shard.rows * model.hidden
     mask = hidden * _MASK_BYTES * model.dropout
-    norms = 2 * shard.operand_bytes * hidden  # their outputs
+    norm = shard.operand_bytes * hidden  # the output of one norm
     core_output = shard.operand_bytes * shard.tokens * shard.heads * model.value_dim  # input of the projection after it
     core, core_working = _core(shard)
-    mlp = _experts(shard) if has_experts else _mlp(shard, model.ffn_width)
-    other = shard.value_bytes * hidden + 2 * mask + core_output + mlp.inner
-    # Selective recomputation applies to these with latent attention only.
-    recomputable = _projected(shard)
+    latent, is_trained = model.latent, not plan.lora
+    up_projections = {"mla_up_proj"} if latent is not None else set()
+    tensors: list[tuple[int, set[str]]] = [
+        (shard.value_bytes * hidden + 2 * mask + core_output, set()),  # the input of the MLP's norm is the first one
+        (core, {CORE}),
+        (_projected(shard), up_projections),
+        # Frozen matrices do not need their inputs
+        (norm * is_trained, {"layernorm"} if latent is not None else set()),
+        (norm * is_trained, {"layernorm"} if has_experts else {"mlp"}),
+    ]
     if plan.lora:
-        # Frozen matrices do not need their inputs. Adapters keep theirs after dropout, but no masks: the submissions'
-        # dropout draws them again (NEMO_LORA_USE_THUNDER_DROPOUT).
-        other += shard.value_bytes * shard.tokens * (model.hidden + shard.heads * model.value_dim)
-    else:
-        recomputable += norms + mlp.outer
-    if model.latent is not None:
-        # Compressed queries, keys and values before their norm, and the uncompressed keys
-        ranks = model.latent.query_rank + model.latent.key_value_rank + model.latent.rope_dim
-        compressed = shard.value_bytes * shard.rows * ranks
-        other += compressed
-        recomputable += compressed - shard.value_bytes * shard.rows * model.latent.rope_dim
+        # Adapters keep their inputs after dropout, but no masks: the submissions' dropout draws them again
+        # (NEMO_LORA_USE_THUNDER_DROPOUT).
+        tensors.append((shard.value_bytes * shard.tokens * (model.hidden + shard.heads * model.value_dim), set()))
+    if latent is not None:
+        # Compressed queries, keys and values before and after their norm, and the uncompressed keys
+        compressed = shard.value_bytes * shard.rows * (latent.query_rank + latent.key_value_rank)
+        keys = shard.value_bytes * shard.rows * latent.rope_dim
+        tensors += [(compressed + keys, set()), (compressed, up_projections)]
+    mlps = _experts(shard) if has_experts else {"mlp": _mlp(shard, model.ffn_width)}
+    for name, mlp in mlps.items():
+        around = {"mlp"} if name == "mlp" else {"moe", name}
+        tensors += [
+            (mlp.inner, around),
+            (mlp.outer * is_trained, around | ({"moe_act"} if name == "experts" else set())),
+        ]
     return LayerActivations(
         input=shard.value_bytes * hidden,
-        other=other + (0 if model.latent is not None else recomputable),
-        light=core + (recomputable if model.latent is not None else 0),
-        working=max(core_working, mlp.working),
+        tensors=tuple((size, frozenset(dropped_by)) for size, dropped_by in tensors),
+        core=core + core_output,
+        saved=_saved_per_operator(shard, has_experts=has_experts),
+        working=max(core_working, *(mlp.working for mlp in mlps.values())),
     )
+
+
+def _saved_per_operator(shard: Shard, *, has_experts: bool) -> int:
+    """Return the bytes of the results of products and collectives that "per-op" saves, needed or not."""
+    # Without attention's core. torchtitan also saves topk's choice of experts, which is small.
+    again = recomputed_matrices(shard.model, shard.plan.dtype, has_experts=has_experts)
+    joined = recomputation.products(shard, has_experts=has_experts)
+    saved = [product.shape for each in joined for name, product in each.items() if name not in again]
+    values = sum(rows * columns for rows, columns, _ in saved)
+    if shard.plan.sequence_parallel:  # reduce-scatters after attention, and after the MLP or shared experts
+        has_dense = not has_experts or shard.experts.shared_width > 0
+        values += (1 + has_dense) * shard.rows * shard.model.hidden
+    if has_experts and shard.plan.ep > 1:  # the all-to-alls to and from experts
+        values += 2 * expert_rows(shard) // shard.plan.etp * shard.model.hidden
+    return shard.value_bytes * values
 
 
 def _projected(shard: Shard) -> int:
@@ -254,8 +287,8 @@ def expert_rows(shard: Shard) -> int:
     return round(rows * shard.plan.capacity) if shard.plan.capacity else rows
 
 
-def _experts(shard: Shard) -> _Mlp:
-    """Return the bytes of the router's scores, of the received rows, and of the values between the matrices."""
+def _experts(shard: Shard) -> dict[str, _Mlp]:
+    """Return the bytes of routed experts with the router's scores and the received rows, and of shared experts."""
     # As in Megatron-Core, the router's weights multiply the activation and not the experts' outputs, so that the
     # outputs are not kept.
     experts, hidden, rows = shard.experts, shard.model.hidden, expert_rows(shard)
@@ -266,7 +299,5 @@ def _experts(shard: Shard) -> _Mlp:
         outer=rows * shard.operand_bytes * experts.ffn // shard.plan.etp,
         working=shard.value_bytes * rows * (inner + hidden),
     )
-    if not experts.shared_width:
-        return routed
-    shared = _mlp(shard, experts.shared_width)
-    return _Mlp(routed.inner + shared.inner, routed.outer + shared.outer, max(routed.working, shared.working))
+    shared = {"shared_experts": _mlp(shard, experts.shared_width)} if experts.shared_width else {}
+    return {"experts": routed, **shared}

@@ -8,6 +8,6 @@ from nadi.workload.generators.models.architecture import (
     by_part,
     mtp_parameters,
     parameters,
-    training_flops,
 )
 from nadi.workload.generators.models.library import find, names
+from nadi.workload.generators.models.operations import training_flops

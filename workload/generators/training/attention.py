@@ -6,9 +6,11 @@ arXiv 2310.01889; Transformer Engine's p2p), or are gathered first (Llama 3, arX
 all-to-all distributes heads instead of the sequence (DeepSpeed Ulysses, arXiv 2309.14509).
 """
 
+from collections.abc import Sequence
+
 from nadi.et import CollectiveCommType
 from nadi.workload.generators.training import linear
-from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, RingMessage
+from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Item, Items, RingMessage
 from nadi.workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
 from nadi.workload.generators.training.stages import Operators, Shard
 
@@ -191,15 +193,14 @@ def around(shard: Shard, inner_items: Items) -> Items:
     ]
 
 
-def backward(shard: Shard, *, recomputes_core: bool) -> Items:
+def backward(shard: Shard, recomputed: Sequence[Item] = ()) -> Items:
     """Return attention's backward pass of one micro-batch.
 
     Args:
         shard: A GPU's share of the model under the parallel plan.
-        recomputes_core: Whether it first repeats the forward pass of the core.
+        recomputed: The items of the forward pass that it repeats before the core's backward pass.
     """
     h, m, values = shard.model.hidden, shard.tokens, shard.heads * shard.model.value_dim
-    recomputed = renamed(core(shard), "recompute/") if recomputes_core else []
     return [
         Compute("attention-residual", shard.leave_backward()),
         *linear.adapter_backward(shard, _output_adapter(shard)),
@@ -210,16 +211,6 @@ def backward(shard: Shard, *, recomputes_core: bool) -> Items:
         *core(shard, backward=True),
         *_projections_backward(shard),
     ]
-
-
-def renamed(items: Items, prefix: str) -> Items:
-    """Return items with a prefix before their names.
-
-    Args:
-        items: The items of a part of a pass, in order.
-        prefix: The text to put before the names.
-    """
-    return [item._replace(name=prefix + item.name) for item in items]
 
 
 def _projections(shard: Shard) -> Items:
@@ -313,7 +304,7 @@ def compressing(shard: Shard) -> tuple[int, ...]:
     return tuple(filter(None, (latent.query_rank, latent.key_value_rank + latent.rope_dim)))
 
 
-def _expanding(shard: Shard) -> tuple[tuple[int, int], ...]:
+def expanding(shard: Shard) -> tuple[tuple[int, int], ...]:
     """Return columns and rows of latent attention's matrices from compressed values to the heads' values."""
     latent = shard.latent
     queries = shard.heads * shard.model.query_dim
@@ -337,9 +328,18 @@ def _latent_projections(shard: Shard) -> Items:
     """Return compression, norms and expansion to heads; sequence parallelism gathers the compressed values."""
     h = shard.model.hidden
     down = tuple(shard.gemm(shard.rows, columns, h) for columns in compressing(shard))
-    up = tuple(shard.gemm(shard.tokens, columns, k) for columns, k in _expanding(shard))
+    return [Compute("attention-compression", down), *expansion(shard)]
+
+
+def expansion(shard: Shard) -> Items:
+    """Return the norms of latent attention's compressed values, their expansion to heads, and rotary positions.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+    """
+    up = tuple(shard.gemm(shard.tokens, columns, k) for columns, k in expanding(shard))
     return [
-        Compute("attention-compression", (*down, *latent_norms(shard))),
+        Compute("attention-compression", latent_norms(shard)),
         *enter(shard, NAME, _compressed_width(shard)),
         Compute(NAME, (*up, *positions(shard))),
     ]
@@ -348,8 +348,8 @@ def _latent_projections(shard: Shard) -> Items:
 def _latent_projections_backward(shard: Shard) -> Items:
     """Return the backward pass of `_latent_projections`."""
     h, m = shard.model.hidden, shard.tokens
-    data = tuple(shard.gemm(m, k, columns) for columns, k in _expanding(shard))
-    weights = tuple(shard.gemm(columns, k, m) for columns, k in _expanding(shard))
+    data = tuple(shard.gemm(m, k, columns) for columns, k in expanding(shard))
+    weights = tuple(shard.gemm(columns, k, m) for columns, k in expanding(shard))
     items, key = enter_backward(shard, NAME, _compressed_width(shard), (*positions(shard, "-backward"), *data), weights)
     down = tuple(shard.gemm(shard.rows, h, columns) for columns in compressing(shard))
     down_weights = tuple(shard.gemm(columns, h, shard.rows) for columns in compressing(shard))

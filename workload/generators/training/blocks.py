@@ -20,7 +20,10 @@ from nadi.workload.generators.training.item_lists import Compute, GroupCollectiv
 COMPUTED, SENT, OWN = "computed", "sent", "own"
 """Ports: the last computation; the sends for which the next computation waits; in a pass that alternates with another
 pass, the rows for which its next computation waits."""
-QUEUED = ("dp", "edp", "dp-other", "edp-other")
+QUEUED = (
+    *("dp", "edp", "dp-other", "edp-other"),
+    *("dp-shard", "edp-shard", "dp-replicate", "edp-replicate"),
+)
 """Families, and ports, whose collectives run one at a time across blocks."""
 _MAX_INTEGER = 2**63 - 1  # Maximum of the integer attributes of a trace's node (int64)
 _ON_HOST = 1  # tensor_loc of a tensor in the host's memory

@@ -157,14 +157,26 @@ def _per_expert(shard: Shard, rows: int, shape: Callable[[int], tuple[int, int, 
 def _forward_products(shard: Shard, rows: int) -> Operators:
     """Return both products of the GPU's experts, the activation between them, and the casts of their inputs."""
     h, both, width = _sizes(shard)
-    between = (shard.activation(rows, width), *_casts(shard, rows * width))
     return (
         *_casts(shard, rows * h),
         *_per_expert(shard, rows, lambda m: (m, both, h)),
-        *(() if shard.plan.fused_experts else between),
+        *activation(shard, rows),
         *_per_expert(shard, rows, lambda m: (m, h, width)),
         *_output_bias(shard, rows, *_BIAS_PASSES),
     )
+
+
+def activation(shard: Shard, rows: int) -> Operators:
+    """Return the activation between the products of a GPU's experts, and its cast; empty if the products contain both.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        rows: The number of tokens of all these experts together.
+    """
+    width = shard.experts.ffn // shard.plan.etp
+    if shard.plan.fused_experts:
+        return ()
+    return (shard.activation(rows, width), *_casts(shard, rows * width))
 
 
 def _gradient_products(shard: Shard, rows: int) -> Operators:

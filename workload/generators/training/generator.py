@@ -49,6 +49,7 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     traces_per_stage = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
     per_layer += _NODES_OF_ADAPTERS if plan.lora else 0
     per_layer += _FSDP_COPIES_PER_LAYER if framework == "fsdp" else 0
+    per_layer += 2 if plan.shard_copies > 1 else 0  # all-reduces between copies of shards, without and with experts
     if plan.gather == "list":
         tensors = sum(part.pieces for part in architecture.layer_of_kind(model, has_experts=model.experts is not None))
         per_layer += _NODES_PER_LISTED_TENSOR * tensors

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from nadi.inputs import plug_ins
 from nadi.inputs.documents import checked
 from nadi.workload.errors import WorkloadError
+from nadi.workload.generators.models.operations import CORE, MODULES, SELECTIVE, WORDS
 from nadi.workload.generators.training.pipeline import KIND, schedule_of
 from nadi.workload.generators.training.software import AUTO, known_profile, one_of
 
@@ -30,6 +31,14 @@ def _known_schedule(name: str) -> str:
         schedule_of(name)
         return name
     return one_of(name, [AUTO, *plug_ins.names(KIND)])
+
+
+def _known_recompute(value: str) -> str:
+    """Return a value of `recompute` with its modules in one order; an error if a word or module is unknown."""
+    if "+" not in value and value not in MODULES:
+        return one_of(value, [*WORDS, f"or modules joined by + ({', '.join(MODULES)})"])
+    modules = {one_of(module, MODULES) for module in value.split("+")}
+    return SELECTIVE if modules == {CORE} else "+".join(module for module in MODULES if module in modules)
 
 
 class ParallelPlan(BaseModel):
@@ -56,8 +65,12 @@ class ParallelPlan(BaseModel):
     # ZeRO stage, the states that replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters
     # (arXiv 1910.02054). Megatron's distributed optimizer is 1, FSDP is 3.
     zero: Annotated[int, Field(ge=0, le=3)] = 0
-    # Activations that the backward pass recomputes: none, attention's core (selective), or whole layers (full)
-    recompute: Literal["none", "selective", "full"] = "none"
+    # Number of the dp * cp replicas that shard states together; such groups are copies of each other (HSDP of FSDP,
+    # several instances of Megatron's distributed optimizer). 0 = all replicas form one group
+    shard: Number = 0
+    # Activations that the backward pass recomputes: none, attention's core (selective), whole layers (full), modules of
+    # Megatron-Core joined by "+", or per-op (workload.generators.models.operations)
+    recompute: Annotated[str, AfterValidator(_known_recompute)] = "none"
     # flash is one fused operator by the GPU's best algorithm, flash-1 by FlashAttention of 2022, triton by its Triton
     # version; unfused writes scores to memory
     attention: Literal["flash", "flash-1", "triton", "unfused"] = "flash"
@@ -131,6 +144,11 @@ class ParallelPlan(BaseModel):
         return "interleaved" if self.vpp > 1 else "1f1b"
 
     @property
+    def shard_copies(self) -> int:
+        """Number of groups of replicas that hold all states once each; more than 1 with `shard` only."""
+        return self.dp * self.cp // self.shard if self.shard else 1
+
+    @property
     def sends_copies(self) -> bool:
         """Whether the dispatcher sends one copy of a token per expert; else one per GPU with some of its experts."""
         # Numbers of copies per GPU are not modelled where experts are not equally popular
@@ -169,6 +187,7 @@ _AXES = {
     "gb": "global_batch",
     "seq": "sequence",
     "zero": "zero",
+    "shard": "shard",
     "steps": "steps",
 }
 """Field by the short name that users write before a number, as in "tp8"."""

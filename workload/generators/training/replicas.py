@@ -9,6 +9,11 @@
 | deepspeed | 3 | reduce-scatter of layers, every micro-batch | all-gather of layers, forward and backward |
 | fsdp | 2, 3 | reduce-scatter of layers, every micro-batch | all-gather of layers, forward; 3: and backward |
 
+With `shard`, groups of that many replicas gather and reduce-scatter, and each reduce-scatter is followed by an
+all-reduce of the shard between these groups: HSDP (`foreach_reduce` of torch/distributed/fsdp/_fully_shard/
+_fsdp_collectives.py; only the end of a backward pass waits for its all-reduces, which have a stream of their own), and
+Megatron's num_distributed_optimizer_instances (core/distributed/param_and_grad_buffer.py).
+
 Megatron-LM's distributed optimizer gathers during the first forward pass, or without overlap_param_gather at the end of
 the step. DeepSpeed uses all-reduces although each GPU needs only its share, because use_multi_rank_bucket_allreduce is
 on by default (runtime/zero/stage_1_and_2.py, average_tensor). With gather=list, its ZeRO-3 runs one collective per
@@ -23,6 +28,7 @@ from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import DTYPE_BYTES
 from nadi.workload.generators.training import item_lists
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, Memory
+from nadi.workload.generators.training.linear import waiting
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import (
     DEEPSPEED,
@@ -86,6 +92,19 @@ class Replicas:
         if "dp" in self.plan.without:
             return ""
         return ("edp" if is_expert else "dp") + ("-other" if self._is_other else "")
+
+    def shards(self, *, is_expert: bool) -> int:
+        """Return the number of GPUs that share the states of dense parameters, or else of experts, under ZeRO.
+
+        Args:
+            is_expert: Whether the parameters are those of experts; else they are dense.
+        """
+        return self.count(is_expert=is_expert) // self.plan.shard_copies
+
+    def _shard_family(self, *, is_expert: bool) -> str:
+        """Return the name of the family of groups of these GPUs; "" if the plan leaves its collectives out."""
+        family = self.family(is_expert=is_expert)
+        return f"{family}-shard" if family and self.plan.shard_copies > 1 else family
 
     def count(self, *, is_expert: bool) -> int:
         """Return the number of replicas of dense parameters, or else of experts.
@@ -187,16 +206,15 @@ class Replicas:
         items: Items = []
         for b in reversed(self.buckets):
             if self._is_shared(b):
-                members = self.count(is_expert=b.is_expert)
-                size = -(-b.size // members) * self._parameter_bytes
+                size = -(-b.size // self.shards(is_expert=b.is_expert)) * self._parameter_bytes
                 name = f"chunk{self.chunk}-bucket{b.number}/dp:all-gather"
                 key = self._key(b) if is_overlapped else ""
                 kind = CollectiveCommType.ALL_GATHER
-                items.append(GroupCollective(name, kind, size, self.family(is_expert=b.is_expert), key))
+                items.append(GroupCollective(name, kind, size, self._shard_family(is_expert=b.is_expert), key))
         return items
 
     def _is_shared(self, bucket: ParameterBucket) -> bool:
-        return self.count(is_expert=bucket.is_expert) > 1
+        return self.shards(is_expert=bucket.is_expert) > 1
 
     def _key(self, bucket: ParameterBucket) -> str:
         return f"parameters {self.chunk} {bucket.number}"
@@ -210,8 +228,11 @@ class Replicas:
         name = f"chunk{self.chunk}-bucket{bucket.number}/dp"
         key = f"gradients {self.chunk} {bucket.number}" if is_overlapped else ""
         if self.plan.zero and self.framework == "megatron":
-            size = -(-count // members) * members * self.gradient_bytes
-            return [GroupCollective(f"{name}:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, family, key)]
+            # With several copies, one stream runs the collectives of all buckets (start_grad_sync)
+            before = [b.number for b in self.buckets if b.is_expert == bucket.is_expert and b.number < bucket.number]
+            needs = (f"copies {self.chunk} {before[-1]}",) if key and before and self.plan.shard_copies > 1 else ()
+            keys = (key, key and f"copies {self.chunk} {bucket.number}")
+            return self._reduce_shards(name, count, keys, needs, is_expert=bucket.is_expert)
         size = count * self.gradient_bytes
         return [GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
 
@@ -275,21 +296,47 @@ class Replicas:
             items.append(
                 item_lists.copied_in(self._name(unit_numbers), values, self.plan, self._reduced_before(unit_numbers))
             )
-        for family, _, padded in self._sharded(unit_numbers):
-            name, key = f"{self._name(unit_numbers)}/dp:reduce-scatter", self._reduced_key(unit_numbers, family)
-            size = padded * self.gradient_bytes
-            items.append(GroupCollective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
+        for is_expert, count in self._parameters(unit_numbers):
+            family = self._shard_family(is_expert=is_expert)
+            keys = self._reduced_key(unit_numbers, family), self._reduced_key(unit_numbers, f"{family} copies")
+            items += self._reduce_shards(f"{self._name(unit_numbers)}/dp", count, keys, (), is_expert=is_expert)
         return items
+
+    def _reduce_shards(
+        self, name: str, count: int, keys: tuple[str, str], needs: tuple[str, ...], *, is_expert: bool
+    ) -> Items:
+        """Return the reduce-scatter of gradients, and the all-reduce of a GPU's shard between copies of all shards.
+
+        name, keys, needs: prefix of the names, keys of both, and `needs` of the first; count: number of gradients.
+        """
+        shards, copies = self.shards(is_expert=is_expert), self.plan.shard_copies
+        size = -(-count // shards) * self.gradient_bytes
+        items: Items = []
+        if shards > 1:
+            kind, family = CollectiveCommType.REDUCE_SCATTER, self._shard_family(is_expert=is_expert)
+            items.append(GroupCollective(f"{name}:reduce-scatter", kind, size * shards, family, keys[0], needs))
+            needs = waiting(keys[0])
+        if copies > 1 and self.family(is_expert=is_expert):
+            family = f"{self.family(is_expert=is_expert)}-replicate"
+            items.append(
+                GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, keys[1], needs)
+            )
+        return items
+
+    def _parameters(self, unit_numbers: Sequence[int]) -> list[tuple[bool, int]]:
+        """Return the numbers of units' parameters with several replicas, and whether these are those of experts."""
+        tensors = [tensor for i in unit_numbers for tensor in self.units[i].tensors]
+        counts = [(each, sum(t.size for t in tensors if t.is_expert == each)) for each in (False, True)]
+        return [(each, count) for each, count in counts if count and self.count(is_expert=each) > 1]
 
     def _sharded(self, unit_numbers: Sequence[int]) -> list[tuple[str, int, int]]:
         """Return family, members and number (padded to a multiple of them) of units' sharded parameters, by family."""
-        sharded = []
-        for is_expert in (False, True):
-            count = sum(t.size for i in unit_numbers for t in self.units[i].tensors if t.is_expert == is_expert)
-            members = self.count(is_expert=is_expert)
-            if count and members > 1:
-                sharded.append((self.family(is_expert=is_expert), members, -(-count // members) * members))
-        return sharded
+        counted = [(each, self.shards(is_expert=each), count) for each, count in self._parameters(unit_numbers)]
+        return [
+            (self._shard_family(is_expert=is_expert), members, -(-count // members) * members)
+            for is_expert, members, count in counted
+            if members > 1
+        ]
 
     def _padded(self, wrap: Sequence[int]) -> int:
         """Return the number of a layer's sharded parameters, padding included."""
@@ -312,7 +359,9 @@ class Replicas:
         # FSDP's `_root_post_backward_final_callback` waits for the last reduction of each backward pass. In pipelines
         # it does so only after the last one.
         is_fsdp = self.framework == "fsdp" and self.plan.pp == 1
-        return self._reductions(self._wraps[0]) if is_fsdp and self._wraps else []
+        if not is_fsdp or not self._wraps:
+            return []
+        return [item.key for item in self._reduce_layer(self._wraps[0]) if isinstance(item, GroupCollective)]
 
     def _gather_lists(
         self, wraps: Sequence[Sequence[int]], layer_number: int, begun_layers: range, *, is_backward: bool

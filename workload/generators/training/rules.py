@@ -16,6 +16,7 @@ from nadi.topologies import Graph
 from nadi.workload.compute.gpu import Gpu
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.models.architecture import Model
+from nadi.workload.generators.training import recomputation
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.pipeline import schedule_of
 from nadi.workload.generators.training.software import AUTO, profile
@@ -115,7 +116,7 @@ def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: 
     is_far = plan.ep * plan.etp > domain and plan.vpp > 1
     can_overlap = (
         schedule_of(plan.pipeline_schedule).TAKES_PAIRS and framework == "megatron" and micro_batches(plan) > 1
-    )
+    ) and not recomputation.repeats_exchange(plan.recompute)
     update: dict[str, Any] = {
         "nvlink_domain": domain,
         "dispatcher": dispatcher,
@@ -246,6 +247,8 @@ def _exchange_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
             yield f"{key} with {framework}, expected false (only megatron has it)"
     if plan.overlap_ep and not schedule_of(plan.pipeline_schedule).TAKES_PAIRS:
         yield f"overlap_ep with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or overlap_ep=false"
+    if plan.overlap_ep and recomputation.repeats_exchange(plan.recompute):  # Megatron-Core's transformer_config.py
+        yield f"overlap_ep with recompute {plan.recompute}, expected neither moe nor full, or overlap_ep=false"
     if plan.fused_experts and plan.dtype != "fp8":
         yield f"fused_experts with {plan.dtype}, expected fp8, or fused_experts=false"
 
@@ -373,14 +376,15 @@ def _adapter_rules(model: Model, plan: ParallelPlan, framework: Framework) -> It
         yield f"{actual} with latent attention or multi-token prediction, expected 0 (not modelled)"
 
 
-def _sharding_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
-    """Yield the broken rules for ZeRO, offloading, and the number of GPUs."""
+def _sharding_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for ZeRO, offloading, recomputation, and the number of GPUs."""
     if framework == "megatron" and plan.zero > 1:
         yield f"zero is {plan.zero}, expected 0 or 1 (Megatron's distributed optimizer); deepspeed and fsdp have more"
     if framework == "inference" and plan.zero:
         yield f"zero is {plan.zero}, expected 0, as nothing is trained"
     if framework == "fsdp" and plan.zero not in {2, 3}:
         yield f"zero is {plan.zero}, expected 3, or 2 (parameters stay after the forward pass), as FSDP is ZeRO"
+    yield from _hybrid_rules(model, plan, framework)
     # PipelineEngine refuses ZeRO-2 and ZeRO-3 (deepspeed/runtime/pipe/engine.py)
     if framework == "deepspeed" and plan.zero >= 2 and plan.pp > 1:
         yield f"zero is {plan.zero} with pp {plan.pp}, expected 0 or 1, or pp1 (DeepSpeed's rule)"
@@ -390,8 +394,36 @@ def _sharding_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"parameters are offloaded with zero {plan.zero}, expected 3 (ZeRO-Infinity)"
     if framework == "inference" and plan.recompute != "none":
         yield f"recompute is {plan.recompute}, expected none, as nothing is trained"
+    elif error := recomputation.complaint(model, plan, framework):
+        yield error
     if plan.gpus > MAX_NPUS:
         yield f"{plan.gpus} GPUs, expected at most {MAX_NPUS}"
+
+
+def _hybrid_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for states that groups of replicas shard, and that are copied between the groups."""
+    if not plan.shard:
+        return
+    actual, replicas = f"shard is {plan.shard}", plan.dp * plan.cp
+    if framework not in {"megatron", "fsdp"}:
+        yield f"{actual} with {framework}, expected 0 (fsdp and megatron have it)"
+    elif not plan.zero:
+        yield f"{actual} with zero 0, expected zero1, or shard 0"
+    elif plan.is_mirrored:
+        yield f"{actual} with schedule {plan.pipeline_schedule}, expected another schedule, or 0"
+    elif plan.shard == 1 or replicas % plan.shard:
+        valid = [divisor for divisor in _divisors(replicas) if divisor > 1]
+        yield (
+            f"{actual}, expected a divisor of the {replicas} replicas (dp * cp) of 2 or more, or 0; "
+            + (_nearest(plan.shard, valid) if valid else "there is 1 replica")
+        )
+    elif framework == "fsdp" and plan.shard % plan.cp:  # a mesh of dp_replicate x (dp_shard, cp)
+        yield f"{actual}, expected a multiple of cp; {_around(plan.shard, plan.cp)}"
+    elif model.experts is not None and plan.tp * replicas // (plan.ep * plan.etp) % plan.shard_copies:
+        count = plan.tp * replicas // (plan.ep * plan.etp)
+        yield (
+            f"{actual}, expected dp * cp / shard ({replicas} / {plan.shard}) to divide the {count} replicas of experts"
+        )
 
 
 def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:

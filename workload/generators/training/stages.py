@@ -293,6 +293,8 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     - pp: NPUs with the same rank in each stage,
     - dp: replicas of dense parameters, over data and context parallelism,
     - edp: replicas of experts,
+    - dp-shard, dp-replicate; edp-shard, edp-replicate: with `shard`, the replicas that shard states together, which
+      are next to each other, and those that hold the same shard (the dimensions of torchtitan's mesh),
     - model: all stages and the tensor-parallel group of one replica,
     - embedding: NPUs with the same rank in the first and the last stage,
     - world: all NPUs,
@@ -328,6 +330,9 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     else:
         by_axis["dp"] = npus.transpose(0, 3, 1, 2).reshape(-1, plan.dp * plan.cp)
         by_axis["edp"] = experts.transpose(0, 2, 3, 1)
+    for name in ("dp", "edp") if plan.shard_copies > 1 else ():
+        shards = by_axis[name].reshape(-1, plan.shard_copies, by_axis[name].shape[-1] // plan.shard_copies)
+        by_axis[f"{name}-shard"], by_axis[f"{name}-replicate"] = shards, shards.transpose(0, 2, 1)
     return {
         name: tuple(map(tuple, array.reshape(-1, array.shape[-1]).tolist()))
         for name, array in by_axis.items()

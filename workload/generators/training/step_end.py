@@ -131,7 +131,7 @@ def _own_parameters(replicas: Replicas) -> int:
             count[tensor.is_expert] += tensor.size
     if not replicas.plan.zero:
         return sum(count.values())
-    return sum(-(-count[is_expert] // replicas.count(is_expert=is_expert)) for is_expert in (False, True))
+    return sum(-(-count[is_expert] // replicas.shards(is_expert=is_expert)) for is_expert in (False, True))
 
 
 def _norms(shard: Shard, replicas: Sequence[Replicas]) -> Items:
@@ -140,7 +140,7 @@ def _norms(shard: Shard, replicas: Sequence[Replicas]) -> Items:
         return []
     count = sum(tensor.size for each in replicas for unit in each.units for tensor in unit.tensors if tensor.is_summed)
     if any(each.shares_parameters for each in replicas):
-        count = -(-count // replicas[0].count(is_expert=False))
+        count = -(-count // replicas[0].shards(is_expert=False))
     size = count * replicas[0].gradient_bytes
     return [GroupCollective("norms/tp:all-reduce", CollectiveCommType.ALL_REDUCE, size, "tp")] if count else []
 
@@ -154,7 +154,7 @@ def _tied_embedding(shard: Shard, replicas: Sequence[Replicas], *, is_at_an_end:
         return []
     size = shard.vocabulary * shard.model.hidden * replicas[0].gradient_bytes
     if replicas[0].shares_parameters:
-        size = -(-size // replicas[0].count(is_expert=False))
+        size = -(-size // replicas[0].shards(is_expert=False))
     return [GroupCollective("embedding:all-reduce", CollectiveCommType.ALL_REDUCE, size, "embedding")]
 
 

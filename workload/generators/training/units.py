@@ -7,8 +7,7 @@ from nadi.et import CollectiveCommType
 from nadi.workload.generators.memory.states import layer_activations
 from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Weights
-from nadi.workload.generators.training import attention, experts, linear
-from nadi.workload.generators.training.attention import renamed
+from nadi.workload.generators.training import attention, experts, linear, recomputation
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Item, Items, only, overlapped
 from nadi.workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
 from nadi.workload.generators.training.parameters import Tensors, tensors
@@ -82,10 +81,9 @@ def _layer(
     """Return attention and MLP of a layer as units; full recomputation repeats items_before as well."""
     first = attention.forward(shard)
     second = experts.forward(shard, layer_number) if has_experts else linear.forward(shard)
-    first_back = attention.backward(shard, recomputes_core=shard.plan.recompute == "selective")
-    second_back = experts.backward(shard, layer_number) if has_experts else linear.backward(shard)
-    if shard.plan.recompute == "full":
-        second_back = [*renamed([*items_before, *first, *second], "recompute/"), *second_back]
+    first_back = recomputation.attention_backward(shard)
+    repeated = recomputation.whole_layer(shard, items_before, first, second, has_experts=has_experts)
+    second_back = [*repeated, *recomputation.mlp_backward(shard, layer_number, second, has_experts=has_experts)]
     kept = layer_activations(shard.model, shard.plan, has_experts=has_experts).kept(shard.plan.recompute)
     return (
         _unit(shard, "attention", first, first_back, architecture.attention(shard.model)),
