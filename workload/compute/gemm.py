@@ -284,7 +284,9 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         gpu: The GPU that runs the work.
         efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
     """
-    if not operator.bytes:
+    if operator.kind == "quantise" and gpu.any_layout:
+        operator = operator._replace(shape=(*operator.shape[:3], 0))
+    if not operator.bytes or (operator.kind == "transpose" and gpu.any_layout):
         return 0.0
     if operator.kind == "copies":
         count, values = operator.shape
@@ -302,7 +304,7 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
 
 def _full_blocks(operator: Operator) -> float:
     """Return the bytes over those of the largest thread block, of a row or token, or of _VALUES_PER_BLOCK values."""
-    if operator.kind in {"elementwise", "dropout", "optimizer"}:
+    if operator.kind in {"elementwise", "dropout", "optimizer", "quantise", "transpose"}:
         return max(1.0, operator.shape[0] / _VALUES_PER_BLOCK)
     if operator.kind in {"permute", "embedding", "embedding-backward"}:
         return max(1.0, operator.shape[0] * operator.shape[1] / _VALUES_PER_BLOCK)

@@ -77,6 +77,7 @@ class Gpu(BaseModel):
         small_tiles: Efficiency of matrix products' tiles of 64 rows and columns over that of tiles of 128.
         split_latencies: Time that a product takes to write, read and add its partial sums if its loop is split, beyond
             their bytes and a launch, in memory latencies.
+        any_layout: Whether products in FP8 take their operands in any layout, so that no transposed copies are written.
         exposed_write: Share of the writing of a matrix product's tiles that the next tiles do not hide.
         host_link_Bps: Bandwidth to the host in bytes per second, one direction.
         latent_attention: Kernel of its libraries for latent attention, one of attention_kernels.LATENT.
@@ -99,6 +100,7 @@ class Gpu(BaseModel):
     small_tiles: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     split_latencies: Annotated[float, Field(ge=0, le=100)] = 3.0
     exposed_write: Annotated[float, Field(ge=0, le=1.5)] = 1.0
+    any_layout: bool = False
     special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16  # Exponentials per SM and clock
     memory_latency_ps: Annotated[int, _as(_latency_ps)]  # Latency of an HBM read in ps
     launch_overhead_ps: Annotated[int, _as(_latency_ps)]  # Time in ps between consecutive kernel launches

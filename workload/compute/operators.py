@@ -4,7 +4,9 @@ A compute node of a generated trace lists its sequential operators in its attrib
 
     gemm 2048x4608x12288 bf16; norm 2048x12288 bf16
 
-so that their time can be computed for any GPU. Entries of shapes, in order:
+so that their time can be computed for any GPU. `quantise` writes `copies` copies in the operator's data type, with
+their scales, and `transposes` further ones that only GPUs need whose products accept one layout (`Gpu.any_layout`).
+Entries of shapes, in order:
 
 | kind | shape | operation |
 | --- | --- | --- |
@@ -22,6 +24,8 @@ so that their time can be computed for any GPU. Entries of shapes, in order:
 | cross-entropy | tokens, columns | loss over logits, forward and backward in one |
 | routing | tokens, experts, top_k | scores to the experts of each token |
 | permute | tokens, hidden | reordering of rows |
+| quantise | values, reads, copies, transposes | casts of 16-bit values that are read `reads` times, see below |
+| transpose | values | a transposed copy of operands of products, where the GPU's products need one |
 | copies | count, values | `count` copies of `values` values, each with its own launch |
 | optimizer | parameters, bytes | a step that reads and writes `bytes` bytes per parameter |
 """
@@ -36,6 +40,9 @@ DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, 
 _BACKWARD_ATTENTION_FLOPS = 2.5
 """Operations over those of the forward pass: five products to two, as scores are recomputed (FlashAttention-2, 3.1)."""
 
+_UNQUANTISED_BYTES = 2  # Bytes per value that a quantisation reads
+_SCALE_BYTES = {"fp8": 1 / 32, "fp4": 1 / 16}
+"""Bytes of scales per quantised value: MXFP8 has one of a byte for 32 values, NVFP4 one for 16."""
 _MASK_VALUES = 0.5  # Size of a dropout mask's byte in 16-bit values
 
 
@@ -113,6 +120,11 @@ KINDS: dict[str, _Kind] = {
         ("tokens", "experts", "top_k"), lambda t, e, k: 5.0 * t * e + t * k * e, lambda t, e, k: t * (2.0 * e + 2 * k)
     ),
     "permute": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
+    # The values that a quantisation reads have another data type (`Operator.bytes`)
+    "quantise": _Kind(
+        ("values", "reads", "copies", "transposes"), lambda v, r, _c, _t: float(v * r), lambda v, _r, c, t: v * (c + t)
+    ),
+    "transpose": _Kind(("values",), lambda _v: 0.0, lambda v: 2.0 * v),
     "copies": _Kind(("count", "values"), lambda _n, _v: 0.0, lambda n, v: 2.0 * n * v),
     "optimizer": _Kind(("parameters", "bytes"), lambda p, _b: 12.0 * p, lambda p, b: float(p * b)),
 }
@@ -141,7 +153,12 @@ class Operator(NamedTuple):
     def bytes(self) -> int:
         """Memory traffic in bytes, assuming that values that are used twice stay on the chip."""
         values = KINDS[self.kind].values(*self.shape)
-        return round(values if self.kind == "optimizer" else values * DTYPE_BYTES[self.dtype])
+        if self.kind == "optimizer":
+            return round(values)
+        if self.kind == "quantise":
+            read_bytes = self.shape[0] * self.shape[1] * _UNQUANTISED_BYTES
+            return round(read_bytes + values * (DTYPE_BYTES[self.dtype] + _SCALE_BYTES.get(self.dtype, 0)))
+        return round(values * DTYPE_BYTES[self.dtype])
 
     def __str__(self) -> str:
         return f"{self.kind} {'x'.join(map(str, self.shape))} {self.dtype}"
