@@ -1,18 +1,20 @@
 """GPU specifications, a TOML file per GPU with the source of every number, and times scaled to another GPU.
 
-`find_gpu("h100")` reads a file of the library, `find_gpu("mine.toml")` a user's file.
+`find_gpu("h100")` reads a file of the library, `find_gpu("mine.toml")` a user's file. Parameters change what the file
+says: `find_gpu("h100:power=500W,memory=2.4TB/s")`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from nadi.inputs import plug_ins, units
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.limits import MEMORY_RATE_BPS
+from nadi.topologies.parameters import parse_pairs, suggest
 from nadi.workload.compute.operators import DTYPE_BYTES, PRODUCTS, Operator
 from nadi.workload.errors import WorkloadError
 
@@ -43,6 +45,19 @@ def _memory_bytes(value: object) -> int:
     return size_bytes
 
 
+def _watts(value: object) -> float:
+    """Return watts, from "700W" or "1.4kW"; ValueError for other forms or beyond 1 W to 100 kW."""
+    text = value.strip() if isinstance(value, str) and len(value) < 20 else ""
+    number, factor = (text[:-2], 1000.0) if text.endswith("kW") else (text.removesuffix("W"), 1.0)
+    try:
+        watts = float(number) * factor if text.endswith("W") else 0.0
+    except ValueError:
+        watts = 0.0
+    if not 1 <= watts <= 1e5:
+        raise ValueError(f"{units.short(value)} is not a power; expected 1W to 100kW, such as 700W")
+    return watts
+
+
 def _rate_Bps(value: object) -> float:  # noqa: N802 - bytes, not bits
     return units.parse_rate_within(value, MEMORY_RATE_BPS) / units.BITS_PER_BYTE
 
@@ -56,7 +71,7 @@ def _as(parse: Callable[[object], object]) -> BeforeValidator:
     return BeforeValidator(parse)
 
 
-_UNITS = ("_bytes", "_Bps", "_hz", "_ps")
+_UNITS = ("_bytes", "_Bps", "_hz", "_ps", "_watts")
 
 
 def _key(name: str) -> str:
@@ -94,6 +109,7 @@ class Gpu(BaseModel):
     l2_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of the last-level cache in bytes
     sms: Annotated[int, Field(ge=1, le=1 << 20, strict=True)]  # Number of streaming multiprocessors
     clock_hz: Annotated[float, _as(_clock_hz)]  # Clock rate in Hz at which peak_flops hold
+    power_watts: Annotated[float | None, _as(_watts)] = None  # Power limit in watts, None = not known
     sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
     product_memory: Annotated[float, Field(gt=0, le=1.5)] = 1.0
@@ -143,14 +159,81 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def find_gpu(name: str | Path) -> Gpu:
-    """Return a GPU. Raises WorkloadError: the name is unknown, or the file is no GPU.
+    """Return a GPU. Raises WorkloadError: the name is unknown, the file is no GPU, or a parameter is wrong.
 
     Args:
-        name: The name of a GPU in the library or an installed package, in any case, or the path of a TOML file.
+        name: The name of a GPU in the library or an installed package, in any case, or the path of a TOML file; both
+            with parameters after a colon, if there are any, such as "h100:power=500W,memory=2.4TB/s".
     """
+    base, _, parameters = str(name).partition(":")
+    base = base.strip()
     known = {each.lower(): each for each in gpu_names()}
-    path = plug_ins.toml_file(_KIND, known.get(str(name).lower(), str(name)), WorkloadError)
-    return checked(Gpu, read_toml(path, "a GPU in TOML", WorkloadError), path, WorkloadError)
+    path = plug_ins.toml_file(_KIND, known.get(base.lower(), base), WorkloadError)
+    values = read_toml(path, "a GPU in TOML", WorkloadError)
+    gpu = checked(Gpu, values, path, WorkloadError)
+    return _varied(gpu, values, str(name), parameters) if parameters.strip() else gpu
+
+
+# Parameters after the name of a GPU. They are keys of its file, and data types with their peak rates; `memory` is a
+# capacity or, per second, a bandwidth. Three of them change others, too:
+#
+# - `sms` and `clock`: rates that are not given change in proportion.
+# - `power`: sustained products, `in_a_row`, change with its power of 0.6, up to the rate of single products. A processor
+#   at the frequency f takes f V^2, and the voltage V grows with f more or less: the exponent would be 1/3 if V grew as f,
+#   and 1 if it did not. Two GPUs of the same chip show 0.61 (MI325X at 1,000 W beside MI300X at 750 W, AMD's maximum
+#   achievable rates), 0.4 to 0.5 (GB200 at 1,200 W beside B200 at 1,000 W) and 0.8 to 0.9 (GB300 at 1,400 W beside B300
+#   at 1,100 W, both by products of 1e13 operations and more in NVIDIA's tables).
+#
+# Measured times are those of the GPU as its file has it, so a variant has none, unless only its capacity or link differ.
+
+_POWER_EXPONENT = 0.6
+_NOT_PARAMETERS = {"name", "peak_flops", "in_a_row", "nvidia_tables", "sources"}
+_NOT_IN_TIMES = {"memory", "host_link"}  # Parameters that leave the times of operators as they are
+
+
+def _varied(gpu: Gpu, values: Mapping[str, Any], text: str, parameters: str) -> Gpu:
+    """Return a GPU with parameters in place of what its file says."""
+    # values: content of the file; text: what the user wrote, which begins errors.
+    try:
+        pairs = parse_pairs(text, parameters, "h100:power=500W,memory=2.4TB/s")
+    except ValueError as error:
+        raise WorkloadError(str(error)) from None
+    changed: dict[str, Any] = {**values, "name": text}
+    peaks, in_a_row = dict(values["peak_flops"]), dict(values.get("in_a_row", {}))
+    keys = {_key(field) for field in Gpu.model_fields} - _NOT_PARAMETERS
+    for key, value in pairs.items():
+        if key in DTYPE_BYTES:
+            peaks[key] = value
+        elif key == "memory" and value.endswith("/s"):
+            changed["memory_bandwidth"] = value
+        elif key in keys:
+            changed[key] = _scalar(value)
+        else:
+            raise WorkloadError(f"{text}: key {key!r} is unknown; {suggest(key, {*keys, *DTYPE_BYTES})}")
+    varied = checked(Gpu, changed | {"peak_flops": peaks}, text, WorkloadError)
+    if varied.power_watts != gpu.power_watts:
+        if not gpu.power_watts or not varied.power_watts:
+            raise WorkloadError(f"{text}: power of a GPU whose file has none; expected no power, or power in its file")
+        share = (varied.power_watts / gpu.power_watts) ** _POWER_EXPONENT
+        shares = {dtype: in_a_row.get(dtype, 1.0) for dtype in peaks}
+        in_a_row = {dtype: min(each * share, max(each, 1.0)) for dtype, each in shares.items()}
+    size = varied.sms * varied.clock_hz / (gpu.sms * gpu.clock_hz)
+    flops = {dtype: rate if dtype in pairs else rate * size for dtype, rate in varied.peak_flops.items()}
+    is_as_measured = set(pairs) <= _NOT_IN_TIMES and varied.memory_bandwidth_Bps == gpu.memory_bandwidth_Bps
+    tables = gpu.nvidia_tables if is_as_measured else ""
+    return varied.model_copy(update={"peak_flops": flops, "in_a_row": in_a_row, "nvidia_tables": tables})
+
+
+def _scalar(text: str) -> object:
+    """Return the number or truth value that a text is, else the text."""
+    if text in {"true", "false"}:
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 # Scaling of a measured time from one GPU to another, by the resource that bounds the operator (SimAI, NSDI 2025, 4.2).
