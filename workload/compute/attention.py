@@ -109,7 +109,10 @@ ALGORITHMS = {
         again=0.5,
     ),
 }
-"""Fused attention algorithms: 2 on Ampere, 3 on Hopper, 4 on Blackwell."""
+ALGORITHMS["composable-kernel"] = ALGORITHMS["flash-attention-2"]._replace(reach=0.56)
+"""Fused attention algorithms: 2 on Ampere, 3 on Hopper, 4 on Blackwell. composable-kernel is 2 on CDNA 3, at the clock
+that power leaves to its matrix instructions: 0.62 of the peak's, as of products (gpus/mi300x.toml). That is 600 TFLOP/s
+with heads of 128; when MI300X came out, AMD showed 1.1 to 1.2 times H100's 370 (arXiv 2407.08608, section 4.1)."""
 
 
 def _latent(name: str, reach: float, start_ps: int, keys: int, memory: float) -> AttentionAlgorithm:
@@ -221,7 +224,7 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         algorithm = algorithm._replace(decoding_rows=algorithm.few_rows)
         key_bytes = batch * kv_heads * keys * head_dim * DTYPE_BYTES[operator.dtype]
         moved_bytes += algorithm.again * further_blocks * key_bytes
-    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory * algorithm.memory  # noqa: N806 - bytes, not bits
+    memory_Bps = gpu.streaming_Bps(efficiencies.memory) * algorithm.memory  # noqa: N806 - bytes, not bits
     memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     pair_ps = _pair_ps(operator, gpu, algorithm, efficiencies)
     splits = [parts for parts in _SPLITS if parts <= algorithm.max_splits] if queries <= _MAX_DECODING_QUERIES else [1]
@@ -259,10 +262,7 @@ def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies
     # fp32 zeros are written; fp32 sums are read and written in the data type; output and its gradient are read
     bytes_per_row = head_dim * (2 * _FP32_BYTES + value_bytes) + 2 * value_dim * value_bytes
     moved_bytes = batch * heads * queries * bytes_per_row
-    return (
-        moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S
-        + _EXTRA_LAUNCHES * gpu.launch_overhead_ps
-    )
+    return moved_bytes / gpu.streaming_Bps(efficiencies.memory) * PS_PER_S + _EXTRA_LAUNCHES * gpu.launch_overhead_ps
 
 
 def _pair_ps(operator: Operator, gpu: Gpu, algorithm: AttentionAlgorithm, efficiencies: Efficiencies) -> float:

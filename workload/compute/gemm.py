@@ -194,7 +194,7 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     value_bytes = DTYPE_BYTES[dtype]
     flops = gpu.peak_of(dtype) * gpu.sustained * efficiencies.gemm
     flops *= _NARROW_EFFICIENCY if value_bytes < _RESULT_BYTES else 1.0
-    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
+    memory_Bps = gpu.streaming_Bps(efficiencies.memory)  # noqa: N806 - bytes, not bits
     if not grouped:
         memory_Bps *= gpu.product_memory  # noqa: N806 - the same
     sizes = np.array([_dimensions(operator) for operator in operators], np.float64)
@@ -297,7 +297,7 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     )
     # By Little's law, each busy SM moves its bytes in flight once per memory latency
     busy = min(_full_blocks(operator), gpu.sms)
-    rate = min(gpu.memory_bandwidth_Bps * efficiency, busy * sm_rate)
+    rate = min(gpu.streaming_Bps(efficiency), busy * sm_rate)
     work_ps = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32")) * PS_PER_S
     return _LAUNCHES.get(operator.kind, 1) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_ps
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from nadi.inputs import plug_ins, units
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.limits import MEMORY_RATE_BPS
-from nadi.topologies.parameters import parse_pairs, suggest
+from nadi.topologies import parse_pairs
 from nadi.workload.compute.operators import DTYPE_BYTES, PRODUCTS, Operator
 from nadi.workload.errors import WorkloadError
 
@@ -88,6 +88,7 @@ class Gpu(BaseModel):
         sustained: Share of the peak that large dense matrix products reach, relative to A100 (1).
         in_a_row: Further share by data type that is left in long sequences of products, as in a training step, relative
             to A100 (1); 1 for data types that are not named.
+        streaming: Share of the bandwidth that memory-bound operators reach, relative to A100 (1).
         product_memory: Share of the bandwidth of streaming operators that the operands of matrix products reach.
         small_tiles: Efficiency of matrix products' tiles of 64 rows and columns over that of tiles of 128.
         split_latencies: Time that a product takes to write, read and add its partial sums if its loop is split, beyond
@@ -112,6 +113,7 @@ class Gpu(BaseModel):
     power_watts: Annotated[float | None, _as(_watts)] = None  # Power limit in watts, None = not known
     sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
+    streaming: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     product_memory: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     small_tiles: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     split_latencies: Annotated[float, Field(ge=0, le=100)] = 3.0
@@ -121,7 +123,14 @@ class Gpu(BaseModel):
     memory_latency_ps: Annotated[int, _as(_latency_ps)]  # Latency of an HBM read in ps
     launch_overhead_ps: Annotated[int, _as(_latency_ps)]  # Time in ps between consecutive kernel launches
     host_link_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
-    attention: Literal["flash-attention-1", "flash-attention-2", "flash-attention-3", "flash-attention-4", "splash"]
+    attention: Literal[
+        "flash-attention-1",
+        "flash-attention-2",
+        "flash-attention-3",
+        "flash-attention-4",
+        "composable-kernel",
+        "splash",
+    ]
     latent_attention: Literal["flash-mla", "fmha-v2", "trtllm"] = "flash-mla"
     experts: Literal["tiles", "triton", "trtllm"] = "tiles"
     nvidia_tables: str = ""  # Name of the GPU's system in NVIDIA's tables (workload.compute.nvidia), "" = none
@@ -137,6 +146,14 @@ class Gpu(BaseModel):
         if info.field_name == "peak_flops" and "fp32" not in value:
             raise ValueError("no fp32; expected it among the data types, as norms and softmax count in it")
         return value
+
+    def streaming_Bps(self, efficiency: float) -> float:  # noqa: N802 - bytes, not bits
+        """Return the bytes per second that memory-bound operators reach.
+
+        Args:
+            efficiency: The share of the bandwidth that they reach on A100.
+        """
+        return self.memory_bandwidth_Bps * self.streaming * efficiency
 
     def peak_of(self, dtype: str) -> float:
         """Return the operations per second of matrix products of a data type. WorkloadError: it has no rate.
@@ -178,16 +195,16 @@ def find_gpu(name: str | Path) -> Gpu:
 # capacity or, per second, a bandwidth. Three of them change others, too:
 #
 # - `sms` and `clock`: rates that are not given change in proportion.
-# - `power`: sustained products, `in_a_row`, change with its power of 0.6, up to the rate of single products. A processor
-#   at the frequency f takes f V^2, and the voltage V grows with f more or less: the exponent would be 1/3 if V grew as f,
-#   and 1 if it did not. Two GPUs of the same chip show 0.61 (MI325X at 1,000 W beside MI300X at 750 W, AMD's maximum
+# - `power`: sustained products, `in_a_row`, change with its power of 0.6, up to the rate of single products. A chip at
+#   the frequency f takes f V^2, and its voltage V grows with f more or less: the exponent would be 1/3 if V grew as f,
+#   and 1 if it did not grow. Pairs of the same chip show 0.61 (MI325X at 1,000 W beside MI300X at 750 W, AMD's maximum
 #   achievable rates), 0.4 to 0.5 (GB200 at 1,200 W beside B200 at 1,000 W) and 0.8 to 0.9 (GB300 at 1,400 W beside B300
 #   at 1,100 W, both by products of 1e13 operations and more in NVIDIA's tables).
 #
-# Measured times are those of the GPU as its file has it, so a variant has none, unless only its capacity or link differ.
+# Measured times are those of the GPU as its file has it, so a variant has none, unless only capacity or link differ.
 
 _POWER_EXPONENT = 0.6
-_NOT_PARAMETERS = {"name", "peak_flops", "in_a_row", "nvidia_tables", "sources"}
+_NOT_PARAMETERS = ("name", "nvidia_tables")
 _NOT_IN_TIMES = {"memory", "host_link"}  # Parameters that leave the times of operators as they are
 
 
@@ -198,24 +215,23 @@ def _varied(gpu: Gpu, values: Mapping[str, Any], text: str, parameters: str) -> 
         pairs = parse_pairs(text, parameters, "h100:power=500W,memory=2.4TB/s")
     except ValueError as error:
         raise WorkloadError(str(error)) from None
-    changed: dict[str, Any] = {**values, "name": text}
-    peaks, in_a_row = dict(values["peak_flops"]), dict(values.get("in_a_row", {}))
-    keys = {_key(field) for field in Gpu.model_fields} - _NOT_PARAMETERS
+    changed: dict[str, Any] = {**values, "name": text, "peak_flops": dict(values["peak_flops"])}
     for key, value in pairs.items():
+        if key in _NOT_PARAMETERS:
+            raise WorkloadError(f"{text}: {key} is no parameter; expected power, memory, a data type or another number")
         if key in DTYPE_BYTES:
-            peaks[key] = value
+            changed["peak_flops"][key] = value
         elif key == "memory" and value.endswith("/s"):
             changed["memory_bandwidth"] = value
-        elif key in keys:
-            changed[key] = _scalar(value)
         else:
-            raise WorkloadError(f"{text}: key {key!r} is unknown; {suggest(key, {*keys, *DTYPE_BYTES})}")
-    varied = checked(Gpu, changed | {"peak_flops": peaks}, text, WorkloadError)
+            changed[key] = _scalar(value)
+    varied = checked(Gpu, changed, text, WorkloadError)
+    in_a_row = varied.in_a_row
     if varied.power_watts != gpu.power_watts:
         if not gpu.power_watts or not varied.power_watts:
             raise WorkloadError(f"{text}: power of a GPU whose file has none; expected no power, or power in its file")
         share = (varied.power_watts / gpu.power_watts) ** _POWER_EXPONENT
-        shares = {dtype: in_a_row.get(dtype, 1.0) for dtype in peaks}
+        shares = {dtype: in_a_row.get(dtype, 1.0) for dtype in varied.peak_flops}
         in_a_row = {dtype: min(each * share, max(each, 1.0)) for dtype, each in shares.items()}
     size = varied.sms * varied.clock_hz / (gpu.sms * gpu.clock_hz)
     flops = {dtype: rate if dtype in pairs else rate * size for dtype, rate in varied.peak_flops.items()}

@@ -197,7 +197,7 @@ class ComputeTimes:
     @property
     def memory_Bps(self) -> float:  # noqa: N802 - bytes, not bits
         """Bytes per second of work of which only the bytes are known."""
-        return self.gpu.memory_bandwidth_Bps * self.efficiencies.memory * self.pace.others
+        return self.gpu.streaming_Bps(self.efficiencies.memory) * self.pace.others
 
 
 def _times_on(gpu: Gpu, rows: Iterable[Measurement]) -> MeasuredTimes:

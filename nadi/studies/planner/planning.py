@@ -39,7 +39,6 @@ from nadi.workload.generators import models
 from nadi.workload.generators.models import Model
 from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
 
-
 _VALUES = re.compile(r",(?![^,:]*=)")
 
 

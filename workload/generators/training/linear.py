@@ -28,7 +28,10 @@ and for a gradient:
 | delayed | the input's cast is part of the operator before; a gradient is read once |
 | current | both are read twice, for the maximum of the tensor and for the cast |
 | mxfp8 | both are read once and written by rows and by columns, as scales of 32 values differ between the two |
-| NVFP4 | both are read twice, as the copy by columns has another maximum after its Hadamard transform, and written by rows and by columns; stochastic rounding of gradients costs no pass |
+| NVFP4 | both are read twice, for maxima and casts, and written by rows and by columns |
+
+NVFP4's copy by columns has a maximum of its own, after the Hadamard transform, which is computed in the same two
+passes; stochastic rounding of gradients costs no pass.
 
 Products for gradients of weights sum over tokens. With a scale per tensor (delayed, current) this needs a transposed
 copy of both operands on GPUs whose tensor cores accept one layout in FP8 (Hopper; `Gpu.any_layout`): of a gradient that
