@@ -12,6 +12,8 @@ the end. FlashAttention-2 starts blocks in the order of the grid, and two of the
 values), which then takes twice as long for each: simulated so, SMs wait for 0.95 of a longest block. Fitted is 0.75;
 published rates with and without a mask agree. The later algorithms start the longest blocks first: 0.25.
 
+`narrow` of 4 is that of prompts of 4,096 tokens and more in FP8 in the same tables, 0.58 on B200 and 0.60 on GB300.
+
 Backward: 2 reaches 63 % of A100's peak (arXiv 2307.08691, section 4.1, heads of 128), where five products and the
 exponentials would reach 77 %; 3 reaches 561 TFLOP/s (heads of 128, 16,384 tokens); 4 is assumed, near 3. flash-1 and
 triton are the algorithms of old software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is
@@ -71,6 +73,7 @@ class AttentionAlgorithm(NamedTuple):
     few_keys: int = 0  # Keys per part up to which such blocks have any number of heads, if they fit on the SMs together
     paired: float = 1.0  # Time of a wave with blocks on both SMs of a TPC over that of a wave with at most one of them
     norm: float = OVERLAP  # Exponent of the norm that adds work and memory
+    narrow: float = 1.0  # Share of the peak in 8 bits over that in 16 bits that its products reach
     first_start: float = 0.0  # Share of the first block's start on an SM that memory traffic does not hide
 
 
@@ -107,6 +110,7 @@ ALGORITHMS = {
         row_start_ps=28_000,
         few_heads=32,
         again=0.5,
+        narrow=0.6,
     ),
 }
 ALGORITHMS["composable-kernel"] = ALGORITHMS["flash-attention-2"]._replace(reach=0.56)
@@ -176,9 +180,6 @@ _COMBINE_BYTES = 8  # Bytes of memory traffic per value of a partial result: one
 _EXTRA_LAUNCHES = 2
 """Kernel launches of the backward pass that do not overlap with its main kernel; zeroing the gradient overlaps."""
 _FP32_BYTES = 4
-_NARROW = 0.6
-"""Share of the peak in 8 bits over that in 16 bits that attention's products reach: 0.65, 0.58 and 0.60 fit the prompts
-of 4,096 tokens and more in FP8 in NVIDIA's tables of H100, B200 and GB300."""
 
 
 def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
@@ -268,7 +269,7 @@ def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies
 def _pair_ps(operator: Operator, gpu: Gpu, algorithm: AttentionAlgorithm, efficiencies: Efficiencies) -> float:
     """Return the time in ps of one query-key pair on one SM."""
     peak = gpu.peak_of(operator.dtype) / gpu.sms * algorithm.reach * efficiencies.attention
-    peak *= _NARROW if DTYPE_BYTES[operator.dtype] == 1 else 1.0
+    peak *= algorithm.narrow if DTYPE_BYTES[operator.dtype] == 1 else 1.0
     head_dim, value_dim = operator.shape[5:7]
     product_ps = 2.0 * (head_dim + value_dim) / peak * PS_PER_S
     exponential_ps = algorithm.exposed / (gpu.special_functions * gpu.clock_hz) * PS_PER_S
