@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nadi.inputs.units import PS_PER_S
 from nadi.workload.compute.gpu import Efficiencies, Gpu
-from nadi.workload.compute.operators import DTYPE_BYTES, Operator
+from nadi.workload.compute.operators import DTYPE_BYTES, EARLY_PRODUCT, Operator
 
 # Roofline of grouped products by the kernel that libraries run on a GPU's generation (`Gpu.experts`).
 #
@@ -219,7 +219,7 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
 
 def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
     """Return the number of products and the m, n, k of each; of a grouped product, those of its largest group."""
-    if operator.kind == "gemm":
+    if operator.kind in {"gemm", EARLY_PRODUCT}:
         return (1, *operator.shape)  # type: ignore[return-value]
     batch, m, n, k = operator.shape
     if operator.kind == "grouped-gemm":

@@ -89,6 +89,7 @@ class Gpu(BaseModel):
         in_a_row: Further share by data type that is left in long sequences of products, as in a training step, relative
             to A100 (1); 1 for data types that are not named.
         streaming: Share of the bandwidth that memory-bound operators reach, relative to A100 (1).
+        early_products: Share by data type of products' rate that libraries of May 2025 (CUDA 12.9) reach; 1 for others.
         product_memory: Share of the bandwidth of streaming operators that the operands of matrix products reach.
         small_tiles: Efficiency of matrix products' tiles of 64 rows and columns over that of tiles of 128.
         split_latencies: Time that a product takes to write, read and add its partial sums if its loop is split, beyond
@@ -113,6 +114,7 @@ class Gpu(BaseModel):
     power_watts: Annotated[float | None, _as(_watts)] = None  # Power limit in watts, None = not known
     sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
+    early_products: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
     streaming: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     product_memory: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     small_tiles: Annotated[float, Field(gt=0, le=1.5)] = 1.0
@@ -136,7 +138,7 @@ class Gpu(BaseModel):
     nvidia_tables: str = ""  # Name of the GPU's system in NVIDIA's tables (workload.compute.nvidia), "" = none
     sources: dict[str, str] = {}  # Source of the numbers, by key
 
-    @field_validator("peak_flops", "in_a_row")
+    @field_validator("peak_flops", "in_a_row", "early_products")
     @classmethod
     def _known_types(cls, value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
         """Check the data types of a table by data type."""

@@ -11,6 +11,7 @@ Entries of shapes, in order:
 | kind | shape | operation |
 | --- | --- | --- |
 | gemm | m, n, k | (m x k) times (k x n) |
+| early-gemm | m, n, k | the same by the libraries of May 2025 (CUDA 12.9), see `Gpu.early_products` |
 | batched-gemm | batch, m, n, k | `batch` independent products |
 | grouped-gemm | groups, m, n, k | m rows divided over groups (experts), each with its own (k x n) |
 | attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
@@ -80,9 +81,11 @@ def _backward_values(*shape: int) -> float:
 
 OLD_ATTENTION = ("flash-1", "triton")
 """Prefixes of kinds of fused attention by an old algorithm, whatever the GPU's libraries have."""
+EARLY_PRODUCT = "early-gemm"
 _ATTENTION_SHAPE = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal")
 KINDS: dict[str, _Kind] = {
     "gemm": _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
+    EARLY_PRODUCT: _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
     "batched-gemm": _Kind(
         ("batch", "m", "n", "k"), lambda b, m, n, k: 2.0 * b * m * n * k, lambda b, m, n, k: b * (m * k + k * n + m * n)
     ),
@@ -131,7 +134,7 @@ KINDS: dict[str, _Kind] = {
 """All kinds of operators."""
 
 PRODUCTS = (
-    *("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-backward", "latent-attention"),
+    *("gemm", EARLY_PRODUCT, "batched-gemm", "grouped-gemm", "attention", "attention-backward", "latent-attention"),
     *(f"{name}-attention{backward}" for name in OLD_ATTENTION for backward in ("", "-backward")),
 )
 """Kinds that run on tensor cores."""

@@ -12,13 +12,14 @@ from nadi.workload.compute.attention import attention_ps
 from nadi.workload.compute.gemm import product_ps, products_ps, streaming_ps
 from nadi.workload.compute.gpu import ALONE, Efficiencies, Gpu, SustainedShare, scaled_ps
 from nadi.workload.compute.measured_times import MeasuredTimes, Measurement
-from nadi.workload.compute.operators import OLD_ATTENTION, Operator, parse_operators
+from nadi.workload.compute.operators import EARLY_PRODUCT, OLD_ATTENTION, Operator, parse_operators
 from nadi.workload.errors import WorkloadError
 
 # A roofline with mechanisms: operator times on a GPU without measurements.
 
 _CLASSES = {
     "gemm": "gemm",
+    EARLY_PRODUCT: "gemm",
     "batched-gemm": "gemm",
     "grouped-gemm": "gemm",
     "attention": "attention",
@@ -145,6 +146,9 @@ class ComputeTimes:
 
     def _estimate(self, operator: Operator) -> tuple[float, str]:
         """Return the time in ps that the operator takes alone, and its source."""
+        if operator.kind == EARLY_PRODUCT:
+            time_ps, source = self._estimate(operator._replace(kind="gemm"))
+            return time_ps / self.gpu.early_products.get(operator.dtype, 1.0), source
         for times in self._own:
             time_ps = times.exact_ps(operator)
             if time_ps is not None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nadi.et import NodeType
 from nadi.workload import WorkloadError
 from nadi.workload.collectives import ON_NVSWITCHES
-from nadi.workload.compute import ComputeTimes, Operator, find_gpu
+from nadi.workload.compute import IN_STEPS, ComputeTimes, Operator, find_gpu, parse_operators
 from nadi.workload.generators.memory import estimate
 from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, parameters
 from nadi.workload.generators.training import attention, linear, parallel_plan, rules
@@ -317,6 +317,24 @@ def test_scaling_implies_fp8_and_nvfp4_has_no_userbuffers():
     ):
         with pytest.raises(WorkloadError, match=text):
             rules.check(LLAMA, rules.settle(LLAMA, parallel_plan(plan)))
+
+
+def test_products_of_early_libraries_are_slower_in_fp8_on_blackwell():
+    early, today = (
+        {
+            op.kind
+            for trace in generate(LLAMA, parallel_plan(plan)).traces
+            for text in trace.operator_lists
+            for op in parse_operators(text)
+        }
+        for plan in ("fp8,software=megatron-mlperf-graphs", "fp8,software=megatron-mlperf-graphs,libraries=today")
+    )
+    assert early - today == {"early-gemm"}
+    assert today - early == {"gemm"}
+    product = Operator("gemm", (8192, 8192, 8192), "fp8")
+    for gpu, share in (("gb200", 0.82), ("gb300", 1.0), ("h100", 1.0)):
+        times = ComputeTimes(find_gpu(gpu), pace=IN_STEPS, vendor_tables=False)
+        assert times.time_ps(product) / times.time_ps(product._replace(kind="early-gemm")) == pytest.approx(share)
 
 
 def test_attention_in_fp8_quantises_its_operands_and_is_faster_on_blackwell():

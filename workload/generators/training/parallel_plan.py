@@ -96,6 +96,8 @@ class ParallelPlan(BaseModel):
     grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"  # Data type of gradients in their reduction
     copies: Literal["tensors", "gradients", "none"] = "tensors"  # What FSDP copies to or from its flat buffers
     host_ms: Annotated[int, Field(ge=0, le=10**6)] = 0  # Time per step in ms for which all GPUs wait for their hosts
+    # Libraries of products: today's, or those of May 2025 (CUDA 12.9), which were slower on Blackwell
+    libraries: Literal["today", "cuda-12"] = "today"
     # Name of the software profile, a set of defaults for other keys (workload.generators.training.software); auto = the
     # framework's current one
     software: Annotated[str, AfterValidator(known_profile)] = AUTO
