@@ -147,8 +147,8 @@ class ComputeTimes:
     def _estimate(self, operator: Operator) -> tuple[float, str]:
         """Return the time in ps that the operator takes alone, and its source."""
         if operator.kind == EARLY_PRODUCT:
-            time_ps, source = self._estimate(operator._replace(kind="gemm"))
-            return time_ps / self.gpu.early_products.get(operator.dtype, 1.0), source
+            today_ps, source = self._estimate(operator._replace(kind="gemm"))
+            return today_ps / self.gpu.early_products.get(operator.dtype, 1.0), source
         for times in self._own:
             time_ps = times.exact_ps(operator)
             if time_ps is not None:
