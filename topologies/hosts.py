@@ -36,14 +36,16 @@ GENERATIONS = {
     "h100": GpuGeneration("h100", 200 * GBPS, 18, 384 * GBPS, 400 * GBPS),
     "b200": GpuGeneration("b200", 400 * GBPS, 18, 384 * GBPS, 400 * GBPS),
 }
-# AMD's GPUs, whose xGMI links join pairs. Half of the rates of a link that AMD's white papers on CDNA, CDNA 2, CDNA 3
-# and CDNA 4 state for both directions: 92, 100, 128 and 153.6 GB/s; MI50 as MI100. NICs are assumed.
+# AMD's GPUs, whose xGMI links join pairs. Three eighths of the rates of a link that AMD's white papers on CDNA, CDNA 2,
+# CDNA 3 and CDNA 4 state for both directions, 92, 100, 128 and 153.6 GB/s (MI50 as MI100): CRC and the protocol leave
+# 48 of the 64 GB/s of MI300X (AMD, Understanding RCCL Bandwidth and xGMI Performance on MI300X), as RCCL counts it
+# (GFX94X_XGMI_WIDTH of topo.h), and rccl-tests show as much of MI355X: 407 GB/s over seven links. NICs are assumed.
 AMD_GENERATIONS = {
-    "mi50": GpuGeneration("mi50", 368 * GBPS, 2, 192 * GBPS, 100 * GBPS),
-    "mi100": GpuGeneration("mi100", 368 * GBPS, 3, 192 * GBPS, 200 * GBPS),
-    "mi250x": GpuGeneration("mi250x", 400 * GBPS, 3, 192 * GBPS, 200 * GBPS),
-    "mi300x": GpuGeneration("mi300x", 512 * GBPS, 7, 384 * GBPS, 400 * GBPS),
-    "mi355x": GpuGeneration("mi355x", 614_400_000_000, 7, 384 * GBPS, 400 * GBPS),
+    "mi50": GpuGeneration("mi50", 276 * GBPS, 2, 192 * GBPS, 100 * GBPS),
+    "mi100": GpuGeneration("mi100", 276 * GBPS, 3, 192 * GBPS, 200 * GBPS),
+    "mi250x": GpuGeneration("mi250x", 300 * GBPS, 3, 192 * GBPS, 200 * GBPS),
+    "mi300x": GpuGeneration("mi300x", 384 * GBPS, 7, 384 * GBPS, 400 * GBPS),
+    "mi355x": GpuGeneration("mi355x", 460_800_000_000, 7, 384 * GBPS, 400 * GBPS),
 }
 
 

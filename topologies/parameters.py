@@ -45,7 +45,7 @@ def suggest(unknown: str, known_names: Iterable[str]) -> str:
     return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(names)}"
 
 
-def parse_pairs(text: str, pairs_text: str) -> dict[str, str]:
+def parse_pairs(text: str, pairs_text: str, example: str = "ring:npus=8,rate=400Gbps") -> dict[str, str]:
     """Return the values by key of pairs_text, such as "rate=400Gbps,delay=1us" or "", a part of the text for messages.
 
     Raises TopologyError: a part is no key=value, or a key occurs twice.
@@ -53,12 +53,13 @@ def parse_pairs(text: str, pairs_text: str) -> dict[str, str]:
     Args:
         text: The complete text of the user, for messages.
         pairs_text: The part with the pairs, "" for none.
+        example: A text with parameters, for messages.
     """
     pairs: dict[str, str] = {}
     for part in pairs_text.split(",") if pairs_text.strip() else []:
         key, equals, value = (word.strip() for word in part.partition("="))
         if not (key and equals and value):
-            raise TopologyError.at(text, f"{part!r} is no key=value", "a form like ring:npus=8,rate=400Gbps")
+            raise TopologyError.at(text, f"{part!r} is no key=value", f"a form like {example}")
         if key in pairs:
             raise TopologyError.at(text, f"key {key!r} occurs twice", "it once")
         pairs[key] = value

@@ -109,7 +109,9 @@ class ComputeSection(Section):
         None, description='floating-point operations per second, "312TFLOPS"'
     )
     gpu: Annotated[str | None, named_files.GPU, needs(MODELLED, GPU)] = Field(
-        None, description="GPU that runs operators: a name (`nadi workload gpus` lists them) or the path of a TOML file"
+        None,
+        description="GPU that runs operators: a name (`nadi workload gpus` lists them) or the path of a TOML file; "
+        'with parameters as "h100:power=500W,memory=2.4TB/s"',
     )
     tables: Annotated[tuple[str, ...], named_files.TABLES, needs(MODELLED, OPERATORS)] = Field(
         (), description="tables of measured times of operators: names, or paths of CSV or Parquet files"
@@ -139,7 +141,7 @@ class ComputeSection(Section):
     @classmethod
     def _known_gpu(cls, value: str | None) -> str | None:
         """Refuse names of GPUs that are not known, unless they are files."""
-        if value is not None and not value.endswith(".toml"):  # run_file.py resolves paths
+        if value is not None and not value.partition(":")[0].strip().endswith(".toml"):  # run_file.py resolves paths
             find_gpu(value)
         return value
 

@@ -128,13 +128,21 @@ class EnergyTable(_Row):
 def gpu_cost(table: EnergyTable, gpu: str) -> tuple[str, GpuCost]:
     """Return name and cost of the table's GPU of this name, or OTHER if it lacks it; the name of a path is its stem.
 
+    A parameter `power` of the GPU replaces the table's power.
+
     Args:
-        gpu: The name of the GPU, or the path of the file that describes it.
+        gpu: The name of the GPU, or the path of the file that describes it; both perhaps with parameters.
         table: Powers and prices of devices.
     """
-    name = Path(gpu).stem.lower() if gpu else OTHER_GPU
+    base, _, parameters = gpu.partition(":")
+    name = Path(base).stem.lower() if gpu else OTHER_GPU
     key = {key.lower(): key for key in table.gpus}.get(name, OTHER_GPU)
-    return key, table.gpus[key]
+    cost = table.gpus[key]
+    if "power" not in parameters:
+        return key, cost
+    from nadi.workload.compute import find_gpu
+
+    return key, cost.model_copy(update={"tdp_W": find_gpu(gpu).power_watts})
 
 
 def read_table(path: Path | None = None) -> EnergyTable:

@@ -42,7 +42,7 @@ RANKS = 8
 FABRICS = {
     "NVSwitch": ({"spec": f"dgx-h100:npus={RANKS}"}, 3.6e12),
     "rack": ({"cluster": "gb200-nvl72", "gpus": RANKS}, 7.2e12),
-    "full mesh": ({"cluster": "mi300x-8", "gpus": RANKS}, 0.512e12),
+    "full mesh": ({"cluster": "mi300x-8", "gpus": RANKS}, 0.384e12),
     "switch": ({"spec": f"switch:npus={RANKS}"}, 0.4e12),
 }
 """Fabrics whose NPUs are all in the same place, and the rates of their links in bit/s."""

@@ -191,13 +191,13 @@ def way_of_rccl(graph, src, dst):
 @pytest.mark.parametrize(
     ("gcn", "model", "gbps"),
     [
-        ("gfx942", "mi300x", 512),
-        ("940", "mi300x", 512),
-        ("gfx950", "mi355x", 614.4),
-        ("910", "mi250x", 400),
-        ("gfx90a", "mi250x", 400),
-        ("908", "mi100", 368),
-        ("906", "mi50", 368),
+        ("gfx942", "mi300x", 384),
+        ("940", "mi300x", 384),
+        ("gfx950", "mi355x", 460.8),
+        ("910", "mi250x", 300),
+        ("gfx90a", "mi250x", 300),
+        ("908", "mi100", 276),
+        ("906", "mi50", 276),
     ],
 )
 def test_xgmi_joins_pairs_at_the_rate_of_the_generation(tmp_path, gcn, model, gbps):
@@ -209,14 +209,14 @@ def test_xgmi_joins_pairs_at_the_rate_of_the_generation(tmp_path, gcn, model, gb
 
 def test_several_links_of_a_pair_and_pairs_without(tmp_path):
     graph = built_of_rccl(tmp_path, xml(count=4, ring=True))
-    assert way_of_rccl(graph, 0, 1) == ("xgmi 0-1", 2048)
+    assert way_of_rccl(graph, 0, 1) == ("xgmi 0-1", 1536)
     assert way_of_rccl(graph, 0, 2) == ("pcie port 0", 384)
 
 
 def test_a_partial_file_is_a_full_mesh_if_the_gpus_have_the_links(tmp_path):
     bare = '<system version="2"><cpu numaid="0">' + "".join(f'<pci busid="{i}" {PCI}/>' for i in range(8))
     graph = built_of_rccl(tmp_path, bare + "</cpu></system>")
-    assert (graph.npus, graph.accelerator, way_of_rccl(graph, 2, 7)) == (8, "mi300x", ("xgmi 2-7", 512))
+    assert (graph.npus, graph.accelerator, way_of_rccl(graph, 2, 7)) == (8, "mi300x", ("xgmi 2-7", 384))
     with pytest.raises(TopologyError, match="mi250x has 3 xGMI links for 7 other GPUs; expected a full file"):
         built_of_rccl(tmp_path, bare + "</cpu></system>", accelerator="mi250x")
 

@@ -5,7 +5,16 @@ from statistics import geometric_mean
 import numpy as np
 import pytest
 
-from nadi.workload.compute import IN_STEPS, ComputeTimes, Efficiencies, Operator, find_gpu, parse_operators, read_table
+from nadi.workload.compute import (
+    IN_SERVING,
+    IN_STEPS,
+    ComputeTimes,
+    Efficiencies,
+    Operator,
+    find_gpu,
+    parse_operators,
+    read_table,
+)
 from nadi.workload.compute.gemm import trtllm_rows
 from nadi.workload.compute.measured_times import Measurement
 from nadi.workload.compute.times import roofline_ps
@@ -137,11 +146,28 @@ def test_what_steps_leave_of_products_in_fp8_is_at_most_what_was_measured():
     assert found - 0.06 < find_gpu("h100").in_a_row["fp8"] < found
 
 
-@pytest.mark.parametrize(("dtype", "share"), [("bf16", 0.937), ("fp8", 0.912)])
-def test_products_in_a_row_lose_more_on_a_b200_than_on_an_h100(dtype, share):
-    """By the roofline over the time of 693 and 675 products of NVIDIA's tables, over the same of H100."""
-    h100 = find_gpu("h100").in_a_row[dtype]
-    assert find_gpu("b200").in_a_row[dtype] == pytest.approx(h100 * share, abs=0.006)
+@pytest.mark.parametrize(
+    ("gpu", "power", "tflops"), [("mi300x", 750, (708, 654, 1273)), ("mi325x", 1000, (831, 787, 1409))]
+)
+def test_the_best_products_of_cdna_3_at_their_power(gpu, power, tflops):
+    """AMD, Measuring Max-Achievable FLOPs, part 2, and Understanding TAF; 8 bits of MI300X follow from 16 bits."""
+    times = ComputeTimes(find_gpu(gpu), pace=IN_SERVING, vendor_tables=False)
+    assert find_gpu(gpu).power_watts == power
+    for dtype, published in zip(("bf16", "fp16", "fp8"), tflops, strict=True):
+        operator = Operator("gemm", (4096, 4864, 32896), dtype)
+        assert operator.flops / times.time_ps(operator) == pytest.approx(published, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "published", "error"), [("fp16", 606, 0.17), ("bf16", 616, 0.21), ("fp8", 1143, 0.05)]
+)
+def test_the_products_of_deepseek_v3_on_mi325x_are_slower_than_those_of_the_roofline(dtype, published, error):
+    """AMD, Understanding TAF Alongside Peak FLOPs and MAF, October 2026, whose products nothing is fitted to."""
+    times = ComputeTimes(find_gpu("mi325x"), pace=IN_SERVING, vendor_tables=False)
+    sizes = ((2112, 7168), (3072, 1536), (7168, 2048), (4608, 7168), (7168, 256))
+    operators = [Operator("gemm", (m, n, k), dtype) for m in (32, 32768) for n, k in sizes]
+    tflops = sum(each.flops for each in operators) / sum(map(times.time_ps, operators))
+    assert tflops / published - 1 == pytest.approx(error, abs=0.02)
 
 
 def test_large_products_of_a_step_stay_below_those_of_eight_seconds():

@@ -2,12 +2,13 @@
 
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from nadi.workload.compute import ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
-from nadi.workload.compute.times import roofline_ps
+from nadi.workload.compute.times import roofline_ps, rooflines_ps
 
 H100 = find_gpu("h100")
 
@@ -163,6 +164,39 @@ def test_a_damaged_table_is_refused_in_one_line(package, tmp_path):
     with pytest.raises(ValueError, match=r"gemm_perf\.parquet") as caught:
         ComputeTimes(H100).time_ps(op("gemm 1024x4096x8192 bf16"))
     assert "\n" not in str(caught.value)
+
+
+def test_products_in_fp4_leave_out_the_quantisation_of_their_operand(package):
+    b200 = find_gpu("b200")
+    rows = {"gemm_dtype": ["nvfp4"], "m": [4096], "n": [4096], "k": [8192], "latency": [0.1]}
+    package("gemm", "vllm", "0.24.0", "gemm_perf", system="b200_sxm", **rows)
+    cast_ps = roofline_ps(op(f"quantise {4096 * 8192}x1x1x0 fp4"), b200, Efficiencies())
+    assert 10e6 < cast_ps < 20e6  # 2.5625 bytes a value
+    assert ComputeTimes(b200).time_ps(op("gemm 4096x4096x8192 fp4")) == pytest.approx(100e6 - cast_ps, abs=1)
+
+
+@pytest.mark.skipif(not nvidia.installed(), reason="needs aiconfigurator-core")
+@pytest.mark.parametrize("name", ["h100", "b200", "gb200", "b300", "gb300"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp4"])
+def test_what_is_left_in_a_row_is_what_long_products_keep(name, dtype):
+    """TensorRT-LLM's products of 1e13 operations and more, whose operands are random (docs/explanation/compute.md)."""
+    gpu = find_gpu(name)
+    if (dtype == "fp4" and name in {"h100", "b300", "gb300"}) or (name, dtype) == ("h100", "fp8"):
+        pytest.skip("has no such products, or a share from elsewhere, as its file says")
+
+    def alone_ps(operators):
+        return rooflines_ps(operators, gpu, Efficiencies())
+
+    root, table_dtype = nvidia.folder() / gpu.nvidia_tables, {"bf16": "bfloat16", "fp4": "nvfp4"}.get(dtype, dtype)
+    rows = nvidia._gemm(root, dtype, table_dtype, alone_ps)
+    kept = [
+        (operator, time_ps)
+        for framework, operator, time_ps in rows
+        if framework == "trtllm" and operator.flops >= 1e13 and min(operator.shape) >= 4096
+    ]
+    shares = alone_ps([operator for operator, _ in kept]) / np.array([time_ps for _, time_ps in kept])
+    assert len(kept) == 76
+    assert gpu.in_a_row[dtype] == pytest.approx(np.exp(np.log(shares).mean()), abs=0.01)
 
 
 @pytest.mark.skipif(not nvidia.installed(), reason="needs aiconfigurator-core")

@@ -1,8 +1,10 @@
 """Servers of 8 MI300X with a link between every two of them, and a NIC of 400 Gb/s for each GPU.
 
-AMD CDNA 3 white paper: seven Infinity Fabric links of a GPU, each of 128 GB/s both ways together. NIC j of every server
-is on one switch with as many ports as servers, a rail. Packets for another rail go to the GPU of that rail first, as a
-`stack` routes them. Delays are assumed: 25 ns inside a server, as NVLink; 500 ns to a rail's switch.
+AMD CDNA 3 white paper: seven Infinity Fabric links of a GPU, each of 128 GB/s both ways together. CRC and the protocol
+leave 48 of the 64 GB/s of a direction (AMD, Understanding RCCL Bandwidth and xGMI Performance on MI300X,
+rocm.blogs.amd.com). NIC j of every server is on one switch with as many ports as servers, a rail. Packets for another
+rail go to the GPU of that rail first, as a `stack` routes them. Delays are assumed: 25 ns inside a server, as NVLink;
+500 ns to a rail's switch.
 """
 
 from pydantic import Field
@@ -14,7 +16,7 @@ from nadi.topologies.graph import Extent, Graph, TopologyError
 from nadi.topologies.parameters import Count, Parameters, Time
 
 _GPUS_PER_SERVER = 8
-_RATES_BPS = (512 * GBPS, 400 * GBPS)  # Infinity Fabric link, NIC
+_RATES_BPS = (384 * GBPS, 400 * GBPS)  # Infinity Fabric link, NIC
 
 
 class Arguments(Parameters):

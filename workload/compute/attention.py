@@ -12,6 +12,8 @@ the end. FlashAttention-2 starts blocks in the order of the grid, and two of the
 values), which then takes twice as long for each: simulated so, SMs wait for 0.95 of a longest block. Fitted is 0.75;
 published rates with and without a mask agree. The later algorithms start the longest blocks first: 0.25.
 
+`narrow` of 4 is that of prompts of 4,096 tokens and more in FP8 in the same tables, 0.58 on B200 and 0.60 on GB300.
+
 Backward: 2 reaches 63 % of A100's peak (arXiv 2307.08691, section 4.1, heads of 128), where five products and the
 exponentials would reach 77 %; 3 reaches 561 TFLOP/s (heads of 128, 16,384 tokens); 4 is assumed, near 3. flash-1 and
 triton are the algorithms of old software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is
@@ -71,6 +73,7 @@ class AttentionAlgorithm(NamedTuple):
     few_keys: int = 0  # Keys per part up to which such blocks have any number of heads, if they fit on the SMs together
     paired: float = 1.0  # Time of a wave with blocks on both SMs of a TPC over that of a wave with at most one of them
     norm: float = OVERLAP  # Exponent of the norm that adds work and memory
+    narrow: float = 1.0  # Share of the peak in 8 bits over that in 16 bits that its products reach
     first_start: float = 0.0  # Share of the first block's start on an SM that memory traffic does not hide
 
 
@@ -107,9 +110,13 @@ ALGORITHMS = {
         row_start_ps=28_000,
         few_heads=32,
         again=0.5,
+        narrow=0.6,
     ),
 }
-"""Fused attention algorithms: 2 on Ampere, 3 on Hopper, 4 on Blackwell."""
+ALGORITHMS["composable-kernel"] = ALGORITHMS["flash-attention-2"]._replace(reach=0.56)
+"""Fused attention algorithms: 2 on Ampere, 3 on Hopper, 4 on Blackwell. composable-kernel is 2 on CDNA 3, at the clock
+that power leaves to its matrix instructions: 0.62 of the peak's, as of products (gpus/mi300x.toml). That is 600 TFLOP/s
+with heads of 128; when MI300X came out, AMD showed 1.1 to 1.2 times H100's 370 (arXiv 2407.08608, section 4.1)."""
 
 
 def _latent(name: str, reach: float, start_ps: int, keys: int, memory: float) -> AttentionAlgorithm:
@@ -218,7 +225,7 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         algorithm = algorithm._replace(decoding_rows=algorithm.few_rows)
         key_bytes = batch * kv_heads * keys * head_dim * DTYPE_BYTES[operator.dtype]
         moved_bytes += algorithm.again * further_blocks * key_bytes
-    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory * algorithm.memory  # noqa: N806 - bytes, not bits
+    memory_Bps = gpu.streaming_Bps(efficiencies.memory) * algorithm.memory  # noqa: N806 - bytes, not bits
     memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     pair_ps = _pair_ps(operator, gpu, algorithm, efficiencies)
     splits = [parts for parts in _SPLITS if parts <= algorithm.max_splits] if queries <= _MAX_DECODING_QUERIES else [1]
@@ -256,15 +263,13 @@ def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies
     # fp32 zeros are written; fp32 sums are read and written in the data type; output and its gradient are read
     bytes_per_row = head_dim * (2 * _FP32_BYTES + value_bytes) + 2 * value_dim * value_bytes
     moved_bytes = batch * heads * queries * bytes_per_row
-    return (
-        moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S
-        + _EXTRA_LAUNCHES * gpu.launch_overhead_ps
-    )
+    return moved_bytes / gpu.streaming_Bps(efficiencies.memory) * PS_PER_S + _EXTRA_LAUNCHES * gpu.launch_overhead_ps
 
 
 def _pair_ps(operator: Operator, gpu: Gpu, algorithm: AttentionAlgorithm, efficiencies: Efficiencies) -> float:
     """Return the time in ps of one query-key pair on one SM."""
     peak = gpu.peak_of(operator.dtype) / gpu.sms * algorithm.reach * efficiencies.attention
+    peak *= algorithm.narrow if DTYPE_BYTES[operator.dtype] == 1 else 1.0
     head_dim, value_dim = operator.shape[5:7]
     product_ps = 2.0 * (head_dim + value_dim) / peak * PS_PER_S
     exponential_ps = algorithm.exposed / (gpu.special_functions * gpu.clock_hz) * PS_PER_S

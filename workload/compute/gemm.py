@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nadi.inputs.units import PS_PER_S
 from nadi.workload.compute.gpu import Efficiencies, Gpu
-from nadi.workload.compute.operators import DTYPE_BYTES, Operator
+from nadi.workload.compute.operators import DTYPE_BYTES, EARLY_PRODUCT, Operator
 
 # Roofline of grouped products by the kernel that libraries run on a GPU's generation (`Gpu.experts`).
 #
@@ -198,7 +198,7 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     value_bytes = DTYPE_BYTES[dtype]
     flops = gpu.peak_of(dtype) * gpu.sustained * efficiencies.gemm
     flops *= _NARROW_EFFICIENCY if value_bytes < _RESULT_BYTES else 1.0
-    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
+    memory_Bps = gpu.streaming_Bps(efficiencies.memory)  # noqa: N806 - bytes, not bits
     if not grouped:
         memory_Bps *= gpu.product_memory  # noqa: N806 - the same
     sizes = np.array([_dimensions(operator) for operator in operators], np.float64)
@@ -206,7 +206,7 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     kernel_ps = np.full(len(sizes), np.nan)
     if grouped and gpu.experts in KERNELS:
         kernel_ps = gpu.launch_overhead_ps + KERNELS[gpu.experts](sizes, gpu, flops, memory_Bps, value_bytes)
-    flops *= _GROUP_EFFICIENCY if grouped else 1.0
+    flops *= _GROUP_EFFICIENCY if grouped or kind == "fused-expert-gemm" else 1.0
     result_bytes = max(value_bytes, _RESULT_BYTES)
     tilings = [
         (*tile, parts) for tile in (GROUP_TILES if grouped else TILES) for parts in ((1,) if grouped else SPLITS)
@@ -223,7 +223,7 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
 
 def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
     """Return the number of products and the m, n, k of each; of a grouped product, those of its largest group."""
-    if operator.kind == "gemm":
+    if operator.kind in {"gemm", EARLY_PRODUCT}:
         return (1, *operator.shape)  # type: ignore[return-value]
     batch, m, n, k = operator.shape
     if operator.kind == "grouped-gemm":
@@ -288,7 +288,9 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         gpu: The GPU that runs the work.
         efficiencies: The shares of the GPU's peak rates that its libraries reach, by class of operators.
     """
-    if not operator.bytes:
+    if operator.kind == "quantise" and gpu.any_layout:
+        operator = operator._replace(shape=(*operator.shape[:3], 0))
+    if not operator.bytes or (operator.kind == "transpose" and gpu.any_layout):
         return 0.0
     if operator.kind == "copies":
         count, values = operator.shape
@@ -299,14 +301,14 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     )
     # By Little's law, each busy SM moves its bytes in flight once per memory latency
     busy = min(_full_blocks(operator), gpu.sms)
-    rate = min(gpu.memory_bandwidth_Bps * efficiency, busy * sm_rate)
+    rate = min(gpu.streaming_Bps(efficiency), busy * sm_rate)
     work_ps = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32")) * PS_PER_S
     return _LAUNCHES.get(operator.kind, 1) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_ps
 
 
 def _full_blocks(operator: Operator) -> float:
     """Return the bytes over those of the largest thread block, of a row or token, or of _VALUES_PER_BLOCK values."""
-    if operator.kind in {"elementwise", "dropout", "optimizer"}:
+    if operator.kind in {"elementwise", "dropout", "optimizer", "quantise", "transpose"}:
         return max(1.0, operator.shape[0] / _VALUES_PER_BLOCK)
     if operator.kind in {"permute", "embedding", "embedding-backward"}:
         return max(1.0, operator.shape[0] * operator.shape[1] / _VALUES_PER_BLOCK)

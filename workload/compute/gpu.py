@@ -1,18 +1,20 @@
 """GPU specifications, a TOML file per GPU with the source of every number, and times scaled to another GPU.
 
-`find_gpu("h100")` reads a file of the library, `find_gpu("mine.toml")` a user's file.
+`find_gpu("h100")` reads a file of the library, `find_gpu("mine.toml")` a user's file. Parameters change what the file
+says: `find_gpu("h100:power=500W,memory=2.4TB/s")`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from nadi.inputs import plug_ins, units
 from nadi.inputs.documents import checked, read_toml
 from nadi.inputs.limits import MEMORY_RATE_BPS
+from nadi.topologies import parse_pairs
 from nadi.workload.compute.operators import DTYPE_BYTES, PRODUCTS, Operator
 from nadi.workload.errors import WorkloadError
 
@@ -43,6 +45,19 @@ def _memory_bytes(value: object) -> int:
     return size_bytes
 
 
+def _watts(value: object) -> float:
+    """Return watts, from "700W" or "1.4kW"; ValueError for other forms or beyond 1 W to 100 kW."""
+    text = value.strip() if isinstance(value, str) and len(value) < 20 else ""
+    number, factor = (text[:-2], 1000.0) if text.endswith("kW") else (text.removesuffix("W"), 1.0)
+    try:
+        watts = float(number) * factor if text.endswith("W") else 0.0
+    except ValueError:
+        watts = 0.0
+    if not 1 <= watts <= 1e5:
+        raise ValueError(f"{units.short(value)} is not a power; expected 1W to 100kW, such as 700W")
+    return watts
+
+
 def _rate_Bps(value: object) -> float:  # noqa: N802 - bytes, not bits
     return units.parse_rate_within(value, MEMORY_RATE_BPS) / units.BITS_PER_BYTE
 
@@ -56,7 +71,7 @@ def _as(parse: Callable[[object], object]) -> BeforeValidator:
     return BeforeValidator(parse)
 
 
-_UNITS = ("_bytes", "_Bps", "_hz", "_ps")
+_UNITS = ("_bytes", "_Bps", "_hz", "_ps", "_watts")
 
 
 def _key(name: str) -> str:
@@ -73,10 +88,13 @@ class Gpu(BaseModel):
         sustained: Share of the peak that large dense matrix products reach, relative to A100 (1).
         in_a_row: Further share by data type that is left in long sequences of products, as in a training step, relative
             to A100 (1); 1 for data types that are not named.
+        streaming: Share of the bandwidth that memory-bound operators reach, relative to A100 (1).
+        early_products: Share by data type of products' rate that libraries of May 2025 (CUDA 12.9) reach; 1 for others.
         product_memory: Share of the bandwidth of streaming operators that the operands of matrix products reach.
         small_tiles: Efficiency of matrix products' tiles of 64 rows and columns over that of tiles of 128.
         split_latencies: Time that a product takes to write, read and add its partial sums if its loop is split, beyond
             their bytes and a launch, in memory latencies.
+        any_layout: Whether products in FP8 take their operands in any layout, so that no transposed copies are written.
         exposed_write: Share of the writing of a matrix product's tiles that the next tiles do not hide.
         host_link_Bps: Bandwidth to the host in bytes per second, one direction.
         latent_attention: Kernel of its libraries for latent attention, one of attention_kernels.LATENT.
@@ -93,23 +111,34 @@ class Gpu(BaseModel):
     l2_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of the last-level cache in bytes
     sms: Annotated[int, Field(ge=1, le=1 << 20, strict=True)]  # Number of streaming multiprocessors
     clock_hz: Annotated[float, _as(_clock_hz)]  # Clock rate in Hz at which peak_flops hold
+    power_watts: Annotated[float | None, _as(_watts)] = None  # Power limit in watts, None = not known
     sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
+    early_products: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
+    streaming: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     product_memory: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     small_tiles: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     split_latencies: Annotated[float, Field(ge=0, le=100)] = 3.0
     exposed_write: Annotated[float, Field(ge=0, le=1.5)] = 1.0
+    any_layout: bool = False
     special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16  # Exponentials per SM and clock
     memory_latency_ps: Annotated[int, _as(_latency_ps)]  # Latency of an HBM read in ps
     launch_overhead_ps: Annotated[int, _as(_latency_ps)]  # Time in ps between consecutive kernel launches
     host_link_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
-    attention: Literal["flash-attention-1", "flash-attention-2", "flash-attention-3", "flash-attention-4", "splash"]
+    attention: Literal[
+        "flash-attention-1",
+        "flash-attention-2",
+        "flash-attention-3",
+        "flash-attention-4",
+        "composable-kernel",
+        "splash",
+    ]
     latent_attention: Literal["flash-mla", "fmha-v2", "trtllm"] = "flash-mla"
     experts: Literal["tiles", "triton", "trtllm"] = "tiles"
     nvidia_tables: str = ""  # Name of the GPU's system in NVIDIA's tables (workload.compute.nvidia), "" = none
     sources: dict[str, str] = {}  # Source of the numbers, by key
 
-    @field_validator("peak_flops", "in_a_row")
+    @field_validator("peak_flops", "in_a_row", "early_products")
     @classmethod
     def _known_types(cls, value: dict[str, float], info: ValidationInfo) -> dict[str, float]:
         """Check the data types of a table by data type."""
@@ -124,6 +153,14 @@ class Gpu(BaseModel):
     def has_fused_experts(self) -> bool:
         """Whether Transformer Engine has fused products of experts in FP8 for the GPU: Blackwell and later."""
         return self.attention == "flash-attention-4"
+
+    def streaming_Bps(self, efficiency: float) -> float:  # noqa: N802 - bytes, not bits
+        """Return the bytes per second that memory-bound operators reach.
+
+        Args:
+            efficiency: The share of the bandwidth that they reach on A100.
+        """
+        return self.memory_bandwidth_Bps * self.streaming * efficiency
 
     def peak_of(self, dtype: str) -> float:
         """Return the operations per second of matrix products of a data type. WorkloadError: it has no rate.
@@ -146,14 +183,80 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def find_gpu(name: str | Path) -> Gpu:
-    """Return a GPU. Raises WorkloadError: the name is unknown, or the file is no GPU.
+    """Return a GPU. Raises WorkloadError: the name is unknown, the file is no GPU, or a parameter is wrong.
 
     Args:
-        name: The name of a GPU in the library or an installed package, in any case, or the path of a TOML file.
+        name: The name of a GPU in the library or an installed package, in any case, or the path of a TOML file; both
+            with parameters after a colon, if there are any, such as "h100:power=500W,memory=2.4TB/s".
     """
+    base, _, parameters = str(name).partition(":")
+    base = base.strip()
     known = {each.lower(): each for each in gpu_names()}
-    path = plug_ins.toml_file(_KIND, known.get(str(name).lower(), str(name)), WorkloadError)
-    return checked(Gpu, read_toml(path, "a GPU in TOML", WorkloadError), path, WorkloadError)
+    path = plug_ins.toml_file(_KIND, known.get(base.lower(), base), WorkloadError)
+    values = read_toml(path, "a GPU in TOML", WorkloadError)
+    gpu = checked(Gpu, values, path, WorkloadError)
+    return _varied(gpu, values, str(name), parameters) if parameters.strip() else gpu
+
+
+# Parameters after the name of a GPU. They are keys of its file, and data types with their peak rates; `memory` is a
+# capacity or, per second, a bandwidth. Three of them change others, too:
+#
+# - `sms` and `clock`: rates that are not given change in proportion.
+# - `power`: sustained products, `in_a_row`, change with its power of 0.6, up to the rate of single products. A chip at
+#   the frequency f takes f V^2, and its voltage V grows with f more or less: the exponent would be 1/3 if V grew as f,
+#   and 1 if it did not grow. Pairs of the same chip show 0.61 (MI325X at 1,000 W beside MI300X at 750 W, AMD's maximum
+#   achievable rates), 0.4 to 0.5 (GB200 at 1,200 W beside B200 at 1,000 W) and 0.8 to 0.9 (GB300 at 1,400 W beside B300
+#   at 1,100 W, both by products of 1e13 operations and more in NVIDIA's tables).
+#
+# Measured times are those of the GPU as its file has it, so a variant has none, unless only capacity or link differ.
+
+_POWER_EXPONENT = 0.6
+_NOT_PARAMETERS = ("name", "nvidia_tables")
+_NOT_IN_TIMES = {"memory", "host_link"}  # Parameters that leave the times of operators as they are
+
+
+def _varied(gpu: Gpu, values: Mapping[str, Any], text: str, parameters: str) -> Gpu:
+    """Return a GPU with parameters in place of what its file says."""
+    # values: content of the file; text: what the user wrote, which begins errors.
+    try:
+        pairs = parse_pairs(text, parameters, "h100:power=500W,memory=2.4TB/s")
+    except ValueError as error:
+        raise WorkloadError(str(error)) from None
+    changed: dict[str, Any] = {**values, "name": text, "peak_flops": dict(values["peak_flops"])}
+    for key, value in pairs.items():
+        if key in _NOT_PARAMETERS:
+            raise WorkloadError(f"{text}: {key} is no parameter; expected power, memory, a data type or another number")
+        if key in DTYPE_BYTES:
+            changed["peak_flops"][key] = value
+        elif key == "memory" and value.endswith("/s"):
+            changed["memory_bandwidth"] = value
+        else:
+            changed[key] = _scalar(value)
+    varied = checked(Gpu, changed, text, WorkloadError)
+    in_a_row = varied.in_a_row
+    if varied.power_watts != gpu.power_watts:
+        if not gpu.power_watts or not varied.power_watts:
+            raise WorkloadError(f"{text}: power of a GPU whose file has none; expected no power, or power in its file")
+        share = (varied.power_watts / gpu.power_watts) ** _POWER_EXPONENT
+        shares = {dtype: in_a_row.get(dtype, 1.0) for dtype in varied.peak_flops}
+        in_a_row = {dtype: min(each * share, max(each, 1.0)) for dtype, each in shares.items()}
+    size = varied.sms * varied.clock_hz / (gpu.sms * gpu.clock_hz)
+    flops = {dtype: rate if dtype in pairs else rate * size for dtype, rate in varied.peak_flops.items()}
+    is_as_measured = set(pairs) <= _NOT_IN_TIMES and varied.memory_bandwidth_Bps == gpu.memory_bandwidth_Bps
+    tables = gpu.nvidia_tables if is_as_measured else ""
+    return varied.model_copy(update={"peak_flops": flops, "in_a_row": in_a_row, "nvidia_tables": tables})
+
+
+def _scalar(text: str) -> object:
+    """Return the number or truth value that a text is, else the text."""
+    if text in {"true", "false"}:
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 # Scaling of a measured time from one GPU to another, by the resource that bounds the operator (SimAI, NSDI 2025, 4.2).

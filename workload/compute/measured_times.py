@@ -144,7 +144,19 @@ def _measurement(path: Path, row_number: int, row: Mapping[str, object]) -> Meas
 # factor of 4 (2 in logarithms to base 2).
 
 
-_NOT_SIZES = {"head_dim", "value_dim", "causal", "reads", "writes", "bytes", "top_k", "rank", "rope_dim"}
+_NOT_SIZES = {
+    "head_dim",
+    "value_dim",
+    "causal",
+    "reads",
+    "writes",
+    "copies",
+    "transposes",
+    "bytes",
+    "top_k",
+    "rank",
+    "rope_dim",
+}
 """Entries of shapes that are not sizes and must be equal."""
 _MAX_DISTANCE = 2.0  # of the nearest measured shape, in logarithms to base 2
 _NEIGHBOURS = 4  # measured shapes from which others are interpolated

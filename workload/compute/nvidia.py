@@ -13,8 +13,8 @@ How rows become operators:
 - gemm: m, n, k. FP8 rows include the quantisation of the left operand from BF16 (a maximum, then the scaled copy),
   which TensorRT-LLM's tables also have alone (`quantize`), and a small kernel that multiplies the scales; the product
   is the difference, so only TensorRT-LLM counts. Rows in which the product takes less than a third do not count: both
-  measurements are uncertain by 3 %, so their difference by more than 10 %. FP4 rows keep their quantisation, as no
-  table has it alone.
+  measurements are uncertain by 3 %, so their difference by more than 10 %. FP4 rows include a quantisation, too, which
+  no table has alone: it has the roofline's time.
 - context and generation attention (causal, no window): queries = `isl`, keys = `isl` + `step`. The collector captures
   one call of a framework's attention in a CUDA graph, which begins with a kernel that stores keys and values in the
   cache and one that schedules blocks. Attention has the share of the time that its roofline has of all.
@@ -134,17 +134,22 @@ def rows_of(system_folder: Path, kind: str, dtype: str, rooflines_ps: Rooflines)
     return [(operator, min(times.values())) for operator, times in times_ps.items() if len(times) >= least]
 
 
-def _gemm(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Measured]:
+def _gemm(system: Path, dtype: str, table_dtype: str, rooflines_ps: Rooflines) -> Iterator[Measured]:
     """Yield products and their ps from a system's tables; dtype: Nadi's data type, table_dtype: that of the tables."""
+    # rooflines_ps: times the quantisation to FP4.
     quantisation_ms = _quantisation_ms(system) if dtype == "fp8" else {}
     scales_ms = _HOPPER_SCALES_MS if system.name.startswith(_HOPPER) else _SCALES_MS
     for framework, table in _tables(system, "gemm", "gemm_perf"):
-        if quantisation_ms and framework != _WITH_QUANTISATION:
+        if dtype == "fp8" and quantisation_ms and framework != _WITH_QUANTISATION:
             continue
         chosen = table["gemm_dtype"] == table_dtype
+        if dtype == "fp4":
+            operands = sorted({(m, k) for m, k in _columns(table, chosen, "m", "k")})
+            casts_ps = rooflines_ps([Operator("quantise", (m * k, 1, 1, 0), dtype) for m, k in operands])
+            quantisation_ms = dict(zip(operands, (casts_ps / _PS_PER_MS).tolist(), strict=True))
         for m, n, k, time_ms in _columns(table, chosen, "m", "n", "k", "latency"):
             other_ms = quantisation_ms.get((m, k), 0.0)
-            product_ms = time_ms - other_ms - (scales_ms if other_ms else 0.0)
+            product_ms = time_ms - other_ms - (scales_ms if other_ms and dtype == "fp8" else 0.0)
             if product_ms >= _MIN_PRODUCT * time_ms:
                 yield framework, Operator("gemm", (m, n, k), dtype), product_ms * _PS_PER_MS
 

@@ -4,13 +4,17 @@ A compute node of a generated trace lists its sequential operators in its attrib
 
     gemm 2048x4608x12288 bf16; norm 2048x12288 bf16
 
-so that their time can be computed for any GPU. Entries of shapes, in order:
+so that their time can be computed for any GPU. `quantise` writes `copies` copies in the operator's data type, with
+their scales, and `transposes` further ones that only GPUs need whose products accept one layout (`Gpu.any_layout`).
+Entries of shapes, in order:
 
 | kind | shape | operation |
 | --- | --- | --- |
 | gemm | m, n, k | (m x k) times (k x n) |
+| early-gemm | m, n, k | the same by the libraries of May 2025 (CUDA 12.9), see `Gpu.early_products` |
 | batched-gemm | batch, m, n, k | `batch` independent products |
 | expert-gemm | experts, m, n, k | one product after another, by the kernels of gemm |
+| fused-expert-gemm | experts, m, n, k | products of all experts in one kernel with what is between them, in training |
 | grouped-gemm | groups, m, n, k | m rows divided over groups (experts), each with its own (k x n), in one kernel |
 | attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
 | flash-1-attention, triton-attention, and backward | as attention | by FlashAttention of 2022, by its Triton version |
@@ -23,6 +27,8 @@ so that their time can be computed for any GPU. Entries of shapes, in order:
 | cross-entropy | tokens, columns | loss over logits, forward and backward in one |
 | routing | tokens, experts, top_k | scores to the experts of each token |
 | permute | tokens, hidden | reordering of rows |
+| quantise | values, reads, copies, transposes | casts of 16-bit values that are read `reads` times, see below |
+| transpose | values | a transposed copy of operands of products, where the GPU's products need one |
 | copies | count, values | `count` copies of `values` values, each with its own launch |
 | optimizer | parameters, bytes | a step that reads and writes `bytes` bytes per parameter |
 """
@@ -37,6 +43,9 @@ DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, 
 _BACKWARD_ATTENTION_FLOPS = 2.5
 """Operations over those of the forward pass: five products to two, as scores are recomputed (FlashAttention-2, 3.1)."""
 
+_UNQUANTISED_BYTES = 2  # Bytes per value that a quantisation reads
+_SCALE_BYTES = {"fp8": 1 / 32, "fp4": 1 / 16}
+"""Bytes of scales per quantised value: MXFP8 has one of a byte for 32 values, NVFP4 one for 16."""
 _MASK_VALUES = 0.5  # Size of a dropout mask's byte in 16-bit values
 
 
@@ -74,17 +83,22 @@ def _backward_values(*shape: int) -> float:
 
 OLD_ATTENTION = ("flash-1", "triton")
 """Prefixes of kinds of fused attention by an old algorithm, whatever the GPU's libraries have."""
+EARLY_PRODUCT = "early-gemm"
 _ATTENTION_SHAPE = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal")
 KINDS: dict[str, _Kind] = {
     "gemm": _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
+    EARLY_PRODUCT: _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
     "batched-gemm": _Kind(
         ("batch", "m", "n", "k"), lambda b, m, n, k: 2.0 * b * m * n * k, lambda b, m, n, k: b * (m * k + k * n + m * n)
     ),
-    "expert-gemm": _Kind(
-        ("experts", "m", "n", "k"),
-        lambda e, m, n, k: 2.0 * e * m * n * k,
-        lambda e, m, n, k: e * (m * k + k * n + m * n),
-    ),
+    **{
+        name: _Kind(
+            ("experts", "m", "n", "k"),
+            lambda e, m, n, k: 2.0 * e * m * n * k,
+            lambda e, m, n, k: e * (m * k + k * n + m * n),
+        )
+        for name in ("expert-gemm", "fused-expert-gemm")
+    },
     "grouped-gemm": _Kind(
         ("groups", "m", "n", "k"),
         lambda _g, m, n, k: 2.0 * m * n * k,
@@ -119,13 +133,19 @@ KINDS: dict[str, _Kind] = {
         ("tokens", "experts", "top_k"), lambda t, e, k: 5.0 * t * e + t * k * e, lambda t, e, k: t * (2.0 * e + 2 * k)
     ),
     "permute": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
+    # The values that a quantisation reads have another data type (`Operator.bytes`)
+    "quantise": _Kind(
+        ("values", "reads", "copies", "transposes"), lambda v, r, _c, _t: float(v * r), lambda v, _r, c, t: v * (c + t)
+    ),
+    "transpose": _Kind(("values",), lambda _v: 0.0, lambda v: 2.0 * v),
     "copies": _Kind(("count", "values"), lambda _n, _v: 0.0, lambda n, v: 2.0 * n * v),
     "optimizer": _Kind(("parameters", "bytes"), lambda p, _b: 12.0 * p, lambda p, b: float(p * b)),
 }
 """All kinds of operators."""
 
 PRODUCTS = (
-    *("gemm", "batched-gemm", "expert-gemm", "grouped-gemm", "attention", "attention-backward", "latent-attention"),
+    *("gemm", EARLY_PRODUCT, "batched-gemm", "expert-gemm", "fused-expert-gemm", "grouped-gemm"),
+    *("attention", "attention-backward", "latent-attention"),
     *(f"{name}-attention{backward}" for name in OLD_ATTENTION for backward in ("", "-backward")),
 )
 """Kinds that run on tensor cores."""
@@ -147,7 +167,12 @@ class Operator(NamedTuple):
     def bytes(self) -> int:
         """Memory traffic in bytes, assuming that values that are used twice stay on the chip."""
         values = KINDS[self.kind].values(*self.shape)
-        return round(values if self.kind == "optimizer" else values * DTYPE_BYTES[self.dtype])
+        if self.kind == "optimizer":
+            return round(values)
+        if self.kind == "quantise":
+            read_bytes = self.shape[0] * self.shape[1] * _UNQUANTISED_BYTES
+            return round(read_bytes + values * (DTYPE_BYTES[self.dtype] + _SCALE_BYTES.get(self.dtype, 0)))
+        return round(values * DTYPE_BYTES[self.dtype])
 
     def __str__(self) -> str:
         return f"{self.kind} {'x'.join(map(str, self.shape))} {self.dtype}"

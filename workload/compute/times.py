@@ -12,15 +12,17 @@ from nadi.workload.compute.attention import attention_ps
 from nadi.workload.compute.gemm import product_ps, products_ps, streaming_ps
 from nadi.workload.compute.gpu import ALONE, Efficiencies, Gpu, SustainedShare, scaled_ps
 from nadi.workload.compute.measured_times import MeasuredTimes, Measurement
-from nadi.workload.compute.operators import OLD_ATTENTION, Operator, parse_operators
+from nadi.workload.compute.operators import EARLY_PRODUCT, OLD_ATTENTION, Operator, parse_operators
 from nadi.workload.errors import WorkloadError
 
 # A roofline with mechanisms: operator times on a GPU without measurements.
 
 _CLASSES = {
     "gemm": "gemm",
+    EARLY_PRODUCT: "gemm",
     "batched-gemm": "gemm",
     "expert-gemm": "gemm",
+    "fused-expert-gemm": "gemm",
     "grouped-gemm": "gemm",
     "attention": "attention",
     "attention-backward": "attention",
@@ -146,6 +148,9 @@ class ComputeTimes:
 
     def _estimate(self, operator: Operator) -> tuple[float, str]:
         """Return the time in ps that the operator takes alone, and its source."""
+        if operator.kind == EARLY_PRODUCT:
+            today_ps, source = self._estimate(operator._replace(kind="gemm"))
+            return today_ps / self.gpu.early_products.get(operator.dtype, 1.0), source
         for times in self._own:
             time_ps = times.exact_ps(operator)
             if time_ps is not None:
@@ -198,7 +203,7 @@ class ComputeTimes:
     @property
     def memory_Bps(self) -> float:  # noqa: N802 - bytes, not bits
         """Bytes per second of work of which only the bytes are known."""
-        return self.gpu.memory_bandwidth_Bps * self.efficiencies.memory * self.pace.others
+        return self.gpu.streaming_Bps(self.efficiencies.memory) * self.pace.others
 
 
 def _times_on(gpu: Gpu, rows: Iterable[Measurement]) -> MeasuredTimes:

@@ -5,6 +5,7 @@ runs at closed forms.
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +38,8 @@ from nadi.workload.compute import IN_STEPS, ComputeTimes, Gpu, find_gpu
 from nadi.workload.generators import models
 from nadi.workload.generators.models import Model
 from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
+
+_VALUES = re.compile(r",(?![^,:]*=)")
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,8 @@ def sweep_requests(request: PlanRequest, sweep_option: str) -> dict[str, PlanReq
     if not sweep_option:
         return {request.model.name: request}
     key, _, text = (part.strip() for part in sweep_option.partition("="))
-    values = [value.strip() for value in text.split(",")]
+    # A comma before key=value separates parameters: gpu=h100:power=500W,memory=2.4TB/s,h200 are two values
+    values = [value.strip() for value in _VALUES.split(text)]
     if not key or not all(values):
         raise ConfigError(f"--sweep {sweep_option!r}: expected KEY=VALUE,VALUE,... as rate=200Gbps,400Gbps")
     return {f"{key}={value}": _with(request, key, value) for value in values}

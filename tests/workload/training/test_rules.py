@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 from nadi.et import NodeType
 from nadi.workload import WorkloadError
 from nadi.workload.collectives import ON_NVSWITCHES
-from nadi.workload.compute import ComputeTimes, Operator, find_gpu
+from nadi.workload.compute import IN_STEPS, ComputeTimes, Operator, find_gpu, parse_operators
 from nadi.workload.generators.memory import estimate
 from nadi.workload.generators.models import Experts, LatentAttention, Model, architecture, find, operations, parameters
-from nadi.workload.generators.training import parallel_plan, rules
+from nadi.workload.generators.training import attention, linear, parallel_plan, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.interference import copied_groups
+from nadi.workload.generators.training.item_lists import Compute
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import chunk_weights, held, stage_weights, trained
 from nadi.workload.generators.training.software import AUTO, profile, profile_names
 from nadi.workload.generators.training.stages import (
+    Shard,
     chunks,
     layers_of_output,
     layers_of_slots,
@@ -283,7 +285,77 @@ def test_fp4_is_for_products_and_the_casts_of_their_operands_only():
     trace = generate(LLAMA, parallel_plan("fp4,tp2,sp")).traces[0]
     kinds = {(part.split()[0], part.split()[-1]) for text in trace.operator_lists for part in text.split("; ") if part}
     assert ("gemm", "fp4") in kinds
-    assert {dtype for kind, dtype in kinds if kind not in {"gemm", "elementwise", "optimizer"}} <= {"bf16", "fp32"}
+    assert {dtype for kind, dtype in kinds if kind not in {"gemm", "quantise", "optimizer"}} <= {"bf16", "fp32"}
+
+
+def casts(plan):
+    """Return the shapes of quantisations, and the values of transposes, in the backward pass of a layer's MLP."""
+    shard = Shard(LLAMA, rules.settle(LLAMA, parallel_plan(f"tp4,{plan}")))
+    items, _ = linear.matrices_backward(shard, "mlp", LLAMA.ffn_width // 4)
+    operators = [operator for item in items if isinstance(item, Compute) for operator in item.operators]
+    return [
+        operator.shape if operator.kind == "quantise" else operator.shape[0]
+        for operator in operators
+        if operator.kind in {"quantise", "transpose"}
+    ]
+
+
+def test_what_is_quantised_by_the_scaling_of_a_plan():
+    """Gradient and input, down and up; the gradient of down and the input of up are gathered, cast in quarters."""
+    tokens = LLAMA.sequence
+    h, both, width = (tokens * each for each in (LLAMA.hidden, 2 * LLAMA.ffn_width // 4, LLAMA.ffn_width // 4))
+    assert casts("fp8,sp") == [h, width, (both, 1, 1, 1), h]
+    current = [(h // 4, 2, 1, 0), h, (width, 2, 1, 0), width, (both, 2, 1, 1), (h // 4, 2, 1, 0), h]
+    assert casts("scaling=current,sp") == current
+    assert casts("mxfp8,sp") == [(h // 4, 1, 2, 0), (width, 1, 2, 0), (both, 1, 2, 0), (h // 4, 1, 2, 0)]
+    assert casts("nvfp4,sp") == [(h // 4, 2, 2, 0), (width, 2, 2, 0), (both, 2, 2, 0), (h // 4, 2, 2, 0)]
+    assert casts("nvfp4") == [(h, 2, 2, 0), (width, 2, 2, 0), (both, 2, 2, 0), (h, 2, 2, 0)]
+    assert casts("sp") == []
+
+
+def test_scaling_implies_fp8_and_nvfp4_has_no_userbuffers():
+    assert parallel_plan("mxfp8").dtype == parallel_plan({"scaling": "current"}).dtype == "fp8"
+    assert parallel_plan(str(parallel_plan("tp2,mxfp8"))) == parallel_plan("tp2,mxfp8")
+    assert rules.settle(LLAMA, parallel_plan("tp2,sp,nvfp4,overlap_tp=true")).overlap_tp is False
+    assert rules.settle(LLAMA, parallel_plan("tp2,sp,mxfp8,overlap_tp=true")).overlap_tp is True
+    for plan, text in (
+        ("fp4,scaling=current", "scaling is current with dtype fp4, expected delayed, or fp8"),
+        ("attention_dtype=fp8,attention=unfused", "attention_dtype is fp8 with attention unfused"),
+    ):
+        with pytest.raises(WorkloadError, match=text):
+            rules.check(LLAMA, rules.settle(LLAMA, parallel_plan(plan)))
+
+
+def test_products_of_early_libraries_are_slower_in_fp8_on_blackwell():
+    early, today = (
+        {
+            op.kind
+            for trace in generate(LLAMA, parallel_plan(plan)).traces
+            for text in trace.operator_lists
+            for op in parse_operators(text)
+        }
+        for plan in ("fp8,software=megatron-mlperf-graphs", "fp8,software=megatron-mlperf-graphs,libraries=today")
+    )
+    assert early - today == {"early-gemm"}
+    assert today - early == {"gemm"}
+    product = Operator("gemm", (8192, 8192, 8192), "fp8")
+    for gpu, share in (("gb200", 0.82), ("gb300", 1.0), ("h100", 1.0)):
+        times = ComputeTimes(find_gpu(gpu), pace=IN_STEPS, vendor_tables=False)
+        assert times.time_ps(product) / times.time_ps(product._replace(kind="early-gemm")) == pytest.approx(share)
+
+
+def test_attention_in_fp8_quantises_its_operands_and_is_faster_on_blackwell():
+    operators = {
+        dtype: attention.pieces(Shard(find("llama3-8b"), parallel_plan(f"attention_dtype={dtype}")), 8192, 8192, 32, 8)
+        for dtype in ("auto", "fp8")
+    }
+    cast, core = operators["fp8"]
+    assert (cast.shape, core) == (
+        (8192 * 128 * (32 + 16), 2, 1, 0),
+        operators["auto"][0]._replace(dtype="fp8"),
+    )
+    times = ComputeTimes(find_gpu("gb300"), vendor_tables=False)
+    assert sum(map(times.time_ps, operators["fp8"])) < times.time_ps(operators["auto"][0])
 
 
 LLAMA_2_70B_ADAPTERS = 80 * 16 * (8192 + 10240 + 8192 + 8192)  # layers, rank, A and B of qkv, A and B of the output

@@ -9,6 +9,7 @@ all-to-all distributes heads instead of the sequence (DeepSpeed Ulysses, arXiv 2
 from collections.abc import Sequence
 
 from nadi.et import CollectiveCommType
+from nadi.workload.compute.operators import Operator
 from nadi.workload.generators.training import linear
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Item, Items, RingMessage
 from nadi.workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
@@ -51,7 +52,12 @@ def pieces(
     if shard.plan.attention != "unfused":
         prefix = "" if shard.plan.attention == "flash" else f"{shard.plan.attention}-"
         kind = f"{prefix}attention{'-backward' * backward}"
-        return (shard.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(causal)),)
+        operator = shard.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(causal))
+        if shard.plan.attention_dtype == "auto":
+            return (operator,)
+        # Queries, keys and values, or the output's gradient, are scaled by their own maximum: read twice, written once
+        values = heads * queries * dv if backward else heads * queries * d + kv_heads * keys * (d + dv)
+        return Operator("quantise", (b * values, 2, 1, 0), "fp8"), operator._replace(dtype="fp8")
     dropout = (shard.operator("dropout", b * heads * queries * keys, 1, 1),) if shard.model.dropout else ()
     output = shard.operator("elementwise", b * heads * queries * dv, 1, 1)
     inputs = shard.operator("elementwise", b * (heads * queries * d + kv_heads * keys * (d + dv)), 1, 1)
@@ -206,7 +212,7 @@ def backward(shard: Shard, recomputed: Sequence[Item] = ()) -> Items:
         *linear.adapter_backward(shard, _output_adapter(shard)),
         *enter(shard, NAME, h),
         Compute(NAME, (shard.gemm(m, values, h),)),
-        weights_product(shard, NAME, (shard.gemm(h, values, m),), gathered=True),
+        weights_product(shard, NAME, (shard.gemm(h, values, m),), gathered="gradient"),
         *recomputed,
         *core(shard, backward=True),
         *_projections_backward(shard),

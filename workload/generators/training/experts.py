@@ -104,7 +104,7 @@ def backward(shard: Shard, layer: int) -> Items:
         Compute("experts", (*by_expert, *_gradient_products(shard, rows), *by_expert), dispatched),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
         *combine,
-        weights_product(shard, "experts", _weight_products(shard, rows), casts=_fused_casts(shard, rows)),
+        weights_product(shard, "experts", _weight_products(shard, rows), casts=_gradient_casts(shard, rows)),
         Compute("router", (*dispatchers.copied(shard, tokens), router), combined),
         *_rejoin(shard),
         weights_product(shard, "router", (shard.operator("gemm", experts.count, h, shard.routed_rows),)),
@@ -133,21 +133,22 @@ def _sizes(shard: Shard) -> tuple[int, int, int]:
     return shard.model.hidden, shard.first_width(width), width
 
 
-def _casts(shard: Shard, values: int) -> Operators:
-    """Return the casts of values that products take in 8 or 4 bits, and that no operator before writes so."""
-    # They are read in 16 bits and written in 8: 3 bytes. Current scaling, as in NVIDIA's recipes of mixtures of experts
-    # for Hopper, reads them once more first, for their maximum; blocks of MXFP8 have their own.
+def _casts(shard: Shard, *counts: int) -> Operators:
+    """Return the casts of values that products take in 8 or 4 bits, one for each number of values."""
+    # No operator before writes them so. Blocks of MXFP8 and NVFP4 are written by rows and by columns; see `linear`.
     if shard.operand_bytes >= shard.value_bytes:
         return ()
-    maximum = () if shard.plan.fused_experts else (shard.operator("elementwise", values, 1, 0),)
-    return *maximum, Operator("elementwise", (values, 2, 1), "fp8")
+    scaling = "mxfp8" if shard.plan.fused_experts else "nvfp4" if shard.plan.dtype == "fp4" else shard.plan.scaling
+    reads = 2 if scaling in {"current", "nvfp4"} else 1
+    copies = (2, 0) if scaling in {"mxfp8", "nvfp4"} else (1, 1)
+    return tuple(Operator("quantise", (count, reads, *copies), shard.plan.dtype) for count in counts)
 
 
 def _per_expert(shard: Shard, rows: int, shape: Callable[[int], tuple[int, int, int]]) -> Operators:
     """Return the products of the GPU's experts; shape: a function from an expert's rows to its m, n and k."""
     # Transformer Engine runs one dense product after another (common/gemm/cublaslt_gemm.cu, nvte_multi_tensor_gemm: its
     # four streams overlap little, as a product's kernel holds all multiprocessors), or one kernel if they are fused
-    kind = "batched-gemm" if shard.plan.fused_experts else "expert-gemm"
+    kind = "fused-expert-gemm" if shard.plan.fused_experts else "expert-gemm"
     local = shard.experts.count // shard.plan.ep
     each, rest = divmod(rows, local)
     parts = ((rest, each + 1), (local - rest, each))
@@ -205,13 +206,10 @@ def _output_bias(shard: Shard, rows: int, reads: int, writes: int) -> Operators:
     return (Operator("elementwise", (rows * shard.model.hidden, reads, writes), "fp32"),)
 
 
-def _fused_casts(shard: Shard, rows: int) -> Operators | None:
-    """Return the casts for the gradients of weights if products contain the casts between them, None = they do not."""
-    # The gradient of the output, read in 16 bits and written twice, and the second copy of the input
-    values = rows * shard.model.hidden
-    if not shard.plan.fused_experts or shard.operand_bytes >= shard.value_bytes:
-        return None
-    return shard.operator("elementwise", values, 1, 1), Operator("elementwise", (values, 0, 1), "fp8")
+def _gradient_casts(shard: Shard, rows: int) -> Operators:
+    """Return the casts of gradients for the gradients of weights, all of which fused products contain but the first."""
+    h, both, _ = _sizes(shard)
+    return _casts(shard, rows * h) if shard.plan.fused_experts else _casts(shard, rows * h, rows * both)
 
 
 def _weight_products(shard: Shard, rows: int) -> Operators:

@@ -1,12 +1,14 @@
 """Generator of the traces of training steps from a model and a parallel plan."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from nadi.et import TraceTable
 from nadi.inputs.limits import MAX_NPUS
+from nadi.workload.compute.operators import EARLY_PRODUCT
 from nadi.workload.errors import WorkloadError
 from nadi.workload.generators.models import architecture
 from nadi.workload.generators.models.architecture import Model
@@ -58,6 +60,9 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     return traces_per_stage * plan.steps * stages.micro_batches(plan) * per_micro_batch
 
 
+_PRODUCT = re.compile(r"(?<![^ ])gemm(?= )")
+
+
 def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> TraceSet:
     """Generate the traces of all NPUs of a plan in memory.
 
@@ -80,7 +85,11 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
     for npus in alike(plan):
         trace_of_npu[npus] = len(traces)
         examples.append(npus[0])
-        traces.append(Stage(model, plan, framework, npus[0]).table())
+        table = Stage(model, plan, framework, npus[0]).table()
+        if plan.libraries != "today":
+            early = tuple(_PRODUCT.sub(EARLY_PRODUCT, text) for text in table.operator_lists)
+            table = dataclasses.replace(table, operator_lists=early)
+        traces.append(table)
     used = {name for trace in traces for name in trace.group_names}
     families = {name: groups for name, groups in stages.families(plan).items() if name in used}
     copied = copied_groups(framework, plan) & families.keys()

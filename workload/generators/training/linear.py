@@ -19,15 +19,29 @@ grad_output_preprocess: the gradient of the output of a matrix split by rows is 
 in BF16: the reduce-scatters carry results of products, whose data type is that of activations. (Userbuffers can send
 the forward pass' reduce-scatter in FP8, too, where its configuration says `fp8_buf`; that is not modelled.)
 
-Products for gradients of weights sum over tokens, which the operands of products in FP8 must have as their last
-dimension (Hopper's tensor cores accept no other layout in FP8). So Transformer Engine writes each input and each
-gradient twice, the second time transposed (pytorch/csrc/extensions: cast_transpose, fp8_transpose). The first copy of
-an input is written by the operator before, so that the second one is a read and a write of FP8; a gradient is read in
-16 bits and written twice in FP8, or arrives in FP8 from a gather and is transposed. `weights_product` contains both.
+Quantisation takes passes over the operands that are not part of other operators. `weights_product` contains those of
+the forward pass, too. What the plan's `scaling` needs (Transformer Engine, common/recipe, pytorch/tensor), for an input
+and for a gradient:
+
+| | passes |
+| --- | --- |
+| delayed | the input's cast is part of the operator before; a gradient is read once |
+| current | both are read twice, for the maximum of the tensor and for the cast |
+| mxfp8 | both are read once and written by rows and by columns, as scales of 32 values differ between the two |
+| NVFP4 | both are read twice, for maxima and casts, and written by rows and by columns |
+
+NVFP4's copy by columns has a maximum of its own, after the Hadamard transform, which is computed in the same two
+passes; stochastic rounding of gradients costs no pass.
+
+Products for gradients of weights sum over tokens. With a scale per tensor (delayed, current) this needs a transposed
+copy of both operands on GPUs whose tensor cores accept one layout in FP8 (Hopper; `Gpu.any_layout`): of a gradient that
+is not gathered, the cast writes it (cast_transpose), otherwise a pass reads and writes one byte per value
+(fp8_transpose). With sequence parallelism, values are quantised before they are gathered, each GPU its share. Weights
+are quantised once per step, which is left out.
 """
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import DTYPE_BYTES, Operator
@@ -130,7 +144,7 @@ def enter_backward(
         needs = waiting(gathered)
     items.append(Compute(name, data))
     items += reduction(shard, name, shard.tokens * width, key=reduced)
-    items.append(weights_product(shard, name, weights, needs))
+    items.append(weights_product(shard, name, weights, needs, gathered="input"))
     return items, reduced
 
 
@@ -140,7 +154,7 @@ def weights_product(
     products: Operators,
     needs: tuple[str, ...] = (),
     *,
-    gathered: bool = False,
+    gathered: Literal["", "input", "gradient"] = "",
     casts: Operators | None = None,
 ) -> Compute:
     """Return the products for gradients of weights, and their sums over micro-batches where these are not fused.
@@ -150,12 +164,17 @@ def weights_product(
         name: The first part of the item's name.
         products: The products for the gradients of weights.
         needs: The keys of items that they wait for.
-        gathered: Whether the gradient of the result comes from an all-gather if the plan has sequence parallelism.
+        gathered: The operand that comes from an all-gather if the plan has sequence parallelism: the input, or the
+            gradient of the result; "" = none does.
         casts: The casts and transpositions of the products' operands; None = those of both operands of each product.
     """
     if casts is None:
-        is_quantised = gathered and shard.plan.sequence_parallel
-        casts = tuple(cast for product in products for cast in _casts(product, shard, is_quantised=is_quantised))
+        parts = shard.plan.tp if shard.plan.sequence_parallel else 1
+        casts = tuple(
+            cast
+            for each in products
+            for cast in _casts(each, shard, parts if gathered == "input" else 1, parts if gathered == "gradient" else 1)
+        )
     sums: Operators = ()
     if not shard.plan.fused_accumulation:
         values = sum(_weights_of(product) for product in products)
@@ -163,22 +182,38 @@ def weights_product(
     return Compute(f"{name}-weights", (*casts, *products, *sums), needs, weights=True)
 
 
-def _casts(product: Operator, shard: Shard, *, is_quantised: bool) -> Operators:
-    """Return the casts and transpositions of both operands of a product for a gradient of weights in 8 or 4 bits."""
-    # is_quantised: the gradient of the result is in the product's data type already.
+def _casts(product: Operator, shard: Shard, input_parts: int, gradient_parts: int) -> Operators:
+    """Return the quantisation of both operands of a product for a gradient of weights in 8 or 4 bits."""
+    # input_parts, gradient_parts: number of GPUs that each quantise a part of the operand.
     # Products in 16 bits take the operands in any layout.
     if DTYPE_BYTES[product.dtype] >= shard.value_bytes:
         return ()
-    columns, inputs, tokens = product.shape[-3:]
-    tokens *= math.prod(product.shape[:-3])  # of all experts
-    dtype = product.dtype if is_quantised else shard.activation_dtype
-    gradient = Operator("elementwise", (tokens * columns, 1, 1), dtype)
-    return gradient, Operator("elementwise", (tokens * inputs, 1, 1), product.dtype)
+    columns, inputs, tokens = product.shape
+    gradients, values = tokens * columns, tokens * inputs
+    scaling = "nvfp4" if product.dtype == "fp4" else shard.plan.scaling
+    reads = 2 if scaling in {"current", "nvfp4"} else 1
+
+    def quantised(count: int, parts: int, copies: int, transposes: int = 0) -> Operator:
+        return Operator("quantise", (-(-count // parts), reads, copies, transposes), product.dtype)
+
+    if scaling in {"mxfp8", "nvfp4"}:
+        return quantised(gradients, gradient_parts, 2), quantised(values, input_parts, 2)
+    own = [quantised(values, input_parts, 1)] if scaling == "current" else []
+    own.append(Operator("transpose", (values,), product.dtype))
+    if gradient_parts == 1:
+        return (quantised(gradients, 1, 1, 1), *own)
+    # In the delayed recipe, the cast before the gather is part of the operator before
+    cast = [quantised(gradients, gradient_parts, 1)] if scaling == "current" else []
+    return (*cast, Operator("transpose", (gradients,), product.dtype), *own)
 
 
 def _weights_of(product: Operator) -> int:
     """Return the number of weights whose gradients a product computes."""
-    return math.prod(product.shape[:-1]) if product.kind in {"gemm", "batched-gemm", "expert-gemm"} else 0
+    return (
+        math.prod(product.shape[:-1])
+        if product.kind in {"gemm", "batched-gemm", "expert-gemm", "fused-expert-gemm"}
+        else 0
+    )
 
 
 def waiting(key: str) -> tuple[str, ...]:
@@ -250,7 +285,7 @@ def matrices_backward(shard: Shard, name: str, width: int) -> tuple[Items, str]:
     return [
         *enter(shard, name, h),
         Compute(name, second),
-        weights_product(shard, name, second_weights, gathered=True),
+        weights_product(shard, name, second_weights, gathered="gradient"),
         Compute(name, (shard.activation_backward(m, width), *shard.bias_gradient(m * both))),
         *items,
     ], key

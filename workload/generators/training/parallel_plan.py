@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from nadi.inputs import plug_ins
 from nadi.inputs.documents import checked
@@ -112,9 +112,18 @@ class ParallelPlan(BaseModel):
     # fused grouped MLP, NVTE_CUTEDSL_FUSED_GROUPED_MLP); open = with FP8 on Blackwell
     fused_experts: bool | None = None
     dtype: Literal["bf16", "fp16", "fp32", "fp8", "fp4"] = "bf16"  # Data type of weights and activations
+    # Scaling of products' operands in FP8, which takes passes over the values (workload.generators.training.linear):
+    # delayed (by the maxima of earlier micro-batches), current (by the tensor's own maximum), or mxfp8 (of 32 values).
+    # FP4 is NVFP4.
+    scaling: Literal["delayed", "current", "mxfp8"] = "delayed"
+    # Data type of attention's products: auto = that of activations, or fp8 (Transformer Engine's
+    # fp8_dot_product_attention)
+    attention_dtype: Literal["auto", "fp8"] = "auto"
     grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"  # Data type of gradients in their reduction
     copies: Literal["tensors", "gradients", "none"] = "tensors"  # What FSDP copies to or from its flat buffers
     host_ms: Annotated[int, Field(ge=0, le=10**6)] = 0  # Time per step in ms for which all GPUs wait for their hosts
+    # Libraries of products: today's, or those of May 2025 (CUDA 12.9), which were slower on Blackwell
+    libraries: Literal["today", "cuda-12"] = "today"
     # Name of the software profile, a set of defaults for other keys (workload.generators.training.software); auto = the
     # framework's current one
     software: Annotated[str, AfterValidator(known_profile)] = AUTO
@@ -125,6 +134,12 @@ class ParallelPlan(BaseModel):
     without: tuple[Literal["dp", "optimizer", "userbuffers"], ...] = ()
     # States that are kept in the host's memory
     offload: tuple[Literal["optimizer", "parameters", "activations"], ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scaled_is_fp8(cls, values: Any) -> Any:  # noqa: ANN401 - what pydantic validates
+        """Add the data type FP8 where only its scaling is given."""
+        return {"dtype": "fp8"} | values if isinstance(values, dict) and "scaling" in values else values
 
     @property
     def gpus(self) -> int:
@@ -195,6 +210,8 @@ _WORDS: dict[str, tuple[str, Any]] = {
     "sp": ("sequence_parallel", True),
     "uneven": ("uneven", True),
     "fp8": ("dtype", "fp8"),
+    "mxfp8": ("scaling", "mxfp8"),
+    "nvfp4": ("dtype", "fp4"),
     "fp4": ("dtype", "fp4"),
 }
 """Field and value by the word that users write for them, in addition to the names of schedules."""

@@ -54,13 +54,16 @@ def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") 
         framework: The framework: "megatron", "deepspeed", "fsdp", or "inference" for serving.
     """
     # The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
-    # ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
+    # ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off, and so is `overlap_tp` with
+    # FP4: NVIDIA's configurations have no userbuffers with NVFP4 (Megatron-Bridge, scripts/performance/configs/llama:
+    # tp_comm_overlap; training_results_v5.1, llama31_405b: TP_COMM_OVERLAP).
     plan = _with_software(plan, framework)
     plan = plan.model_copy(
         update={
             "sequence": plan.sequence or model.sequence,
             "schedule": plan.pipeline_schedule,
             "sequence_parallel": plan.sequence_parallel and plan.tp > 1,
+            "overlap_tp": plan.overlap_tp and plan.dtype != "fp4",
             "zero": 3 if framework == "fsdp" and plan.zero == 0 else plan.zero,
         }
     )
@@ -123,6 +126,8 @@ def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: 
         "overlap_ep": (is_fused or is_far) and can_overlap if plan.overlap_ep is None else plan.overlap_ep,
         "fused_experts": is_fused and framework == "megatron" if plan.fused_experts is None else plan.fused_experts,
     }
+    if update["fused_experts"] and "scaling" not in plan.model_fields_set:
+        update["scaling"] = "mxfp8"  # of the fused products
     return plan.model_copy(update=update)
 
 
@@ -431,6 +436,10 @@ def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
     known = profile(plan.software, framework)
     if known is not None and known.framework != framework:
         yield f"software is {plan.software} with {framework}, expected a profile of {framework}"
+    if plan.scaling != "delayed" and plan.dtype != "fp8":
+        yield f"scaling is {plan.scaling} with dtype {plan.dtype}, expected delayed, or fp8"
+    if plan.attention_dtype == "fp8" and plan.attention != "flash":
+        yield f"attention_dtype is fp8 with attention {plan.attention}, expected auto, or flash"
     if framework == "inference" and plan.dtype == "fp4":
         yield "dtype is fp4, expected bf16, fp16, fp32 or fp8, as serving in fp4 is not modelled"
 
