@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from nadi.et import TraceTable
+from nadi.workload import WorkloadError
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.generators.training.item_lists import READ_MICROS, RESTART_MICROS
 from nadi.workload.generators.training.parameters import held
-from nadi.workload.generators.training.rules import settle
+from nadi.workload.generators.training.rules import check, settle
 from nadi.workload.generators.training.software import profile, profile_names
 from tests.nonempty import nonempty
+from tests.refusals import refused
 from tests.workload.training.small import GPT, LLAMA
 
 _TENSORS_OF_A_LAYER = 12
@@ -110,3 +112,9 @@ def test_fp8_parameters_and_lightning_make_the_host_slower():
     for name in nonempty(profile_names()):
         host = profile(name, "").host
         assert host.reads_norm or not host.optimizer_ns, f"{name}: no work follows a norm that nobody reads"
+
+
+@pytest.mark.parametrize("keys", ["check_gradients=true", "scale_gradients=true", "report_loss=checked"])
+def test_only_megatron_has_these_keys(keys):
+    words = f"{keys.partition('=')[0]} is set with fsdp, expected"
+    assert words in refused(WorkloadError, check, GPT, parallel_plan(f"dp2,{keys}"), "fsdp")

@@ -181,6 +181,8 @@ class BlockBuilder:
         self._flush()
         row = self._block.comp(
             _path(layer, item.name),
+            num_ops=0,
+            tensor_size=0,
             is_cpu_op=True,
             duration_micros=item.on_host_micros,
             after=self._noted([*self._chain, *item.needs]),
