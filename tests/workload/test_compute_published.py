@@ -82,7 +82,7 @@ def test_flash_attention_3_backward_on_h100(dim):
 
 
 def test_flash_attention_2_on_h100_reaches_its_papers_rate():
-    """Up to 335 TFLOP/s, forward and backward (arXiv 2307.08691, section 4.1); on A100 it is the GPU's own algorithm."""
+    """Up to 335 TFLOP/s, forward and backward (arXiv 2307.08691, section 4.1)."""
     rates = [attention("h100", 16384, 128, 1, kind=f"flash-2-attention{end}") for end in ("", "-backward")]
     assert 3.5 / (1 / rates[0] + 2.5 / rates[1]) == pytest.approx(335, rel=0.03)
     assert attention("a100", 16384, 128, kind="flash-2-attention") == attention("a100", 16384, 128)

@@ -57,7 +57,7 @@ def test_the_host_launches_what_follows_beside_the_optimizer():
 def test_numbers_that_the_host_reads_are_summed_over_the_model():
     names = _trace("tp2,dp2").names
     assert [name for name in names if "statistics" in name] == [
-        f"step0/optimizer/statistics{number}/{what}" for number in range(2) for what in ("model:all-reduce", "host")
+        f"step0/optimizer/statistics{number}/{what}" for number in range(2) for what in ("world:all-reduce", "host")
     ]
     assert not any("statistics" in name for name in _trace("dp4").names)
 

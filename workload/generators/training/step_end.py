@@ -182,7 +182,7 @@ def _statistics(shard: Shard, count: int) -> Items:
         item
         for number in range(count if plan.tp * plan.pp > 1 else 0)
         for item in (
-            GroupCollective(f"statistics{number}/model:all-reduce", kind, _NUMBER_BYTES, "model", needs=(_COPIES,)),
+            GroupCollective(f"statistics{number}/world:all-reduce", kind, _NUMBER_BYTES, "model", needs=(_COPIES,)),
             *reads_number(plan, f"statistics{number}/host"),
         )
     ]
