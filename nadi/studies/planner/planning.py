@@ -103,7 +103,8 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: Prog
         raise ConfigError(_none_fits(request, valid, gpu.name, memory_bytes, reserve_bytes))
     number, count = request.shard
     chosen = fitting[number::count]
-    machine = target_machine(request.cluster, request.gpus, ComputeTimes(gpu, pace=IN_STEPS), request.fabric)
+    times = ComputeTimes(gpu, pace=IN_STEPS.among(request.gpus))
+    machine = target_machine(request.cluster, request.gpus, times, request.fabric)
     search = PlanSearch(machine, request.model, request.framework, gpu.peak_of(request.base.dtype) * request.gpus)
     file = file or ProgressFile(None)
     found = FoundPlans(chosen, max(request.top, request.confirm))
