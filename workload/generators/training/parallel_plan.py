@@ -102,8 +102,9 @@ class ParallelPlan(BaseModel):
     software: Annotated[str, AfterValidator(known_profile)] = AUTO
     # Rank of LoRA's adapters at the projections of attention, the only weights that are trained; 0 = all weights are
     lora: Annotated[int, Field(ge=0, le=1 << 16)] = 0
-    # Parts of a step that are left out: collectives between replicas (dp), the norm of the gradients and the optimizer,
-    # direct writes of overlap_tp's pieces (userbuffers; NCCL moves these pieces instead), times of the host (host)
+    # Parts of a step that are left out: collectives between replicas (dp), the norm of the gradients, the optimizer
+    # and setting gradients to 0 (optimizer), direct writes of overlap_tp's pieces (userbuffers; NCCL moves these pieces
+    # instead), times of the host (host)
     without: tuple[Literal["dp", "optimizer", "userbuffers", "host"], ...] = ()
     # States that are kept in the host's memory
     offload: tuple[Literal["optimizer", "parameters", "activations"], ...] = ()

@@ -144,7 +144,7 @@ def beginning(shard: Shard, replicas: Sequence[Replicas]) -> Items:
         shard: A GPU's share of the model under the parallel plan.
         replicas: The collectives between replicas of each chunk of the stage.
     """
-    if replicas[0].framework != "megatron":
+    if replicas[0].framework != "megatron" or "optimizer" in shard.plan.without:
         return []
     count = sum(tensor.size for each in replicas for unit in each.units for tensor in unit.tensors)
     zeros = Operator("elementwise", (count, 0, 1), shard.plan.grad_dtype)
