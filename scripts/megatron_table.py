@@ -86,7 +86,8 @@ def line(row: Row, *, exact: bool) -> Line:
     machine = target_machine(
         clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100"), vendor_tables=False)
     )
-    times = [seconds(with_share(machine, SustainedShare(*shares)), row, exact=exact) for shares in _SAMPLED_SHARES]
+    paces = [SustainedShare(*shares).among(settled(row).gpus) for shares in _SAMPLED_SHARES]
+    times = [seconds(with_share(machine, pace), row, exact=exact) for pace in paces]
     matrix = np.array([[1, 1 / products, 1 / others] for products, others in _SAMPLED_SHARES])
     return Line(*np.linalg.solve(matrix, np.array(times)).tolist())
 

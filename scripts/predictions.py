@@ -87,7 +87,7 @@ def settled(run: Run) -> ParallelPlan:
 def _machine(cluster_name: str, gpus: int, network: tuple[tuple[str, Any], ...]) -> TargetMachine:
     """Return a number of GPUs of a cluster with keys of [network]."""
     cluster = clusters.find(cluster_name)
-    times = ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS, vendor_tables=False)
+    times = ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS.among(gpus), vendor_tables=False)
     return target_machine(cluster, gpus, times, network_keys=dict(network))
 
 

@@ -186,7 +186,7 @@ def _step_s(row: Mapping[str, Any], cluster_name: str, framework: rules.Framewor
     plan = rules.settle(model, parallel_plan(row["plan"]), framework)
     rules.check(model, plan, framework)
     machine = target_machine(
-        cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS, vendor_tables=False)
+        cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS.among(plan.gpus), vendor_tables=False)
     )
     return step_time(machine, model, plan, framework).step_ps / 1e12
 

@@ -15,6 +15,7 @@ from nadi.et.statistics.timing import (
     arrivals,
     critical_path,
     earliest,
+    has_durations,
     has_starts,
     overlap,
     percentile,
@@ -38,18 +39,18 @@ def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, A
     found = communications_of(looked_at)
     # Each distinct trace once
     tables = {id(rank.table): rank.table for rank in ranks}
-    has_durations = any(bool(np.any(table.duration_micros > 0)) for table in tables.values())
+    is_timed = has_durations(ranks)
     return {
         "ranks": len(ranks),
         "traces": len(tables),
         "nodes": nodes,
         "looked_at": len(looked_at),
-        "times": "start and duration" if has_starts(ranks) else "duration" if has_durations else "none",
+        "times": "start and duration" if has_starts(ranks) else "duration" if is_timed else "none",
         "operators": operator_mix(ranks),
         "collectives": collective_mix(ranks),
         "bytes_by_rank": bytes_by_rank(ranks),
         "sizes_by_collective": sizes_by_collective(looked_at, found),
         "arrivals": arrivals(looked_at, found),
         "overlap": overlap(looked_at),
-        "critical_path": critical_path(looked_at, found) if has_durations else None,
+        "critical_path": critical_path(looked_at, found) if is_timed else None,
     }

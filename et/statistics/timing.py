@@ -66,6 +66,18 @@ def has_starts(ranks: Sequence[Rank]) -> bool:
     return any(bool(np.any(rank.table.start_time_micros > 0)) for rank in ranks)
 
 
+def has_durations(ranks: Sequence[Rank]) -> bool:
+    """Return whether nodes have durations: those of accelerators, as generated traces have times of hosts only.
+
+    Args:
+        ranks: The traces of some NPUs.
+    """
+    tables = {id(rank.table): rank.table for rank in ranks}.values()
+    others = [table.duration_micros[~table.is_cpu_op] for table in tables]
+    durations = others if any(map(len, others)) else [table.duration_micros for table in tables]
+    return any(bool(np.any(micros > 0)) for micros in durations)
+
+
 def arrivals(
     ranks: Sequence[Rank], communication_members: Mapping[Key, Sequence[CommunicationMember]]
 ) -> dict[str, Any] | None:

@@ -8,7 +8,16 @@ import numpy as np
 
 from nadi.et import TraceTable, collective_name
 from nadi.et.reshape import LANES, NO_LANE, Key, lanes_of
-from nadi.et.statistics import MAX_NODES, CommunicationMember, Rank, communications_of, earliest, has_starts, some_of
+from nadi.et.statistics import (
+    MAX_NODES,
+    CommunicationMember,
+    Rank,
+    communications_of,
+    earliest,
+    has_durations,
+    has_starts,
+    some_of,
+)
 from nadi.inputs.arrays import Int64
 from nadi.reports.perfetto import PerfettoTrace, Slice, Value, perfetto_trace, write_notes, write_npu
 
@@ -123,11 +132,11 @@ def _times(ranks: Sequence[Rank], communications: Mapping[Key, Sequence[Communic
         begin = [np.where(ns < 0, -1, ns) for ns in begin]
         end = [ns + rank.table.duration_micros * _NS_PER_MICRO for ns, rank in zip(begin, ranks, strict=True)]
         return _NodeTimes(begin, end, "recorded")
-    has_durations = any(bool(np.any(rank.table.duration_micros > 0)) for rank in ranks)
-    schedule = earliest(ranks, communications, unit_micros=0 if has_durations else 1)
+    is_timed = has_durations(ranks)
+    schedule = earliest(ranks, communications, unit_micros=0 if is_timed else 1)
     begin = [np.where(start < 0, -1, start * _NS_PER_MICRO) for start in schedule.start_micros]
     end = [ns + took * _NS_PER_MICRO for ns, took in zip(begin, schedule.took_micros, strict=True)]
-    return _NodeTimes(begin, end, "by dependencies" if has_durations else "steps")
+    return _NodeTimes(begin, end, "by dependencies" if is_timed else "steps")
 
 
 def _arrows(communications: Mapping[Key, Sequence[CommunicationMember]]) -> dict[CommunicationMember, int]:

@@ -100,7 +100,7 @@ def test_what_the_run_file_says_wins(config):
 def test_the_accelerator_is_known_to_the_compute_model(name, config):
     text = f'[topology]\ncluster = "{name}"\ngpus = 8\n'
     found = config(text)
-    model = WorkReader.of(found).compute_model(serves=False)
+    model = WorkReader.of(found).compute_model(serves=False, npus=8)
     assert model.times is not None
     assert found.compute.gpu == find(name).gpu
     assert find(name).host.pcie_rate == 8 * find_gpu(found.compute.gpu).host_link_Bps

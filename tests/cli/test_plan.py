@@ -42,7 +42,7 @@ def rows(nadi, model):
 
 def test_a_plan_of_one_gpu_computes_only_and_takes_what_its_run_takes(nadi, model):
     on = ("--model", model, "--cluster", "small-a100")
-    found = nadi.ok("plan", *on, "--gpus", 1, "--plan", "gb8", "--json", "-q")
+    found = nadi.ok("plan", *on, "--gpus", 1, "--plan", "gb8,without=host", "--json", "-q")
     rows = next(iter(found.document["answers"].values()))["rows"]
     assert {row["shares"]["compute"] for row in rows} == {1.0}
     assert rows[0]["packets_step_s"] == rows[0]["step_s"]

@@ -243,7 +243,7 @@ def share_of(whole, rank_of_npu, rank, exchange):
         trace_of_npu,
         len(own),
         et.read_groups(config.workload.groups),
-        WorkReader(config, whole.graph).compute_model(serves=False),
+        WorkReader(config, whole.graph).compute_model(serves=False, npus=whole.graph.npus),
         whole.collectives,
         exchange=exchange,
     )

@@ -16,6 +16,7 @@ from nadi.workload.compute import (
     read_table,
 )
 from nadi.workload.compute.gemm import trtllm_rows
+from nadi.workload.compute.gpu import FITTED_GPUS, SPREAD
 from nadi.workload.compute.measured_times import Measurement
 from nadi.workload.compute.times import roofline_ps
 from tests.nonempty import nonempty
@@ -88,6 +89,13 @@ def test_flash_attention_3_backward_on_h100(dim):
     for sequence, measured in nonempty(BACKWARD[dim].items()):
         found = attention("h100", sequence, dim, kind="attention-backward")
         assert found == pytest.approx(measured, rel=TOLERANCE.get(sequence, 0.10)), sequence
+
+
+def test_flash_attention_2_on_h100_reaches_its_papers_rate():
+    """Up to 335 TFLOP/s, forward and backward (arXiv 2307.08691, section 4.1)."""
+    rates = [attention("h100", 16384, 128, 1, kind=f"flash-2-attention{end}") for end in ("", "-backward")]
+    assert 3.5 / (1 / rates[0] + 2.5 / rates[1]) == pytest.approx(335, rel=0.03)
+    assert attention("a100", 16384, 128, kind="flash-2-attention") == attention("a100", 16384, 128)
 
 
 def test_flash_attention_3_in_fp8_on_h100():
@@ -265,3 +273,13 @@ def test_experts_never_get_shorter_with_rows_columns_or_length(gpu):
         assert columns == sorted(columns)
         lengths = [experts_us(gpu, groups, 64, 2048, k) for k in (64, 100, 128, 129, 4096)]
         assert lengths == sorted(lengths)
+
+
+def test_a_step_waits_for_the_slowest_of_many_gpus():
+    """Against normal draws; 440 GPUs are the reference."""
+    draws = np.random.default_rng(1).standard_normal((1500, 10_752)).max(axis=1).mean()
+    reference = np.random.default_rng(2).standard_normal((4000, FITTED_GPUS)).max(axis=1).mean()
+    slower = IN_STEPS.products / IN_STEPS.among(10_752).products
+    assert slower == pytest.approx((1 + SPREAD * draws) / (1 + SPREAD * reference), abs=2e-4)
+    assert IN_STEPS.others / IN_STEPS.among(10_752).others == pytest.approx(slower)
+    assert IN_STEPS.among(8) == IN_STEPS.among(FITTED_GPUS) == IN_STEPS

@@ -19,7 +19,9 @@ exponentials would reach 77 %; 3 reaches 561 TFLOP/s (heads of 128, 16,384 token
 triton are the algorithms of old software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is
 the version of FlashAttention-1 with which MPT was trained, and FlashAttention-2 is 1.3 to 2.5 times as fast (section
 4.1). Its backward share of 0.51 makes it 2.2 times as slow, forward and backward together, and is fitted to three
-steps: MPT-1B, 7B and 13B on 128 A100 (scripts/validation.py fsdp-2023). splash is that of TPUs, assumed.
+steps: MPT-1B, 7B and 13B on 128 A100 (scripts/validation.py fsdp-2023). flash-2 is FlashAttention-2 on GPUs that came
+after it, without their instructions: up to 335 TFLOP/s on H100, forward and backward together (arXiv 2307.08691,
+section 4.1), from which its reach is set. splash is that of TPUs, assumed.
 """
 
 import math
@@ -81,6 +83,7 @@ _ALL_HEADS = (AttentionTile(math.inf, 128, 64),)
 _FLASH_1 = AttentionAlgorithm(0.56, 1.0, 2_000_000, 128, _ALL_HEADS, 0.76)
 ALGORITHMS = {
     "flash-1": _FLASH_1,
+    "flash-2": AttentionAlgorithm(0.50, 0.6, 2_500_000, 64, _ALL_HEADS, 0.83, tail=0.75),
     "triton": _FLASH_1._replace(backward=0.51),
     "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, _ALL_HEADS, 0.83),
     "flash-attention-1": _FLASH_1,
@@ -198,7 +201,8 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     for prefix in OLD_ATTENTION:
         if operator.kind.startswith(prefix):
             kind = operator.kind.removeprefix(f"{prefix}-")
-            gpu = gpu.model_copy(update={"attention": prefix})
+            if (prefix, gpu.attention) != ("flash-2", "flash-attention-2"):
+                gpu = gpu.model_copy(update={"attention": prefix})
             return attention_ps(operator._replace(kind=kind), gpu, efficiencies)
     algorithm = ALGORITHMS[gpu.attention]
     moved_bytes: float = operator.bytes

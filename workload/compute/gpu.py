@@ -5,8 +5,9 @@ says: `find_gpu("h100:power=500W,memory=2.4TB/s")`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
@@ -364,6 +365,20 @@ class SustainedShare:
             if not 0 < value <= 1.5:
                 raise WorkloadError(f"pace {name} is {value}; expected more than 0, at most 1.5")
 
+    def among(self, gpus: int) -> "SustainedShare":
+        """Return the rates in a step of many GPUs, which waits for the slowest of them.
+
+        With speeds that are normally distributed, the slowest of n GPUs is SPREAD m(n) slower than the mean, where m(n)
+        is the expected maximum of n normal draws. The rates contain this up to FITTED_GPUS, so fewer change nothing.
+
+        Args:
+            gpus: The number of GPUs of the step.
+        """
+        slower = (1 + SPREAD * _expected_maximum(max(gpus, FITTED_GPUS))) / (
+            1 + SPREAD * _expected_maximum(FITTED_GPUS)
+        )
+        return replace(self, products=self.products / slower, others=self.others / slower)
+
     def of(self, kind: str) -> float:
         """Return the share for a kind of operator.
 
@@ -371,6 +386,17 @@ class SustainedShare:
             kind: The kind of operator, a key of operators.KINDS.
         """
         return self.products if kind in PRODUCTS else self.others
+
+
+SPREAD = 0.015
+"""Standard deviation of the speed of GPUs of one kind: 8 % between the whiskers of box plots over five clusters (Sinha
+et al., SC22, arXiv 2208.11035) are 5.4 of them. PRISM (arXiv 2510.15596) reports 9 % on 64,000 GPUs, where m is 4.3."""
+FITTED_GPUS = 440  # Geometric mean of the GPUs of the rows to which IN_STEPS is fitted
+
+
+def _expected_maximum(count: int) -> float:
+    """Return the expected maximum of some standard normal draws (Blom, 1958)."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 ALONE = SustainedShare()  # Rates of single operators in benchmarks

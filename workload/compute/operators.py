@@ -18,6 +18,7 @@ Entries of shapes, in order:
 | grouped-gemm | groups, m, n, k | m rows divided over groups (experts), each with its own (k x n), in one kernel |
 | attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
 | flash-1-attention, triton-attention, and backward | as attention | by FlashAttention of 2022, by its Triton version |
+| flash-2-attention, and backward | as attention | by FlashAttention-2, also on later GPUs |
 | latent-attention | batch, heads, queries, keys, rank, rope_dim | fused, on compressed keys that also are the values |
 | softmax, softmax-backward | rows, columns | scale, mask and softmax in one |
 | norm, norm-backward | rows, columns | RMSNorm or LayerNorm |
@@ -81,7 +82,7 @@ def _backward_values(*shape: int) -> float:
     return 2.0 * _attention_values(*shape)
 
 
-OLD_ATTENTION = ("flash-1", "triton")
+OLD_ATTENTION = ("flash-1", "flash-2", "triton")
 """Prefixes of kinds of fused attention by an old algorithm, whatever the GPU's libraries have."""
 EARLY_PRODUCT = "early-gemm"
 _ATTENTION_SHAPE = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal")

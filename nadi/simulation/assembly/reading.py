@@ -44,7 +44,7 @@ from nadi.workload.trace_sets import ELSEWHERE, IDLE, TRACE_ENDINGS, repeated
 if TYPE_CHECKING:
     from nadi.workload.generators.training.rules import Framework
 
-_PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
+_PACES = {"serving": IN_SERVING, "alone": ALONE}
 
 
 class OperatorSources(NamedTuple):
@@ -201,7 +201,7 @@ class WorkReader:
             traces.trace_of_npu,
             traces.npus,
             read_groups(named) if named else {},
-            self.compute_model(serves=serves),
+            self.compute_model(serves=serves, npus=int(np.count_nonzero(traces.trace_of_npu != IDLE))),
             replace(self.collective_settings(), copied=traces.copied, divides_sends=divides),
             traces.example_npu,
             traces.families,
@@ -261,8 +261,13 @@ class WorkReader:
             most_bytes=resource_checks.schedule_bytes(force=self.force),
         )
 
-    def compute_model(self, *, serves: bool) -> ComputeModel:
-        """Return the model of durations; serves: the traces serve requests, which sets operators' default pace."""
+    def compute_model(self, *, serves: bool, npus: int) -> ComputeModel:
+        """Return the model of durations.
+
+        Args:
+            serves: Whether the traces serve requests, which sets operators' default pace.
+            npus: The number of NPUs that have traces, for the slowest of which a step waits.
+        """
         if self.config.workload.traffic is not None:
             return ComputeModel(host_flops=OPS_PER_S)
         compute, memory, remote = self.config.compute, self.config.memory, None
@@ -277,13 +282,13 @@ class WorkReader:
             peak_flops=compute.peak_flops,
             memory_bandwidth_Bps=_bytes_per_s(memory.bandwidth),
             memory_latency_ps=memory.latency,
-            times=self._compute_times(serves=serves),
+            times=self._compute_times(serves=serves, npus=npus),
             remote=remote,
             unit_ps=self.config.network.own_keys.unit_ps,
         )
 
-    def _compute_times(self, *, serves: bool) -> ComputeTimes | None:
-        """Return the times of operators on the run file's GPU; None without GPU. serves: see `compute_model`."""
+    def _compute_times(self, *, serves: bool, npus: int) -> ComputeTimes | None:
+        """Return the times of operators on the run file's GPU; None without GPU. serves, npus: see `compute_model`."""
         section = self.config.compute
         if section.gpu is None:
             # keys that would have no effect are refused
@@ -293,13 +298,14 @@ class WorkReader:
             return None
         if section.scale_from is not None and not section.tables:
             raise ConfigError("[compute] scale_from is set without tables; expected tables that have rows of it")
+        pace = section.pace or ("serving" if serves else "step")
         return ComputeTimes(
             find_gpu(section.gpu),
             read_tables(section.tables),
             vendor_tables=section.vendor_tables,
             scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
             efficiencies=Efficiencies(**section.efficiency),
-            pace=_PACES[section.pace or ("serving" if serves else "step")],
+            pace=IN_STEPS.among(npus) if pace == "step" else _PACES[pace],
         )
 
     def interference(self, work: LoadedWorkload) -> tuple[float | None, tuple[float, ...]]:

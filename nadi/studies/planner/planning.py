@@ -99,7 +99,9 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: Prog
     memory_bytes = gpu.memory_bytes
     reserve_bytes = request.reserve.bytes_of(memory_bytes, gpu.name)
     plan_bytes = memory_bytes - reserve_bytes
-    machine = target_machine(request.cluster, request.gpus, ComputeTimes(gpu, pace=IN_STEPS), request.fabric)
+    machine = target_machine(
+        request.cluster, request.gpus, ComputeTimes(gpu, pace=IN_STEPS.among(request.gpus)), request.fabric
+    )
     known = rules.machine_of(machine.graph, gpu)
     space = PlanSpace(request.gpus, request.cluster.gpus_per_host, plan_bytes, request.base, request.framework, known)
     valid = list(candidates(request.model, space))

@@ -165,6 +165,9 @@ class BlockBuilder:
         """Add a computation to those of the row that is open, or begin another row."""
         if not item.operators and not item.on_host_micros:
             return
+        if item.key:
+            self._beside(layer, item)
+            return
         if self._cuts and self._has_waited:
             self.finish()
             self._begin([COMPUTED, OWN])
@@ -175,6 +178,19 @@ class BlockBuilder:
         self._open.append(item)
         if item.on_host_micros:
             self._flush()
+
+    def _beside(self, layer: str, item: Compute) -> None:
+        """Add the row of a computation of the host beside those of the accelerator."""
+        self._flush()
+        row = self._block.comp(
+            _path(layer, item.name),
+            num_ops=0,
+            tensor_size=0,
+            is_cpu_op=True,
+            duration_micros=item.on_host_micros,
+            after=self._noted([*self._chain, *item.needs]),
+        )
+        self._keys[item.key] = row
 
     def _flush(self) -> None:
         """Add one row for the consecutive computations so far.

@@ -19,6 +19,9 @@ class Compute(NamedTuple):
     needs: tuple[str, ...] = ()  # Keys of overlapped collectives and messages that must end before it starts
     weights: bool = False  # Whether the operators compute gradients of weights, which a split backward pass defers
     on_host_micros: int = 0  # Duration in microseconds if the host computes it; 0 = the accelerator computes it
+    # Key of a computation of the host that runs beside the accelerator's: later items list it in `needs` to wait for
+    # it; "" = all later items wait for it
+    key: str = ""
 
 
 class GroupCollective(NamedTuple):
@@ -63,6 +66,29 @@ Item = Compute | GroupCollective | RingMessage | Memory
 Items = list[Item]
 
 
+READ_MICROS = 20
+"""Microseconds from the end of the kernel that computes a number to the start of the next kernel, if the host reads the
+number between them (Tensor.item): the kernel's end, a copy of 4 bytes over PCIe and the host's wake-up take 10, the
+launch of the next kernel from Python 10. Assumed; the queue of launches is empty meanwhile."""
+RESTART_MICROS = 200
+"""Microseconds until the GPU has work again if the host reads a number in the middle of a pass. Assumed: 20 calls of
+operators of 10 each, of a message between stages or of autograd, and of the first module of Transformer Engine."""
+
+
+def reads_number(plan: ParallelPlan, name: str, further_micros: int = 0, needs: tuple[str, ...] = ()) -> Items:
+    """Return the item of a host that reads a number of the GPU, which waits for it; no item without hosts.
+
+    Args:
+        plan: The settled parallel plan.
+        name: The name of the item.
+        further_micros: The microseconds of what the host does before it launches the next kernel.
+        needs: The keys of items that the host waits for.
+    """
+    if "host" in plan.without:
+        return []
+    return [Compute(name, (), needs, on_host_micros=READ_MICROS + further_micros)]
+
+
 def only(items: Items, *, weights: bool) -> Items:
     """Return the items of one half of a split backward pass, whose other half ends long before.
 
@@ -73,7 +99,7 @@ def only(items: Items, *, weights: bool) -> Items:
         weights: Whether to return the gradients of weights; else everything else.
     """
     chosen = [item for item in items if item.weights == weights]
-    keys = {item.key for item in chosen if not isinstance(item, Compute)}
+    keys = {item.key for item in chosen}
     return [item._replace(needs=tuple(key for key in item.needs if key in keys)) for item in chosen]
 
 

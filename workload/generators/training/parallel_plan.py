@@ -72,8 +72,8 @@ class ParallelPlan(BaseModel):
     # Megatron-Core joined by "+", or per-op (workload.generators.models.operations)
     recompute: Annotated[str, AfterValidator(_known_recompute)] = "none"
     # flash is one fused operator by the GPU's best algorithm, flash-1 by FlashAttention of 2022, triton by its Triton
-    # version; unfused writes scores to memory
-    attention: Literal["flash", "flash-1", "triton", "unfused"] = "flash"
+    # version, flash-2 by FlashAttention-2 also on GPUs that came after it; unfused writes scores to memory
+    attention: Literal["flash", "flash-1", "flash-2", "triton", "unfused"] = "flash"
     # Exchange of keys and values with cp > 1: ring (one neighbour at a time, overlapped with computation), all-gather,
     # or a2a (DeepSpeed Ulysses: an all-to-all splits heads instead of the sequence)
     context: Literal["ring", "all-gather", "a2a"] = "ring"
@@ -121,17 +121,26 @@ class ParallelPlan(BaseModel):
     attention_dtype: Literal["auto", "fp8"] = "auto"
     grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"  # Data type of gradients in their reduction
     copies: Literal["tensors", "gradients", "none"] = "tensors"  # What FSDP copies to or from its flat buffers
-    host_ms: Annotated[int, Field(ge=0, le=10**6)] = 0  # Time per step in ms for which all GPUs wait for their hosts
     # Libraries of products: today's, or those of May 2025 (CUDA 12.9), which were slower on Blackwell
     libraries: Literal["today", "cuda-12"] = "today"
+    # Whether the host reads the norm of each bucket of gradients before Megatron reduces it (check_for_nan_in_grad)
+    check_gradients: bool = False
+    # Whether Megatron divides gradients by the number of replicas before their reduction (no average_in_collective)
+    scale_gradients: bool = False
+    # When Megatron averages the loss over replicas: step = once at the end, micro-batch = after each micro-batch,
+    # checked = after each micro-batch, and the host reads each loss (check_for_nan_in_loss_and_grad)
+    report_loss: Literal["step", "micro-batch", "checked"] = "step"
+    # Further time per step in ms for which all GPUs wait for their hosts, beside what the software profile describes
+    host_ms: Annotated[int, Field(ge=0, le=10**6)] = 0
     # Name of the software profile, a set of defaults for other keys (workload.generators.training.software); auto = the
     # framework's current one
     software: Annotated[str, AfterValidator(known_profile)] = AUTO
     # Rank of LoRA's adapters at the projections of attention, the only weights that are trained; 0 = all weights are
     lora: Annotated[int, Field(ge=0, le=1 << 16)] = 0
-    # Parts of a step that are left out: collectives between replicas (dp), the norm of the gradients and the optimizer,
-    # direct writes of overlap_tp's pieces (userbuffers; NCCL moves these pieces instead)
-    without: tuple[Literal["dp", "optimizer", "userbuffers"], ...] = ()
+    # Parts of a step that are left out: collectives between replicas (dp), the norm of the gradients, the optimizer
+    # and setting gradients to 0 (optimizer), direct writes of overlap_tp's pieces (userbuffers; NCCL moves these pieces
+    # instead), times of the host (host)
+    without: tuple[Literal["dp", "optimizer", "userbuffers", "host"], ...] = ()
     # States that are kept in the host's memory
     offload: tuple[Literal["optimizer", "parameters", "activations"], ...] = ()
 

@@ -25,9 +25,16 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from nadi.et import CollectiveCommType
-from nadi.workload.compute.operators import DTYPE_BYTES
+from nadi.workload.compute.operators import DTYPE_BYTES, Operator
 from nadi.workload.generators.training import item_lists
-from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, Memory
+from nadi.workload.generators.training.item_lists import (
+    RESTART_MICROS,
+    Compute,
+    GroupCollective,
+    Items,
+    Memory,
+    reads_number,
+)
 from nadi.workload.generators.training.linear import waiting
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.parameters import (
@@ -227,14 +234,27 @@ class Replicas:
         family, count = self.family(is_expert=bucket.is_expert), bucket.size
         name = f"chunk{self.chunk}-bucket{bucket.number}/dp"
         key = f"gradients {self.chunk} {bucket.number}" if is_overlapped else ""
+        items = self._before_reduction(bucket) if family else []
         if self.plan.zero and self.framework == "megatron":
             # With several copies, one stream runs the collectives of all buckets (start_grad_sync)
             before = [b.number for b in self.buckets if b.is_expert == bucket.is_expert and b.number < bucket.number]
             needs = (f"copies {self.chunk} {before[-1]}",) if key and before and self.plan.shard_copies > 1 else ()
             keys = (key, key and f"copies {self.chunk} {bucket.number}")
-            return self._reduce_shards(name, count, keys, needs, is_expert=bucket.is_expert)
+            return [*items, *self._reduce_shards(name, count, keys, needs, is_expert=bucket.is_expert)]
         size = count * self.gradient_bytes
-        return [GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
+        return [*items, GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
+
+    def _before_reduction(self, bucket: ParameterBucket) -> Items:
+        """Return what Megatron-Core does with a bucket first (param_and_grad_buffer.py, start_grad_sync)."""
+        plan = self.plan
+        items: Items = []
+        if plan.check_gradients:
+            norm = Operator("elementwise", (bucket.size, 1, 0), plan.grad_dtype)
+            items = [Compute("check-gradients", (norm,)), *reads_number(plan, "check-gradients/host", RESTART_MICROS)]
+        if plan.scale_gradients:
+            scale = Operator("elementwise", (bucket.size, 1, 1), plan.grad_dtype)
+            items.append(Compute("scale-gradients", (scale,)))
+        return items
 
     def _wrap(self, unit_number: int) -> tuple[int, list[int]]:
         """Return the first unit, and all units, of the layer of a unit, which FSDP calls a wrap."""

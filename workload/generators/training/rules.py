@@ -432,7 +432,7 @@ def _hybrid_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Ite
 
 
 def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
-    """Yield the broken rules for software profiles, and for data types that a framework lacks."""
+    """Yield the broken rules for software profiles, and for keys and data types that a framework lacks."""
     known = profile(plan.software, framework)
     if known is not None and known.framework != framework:
         yield f"software is {plan.software} with {framework}, expected a profile of {framework}"
@@ -440,6 +440,10 @@ def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"scaling is {plan.scaling} with dtype {plan.dtype}, expected delayed, or fp8"
     if plan.attention_dtype == "fp8" and plan.attention != "flash":
         yield f"attention_dtype is fp8 with attention {plan.attention}, expected auto, or flash"
+    for key in ("check_gradients", "scale_gradients", "report_loss"):
+        default = type(plan).model_fields[key].default
+        if framework not in {"megatron", "inference"} and getattr(plan, key) != default:
+            yield f"{key} is set with {framework}, expected {str(default).lower()} (only megatron has it)"
     if framework == "inference" and plan.dtype == "fp4":
         yield "dtype is fp4, expected bf16, fp16, fp32 or fp8, as serving in fp4 is not modelled"
 

@@ -181,11 +181,12 @@ class Stage:
 
     @cached_property
     def _gathering(self) -> list[FinishedBlock]:
-        """Blocks of the parameter all-gathers that overlap the first forward pass."""
+        """Blocks before the first forward pass, with the parameter all-gathers that overlap it."""
         builder = BlockBuilder()
         for replicas in self._replicas:
             if replicas.gathers_beside:
                 builder.add("", replicas.gathers(is_overlapped=True))
+        builder.add("", step_end.beginning(self._shard, self._replicas))
         return builder.finish()
 
     def _deferred(self, num_micro_batches: int) -> list[FinishedBlock]:
@@ -247,6 +248,8 @@ class Stage:
             builder.add("", begun)
             builder.wait(awaited)
             builder.add(unit.layer, unit.forward)
+            if unit.name == HEAD:
+                builder.add(unit.layer, step_end.after_loss(self._shard, replicas))
             if unit.kept:
                 builder.note("outputs", _kept(unit))
             builder.add(unit.layer, step_end.after_forward(self._shard, unit))

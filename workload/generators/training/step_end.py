@@ -10,8 +10,16 @@ from collections.abc import Sequence
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import DTYPE_BYTES, Operator
 from nadi.workload.generators.memory.states import weight_bytes
-from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items, Memory
+from nadi.workload.generators.training.item_lists import (
+    RESTART_MICROS,
+    Compute,
+    GroupCollective,
+    Items,
+    Memory,
+    reads_number,
+)
 from nadi.workload.generators.training.replicas import Replicas
+from nadi.workload.generators.training.software import HostWork, profile
 from nadi.workload.generators.training.stages import Shard
 from nadi.workload.generators.training.units import ModelUnit
 
@@ -83,6 +91,7 @@ def _key(unit: ModelUnit) -> str:
 
 
 _NUMBER_BYTES = 4  # Bytes of a norm or a loss (FP32)
+_COPIES = "copies"  # Key of the host's launches after the optimizer's
 _STATE_BYTES = 28
 """Bytes per parameter that Adam reads (gradient) and reads and writes (weight, momentum, variance), all in FP32."""
 
@@ -100,27 +109,89 @@ def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas]
     return [
         *_norms(shard, replicas),
         *_tied_embedding(shard, replicas, is_at_an_end=is_at_an_end),
-        *([] if "optimizer" in shard.plan.without else _update(shard, own)),
-        *([Compute("host", (), on_host_micros=1000 * shard.plan.host_ms)] if shard.plan.host_ms else []),
+        *([] if "optimizer" in shard.plan.without else _update(shard, replicas, own)),
+        *_loop(shard, replicas),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(is_overlapped=False)),
-        *(
-            GroupCollective(
-                "loss/dp:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, each.family(is_expert=False)
-            )
-            for each in losses
-            if each.count(is_expert=False) > 1
-        ),
+        *(item for each in losses if shard.plan.report_loss == "step" for item in _loss(each)),
     ]
 
 
-def _update(shard: Shard, own: int) -> Items:
+def after_loss(shard: Shard, replicas: Replicas) -> Items:
+    """Return how the loss of a micro-batch is reported, unless the step reports that of all micro-batches at its end.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        replicas: The collectives between replicas of the chunk with the loss.
+    """
+    if shard.plan.report_loss == "step":
+        return []
+    is_read = shard.plan.report_loss == "checked"
+    return [*_loss(replicas), *(reads_number(shard.plan, "loss/host", RESTART_MICROS) if is_read else [])]
+
+
+def _loss(replicas: Replicas) -> Items:
+    """Return the sum of a loss over the replicas."""
+    if replicas.count(is_expert=False) == 1:
+        return []
+    family = replicas.family(is_expert=False)
+    return [GroupCollective("loss/dp:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]
+
+
+def beginning(shard: Shard, replicas: Sequence[Replicas]) -> Items:
+    """Return the items before the first forward pass of a step: Megatron-LM sets its buffers of gradients to 0.
+
+    Args:
+        shard: A GPU's share of the model under the parallel plan.
+        replicas: The collectives between replicas of each chunk of the stage.
+    """
+    if replicas[0].framework != "megatron" or "optimizer" in shard.plan.without:
+        return []
+    count = sum(tensor.size for each in replicas for unit in each.units for tensor in unit.tensors)
+    zeros = Operator("elementwise", (count, 0, 1), shard.plan.grad_dtype)
+    return [Compute("zero-gradients", (zeros,))] if count else []
+
+
+def _host(shard: Shard, replicas: Sequence[Replicas]) -> HostWork:
+    """Return the host's work of the plan's software profile."""
+    known = profile(shard.plan.software, replicas[0].framework)
+    return HostWork() if known is None else known.host
+
+
+def _update(shard: Shard, replicas: Sequence[Replicas], own: int) -> Items:
     """Return the norm of the gradients and the optimizer's step on the GPU's `own` parameters."""
-    bytes_each = _STATE_BYTES + (0 if shard.plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
+    plan, host = shard.plan, _host(shard, replicas)
+    bytes_each = _STATE_BYTES + (0 if plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
+    tensors = sum(tensor.pieces for each in replicas for unit in each.units for tensor in unit.tensors)
+    launch_micros, copies_micros = tensors * host.optimizer_ns // 1000, tensors * host.copies_ns // 1000
+    has_copies = copies_micros and "host" not in plan.without
     return [
         Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
         *_grad_norm(shard),
-        *step(shard, own, Compute("step", (Operator("optimizer", (own, bytes_each), shard.plan.dtype),))),
+        *(reads_number(plan, "grad-norm/host", launch_micros) if host.reads_norm else []),
+        *([Compute("copies/host", (), on_host_micros=copies_micros, key=_COPIES)] if has_copies else []),
+        *step(shard, own, Compute("step", (Operator("optimizer", (own, bytes_each), plan.dtype),))),
+        *_statistics(shard, host.statistics),
     ]
+
+
+def _statistics(shard: Shard, count: int) -> Items:
+    """Return the numbers that the host reads after the step: whether it succeeded, and the largest norm."""
+    # Megatron-LM's train_step: logical_and_across_model_parallel_group and reduce_max_stat_across_model_parallel_group
+    plan, kind = shard.plan, CollectiveCommType.ALL_REDUCE
+    return [
+        item
+        for number in range(count if plan.tp * plan.pp > 1 else 0)
+        for item in (
+            GroupCollective(f"statistics{number}/world:all-reduce", kind, _NUMBER_BYTES, "model", needs=(_COPIES,)),
+            *reads_number(plan, f"statistics{number}/host"),
+        )
+    ]
+
+
+def _loop(shard: Shard, replicas: Sequence[Replicas]) -> Items:
+    """Return the host's time until the next step: its training loop, and what the plan adds."""
+    micros = _host(shard, replicas).loop_us + 1000 * shard.plan.host_ms
+    return reads_number(shard.plan, "host", micros, (_COPIES,)) if micros else []
 
 
 def _own_parameters(replicas: Replicas) -> int:

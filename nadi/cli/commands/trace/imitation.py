@@ -228,14 +228,14 @@ def _sets_below(paths: list[Path]) -> list[Path]:
 
 
 def _with_times(folder: Path, gpu_name: str | None) -> "TraceSet":
-    """Return a trace set whose compute nodes have durations: recorded ones, or on a GPU."""
+    """Return a trace set whose nodes of accelerators have durations: recorded ones, or on a GPU."""
     from nadi.et import NodeType, TraceError
     from nadi.workload import read_set
     from nadi.workload.program import with_times_on
 
     traces = read_set(folder)
     traces = dataclasses.replace(traces, traces=list(map(with_times_on(gpu_name), traces.traces)))
-    is_compute = [table.type == NodeType.COMP_NODE for table in traces.traces]
+    is_compute = [(table.type == NodeType.COMP_NODE) & ~table.is_cpu_op for table in traces.traces]
     timed = [table.duration_micros[own].any() for table, own in zip(traces.traces, is_compute, strict=True)]
     if any(own.any() for own in is_compute) and not any(timed):
         raise TraceError(f"{folder}: compute nodes without durations, expected some, or --gpu NAME that works them out")

@@ -2,7 +2,8 @@
 
 A TOML file of this folder is a profile, named by its file. `framework` is the framework that it belongs to, `summary`
 and `source` describe it, and the table `plan` has its defaults of a plan's keys: which operators are fused, what
-overlaps, which copies there are, and how long GPUs wait for their hosts. Keys that the user sets win.
+overlaps, which copies there are. Keys that the user sets win. The table `host` describes the end of a step, at
+which GPUs wait for their hosts.
 """
 
 import functools
@@ -21,6 +22,22 @@ _CURRENT = {"megatron": "megatron-core", "fsdp": "fsdp", "deepspeed": "deepspeed
 """Profile of a framework that a plan does not name."""
 
 
+class HostWork(BaseModel):
+    """Work of a GPU's host at the end of a step, which `workload.generators.training.step_end` places in the step.
+
+    Times are those of one core. Until the host reads the norm of the gradients, its launches are ahead of the GPU; from
+    then on the GPU waits for it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reads_norm: bool = False  # Whether the host reads the norm of the gradients before it launches the optimizer
+    optimizer_ns: int = 0  # Nanoseconds per parameter tensor from reading the norm to launching the optimizer
+    copies_ns: int = 0  # Nanoseconds per parameter tensor to launch what follows the optimizer, while the GPU runs it
+    statistics: int = 0  # Number of all-reduces of a number over the model's group that the host reads afterwards
+    loop_us: int = 0  # Microseconds from the last number that the host reads to the next step's first kernel
+
+
 class SoftwareProfile(BaseModel):
     """A version of a training framework."""
 
@@ -30,6 +47,7 @@ class SoftwareProfile(BaseModel):
     summary: str  # Description in one line
     source: str  # Publication or source code that shows the defaults
     plan: dict[str, Any] = {}  # Values of plan keys that the user does not set
+    host: HostWork = HostWork()  # Work of the host at the end of a step
 
 
 def profile_names() -> tuple[str, ...]:
