@@ -24,6 +24,7 @@ so that their time can be computed for any GPU. Entries of shapes, in order:
 | permute | tokens, hidden | reordering of rows |
 | copies | count, values | `count` copies of `values` values, each with its own launch |
 | optimizer | parameters, bytes | a step that reads and writes `bytes` bytes per parameter |
+| launches | count | no work: the host launches the other operators of the node one by one, `count` of them |
 """
 
 from collections.abc import Callable, Sequence
@@ -71,6 +72,7 @@ def _backward_values(*shape: int) -> float:
     return 2.0 * _attention_values(*shape)
 
 
+LAUNCHES = "launches"  # Kind that marks a node whose operators the host launches one by one
 OLD_ATTENTION = ("flash-1", "triton")
 """Prefixes of kinds of fused attention by an old algorithm, whatever the GPU's libraries have."""
 _ATTENTION_SHAPE = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal")
@@ -115,6 +117,7 @@ KINDS: dict[str, _Kind] = {
     "permute": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
     "copies": _Kind(("count", "values"), lambda _n, _v: 0.0, lambda n, v: 2.0 * n * v),
     "optimizer": _Kind(("parameters", "bytes"), lambda p, _b: 12.0 * p, lambda p, b: float(p * b)),
+    LAUNCHES: _Kind(("count",), lambda _n: 0.0, lambda _n: 0.0),
 }
 """All kinds of operators."""
 
