@@ -86,19 +86,19 @@ def iteration_clock(
         """Return the microseconds that a `batch` takes through all stages."""
         rows, is_eager = software.rows(batch), software.is_eager(batch)
         shard = ops.shard(base, rows)
-        ends = [*units.embedding(shard), *ops.head_items(shard, batch, software.logits_kernels)]
-        parts = [(1, work(ends, is_eager=is_eager))]
+        parts = [(1, work(units.embedding(shard), is_eager=is_eager))]
         parts.append((model.layers, work(ops.attention_items(shard, batch), is_eager=is_eager)))
         for kind in (False, True):
             numbers = [number for number in range(model.layers) if model.has_experts(number) == kind]
             if numbers:
                 parts.append((len(numbers), mlp(rows, batch.tokens, numbers[0], is_eager=is_eager)))
-        total_ps = sum(count * part.ps for count, part in parts)
+        body_ps = sum(count * part.ps for count, part in parts)
         if plan.pp > 1:
-            total_ps += (plan.pp - 1) * network.message_ps(rows * model.hidden * shard.value_bytes)
+            body_ps += (plan.pp - 1) * network.message_ps(rows * model.hidden * shard.value_bytes)
+        head_ps = work(ops.head_items(shard, batch, software.logits_kernels), is_eager=is_eager).ps
         launches_us = software.launches_us(batch, sum(count * part.kernels for count, part in parts))
+        pass_us = software.waited_us(batch) + max(body_ps / PS_PER_US, launches_us) + head_ps / PS_PER_US
         # Work beside the GPU's previous iteration delays this one as far as it takes longer than an iteration
-        pass_us = software.waited_us(batch) + max(total_ps / PS_PER_US, launches_us)
         return max(pass_us, software.beside_us(batch))
 
     return microseconds

@@ -98,6 +98,7 @@ class NpuTrace:
         self._software = engine.software
         self._last: list[int] = []
         self._before: list[int] = []  # Last rows before the latest pass
+        self._scheduled: list[int] = []  # Row of the host's work beside the pass before
         self._kernels = 0  # Number of kernels of the pass so far
         self._arrived: dict[int, int] = {}
         self._is_eager = False  # Whether the host launches the kernels of the pass one by one
@@ -186,10 +187,10 @@ class NpuTrace:
         """Add the host's work for a pass with a prefix of its nodes' names; return the rows that the pass waits for."""
         # awaited: rows that the scheduler waits for. With several stages, it works while they run other batches.
         software, is_alone = self._software, self._plan.pp == 1
-        # The work beside a pass begins with the results of the pass before
+        # The work beside a pass begins when that pass has been scheduled, and with the results of the pass before
         results = self._before if is_alone else []
-        beside = self._host(f"{prefix}host-ahead", software.beside_us(batch), [*awaited, *results])
-        self._before = list(self._last)
+        beside = self._host(f"{prefix}host-ahead", software.beside_us(batch), [*awaited, *results, *self._scheduled])
+        self._before, self._scheduled = list(self._last), beside
         waits = [*awaited, *beside]
         ends = self._last if is_alone else []
         return waits + self._host(f"{prefix}host", software.waited_us(batch), [*waits, *ends])

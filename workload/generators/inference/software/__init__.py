@@ -44,6 +44,7 @@ class ServingSoftware(BaseModel):
     request_us: _Micros = 0  # Host time of a request before the scheduler has it; requests are handled one by one
     iteration_us: _Micros = 0  # Host time of an iteration: scheduling, input tensors, results
     sequence_us: _Micros = 0  # Further host time of an iteration per sequence in it
+    prompt_us: _Micros = 0  # Further host time of an iteration with prompts
     gap_us: _Micros = 0  # Time between two iterations that the GPU waits even if the host works ahead
     launch_ns: _Micros = 0  # Host time per kernel of an eager pass in nanoseconds; 0 = launches take no time
     is_overlapped: bool = False  # Whether the host's time of an iteration runs beside the GPU's previous iteration
@@ -84,7 +85,7 @@ class ServingSoftware(BaseModel):
     def _host_us(self, batch: Batch) -> int:
         """Return the host's time of an iteration."""
         sequences = batch.decodes + sum(piece.sequences for piece in batch.prompts)
-        return self.iteration_us + sequences * self.sequence_us
+        return self.iteration_us + sequences * self.sequence_us + bool(batch.prompts) * self.prompt_us
 
     def waited_us(self, batch: Batch) -> int:
         """Return the microseconds that the GPU waits for the host before the pass.
