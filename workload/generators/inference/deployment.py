@@ -99,7 +99,7 @@ def iteration_clock(
         launches_us = software.launches_us(batch, sum(count * part.kernels for count, part in parts))
         pass_us = software.waited_us(batch) + max(body_ps / PS_PER_US, launches_us) + head_ps / PS_PER_US
         # Work beside the GPU's previous iteration delays this one as far as it takes longer than an iteration
-        return max(pass_us, software.beside_us(batch))
+        return max(pass_us, software.waited_us(batch) + software.beside_us(batch))
 
     return microseconds
 
