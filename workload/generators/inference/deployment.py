@@ -313,6 +313,7 @@ def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Reques
                 f"({USED_MEMORY:.0%} of {serving.gpu.name})"
             )
         # The stage with the smallest room limits the tokens, as each stage caches its layers of every token
+        free = min(free, serving.gpu.memory_bytes * serving.host.cache_percent // 100)
         capacities.append(free // kv_cache_bytes_per_token(serving.model, plan, layers))
     return min(capacities)
 

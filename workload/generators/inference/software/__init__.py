@@ -51,6 +51,7 @@ class ServingSoftware(BaseModel):
     graph_tokens: _Tokens = 0  # Maximum number of tokens of a pass with a CUDA graph; 0 = no graphs
     has_prompt_graphs: bool = False  # Whether passes with prompts have graphs too
     logits_kernels: Annotated[int, Field(ge=0, le=64, strict=True)] = 0  # Kernels of sampling on logits in fp32
+    cache_percent: Annotated[int, Field(ge=1, le=100, strict=True)] = 100  # Most of the GPU's memory for the cache
     chunk: _Tokens = 0  # Default tokens of an iteration with chunked prefill; 0 = prompts run unsplit
     prompt_tokens: Annotated[int, Field(ge=1, le=1 << 24, strict=True)] = 8192  # Default maximum of unsplit prompts
 
@@ -125,12 +126,12 @@ def serving_software(text: str) -> ServingSoftware:
     Args:
         text: The name of a profile, optionally with other numbers: vllm-v1:iteration_us=500,chunk=2048.
     """
-    name, _, changes = text.partition(":")
+    name, colon, changes = text.partition(":")
     if name not in software_names():
         raise WorkloadError(f"serving software: {name!r}, expected one of {', '.join(software_names())}")
     path = _FOLDER / f"{name}.toml"
     values: dict[str, Any] = inputs.parse_toml(inputs.read_text(path))
-    for change in changes.split(",") if changes else ():
+    for change in changes.split(",") if colon else ():
         key, _, value = change.partition("=")
         if key in {"summary", "source"} or key not in ServingSoftware.model_fields:
             known = [key for key in ServingSoftware.model_fields if key not in {"summary", "source"}]
