@@ -250,8 +250,9 @@ def _engine(
     report: Callable[[str], None],
 ) -> Engine:
     """Return the engine of a plan on NPUs from first_npu on, with the schedule of its requests in a role."""
-    ready_us = _ready_us(requests, serving.host.request_us if role.prefills and serving.gpu is not None else 0)
     of_replica = tuple(tuple(requests[number :: plan.dp]) for number in range(plan.dp))
+    request_us = serving.host.request_us if role.prefills and serving.gpu is not None else 0
+    ready_us = {number: at for own in of_replica for number, at in _ready_us(own, request_us).items()}
     waiting = [[each._replace(arrival_us=ready_us[each.number]) for each in own] for own in of_replica]
     # One batch in flight per pipeline stage keeps all stages busy; each lane has an equal part of the cache
     lanes = min(plan.pp, serving.batch)
@@ -278,7 +279,7 @@ def _engine(
 
 
 def _ready_us(requests: Sequence[Request], request_us: int) -> dict[int, int]:
-    """Return the microsecond when a front end that handles requests one by one is done with each, by its number."""
+    """Return the microsecond when a replica's front end, one request at a time, is done with each, by its number."""
     ready_us, free_us = {}, 0
     for request in requests:  # in the order of arrival
         free_us = max(free_us, request.arrival_us) + request_us

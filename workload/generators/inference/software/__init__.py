@@ -3,7 +3,7 @@
 A TOML file of this folder is a profile, named by its file, with the source of its numbers. A user names one, and may
 replace its numbers: `vllm-v1:iteration_us=500`.
 
-- Before the scheduler has a request, its front end parses and tokenises it, one request at a time.
+- Before the scheduler has a request, the replica's front end parses and tokenises it, one request at a time.
 - Between two iterations, the GPU waits for the scheduler, for input tensors and for the handling of results, unless
   the host does all this beside the GPU's previous iteration (`is_overlapped`).
 - A pass without a CUDA graph is eager: the host launches its kernels one by one, so that it takes as long as the
