@@ -336,7 +336,7 @@ def test_times_of_a_single_gpu_are_its_operators(nadi, served, run_of, tmp_path)
     assert found["tokens_per_s"] == pytest.approx(10 / (took_ps["iteration0"] + sum(steps)) * 1e12)
 
 
-_SOFTWARE = ("none", "vllm-v0", "vllm-v1", "tensorrt-llm-0.5", "sglang", "vllm-v1-async:iteration_us=20000")
+_SOFTWARE = ("none", "vllm-v0", "vllm-v1", "tensorrt-llm-0.5", "vllm-v1-async", "vllm-v1-async:iteration_us=20000")
 
 
 @pytest.mark.parametrize(("plan", "software"), [("tp4,pp2", "none"), *(("tp8", name) for name in _SOFTWARE)])

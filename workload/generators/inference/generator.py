@@ -38,7 +38,9 @@ from nadi.workload.trace_sets.trace_set import Families, TraceSet
 # the previous one) and the launches of an eager pass (`.../launches`), beside its computations. Arrivals are times,
 # during which the host works: so they are on the lane of memory, which serving does not use.
 
-_ACTIVATIONS, _TOKENS, _CACHE = 0, 1, 2  # Message tags; requests number their tags from _CACHE on
+# Message tags. Batches in flight number their tags from _TOKENS on, since tokens of one may overtake another's in the
+# order in which iterations need them; requests number theirs from _CACHE on.
+_ACTIVATIONS, _TOKENS, _CACHE = 0, 1, 1 << 17
 _CACHE_TAGS = 1 << 22  # Number of distinct tags for KV caches of requests
 _TOKEN_BYTES = 4  # Bytes of a token id that the last stage sends back
 
@@ -98,7 +100,7 @@ class NpuTrace:
         self._software = engine.software
         self._last: list[int] = []
         self._before: list[int] = []  # Last rows before the latest pass
-        self._scheduled: list[int] = []  # Row of the host's work beside the pass before
+        self._scheduled: list[int] = []  # Row of the host's work for the pass before
         self._kernels = 0  # Number of kernels of the pass so far
         self._arrived: dict[int, int] = {}
         self._is_eager = False  # Whether the host launches the kernels of the pass one by one
@@ -153,16 +155,12 @@ class NpuTrace:
         shard = ops.shard(self._shard, software.rows(batch))
         size = shard.tokens * shard.model.hidden * shard.value_bytes
         awaited = [self._arrived[r.number] for r in iteration.joined if r.number in self._arrived]
-        if not self._chunk.is_first:
-            awaited.append(self._message(Block.recv, f"{prefix}pp:receive", size, self._beside(-1), _ACTIVATIONS))
-        elif previous_number is not None:
-            token_bytes = self._iterations[previous_number].batch.sampled * _TOKEN_BYTES
-            name = f"{prefix}pp:receive-tokens"
-            awaited.append(self._message(Block.recv, name, token_bytes, self._beside(-1), _TOKENS))
         if not self._engine.role.prefills:
             awaited += self._receive_cache(prefix, iteration.joined)
-        if self._chunk.is_first:
-            awaited = self._schedule(prefix, batch, awaited)
+        if not self._chunk.is_first:
+            awaited.append(self._message(Block.recv, f"{prefix}pp:receive", size, self._beside(-1), _ACTIVATIONS))
+        else:
+            awaited = self._schedule(prefix, batch, awaited, self._receive_tokens(prefix, iteration, previous_number))
         self._last += awaited
         begins, self._kernels, self._is_eager = list(self._last), 0, software.is_eager(batch)
         if self._chunk.is_first:
@@ -180,20 +178,30 @@ class NpuTrace:
         self._stamp(f"{prefix}head/", self._block(("head", batch.sampled), make_head))
         if has_next:
             token_bytes = batch.sampled * _TOKEN_BYTES
-            self._message(Block.send, f"{prefix}pp:send-tokens", token_bytes, self._beside(1), _TOKENS)
+            self._message(Block.send, f"{prefix}pp:send-tokens", token_bytes, self._beside(1), _TOKENS + iteration.lane)
         self._mark(prefix, iteration.marks)
 
-    def _schedule(self, prefix: str, batch: Batch, awaited: list[int]) -> list[int]:
+    def _receive_tokens(self, prefix: str, iteration: Iteration, previous_number: int | None) -> list[int]:
+        """Add the receive of the tokens of an earlier iteration of the lane, None = there is none; return its row."""
+        if previous_number is None:
+            return []
+        token_bytes = self._iterations[previous_number].batch.sampled * _TOKEN_BYTES
+        name = f"{prefix}pp:receive-tokens"
+        return [self._message(Block.recv, name, token_bytes, self._beside(-1), _TOKENS + iteration.lane)]
+
+    def _schedule(self, prefix: str, batch: Batch, joined: list[int], tokens: list[int]) -> list[int]:
         """Add the host's work for a pass with a prefix of its nodes' names; return the rows that the pass waits for."""
-        # awaited: rows that the scheduler waits for. With several stages, it works while they run other batches.
-        software, is_alone = self._software, self._plan.pp == 1
-        # The work beside a pass begins when that pass has been scheduled, and with the results of the pass before
-        results = self._before if is_alone else []
-        beside = self._host(f"{prefix}host-ahead", software.beside_us(batch), [*awaited, *results, *self._scheduled])
-        self._before, self._scheduled = list(self._last), beside
-        waits = [*awaited, *beside]
-        ends = self._last if is_alone else []
-        return waits + self._host(f"{prefix}host", software.waited_us(batch), [*waits, *ends])
+        # joined: rows of new requests that the scheduler waits for; tokens: rows of tokens from the last stage.
+        # The work beside a pass begins with that pass, which has the results of the pass before.
+        software = self._software
+        after = [*joined, *self._before, *self._scheduled]
+        beside = self._host(f"{prefix}host-ahead", software.beside_us(batch), after)
+        waits = [*joined, *tokens, *beside]
+        # With several stages, the scheduler works while they run other batches
+        ends = self._last if self._plan.pp == 1 else []
+        waited = self._host(f"{prefix}host", software.waited_us(batch), [*waits, *ends])
+        self._before, self._scheduled = list(self._last), waited or beside
+        return waits + waited
 
     def _host(self, name: str, duration_us: int, after: Sequence[int]) -> list[int]:
         """Add a node of the host after some rows, and return its row; none if it takes no time."""
