@@ -115,7 +115,7 @@ class ComputeTimes:
         self._own: Sequence[MeasuredTimes] = (own,) if vendor is None else (own, vendor)
         self._other = None if scale_from is None else _times_on(scale_from, rows)
         self._scale_from = scale_from
-        self._estimates: dict[tuple[Operator, SustainedShare], TimeEstimate] = {}
+        self._estimates: tuple[dict[Operator, TimeEstimate], dict[Operator, TimeEstimate]] = {}, {}  # in a graph, eager
         self._of_text: dict[str, int] = {}
         if self._other is not None and scale_from is not None and not len(self._other):
             raise WorkloadError(f"scale_from is {scale_from.name}: the tables have no row of it, expected some")
@@ -135,24 +135,23 @@ class ComputeTimes:
             operators: The operators.
             is_eager: Whether the host launches them one by one.
         """
-        pace = self.pace.eager if is_eager else None
-        return sum(self.find(operator, pace).time_ps for operator in operators if operator.kind != LAUNCHES)
+        return sum(self.find(each, is_eager=is_eager).time_ps for each in operators if each.kind != LAUNCHES)
 
-    def find(self, operator: Operator, pace: SustainedShare | None = None) -> TimeEstimate:
+    def find(self, operator: Operator, *, is_eager: bool = False) -> TimeEstimate:
         """Return the time of an operator and its source. Raises WorkloadError: as `time_ps`.
 
         Args:
             operator: The operator: its kind, shape and data type.
-            pace: The share of the rates of operators alone that is sustained; None = the usual one.
+            is_eager: Whether the host launches it on its own.
         """
-        pace = pace or self.pace
-        estimate = self._estimates.get((operator, pace))
+        estimate = self._estimates[is_eager].get(operator)
         if estimate is None:
             alone_ps, source = self._estimate(operator)
+            pace = self.pace.eager if is_eager and self.pace.eager is not None else self.pace
             sustained_ps = alone_ps / pace.of(operator.kind)
             if not sustained_ps <= LONGEST_PS:
                 raise WorkloadError(f"operator {str(operator)!r} takes longer than 11 days, expected less")
-            estimate = self._estimates[operator, pace] = TimeEstimate(round(sustained_ps), source)
+            estimate = self._estimates[is_eager][operator] = TimeEstimate(round(sustained_ps), source)
         return estimate
 
     def _estimate(self, operator: Operator) -> tuple[float, str]:
@@ -199,7 +198,7 @@ class ComputeTimes:
 
     def sources(self) -> dict[Operator, str]:
         """Return the source of the time of each operator asked for so far."""
-        return {operator: estimate.how for (operator, _), estimate in self._estimates.items()}
+        return {operator: estimate.how for each in self._estimates for operator, estimate in each.items()}
 
     @property
     def product_flops(self) -> float:
