@@ -1,4 +1,4 @@
-"""Serving by its scheduler's clock against published figures (docs/explanation/inference.md has those of whole runs)."""
+"""Serving by its scheduler's clock against published figures (docs/explanation/inference.md has whole runs)."""
 
 import pytest
 

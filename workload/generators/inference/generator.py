@@ -345,7 +345,7 @@ def nodes_at_most(serving: Serving, all_engines: Sequence[Engine]) -> int:
         iterations = sum(len(own) for own in engine.schedule.iterations)
         distinct_ranks = engine.plan.tp if _ranks_differ(engine) else 1
         requests = sum(len(own) for own in engine.requests)
-        total += distinct_ranks * (iterations * layers * _NODES_PER_LAYER + 3 * requests)
+        total += distinct_ranks * (iterations * layers * _NODES_PER_LAYER + 4 * requests)
         total += moved * layers * engine.plan.tp
     return total
 
