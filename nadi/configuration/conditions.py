@@ -150,7 +150,7 @@ GPU = Condition(
         or (run.times.tensors and run.config.memory.bandwidth is None)
     ),
 )
-WHOLE_PROMPTS = Condition("chunk = 0", lambda run: run.config.serving is None or run.config.serving.chunk == 0)
+WHOLE_PROMPTS = Condition("chunk = 0", lambda run: run.config.serving is None or not run.config.serving.has_chunks)
 DRAWN = Condition(
     "lengths that are drawn, as uniform:128-2048",
     lambda run: run.config.serving is None or ":" in run.config.serving.prompt + run.config.serving.generate,

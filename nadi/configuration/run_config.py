@@ -282,6 +282,7 @@ class RunConfig(Section):
             prompt_tokens=section.prompt_tokens,
             gpu=None if gpu is None else find_gpu(gpu),
             kv_tokens=section.kv_tokens,
+            software=section.software,
         )
         count = section.requests or section.batch * serving.plan.dp
         prompt, answer = Lengths.parse(section.prompt, "prompt"), Lengths.parse(section.generate, "generate")

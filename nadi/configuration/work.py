@@ -162,6 +162,14 @@ WorkloadOrJobs = Annotated[
 ]
 
 
+def _parse_software(value: object) -> str:
+    """Return the text of a known profile of serving software; ValueError for others."""
+    from nadi.workload.generators.inference import serving_software
+
+    serving_software(str(value))
+    return str(value)
+
+
 class ServingSection(Section):
     """Requests to a served model; all of them arrive at once."""
 
@@ -171,19 +179,31 @@ class ServingSection(Section):
     )
     prompt: _Lengths = Field("1024", description="tokens per prompt: 1024, uniform:128-2048, lognormal:512,0.8")
     generate: _Lengths = Field("128", description="tokens generated per request, as for prompt")
-    chunk: int = Field(
-        0,
+    software: Annotated[str, BeforeValidator(_parse_software)] = Field(
+        "vllm-v1",
+        description="serving software, whose host works for requests, iterations and launches: a profile, optionally "
+        "with other numbers, as vllm-v1:iteration_us=500",
+    )
+    chunk: int | None = Field(
+        None,
         ge=0,
         le=MAX_TOKENS,
-        description="tokens per iteration with chunked prefill; 0 = whole prompts go first",
+        description="tokens per iteration with chunked prefill; 0 = whole prompts go first; default: the software's",
     )
-    prompt_tokens: Annotated[int, needs(WHOLE_PROMPTS)] = Field(
-        8192, ge=1, le=MAX_TOKENS, description="maximum tokens of whole prompts per iteration"
+    prompt_tokens: Annotated[int | None, needs(WHOLE_PROMPTS)] = Field(
+        None, ge=1, le=MAX_TOKENS, description="maximum tokens of whole prompts per iteration; default: the software's"
     )
     kv_tokens: int = Field(
         0, ge=0, le=MAX_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
     )
     seed: Annotated[int, needs(DRAWN)] = Field(1, ge=0, le=MAX_SEED, description="seed of random lengths")
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether prompts run in pieces."""
+        from nadi.workload.generators.inference import serving_software
+
+        return bool(serving_software(self.software).chunk if self.chunk is None else self.chunk)
 
 
 def _parse_name(value: object) -> str:

@@ -21,6 +21,7 @@ from nadi.workload.compute import IN_SERVING, find_gpu
 from nadi.workload.compute.times import ComputeTimes
 from nadi.workload.generators.inference.deployment import iteration_clock, settle
 from nadi.workload.generators.inference.scheduler import Batch, Prompts
+from nadi.workload.generators.inference.software import serving_software
 from nadi.workload.generators.models import find, training_flops
 from nadi.workload.generators.training import parallel_plan
 from nadi.workload.generators.training.generator import generate
@@ -321,7 +322,7 @@ def test_traces_of_serving_run_to_the_end(nadi, served, run_of, tmp_path, kind, 
 def test_times_of_a_single_gpu_are_its_operators(nadi, served, run_of, tmp_path):
     """Two requests at once on one GPU: their first token after the first pass, four others each a pass later."""
     options = ("--plan", "tp1", "--batch", 2, "--prompt", 50, "--generate", 5, "-o", tmp_path / "traces")
-    nadi.ok("workload", "inference", "--model", served("gqa"), *options)
+    nadi.ok("workload", "inference", "--model", served("gqa"), "--software", "none", *options)
     times, took_ps = ComputeTimes(find_gpu("a100"), pace=IN_SERVING), {}
     (trace,) = read_set(tmp_path / "traces").traces
     for name, row in zip(trace.names, trace.operators.tolist(), strict=True):
@@ -335,12 +336,17 @@ def test_times_of_a_single_gpu_are_its_operators(nadi, served, run_of, tmp_path)
     assert found["tokens_per_s"] == pytest.approx(10 / (took_ps["iteration0"] + sum(steps)) * 1e12)
 
 
-@pytest.mark.parametrize("plan", ["tp8", "tp4,pp2"])
-def test_the_clock_with_a_network_is_that_of_a_run(nadi, tmp_path, plan):
+_SOFTWARE = ("none", "vllm-v0", "vllm-v1", "tensorrt-llm-0.5", "vllm-v1-async", "vllm-v1-async:iteration_us=20000")
+
+
+@pytest.mark.parametrize(("plan", "software"), [("tp4,pp2", "none"), *(("tp8", name) for name in _SOFTWARE)])
+def test_the_clock_with_a_network_is_that_of_a_run(nadi, tmp_path, plan, software):
     """A run at closed forms on the same cluster."""
     model, settled, gpu = find("llama3-8b"), settle(find("llama3-8b"), parallel_plan(plan)), find_gpu("h100")
-    clock = iteration_clock(model, settled, gpu, network("dgx-h100-superpod", 8)(settled, 0))
-    options = ("--plan", plan, "--prompt", 300, "--generate", 3, "--cluster", "dgx-h100-superpod")
+    host = serving_software(software)
+    clock = iteration_clock(model, settled, gpu, host, network("dgx-h100-superpod", 8)(settled, 0))
+    options = ("--plan", plan, "--prompt", 300, "--generate", 9, "--cluster", "dgx-h100-superpod")
+    options = (*options, "--software", software)
     nadi.ok("workload", "inference", "--model", "llama3-8b", *options, "-o", tmp_path / "traces")
     run = tmp_path / "run.toml"
     run.write_text(
@@ -349,8 +355,13 @@ def test_the_clock_with_a_network_is_that_of_a_run(nadi, tmp_path, plan):
     )
     found = nadi("run", run, "--json").document["serving"]
     prompt, token = Batch((Prompts(1, 300, 0),), 0, 0, 1), Batch((), 1, 301, 1)
-    assert found["ttft"]["p50_ps"] == pytest.approx(clock(prompt) * 1e6, rel=0.005)
-    assert found["tpot"]["p50_ps"] == pytest.approx(clock(token) * 1e6, rel=0.005)
+    # The GPU has nothing to do while the host works for the first pass
+    waiting = host.model_copy(update={"is_overlapped": False})
+    first = iteration_clock(model, settled, gpu, waiting, network("dgx-h100-superpod", 8)(settled, 0))
+    assert found["ttft"]["p50_ps"] == pytest.approx((host.request_us + first(prompt)) * 1e6, rel=0.005)
+    # Where the host takes longer than the GPU, a pass after its work is shorter for a token than for the prompt
+    shorter_us = first(prompt) - first(token) if clock(token) == host.gap_us + host.beside_us(token) else 0
+    assert found["tpot"]["p50_ps"] == pytest.approx((clock(token) - shorter_us / 8) * 1e6, rel=0.005)
 
 
 def test_first_tokens_count_from_the_arrival(nadi, served, run_of, tmp_path):
@@ -358,12 +369,18 @@ def test_first_tokens_count_from_the_arrival(nadi, served, run_of, tmp_path):
     file = tmp_path / "requests.csv"
     file.write_text("arrival_s,prompt,generate\n0.5,50,1\n2,50,1\n")
     options = ("--plan", "tp1", "--requests-file", file, "--gpu", "a100", "-o", tmp_path / "traces")
-    nadi.ok("workload", "inference", "--model", served("gqa"), *options)
-    document = run_of("analytical")
-    found = document["serving"]
-    assert found["ttft"]["p50_ps"] == found["ttft"]["quantiles_ps"][-1] < 1e9
-    assert document["finish_time_ps"] == 2e12 + found["ttft"]["p50_ps"]
-    assert "tpot" not in found
+    took_ps = {}
+    for software in ("none", "none:request_us=700,iteration_us=300,sequence_us=20,prompt_us=50,gap_us=4"):
+        nadi.ok("workload", "inference", "--model", served("gqa"), *options, "--software", software)
+        document = run_of("analytical")
+        found = document["serving"]
+        took_ps[software] = found["ttft"]["p50_ps"]
+        assert found["ttft"]["p50_ps"] == found["ttft"]["quantiles_ps"][-1]
+        assert document["finish_time_ps"] == 2e12 + found["ttft"]["p50_ps"]
+        assert "tpot" not in found
+    ideal_ps, real_ps = took_ps.values()
+    assert 0 < ideal_ps < 1e9
+    assert real_ps == ideal_ps + 1074e6
 
 
 def test_the_report_tells_of_requests_and_expanded_traces_do_the_same(nadi, served, run_of, tmp_path):

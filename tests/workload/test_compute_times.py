@@ -23,7 +23,7 @@ from nadi.workload.compute import (
     write_table,
 )
 from nadi.workload.compute.gpu import bound_of, scaled_ps
-from nadi.workload.compute.operators import KINDS, PRODUCTS
+from nadi.workload.compute.operators import KINDS, LAUNCHES, PRODUCTS
 from nadi.workload.compute.times import roofline_ps
 from tests.budgets import bounded
 from tests.nonempty import nonempty
@@ -196,7 +196,7 @@ def test_few_rows_are_bounded_by_what_their_sms_have_under_way():
     assert roofline("norm 2x1000000 bf16") == pytest.approx(roofline("norm 1x1000000 bf16"), rel=1e-9)
 
 
-STREAMING = sorted(set(KINDS) - set(PRODUCTS))
+STREAMING = sorted(set(KINDS) - {*PRODUCTS, LAUNCHES})
 
 
 @bounded(100)

@@ -357,6 +357,7 @@ class SustainedShare:
     products: float = 1.0  # Share of the rate of operators on tensor cores
     others: float = 1.0  # Share of the rate of all other operators
     in_a_row: bool = False  # Whether consecutive products slow down by `Gpu.in_a_row`, unless their time is measured
+    eager: "SustainedShare | None" = None  # Rates of operators that the host launches one by one, None = the same
 
     def __post_init__(self) -> None:
         """Check the values; WorkloadError if one is out of range."""
@@ -400,9 +401,10 @@ def _expected_maximum(count: int) -> float:
 
 
 ALONE = SustainedShare()  # Rates of single operators in benchmarks
-IN_SERVING = SustainedShare(in_a_row=True)
-"""Rates of serving. Servers replay CUDA graphs, which leave no gaps between operators. Their other operators are the
-fused ones of the measured tables (`workload/compute/tables`; scripts/validation.py compares the roofline with them), so
-they run as fast as alone. Products of a prompt are consecutive as in a training step and slow down as they do there."""
 IN_STEPS = SustainedShare(products=0.895, others=0.79, in_a_row=True)
 """Rates of training steps, fitted only to the ten rows of Megatron-LM on A100 (scripts/megatron_table.py)."""
+IN_SERVING = SustainedShare(in_a_row=True, eager=IN_STEPS)
+"""Rates of serving. CUDA graphs leave no gaps between operators. The other operators of a server are the fused ones of
+the measured tables (`workload/compute/tables`; scripts/validation.py compares the roofline with them), so they run as
+fast as alone. Products of a prompt are consecutive as in a training step and slow down as they do there. Operators that
+the host launches one by one follow one another as in a training step."""

@@ -32,6 +32,7 @@ Entries of shapes, in order:
 | transpose | values | a transposed copy of operands of products, where the GPU's products need one |
 | copies | count, values | `count` copies of `values` values, each with its own launch |
 | optimizer | parameters, bytes | a step that reads and writes `bytes` bytes per parameter |
+| launches | count | no work: the host launches the other operators of the node one by one, `count` of them |
 """
 
 from collections.abc import Callable, Sequence
@@ -82,6 +83,7 @@ def _backward_values(*shape: int) -> float:
     return 2.0 * _attention_values(*shape)
 
 
+LAUNCHES = "launches"  # Kind that marks a node whose operators the host launches one by one
 OLD_ATTENTION = ("flash-1", "flash-2", "triton")
 """Prefixes of kinds of fused attention by an old algorithm, whatever the GPU's libraries have."""
 EARLY_PRODUCT = "early-gemm"
@@ -141,6 +143,7 @@ KINDS: dict[str, _Kind] = {
     "transpose": _Kind(("values",), lambda _v: 0.0, lambda v: 2.0 * v),
     "copies": _Kind(("count", "values"), lambda _n, _v: 0.0, lambda n, v: 2.0 * n * v),
     "optimizer": _Kind(("parameters", "bytes"), lambda p, _b: 12.0 * p, lambda p, b: float(p * b)),
+    LAUNCHES: _Kind(("count",), lambda _n: 0.0, lambda _n: 0.0),
 }
 """All kinds of operators."""
 

@@ -12,7 +12,7 @@ from nadi.workload.compute.attention import attention_ps
 from nadi.workload.compute.gemm import product_ps, products_ps, streaming_ps
 from nadi.workload.compute.gpu import ALONE, Efficiencies, Gpu, SustainedShare, scaled_ps
 from nadi.workload.compute.measured_times import MeasuredTimes, Measurement
-from nadi.workload.compute.operators import EARLY_PRODUCT, OLD_ATTENTION, Operator, parse_operators
+from nadi.workload.compute.operators import EARLY_PRODUCT, LAUNCHES, OLD_ATTENTION, Operator, parse_operators
 from nadi.workload.errors import WorkloadError
 
 # A roofline with mechanisms: operator times on a GPU without measurements.
@@ -118,7 +118,7 @@ class ComputeTimes:
         self._own: Sequence[MeasuredTimes] = (own,) if vendor is None else (own, vendor)
         self._other = None if scale_from is None else _times_on(scale_from, rows)
         self._scale_from = scale_from
-        self._estimates: dict[Operator, TimeEstimate] = {}
+        self._estimates: tuple[dict[Operator, TimeEstimate], dict[Operator, TimeEstimate]] = {}, {}  # in a graph, eager
         self._of_text: dict[str, int] = {}
         if self._other is not None and scale_from is not None and not len(self._other):
             raise WorkloadError(f"scale_from is {scale_from.name}: the tables have no row of it, expected some")
@@ -131,19 +131,30 @@ class ComputeTimes:
         """
         return self.find(operator).time_ps
 
-    def find(self, operator: Operator) -> TimeEstimate:
+    def sum_ps(self, operators: Sequence[Operator], *, is_eager: bool = False) -> int:
+        """Return the ps of operators one after another. Raises WorkloadError: as `time_ps`.
+
+        Args:
+            operators: The operators.
+            is_eager: Whether the host launches them one by one.
+        """
+        return sum(self.find(each, is_eager=is_eager).time_ps for each in operators if each.kind != LAUNCHES)
+
+    def find(self, operator: Operator, *, is_eager: bool = False) -> TimeEstimate:
         """Return the time of an operator and its source. Raises WorkloadError: as `time_ps`.
 
         Args:
             operator: The operator: its kind, shape and data type.
+            is_eager: Whether the host launches it on its own.
         """
-        estimate = self._estimates.get(operator)
+        estimate = self._estimates[is_eager].get(operator)
         if estimate is None:
             alone_ps, source = self._estimate(operator)
-            sustained_ps = alone_ps / self.pace.of(operator.kind)
+            pace = self.pace.eager if is_eager and self.pace.eager is not None else self.pace
+            sustained_ps = alone_ps / pace.of(operator.kind)
             if not sustained_ps <= LONGEST_PS:
                 raise WorkloadError(f"operator {str(operator)!r} takes longer than 11 days, expected less")
-            estimate = self._estimates[operator] = TimeEstimate(round(sustained_ps), source)
+            estimate = self._estimates[is_eager][operator] = TimeEstimate(round(sustained_ps), source)
         return estimate
 
     def _estimate(self, operator: Operator) -> tuple[float, str]:
@@ -186,12 +197,14 @@ class ComputeTimes:
         """
         time_ps = self._of_text.get(text)
         if time_ps is None:
-            time_ps = self._of_text[text] = sum(self.time_ps(operator) for operator in parse_operators(text))
+            operators = parse_operators(text)
+            is_eager = any(operator.kind == LAUNCHES for operator in operators)
+            time_ps = self._of_text[text] = self.sum_ps(operators, is_eager=is_eager)
         return time_ps
 
     def sources(self) -> dict[Operator, str]:
         """Return the source of the time of each operator asked for so far."""
-        return {operator: estimate.how for operator, estimate in self._estimates.items()}
+        return {operator: estimate.how for each in self._estimates for operator, estimate in each.items()}
 
     @property
     def product_flops(self) -> float:

@@ -29,7 +29,8 @@ def stream(count, prompt="uniform:3-40", answer="uniform:1-9", **more):
 
 
 def served(model, plan, requests, **more):
-    """The trace set."""
+    """The trace set, by default of a host that takes no time."""
+    more.setdefault("software", "none")
     before = more.pop("prefill_plan", None)
     prefill = parallel_plan(before) if before else None
     return generate(Serving(model, parallel_plan(plan), prefill_plan=prefill, **more), requests)

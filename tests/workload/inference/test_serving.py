@@ -334,6 +334,12 @@ def test_sends_have_receives_and_members_agree(model, plan, more, rate):
         assert any(name.endswith(f"request{number}/token1") for name in names)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 4])
+def test_tokens_of_a_batch_in_flight_may_overtake_another(seed):
+    """While one batch waits for a request, the other has several iterations."""
+    check(served(SMALL, "pp2", stream(20, rate=2000.0, seed=seed), batch=4, gpu=find_gpu("h100")))
+
+
 def test_gpus_of_a_tensor_parallel_group_share_a_trace():
     made = served(SMALL, "tp4,pp2", stream(5), batch=2)
     assert np.bincount(made.trace_of_npu).tolist() == [4, 4]

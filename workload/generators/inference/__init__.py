@@ -1,7 +1,7 @@
 """Traces of serving a model: prefill and decoding in continuous batches, on one or two sets of GPUs.
 
 `workload.generators.inference.requests` defines the requests, `scheduler` the batch of each iteration, `ops` its
-operators and communication; `generator` generates the traces.
+operators and communication, `software` the work of the host; `generator` generates the traces.
 """
 
 from nadi.workload.generators.inference.deployment import Link, Network, Serving, engines, settle
@@ -14,3 +14,4 @@ from nadi.workload.generators.inference.requests import (
     requests_in,
     requests_of,
 )
+from nadi.workload.generators.inference.software import serving_software, software_names

@@ -21,9 +21,10 @@ from nadi.workload.generators.inference.scheduler import (
     say_nothing,
     schedule,
 )
+from nadi.workload.generators.inference.software import CURRENT, ServingSoftware, serving_software
 from nadi.workload.generators.memory.estimate import kv_cache_bytes_per_token, serving_estimate
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.training import linear, rules, units
+from nadi.workload.generators.training import rules, units
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.stages import Shard, chunks
@@ -41,46 +42,64 @@ Network = Callable[[ParallelPlan, int], Link]
 NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)  # Link with communication that takes no time
 
 
-def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = NO_NETWORK) -> Clock:
+class _Work(NamedTuple):
+    """Time and kernels of a part of a pass."""
+
+    ps: float  # Time of its operators and collectives in ps, one after another
+    kernels: int  # Number of its operators and collectives
+
+
+def iteration_clock(
+    model: Model, plan: ParallelPlan, gpu: Gpu, software: ServingSoftware, network: Link = NO_NETWORK
+) -> Clock:
     """Return a function that computes the microseconds of an iteration through all stages.
 
     Args:
         model: The architecture of the model.
         plan: The parallel plan: numbers of GPUs along each axis, batch sizes and options.
         gpu: The GPU on which the operators run.
+        software: The serving software, with the times of its host.
         network: The times of the engine's collectives and messages.
     """
     # All replicas have the same work, and all members of an all-to-all of experts send as much as the first.
     times = ComputeTimes(gpu, pace=IN_SERVING)
     base = Shard(model, plan)
 
-    def time_ps(items: Items) -> float:
-        """Return the ps of `items` that run sequentially: operators and collectives."""
+    def work(items: Items, *, is_eager: bool) -> _Work:
+        """Return the work of `items` that run sequentially."""
         operators: list[Operator] = [each for item in items if isinstance(item, Compute) for each in item.operators]
-        return sum(times.time_ps(operator) for operator in operators) + sum(
-            network.collective_ps(item) for item in items if isinstance(item, GroupCollective)
-        )
+        collectives = [item for item in items if isinstance(item, GroupCollective)]
+        took_ps = times.sum_ps(operators, is_eager=is_eager) + sum(map(network.collective_ps, collectives))
+        return _Work(took_ps, len(operators) + len(collectives))
 
     @lru_cache(maxsize=1 << 14)
-    def mlp_ps(tokens: int, layer: int) -> float:
-        """Return the ps of a layer's MLP or experts, by the number of the `layer`, for `tokens` tokens."""
-        shard = ops.shard(base, tokens)
+    def mlp(rows: int, tokens: int, layer: int, *, is_eager: bool) -> _Work:
+        """Return the work of a layer's MLP or experts, by the number of the `layer`: `tokens` tokens, padded `rows`."""
+        shard = ops.shard(base, rows)
         if not model.has_experts(layer):
-            return time_ps(linear.forward(shard))
-        rows = tuple(ops.rows_of(plan, tokens, member % plan.tp) for member in range(plan.ep))
-        return time_ps(ops.items(shard, layer, rows))
+            return work(ops.mlp_items(shard), is_eager=is_eager)
+        routed = tuple(ops.rows_of(plan, tokens, member % plan.tp) for member in range(plan.ep))
+        return work(ops.items(shard, layer, routed), is_eager=is_eager)
 
     @lru_cache(maxsize=1 << 14)
     def microseconds(batch: Batch) -> float:
         """Return the microseconds that a `batch` takes through all stages."""
-        shard = ops.shard(base, batch.tokens)
-        total = model.layers * time_ps(ops.attention_items(shard, batch))
+        rows, is_eager = software.rows(batch), software.is_eager(batch)
+        shard = ops.shard(base, rows)
+        parts = [(1, work(units.embedding(shard), is_eager=is_eager))]
+        parts.append((model.layers, work(ops.attention_items(shard, batch), is_eager=is_eager)))
         for kind in (False, True):
             numbers = [number for number in range(model.layers) if model.has_experts(number) == kind]
-            total += len(numbers) * mlp_ps(batch.tokens, numbers[0]) if numbers else 0
+            if numbers:
+                parts.append((len(numbers), mlp(rows, batch.tokens, numbers[0], is_eager=is_eager)))
+        body_ps = sum(count * part.ps for count, part in parts)
         if plan.pp > 1:
-            total += (plan.pp - 1) * network.message_ps(batch.tokens * model.hidden * shard.value_bytes)
-        return (total + time_ps(units.embedding(shard)) + time_ps(ops.head_items(shard, batch))) / PS_PER_US
+            body_ps += (plan.pp - 1) * network.message_ps(rows * model.hidden * shard.value_bytes)
+        head_ps = work(ops.head_items(shard, batch, software.logits_kernels), is_eager=is_eager).ps
+        launches_us = software.launches_us(batch, sum(count * part.kernels for count, part in parts))
+        pass_us = software.waited_us(batch) + max(body_ps / PS_PER_US, launches_us) + head_ps / PS_PER_US
+        # Work beside the GPU's previous iteration delays this one as far as it takes longer than an iteration
+        return max(pass_us, software.waited_us(batch) + software.beside_us(batch))
 
     return microseconds
 
@@ -88,7 +107,6 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = 
 # Deployment of a model for serving: plans, batches and memory, resolved into engines with their iterations.
 
 
-PROMPT_TOKENS = 8192  # Default maximum of prompt tokens per iteration without chunked prefill
 USED_MEMORY = 0.9  # Share of the GPU's memory that serving uses: the default of vLLM's gpu_memory_utilization
 _MAX_BATCH = 1 << 16
 _SERVING_FIELDS = ("tp", "pp", "dp", "ep", "etp", "uneven", "capacity", "imbalance", "seed", "dtype")
@@ -103,13 +121,17 @@ class Serving:
     model: Model  # Model to serve
     plan: ParallelPlan  # Parallel plan of all GPUs or, with `prefill_plan`, of the decoding GPUs
     batch: int = 1  # Maximum number of sequences that a replica runs at a time
-    chunk: int = 0  # Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit and before decoding
-    prompt_tokens: int = PROMPT_TOKENS  # Maximum tokens of unsplit prompts per iteration; a longer one runs alone
+    # Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit and before decoding; None = that of
+    # the software, at least one for each sequence
+    chunk: int | None = None
+    # Maximum tokens of unsplit prompts per iteration; a longer one runs alone; None = that of the software
+    prompt_tokens: int | None = None
     gpu: Gpu | None = None  # GPU of the clock, whose memory limits the cache; None = the clock counts iterations
     network: Network | None = None  # Communication times of the clock; None = communication takes no time
     kv_tokens: int = 0  # Capacity of a replica's KV cache in tokens; 0 = the free memory of the GPU
     prefill_plan: ParallelPlan | None = None  # Plan of separate GPUs for prompts, numbered first; None = the same GPUs
     transfer: Transfer = "layer"  # When keys and values move to decoding GPUs: after each layer or the pass
+    software: str = CURRENT  # Serving software, as `serving_software` takes it
 
     def __post_init__(self) -> None:
         """Raise WorkloadError where a number of the deployment is out of its range."""
@@ -117,10 +139,27 @@ class Serving:
             raise WorkloadError(f"batch: {self.batch}, expected 1 to {_MAX_BATCH}")
         if self.chunk and self.chunk < self.batch:
             raise WorkloadError(f"chunk: {self.chunk} tokens, expected at least one for each of batch ({self.batch})")
-        if self.chunk < 0 or self.prompt_tokens < 1 or self.kv_tokens < 0:
+        if self.pass_tokens < 0 or self.whole_tokens < 1 or self.kv_tokens < 0:
             raise WorkloadError(
                 "chunk, prompt_tokens and kv_tokens: expected no negative number of tokens, prompt_tokens 1"
             )
+
+    @property
+    def host(self) -> ServingSoftware:
+        """The serving software. Raises WorkloadError: it is unknown."""
+        return serving_software(self.software)
+
+    @property
+    def pass_tokens(self) -> int:
+        """Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit."""
+        if self.chunk is not None:
+            return self.chunk
+        return max(self.host.chunk, self.batch) if self.host.chunk else 0
+
+    @property
+    def whole_tokens(self) -> int:
+        """Maximum tokens of unsplit prompts per iteration."""
+        return self.host.prompt_tokens if self.prompt_tokens is None else self.prompt_tokens
 
 
 class Engine(NamedTuple):
@@ -132,6 +171,8 @@ class Engine(NamedTuple):
     role: Role  # Phases that the engine runs: prompts, decoding or both
     requests: tuple[tuple[Request, ...], ...]  # Requests of each replica
     schedule: ServingSchedule  # Iterations of each replica
+    software: ServingSoftware  # Serving software
+    ready_us: dict[int, int]  # Microsecond when the scheduler has a request, by request number
 
 
 def engines(
@@ -210,13 +251,16 @@ def _engine(
 ) -> Engine:
     """Return the engine of a plan on NPUs from first_npu on, with the schedule of its requests in a role."""
     of_replica = tuple(tuple(requests[number :: plan.dp]) for number in range(plan.dp))
+    request_us = serving.host.request_us if role.prefills and serving.gpu is not None else 0
+    ready_us = {number: at for own in of_replica for number, at in _ready_us(own, request_us).items()}
+    waiting = [[each._replace(arrival_us=ready_us[each.number]) for each in own] for own in of_replica]
     # One batch in flight per pipeline stage keeps all stages busy; each lane has an equal part of the cache
     lanes = min(plan.pp, serving.batch)
     limits = BatchLimits(
         sequences=-(-serving.batch // lanes),
         cached_tokens=cache_tokens(serving, plan, requests) // lanes,
-        prompt_tokens=serving.prompt_tokens,
-        chunk=serving.chunk,
+        prompt_tokens=serving.whole_tokens,
+        chunk=serving.pass_tokens,
         lanes=lanes,
         stages=plan.pp,
     )
@@ -224,14 +268,23 @@ def _engine(
     clock: Clock = lambda _batch: 1.0  # noqa: E731 - one of two functions
     if serving.gpu is not None:
         link = NO_NETWORK if serving.network is None else serving.network(plan, first_npu)
-        clock = iteration_clock(serving.model, plan, serving.gpu, link)
+        clock = iteration_clock(serving.model, plan, serving.gpu, serving.host, link)
     if plan.ep > 1 and plan.tp % plan.ep:  # replicas that share experts run their iterations in lockstep
-        iterations = schedule(of_replica, limits, role, clock, report)
+        iterations = schedule(waiting, limits, role, clock, report)
     else:
-        schedules = [schedule([own], limits, role, clock, report) for own in of_replica]
+        schedules = [schedule([own], limits, role, clock, report) for own in waiting]
         ready = {number: at for each in schedules for number, at in each.prompted_us.items()}
         iterations = ServingSchedule(tuple(each.iterations[0] for each in schedules), ready)
-    return Engine(serving.model, plan, first_npu, role, of_replica, iterations)
+    return Engine(serving.model, plan, first_npu, role, of_replica, iterations, serving.host, ready_us)
+
+
+def _ready_us(requests: Sequence[Request], request_us: int) -> dict[int, int]:
+    """Return the microsecond when a replica's front end, one request at a time, is done with each, by its number."""
+    ready_us, free_us = {}, 0
+    for request in requests:  # in the order of arrival
+        free_us = max(free_us, request.arrival_us) + request_us
+        ready_us[request.number] = free_us
+    return ready_us
 
 
 def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Request]) -> int:
@@ -245,7 +298,8 @@ def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Reques
     if serving.kv_tokens or serving.gpu is None:
         return serving.kv_tokens
     longest = max((request.prompt for request in requests), default=1)
-    in_pass = max(serving.chunk or max(serving.prompt_tokens, longest), serving.batch)
+    in_pass = max(serving.pass_tokens or max(serving.whole_tokens, longest), serving.batch)
+    in_pass = min(in_pass, serving.batch * longest)  # all prompts of a batch together
     memory = USED_MEMORY * serving.gpu.memory_bytes
     capacities: list[int] = []
     for stage, estimate in enumerate(serving_estimate(serving.model, plan, in_pass)):
@@ -260,6 +314,7 @@ def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Reques
                 f"({USED_MEMORY:.0%} of {serving.gpu.name})"
             )
         # The stage with the smallest room limits the tokens, as each stage caches its layers of every token
+        free = min(free, serving.gpu.memory_bytes * serving.host.cache_percent // 100)
         capacities.append(free // kv_cache_bytes_per_token(serving.model, plan, layers))
     return min(capacities)
 

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.et import Block, TraceColumns, TraceTable
+from nadi.et import Block, NodeType, TraceColumns, TraceTable
 from nadi.workload.compute.operators import DTYPE_BYTES
 from nadi.workload.generators.inference import ops
 from nadi.workload.generators.inference.deployment import Engine, Serving, engines
 from nadi.workload.generators.inference.requests import Request, RequestStream, requests_of
-from nadi.workload.generators.inference.scheduler import Iteration, say_nothing
+from nadi.workload.generators.inference.scheduler import Batch, Iteration, say_nothing
 from nadi.workload.generators.models.architecture import Model
-from nadi.workload.generators.training import linear, stages, units
+from nadi.workload.generators.training import stages, units
 from nadi.workload.generators.training.blocks import COMPUTED, BlockBuilder, FinishedBlock
 from nadi.workload.generators.training.item_lists import Items
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
@@ -29,12 +29,18 @@ from nadi.workload.generators.training.stages import Shard, chunks, place, stage
 from nadi.workload.trace_sets.trace_set import Families, TraceSet
 
 # Trace of one NPU that serves: a sequence of iterations, layer by layer.
-# Computations form a chain. The first stage waits for requests to arrive (`arrivals/request3`, on the host's lane),
-# later stages wait for the previous stage, and the next iteration of a batch waits for the tokens of its last
-# iteration, which the last stage sends back. On the last stage, nodes without duration mark a request's first and last
-# token (`.../request3/token128`).
+# Computations form a chain. The first stage waits for requests to arrive (`arrivals/request3`) and for the front end to
+# handle them (`arrivals/request3/ready`), later stages wait for the previous stage, and the next iteration of a batch
+# waits for the tokens of its last iteration, which the last stage sends back. On the last stage, nodes without duration
+# mark a request's first and last token (`.../request3/token128`).
+#
+# On the host's lane are the scheduler's work for an iteration (`.../host`, before the pass, or `.../host-ahead`, beside
+# the previous one) and the launches of an eager pass (`.../launches`), beside its computations. Arrivals are times,
+# during which the host works: so they are on the lane of memory, which serving does not use.
 
-_ACTIVATIONS, _TOKENS, _CACHE = 0, 1, 2  # Message tags; requests number their tags from _CACHE on
+# Message tags. Batches in flight number their tags from _TOKENS on, since tokens of one may overtake another's in the
+# order in which iterations need them; requests number theirs from _CACHE on.
+_ACTIVATIONS, _TOKENS, _CACHE = 0, 1, 1 << 17
 _CACHE_TAGS = 1 << 22  # Number of distinct tags for KV caches of requests
 _TOKEN_BYTES = 4  # Bytes of a token id that the last stage sends back
 
@@ -58,6 +64,13 @@ def no_transfers(_request: Request) -> Sequence[Transfer]:
         _request: A request, which is not used.
     """
     return ()
+
+
+class _Built(NamedTuple):
+    """Blocks of a part of a pass."""
+
+    blocks: list[FinishedBlock]  # Blocks in the order of the pass
+    kernels: int  # Number of its operators and collectives
 
 
 class NpuTrace:
@@ -84,9 +97,14 @@ class NpuTrace:
         self._chunk = chunks(engine.model, plan)[self._rank.stage][0]
         self._shard = Shard(engine.model, plan, self._rank.ep)
         self._columns = TraceColumns(npu, f"stage {self._rank.stage}")
+        self._software = engine.software
         self._last: list[int] = []
+        self._before: list[int] = []  # Last rows before the latest pass
+        self._scheduled: list[int] = []  # Row of the host's work for the pass before
+        self._kernels = 0  # Number of kernels of the pass so far
         self._arrived: dict[int, int] = {}
-        self._blocks: dict[tuple[object, ...], list[FinishedBlock]] = {}
+        self._is_eager = False  # Whether the host launches the kernels of the pass one by one
+        self._blocks: dict[tuple[object, ...], _Built] = {}
 
     def table(self) -> TraceTable:
         """Return the whole trace."""
@@ -115,53 +133,89 @@ class NpuTrace:
         return needed
 
     def _arrive(self) -> None:
-        """Add a chain of host nodes that end at the arrival times of requests."""
+        """Add a chain of nodes that end at the times when requests arrive and when the scheduler has them."""
+        ready_us = self._engine.ready_us
+        own = self._engine.requests[self._rank.dp]
+        events = [(each.arrival_us, 0, each.number) for each in own]
+        events += [(ready_us[each.number], 1, each.number) for each in own if ready_us[each.number] > each.arrival_us]
         now, row = 0, -1
-        for request in self._engine.requests[self._rank.dp]:
+        for at, is_ready, number in sorted(events):
             block = Block()
-            gap = request.arrival_us - now
-            block.comp("", duration_micros=gap, is_cpu_op=True, after=["before"])
+            values = {"duration_micros": at - now}
+            block.add("", NodeType.MEM_LOAD_NODE, values, {"after": ["before"], "attrs": ()})
             after = {"before": [row]} if row >= 0 else None
-            row = self._columns.stamp(block, f"arrivals/request{request.number}", after=after)
-            self._arrived[request.number], now = row, request.arrival_us
+            row = self._columns.stamp(block, f"arrivals/request{number}{'/ready' * is_ready}", after=after)
+            self._arrived[number], now = row, at
 
     def _pass(self, prefix: str, iteration: Iteration, previous_number: int | None, *, has_next: bool) -> None:
         """Add an iteration with tokens, with a prefix of its nodes' names."""
         # It needs the tokens of iteration previous_number, unless that is None; has_next: whether a later one needs its
         # own tokens.
-        batch = iteration.batch
-        shard = ops.shard(self._shard, batch.tokens)
-        size = batch.tokens * shard.model.hidden * shard.value_bytes
+        batch, software = iteration.batch, self._software
+        shard = ops.shard(self._shard, software.rows(batch))
+        size = shard.tokens * shard.model.hidden * shard.value_bytes
         awaited = [self._arrived[r.number] for r in iteration.joined if r.number in self._arrived]
-        if not self._chunk.is_first:
-            awaited.append(self._message(Block.recv, f"{prefix}pp:receive", size, self._beside(-1), _ACTIVATIONS))
-        elif previous_number is not None:
-            token_bytes = self._iterations[previous_number].batch.sampled * _TOKEN_BYTES
-            name = f"{prefix}pp:receive-tokens"
-            awaited.append(self._message(Block.recv, name, token_bytes, self._beside(-1), _TOKENS))
         if not self._engine.role.prefills:
             awaited += self._receive_cache(prefix, iteration.joined)
+        if not self._chunk.is_first:
+            awaited.append(self._message(Block.recv, f"{prefix}pp:receive", size, self._beside(-1), _ACTIVATIONS))
+        else:
+            awaited = self._schedule(prefix, batch, awaited, self._receive_tokens(prefix, iteration, previous_number))
         self._last += awaited
+        begins, self._kernels, self._is_eager = list(self._last), 0, software.is_eager(batch)
         if self._chunk.is_first:
             self._stamp(f"{prefix}embedding/", self._block(("embedding", shard.tokens), lambda: units.embedding(shard)))
         for number in self._chunk.layers:
             self._stamp(f"{prefix}layer{number}/", self._layer(shard, iteration, number))
             if not self._engine.role.decodes:
                 self._send_cache(prefix, iteration.prompted, number)
+        # The last part of the pass begins when all before it are launched
+        self._last += self._host(f"{prefix}launches", software.launches_us(batch, self._kernels), begins)
         if not self._chunk.is_last:
             self._message(Block.send, f"{prefix}pp:send", size, self._beside(1), _ACTIVATIONS)
             return
-        self._stamp(f"{prefix}head/", self._block(("head", batch.sampled), lambda: ops.head_items(shard, batch)))
+        make_head = lambda: ops.head_items(shard, batch, software.logits_kernels)  # noqa: E731 - the line is long
+        self._stamp(f"{prefix}head/", self._block(("head", batch.sampled), make_head))
         if has_next:
             token_bytes = batch.sampled * _TOKEN_BYTES
-            self._message(Block.send, f"{prefix}pp:send-tokens", token_bytes, self._beside(1), _TOKENS)
+            self._message(Block.send, f"{prefix}pp:send-tokens", token_bytes, self._beside(1), _TOKENS + iteration.lane)
         self._mark(prefix, iteration.marks)
+
+    def _receive_tokens(self, prefix: str, iteration: Iteration, previous_number: int | None) -> list[int]:
+        """Add the receive of the tokens of an earlier iteration of the lane, None = there is none; return its row."""
+        if previous_number is None:
+            return []
+        token_bytes = self._iterations[previous_number].batch.sampled * _TOKEN_BYTES
+        name = f"{prefix}pp:receive-tokens"
+        return [self._message(Block.recv, name, token_bytes, self._beside(-1), _TOKENS + iteration.lane)]
+
+    def _schedule(self, prefix: str, batch: Batch, joined: list[int], tokens: list[int]) -> list[int]:
+        """Add the host's work for a pass with a prefix of its nodes' names; return the rows that the pass waits for."""
+        # joined: rows of new requests that the scheduler waits for; tokens: rows of tokens from the last stage.
+        # The work beside a pass begins with that pass, which has the results of the pass before.
+        software = self._software
+        after = [*joined, *self._before, *self._scheduled]
+        beside = self._host(f"{prefix}host-ahead", software.beside_us(batch), after)
+        waits = [*joined, *tokens, *beside]
+        # With several stages, the scheduler works while they run other batches
+        ends = self._last if self._plan.pp == 1 else []
+        waited = self._host(f"{prefix}host", software.waited_us(batch), [*waits, *ends])
+        self._before, self._scheduled = list(self._last), waited or beside
+        return waits + waited
+
+    def _host(self, name: str, duration_us: int, after: Sequence[int]) -> list[int]:
+        """Add a node of the host after some rows, and return its row; none if it takes no time."""
+        if not duration_us:
+            return []
+        block = Block()
+        block.comp("", duration_micros=duration_us, is_cpu_op=True, after=["before"])
+        return [self._columns.stamp(block, name, after={"before": list(dict.fromkeys(after))})]
 
     def _layer(self, shard: Shard, iteration: Iteration, layer_number: int) -> list[FinishedBlock]:
         """Return the blocks of a layer in an iteration."""
         batch = iteration.batch
         if not shard.model.has_experts(layer_number):
-            return self._block(("layer", batch), lambda: [*ops.attention_items(shard, batch), *linear.forward(shard)])
+            return self._block(("layer", batch), lambda: [*ops.attention_items(shard, batch), *ops.mlp_items(shard)])
         # Without imbalance all layers with experts have the same work, and share a block
         rows, layer = self._rows(iteration), layer_number if self._plan.imbalance else -1
         return self._block(
@@ -171,7 +225,7 @@ class NpuTrace:
 
     def _idle(self, prefix: str, iteration: Iteration) -> None:
         """Add an iteration without tokens, in which the replica's experts process the tokens of other replicas."""
-        rows = self._rows(iteration)
+        rows, self._is_eager = self._rows(iteration), False
         for number in self._chunk.layers:
             if self._shard.model.has_experts(number):
                 layer = number if self._plan.imbalance else -1
@@ -194,12 +248,14 @@ class NpuTrace:
             self._last = [first + row for row in rows]
 
     def _block(self, key: tuple[object, ...], make_items: Callable[[], Items]) -> list[FinishedBlock]:
-        """Return the blocks of items with a key, built once."""
+        """Return the blocks of items with a key, built once, and count their kernels."""
+        key = (*key, self._is_eager)
         if key not in self._blocks:
-            builder = BlockBuilder()
-            builder.add("", make_items())
-            self._blocks[key] = builder.finish()
-        return self._blocks[key]
+            builder, items = BlockBuilder(), make_items()
+            builder.add("", ops.eager(items) if self._is_eager else items)
+            self._blocks[key] = _Built(builder.finish(), ops.kernels(items))
+        self._kernels += self._blocks[key].kernels
+        return self._blocks[key].blocks
 
     def _stamp(self, prefix: str, blocks: Sequence[FinishedBlock]) -> None:
         """Add blocks to the trace one after another, with a prefix of their names."""
@@ -289,7 +345,7 @@ def nodes_at_most(serving: Serving, all_engines: Sequence[Engine]) -> int:
         iterations = sum(len(own) for own in engine.schedule.iterations)
         distinct_ranks = engine.plan.tp if _ranks_differ(engine) else 1
         requests = sum(len(own) for own in engine.requests)
-        total += distinct_ranks * (iterations * layers * _NODES_PER_LAYER + 3 * requests)
+        total += distinct_ranks * (iterations * layers * _NODES_PER_LAYER + 4 * requests)
         total += moved * layers * engine.plan.tp
     return total
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from nadi.et import CollectiveCommType
-from nadi.workload.compute.operators import Operator
+from nadi.workload.compute.operators import LAUNCHES, Operator
 from nadi.workload.generators.inference.scheduler import Batch, Prompts
 from nadi.workload.generators.models.architecture import Experts
 from nadi.workload.generators.training import attention, linear
@@ -107,19 +107,21 @@ def items(shard: Shard, layer_number: int, rows_of_members: tuple[int, ...]) -> 
         if any(sent)
         else ()
     )
-    return [
-        Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
-        *(
-            linear.matrices(shard, "shared-experts", experts.shared_width // shard.plan.tp)
-            if experts.shared_width
-            else []
-        ),
-        *exchanged(shard, routed),
-        Compute("combine", mixed),
-        # After this collective, each GPU of the tensor-parallel group has the results of all tokens.
-        *(all_gather(shard, "combine", shard.tokens * h) if shard.plan.ep > 1 else leave(shard, "experts", h)),
-        Compute("mlp-residual", (shard.residual(),)),
-    ]
+    return quantised(
+        [
+            Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
+            *(
+                linear.matrices(shard, "shared-experts", experts.shared_width // shard.plan.tp)
+                if experts.shared_width
+                else []
+            ),
+            *exchanged(shard, routed),
+            Compute("combine", mixed),
+            # After this collective, each GPU of the tensor-parallel group has the results of all tokens.
+            *(all_gather(shard, "combine", shard.tokens * h) if shard.plan.ep > 1 else leave(shard, "experts", h)),
+            Compute("mlp-residual", (shard.residual(),)),
+        ]
+    )
 
 
 def idle(shard: Shard, layer: int, rows: tuple[int, ...]) -> Items:
@@ -130,7 +132,7 @@ def idle(shard: Shard, layer: int, rows: tuple[int, ...]) -> Items:
         layer: The number of the layer, from 0.
         rows: The number of tokens that each member of the expert-parallel group routes.
     """
-    return exchanged(shard, flow(shard.plan, shard.experts, rows, layer))
+    return quantised(exchanged(shard, flow(shard.plan, shard.experts, rows, layer)))
 
 
 def exchanged(shard: Shard, routed: ExpertGroupTokens) -> Items:
@@ -187,22 +189,87 @@ def attention_items(shard: Shard, batch: Batch) -> Items:
         batch: The batch of an iteration: pieces of prompts and decoding sequences.
     """
     if shard.model.latent is not None:
-        return attention.around(shard, _latent(shard, batch))
+        return quantised(attention.around(shard, _latent(shard, batch)))
     projection = shard.gemm(shard.tokens, attention.qkv_columns(shard), shard.model.hidden)
     operators = [projection, *attention.positions(shard)]
     for piece in batch.prompts:
         operators += _of_prompts(shard, piece)
     if batch.decodes:
         operators.append(_decoding(shard, batch))
-    return attention.around(shard, [Compute(attention.NAME, tuple(operators))])
+    return quantised(attention.around(shard, [Compute(attention.NAME, tuple(operators))]))
 
 
-def head_items(shard: Shard, batch: Batch) -> Items:
-    """Return logits for the sampled tokens only, their all-gather, and greedy sampling.
+def mlp_items(shard: Shard) -> Items:
+    """Return a layer's MLP with its norm and residual.
+
+    Args:
+        shard: A GPU's share of the model.
+    """
+    return quantised(linear.forward(shard))
+
+
+_QUANTISED = "fp8"  # Data type of products whose operands are quantised
+_FP8_READS = 2  # Values of FP8 that have the bytes of a value in 16 bits
+
+
+def quantised(items: Items) -> Items:
+    """Return items in which the activations of each product in FP8 are quantised before it.
+
+    Args:
+        items: The items of a part of a pass, in order.
+    """
+    # Products with the same input follow each other directly, and share its quantised copy
+    result: Items = []
+    for item in items:
+        if isinstance(item, Compute):
+            operators: list[Operator] = []
+            for operator in item.operators:
+                inputs = _inputs_of(operator)
+                if inputs and (not operators or _inputs_of(operators[-1]) != inputs):
+                    operators.append(Operator("elementwise", (inputs[0] * inputs[1], _FP8_READS, 1), _QUANTISED))
+                operators.append(operator)
+            item = item._replace(operators=tuple(operators))  # noqa: PLW2901 - the same item with more operators
+        result.append(item)
+    return result
+
+
+def _inputs_of(operator: Operator) -> tuple[int, int] | None:
+    """Return rows and columns of the activations of a product in FP8; None for other operators."""
+    if operator.kind not in {"gemm", "grouped-gemm"} or operator.dtype != _QUANTISED:
+        return None
+    return operator.shape[-3], operator.shape[-1]
+
+
+def kernels(items: Items) -> int:
+    """Return the number of operators and collectives, each of which is launched.
+
+    Args:
+        items: The items of a part of a pass, in order.
+    """
+    return sum(len(item.operators) if isinstance(item, Compute) else 1 for item in items)
+
+
+def eager(items: Items) -> Items:
+    """Return items whose operators the host launches one by one.
+
+    Args:
+        items: The items of a part of a pass, in order.
+    """
+    return [
+        item._replace(operators=(Operator(LAUNCHES, (len(item.operators),)), *item.operators))
+        if isinstance(item, Compute) and item.operators
+        else item
+        for item in items
+    ]
+
+
+def head_items(shard: Shard, batch: Batch, logits_kernels: int = 0) -> Items:
+    """Return logits for the sampled tokens only, their all-gather, and sampling.
 
     Args:
         shard: A GPU's share of the model.
         batch: The batch of an iteration: pieces of prompts and decoding sequences.
+        logits_kernels: The number of kernels that read and write the logits in fp32 to sample; 0 = one that reads them.
     """
     rows = batch.sampled
     if not rows:
@@ -210,6 +277,7 @@ def head_items(shard: Shard, batch: Batch) -> Items:
     # Sampling reads the gathered logits of the whole vocabulary
     words = shard.vocabulary * shard.plan.tp
     output = shard.operator("gemm", rows, shard.vocabulary, shard.model.hidden)  # never in FP8, as in training
+    sampling = (Operator("elementwise", (rows * words, 1, 1), "fp32"),) * logits_kernels
     gathered: Items = []
     if shard.plan.tp > 1:
         size = rows * shard.vocabulary * shard.value_bytes
@@ -217,7 +285,7 @@ def head_items(shard: Shard, batch: Batch) -> Items:
     return [
         Compute("head", (shard.operator("norm", rows, shard.model.hidden), output)),
         *gathered,
-        Compute("sample", (shard.operator("elementwise", rows * words, 1, 0),)),
+        Compute("sample", sampling or (shard.operator("elementwise", rows * words, 1, 0),)),
     ]
 
 

@@ -31,8 +31,9 @@ _FRAMEWORKS: "dict[Framework, str]" = {
 }
 _REQUESTS = "Number of requests; 0 = as many as all replicas run concurrently."
 _FILE = "File of requests with columns arrival_s,prompt,generate."
-_CHUNK = "Tokens per iteration with chunked prefill; 0 = prompts run first."
-_PROMPTS = "Maximum tokens of whole prompts in an iteration."
+_SOFTWARE = "Serving software: docs/explanation/inference.md lists it; or other numbers, as vllm-v1:iteration_us=500."
+_CHUNK = "Tokens per iteration with chunked prefill; 0 = prompts run first. Default: the software's."
+_PROMPTS = "Maximum tokens of whole prompts in an iteration. Default: the software's."
 _CLUSTER = "Cluster whose network and GPU determine the scheduler's clock."
 _GPU = "GPU for the clock without network times, and for cache memory: h100, file."
 _CACHE = "Cache capacity of a replica; 0 = the GPU's remaining memory."
@@ -105,8 +106,9 @@ def inference(
     requests: int = typer.Option(0, min=0, max=MAX_SEQUENCES, help=_REQUESTS),
     rate: float = typer.Option(0.0, help="Arrivals per second (Poisson); 0 = all arrive at once."),
     requests_file: Path | None = typer.Option(None, metavar="CSV", parser=named_path, help=_FILE),
-    chunk: int = typer.Option(0, min=0, max=MAX_TOKENS, metavar="TOKENS", help=_CHUNK),
-    prompt_tokens: int = typer.Option(8192, min=1, max=MAX_TOKENS, metavar="TOKENS", help=_PROMPTS),
+    software: str = typer.Option("vllm-v1", metavar="NAME", help=_SOFTWARE),
+    chunk: int | None = typer.Option(None, min=0, max=MAX_TOKENS, metavar="TOKENS", help=_CHUNK),
+    prompt_tokens: int | None = typer.Option(None, min=1, max=MAX_TOKENS, metavar="TOKENS", help=_PROMPTS),
     cluster: str = typer.Option("", metavar="CLUSTER", help=_CLUSTER, autocompletion=cluster_names),
     gpu: str = typer.Option("", metavar="GPU", help=_GPU),
     kv_tokens: int = typer.Option(0, min=0, max=MAX_TOKENS, metavar="TOKENS", help=_CACHE),
@@ -156,6 +158,7 @@ def inference(
         network=network(cluster, own.gpus + (before.gpus if before else 0)) if cluster else None,
         prefill_plan=before,
         transfer="whole" if kv_transfer == "whole" else "layer",
+        software=software,
     )
     # by default, one full batch for each replica
     count = requests or batch * serving.plan.dp
