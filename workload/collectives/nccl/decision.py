@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nadi.inputs.errors import InputError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US, parse_bytes
-from nadi.workload.collectives.nccl import nvls_loops, tuning
+from nadi.workload.collectives.nccl import host_rings, nvls_loops, tuning
 from nadi.workload.collectives.nccl.channel_orders import tree
 from nadi.workload.collectives.nccl.generations import KernelTimes, generation_of
 from nadi.workload.collectives.nccl.tuning import LL, LL128, PROTOCOLS, Protocol, TuningInput, column_of
@@ -223,8 +223,22 @@ def _with_channels(
     decision = decision._replace(channels=used, shares=shares)
     decision = decision._replace(slices=_slices(kind, shape, size_bytes, decision))
     decision = decision._replace(pieces=_pieces(kind, shape, size_bytes, decision))
-    is_timed = algorithm == tuning.RING and kind in _LOCAL_STEPS and parameters.pacing == PLANNED
-    return _timed_ring(kind, shape, size_bytes, host.kernel, decision) if is_timed and host.kernel else decision
+    kernel = host.generation.kernel if host.plan.nvlink and parameters.pacing == PLANNED else None
+    if algorithm == tuning.TREE and host.plan.hosts > 1:
+        return decision._replace(launch_ps=decision.launch_ps + host_rings.tree_ps(host))
+    if algorithm != tuning.RING or kind not in _LOCAL_STEPS or kernel is None:
+        return decision
+    if host.plan.hosts == 1:
+        return _timed_ring(kind, shape, size_bytes, kernel, decision)
+    message_bytes = size_bytes / (used * decision.pieces * decision.slices * shape.members)
+    ring = host_rings.timed(
+        *(kind, shape, host, kernel, decision.transport),
+        *(used, decision.slices, message_bytes, _LOCAL_STEPS[kind]),
+    )
+    inside_ps, between_ps = ring.wait_ps + shape.inside_ps, ring.wait_ps + shape.outside_ps
+    return decision._replace(
+        launch_ps=ring.launch_ps, inside_ps=inside_ps, between_ps=between_ps, shares=ring.shares
+    )
 
 
 def _slices(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:

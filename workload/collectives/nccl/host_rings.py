@@ -1,0 +1,105 @@
+"""Times of a ring over several hosts: the messages that threads of the CPU hand to NICs, and data at the rate of blocks.
+
+Each GPU has one thread on the CPU, NCCL's proxy (src/proxy.cc, src/transport/net.cc), for all its channels that send to
+other hosts or receive from them. It finds that the GPU has filled a slice, posts it to the NIC, waits for the end of the
+transfer, reads back from the GPU's memory so that the data is visible there (Simple), and tells the GPU. So a step takes
+at least what the thread needs for its messages: of each of its channels every slice that it sends and every one that it
+receives. This is NCCL's own "inter-node rings still have to launch nsteps * net overhead" (src/graph/tuning.cc), which
+counts 1 or 2 us per step, three times that for Simple, whatever the number of channels. A message's time comes in once
+for each step, before the first data: later loops of the buffer hide it, as their slices are filled meanwhile.
+"""
+
+from typing import NamedTuple
+
+from nadi.inputs.units import PS_PER_US
+from nadi.workload.collectives.nccl import tuning
+from nadi.workload.collectives.nccl.generations import KernelTimes
+from nadi.workload.collectives.nccl.tuning import LL, SIMPLE, Protocol, TuningInput, column_of
+from nadi.workload.shape import GroupShape
+
+# What threads do for a message of a tree while nothing else goes on: post and complete it, post its buffer and receive it
+_HANDLINGS = 4
+_TABLE: dict[str, float] = tuning.TABLES["ring_over_hosts"]
+
+
+class HostRing(NamedTuple):
+    """The times of a ring over hosts."""
+
+    launch_ps: int  # time from when the collective is ready until its data flows, with the messages of all steps
+    wait_ps: int  # time of a step that the links do not see: blocks are slower than the NIC
+    shares: float  # divisor of the line rate of a NIC at which a channel sends; 1 = line rate
+
+
+def messages(host: TuningInput, channels: int) -> int:
+    """Return the number of messages of a GPU's thread in a step, for chunks of one slice.
+
+    Args:
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        channels: The number of channels in use.
+    """
+    # A channel leaves a host by another GPU than where it enters: a single channel sends here and receives there
+    return 2 * -(-channels // host.plan.per_host) if channels > 1 else 1
+
+
+def tree_ps(host: TuningInput) -> int:
+    """Return what a tree's hops between hosts take beyond NCCL's time of such a hop, up and down, in picoseconds.
+
+    Args:
+        host: The group and its hosts, as NCCL's tuning model sees them.
+    """
+    height = host.plan.hosts.bit_length() - 1
+    return round(2 * height * _HANDLINGS * _TABLE["message_us"] * PS_PER_US)
+
+
+def timed(
+    kind: str,
+    shape: GroupShape,
+    host: TuningInput,
+    kernel: KernelTimes,
+    protocol: Protocol,
+    channels: int,
+    slices: int,
+    message_bytes: float,
+    local_steps: float,
+) -> HostRing:
+    """Return the times of a ring over hosts.
+
+    Args:
+        kind: The kind of collective.
+        shape: The positions of the group's members on the fabric.
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        kernel: The times and rates of the GPU generation's kernels.
+        protocol: The constants of the protocol.
+        channels: The number of channels in use.
+        slices: The number of slices of a chunk.
+        message_bytes: The data of a slice in bytes.
+        local_steps: The number of steps of a loop that only move data in a member's own memory.
+    """
+    steps, column = tuning.ring_steps(kind, shape.members), column_of(protocol.name)
+    crossing = tuning.ring_steps(kind, host.plan.hosts)
+    posts_us = _TABLE["message_us"] * messages(host, channels) * slices
+    near_us = max(kernel.hop_us[column], posts_us)
+    far_us = max(tuning.message_hop_ps(host, protocol.name, between_hosts=True) / PS_PER_US, posts_us)
+    # NCCL's times of a step contain the latency of the path, which the fabric adds
+    path_ps = (steps - crossing) * shape.inside_ps + crossing * shape.outside_ps
+    steps_us = (steps - crossing) * near_us + crossing * far_us
+    launch_ps = round((kernel.launch_us[column] + steps_us) * PS_PER_US) - path_ps
+    block_gb_per_s = _block_gb_per_s(kind, kernel, protocol) / (1 + kernel.local_step * local_steps / steps)
+    nic_gb_per_s, of_nic = shape.outside_bps / 8e9, -(-channels // host.plan.per_host)
+    shares, wait_us = 1.0, 0.0
+    if protocol.name == SIMPLE.name and len(shape.nic_shares) == 1:
+        if block_gb_per_s * of_nic < nic_gb_per_s:
+            shares = max(1.0, shape.lines_bps[1] / 8e9 / block_gb_per_s)
+    else:
+        wire_bytes = protocol.wire_bytes(message_bytes)
+        wait_us = max(0.0, wire_bytes / block_gb_per_s - wire_bytes * of_nic / nic_gb_per_s) / 1e3
+    return HostRing(max(0, launch_ps), round(wait_us * PS_PER_US), shares)
+
+
+def _block_gb_per_s(kind: str, kernel: KernelTimes, protocol: Protocol) -> float:
+    """Return the rate on the wire of a block that sends to a NIC or receives from one, in GB/s."""
+    if protocol.name == SIMPLE.name:
+        return _TABLE["block_gb_per_s"]
+    if protocol.name == LL.name:
+        return kernel.ll_block_gb_per_s / (2 if kind == "all-gather" else 1)
+    return kernel.block_gb_per_s
