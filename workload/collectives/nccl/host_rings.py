@@ -60,7 +60,6 @@ def timed(
     channels: int,
     slices: int,
     message_bytes: float,
-    local_steps: float,
 ) -> HostRing:
     """Return the times of a ring over hosts.
 
@@ -73,7 +72,6 @@ def timed(
         channels: The number of channels in use.
         slices: The number of slices of a chunk.
         message_bytes: The data of a slice in bytes.
-        local_steps: The number of steps of a loop that only move data in a member's own memory.
     """
     steps, column = tuning.ring_steps(kind, shape.members), column_of(protocol.name)
     crossing = tuning.ring_steps(kind, host.plan.hosts)
@@ -84,7 +82,9 @@ def timed(
     path_ps = (steps - crossing) * shape.inside_ps + crossing * shape.outside_ps
     steps_us = (steps - crossing) * near_us + crossing * far_us
     launch_ps = round((kernel.launch_us[column] + steps_us) * PS_PER_US) - path_ps
-    block_gb_per_s = _block_gb_per_s(kind, kernel, protocol) / (1 + kernel.local_step * local_steps / steps)
+    # The last step of a loop moves data in the own memory only, as in one host (decision._ring_step_ps)
+    local_step = kernel.local_step if protocol.name == SIMPLE.name else 1.0
+    block_gb_per_s = _block_gb_per_s(kind, kernel, protocol) / (1 + local_step / steps)
     nic_gb_per_s, of_nic = shape.outside_bps / 8e9, -(-channels // host.plan.per_host)
     shares, wait_us = 1.0, 0.0
     if protocol.name == SIMPLE.name and len(shape.nic_shares) == 1:
