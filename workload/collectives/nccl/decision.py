@@ -233,9 +233,7 @@ def _with_channels(
         *(used, decision.slices, message_bytes),
     )
     inside_ps, between_ps = ring.wait_ps + shape.inside_ps, ring.wait_ps + shape.outside_ps
-    return decision._replace(
-        launch_ps=ring.launch_ps, inside_ps=inside_ps, between_ps=between_ps, shares=ring.shares
-    )
+    return decision._replace(launch_ps=ring.launch_ps, inside_ps=inside_ps, between_ps=between_ps, shares=ring.shares)
 
 
 def _slices(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:

@@ -83,16 +83,15 @@ def timed(
     steps_us = (steps - crossing) * near_us + crossing * far_us
     launch_ps = round((kernel.launch_us[column] + steps_us) * PS_PER_US) - path_ps
     # The last step of a loop moves data in the own memory only, as in one host (decision._ring_step_ps)
-    local_step = kernel.local_step if protocol.name == SIMPLE.name else 1.0
-    block_gb_per_s = _block_gb_per_s(kind, kernel, protocol) / (1 + local_step / steps)
+    local_step = (kernel.local_step if protocol.name == SIMPLE.name else 1.0) / steps
+    block_gb_per_s = _block_gb_per_s(kind, kernel, protocol)
     nic_gb_per_s, of_nic = shape.outside_bps / 8e9, -(-channels // host.plan.per_host)
-    shares, wait_us = 1.0, 0.0
-    if protocol.name == SIMPLE.name and len(shape.nic_shares) == 1:
-        if block_gb_per_s * of_nic < nic_gb_per_s:
-            shares = max(1.0, shape.lines_bps[1] / 8e9 / block_gb_per_s)
-    else:
-        wire_bytes = protocol.wire_bytes(message_bytes)
-        wait_us = max(0.0, wire_bytes / block_gb_per_s - wire_bytes * of_nic / nic_gb_per_s) / 1e3
+    wire_bytes, shares = protocol.wire_bytes(message_bytes), 1.0
+    block_us, nic_us = wire_bytes / block_gb_per_s / 1e3, wire_bytes * of_nic / nic_gb_per_s / 1e3
+    if protocol.name == SIMPLE.name and len(shape.nic_shares) == 1 and block_us > nic_us:
+        shares = max(1.0, shape.lines_bps[1] / 8e9 / block_gb_per_s)
+        nic_us = block_us
+    wait_us = max(0.0, block_us * (1 + local_step) - nic_us)
     return HostRing(max(0, launch_ps), round(wait_us * PS_PER_US), shares)
 
 
