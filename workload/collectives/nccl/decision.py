@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nadi.inputs.errors import InputError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US, parse_bytes
-from nadi.workload.collectives.nccl import host_rings, nvls_loops, tuning
+from nadi.workload.collectives.nccl import host_threads, nvls_loops, tuning
 from nadi.workload.collectives.nccl.channel_orders import tree
 from nadi.workload.collectives.nccl.generations import KernelTimes, generation_of
 from nadi.workload.collectives.nccl.tuning import LL, LL128, PROTOCOLS, SIMPLE, Protocol, TuningInput, column_of
@@ -222,13 +222,13 @@ def _with_channels(
     decision = decision._replace(pieces=_pieces(kind, shape, size_bytes, decision))
     kernel = host.generation.kernel if host.plan.nvlink and parameters.pacing == PLANNED else None
     if algorithm == tuning.TREE and host.plan.hosts > 1:
-        return decision._replace(launch_ps=decision.launch_ps + host_rings.tree_ps(host))
+        return decision._replace(launch_ps=decision.launch_ps + host_threads.tree_ps(host))
     if algorithm != tuning.RING or kind not in _ROUND or kernel is None:
         return decision
     if host.plan.hosts == 1:
         return _timed_ring(kind, shape, size_bytes, kernel, decision)
     message_bytes = size_bytes / (used * decision.pieces * decision.slices * shape.members)
-    ring = host_rings.timed(
+    ring = host_threads.timed(
         *(kind, shape, host, kernel, decision.transport),
         *(used, decision.slices, message_bytes),
     )
@@ -344,10 +344,10 @@ def _ring_step_ps(
 
     A block (a channel's thread block) moves data at its own rate or at its part of NVLink, whichever is less. LL: the
     block's rate, half of it if each step also keeps a copy (all-gather), or NVLink shared by the used channels; LL128:
-    the block's rate, or NVLink shared likewise; Simple: the part of NVLink that NCCL plans for a channel. A loop has one
-    step more than sends, the last, which only moves data in the own memory (directRecv of src/device/all_gather.h and
-    all_reduce.h, recvReduceCopy of reduce_scatter.h). It takes the time of a step at the block's rate with LL and LL128,
-    with Simple the part `local_step` of one. Its time is spread over the steps.
+    the block's rate, or NVLink shared likewise; Simple: the part of NVLink that NCCL plans for a channel. A loop has
+    one step more than sends: the last only moves data in the own memory (directRecv of src/device/all_gather.h and
+    all_reduce.h, recvReduceCopy of reduce_scatter.h). It takes the time of a step at the block's rate with LL and
+    LL128, with Simple the part `local_step` of one. Its time is spread over the steps.
     """
     # steps: of a loop; slices: of a chunk; message_bytes: data of a slice; planned_gb_per_s: part of NVLink's payload
     # in GB/s that NCCL plans for a channel; used_gb_per_s: the same if only the used channels share NVLink.

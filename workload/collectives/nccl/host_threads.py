@@ -1,12 +1,12 @@
-"""Times of a ring over several hosts: the messages that threads of the CPU hand to NICs, and data at the rate of blocks.
+"""The threads that hand messages to NICs, and what they cost rings, trees and messages between hosts.
 
 Each GPU has one thread on the CPU, NCCL's proxy (src/proxy.cc, src/transport/net.cc), for all its channels that send to
-other hosts or receive from them. It finds that the GPU has filled a slice, posts it to the NIC, waits for the end of the
-transfer, reads back from the GPU's memory so that the data is visible there (Simple), and tells the GPU. So a step takes
-at least what the thread needs for its messages: of each of its channels every slice that it sends and every one that it
-receives. This is NCCL's own "inter-node rings still have to launch nsteps * net overhead" (src/graph/tuning.cc), which
-counts 1 or 2 us per step, three times that for Simple, whatever the number of channels. A message's time comes in once
-for each step, before the first data: later loops of the buffer hide it, as their slices are filled meanwhile.
+other hosts or receive from them. It finds that the GPU has filled a slice, posts it to the NIC, waits for the end of
+the transfer, reads back from the GPU's memory so that the data is visible there (Simple), and tells the GPU. So a step
+of a ring takes at least what the thread needs for its messages: every slice that each of its channels sends, and every
+one that it receives. NCCL's own model has a network overhead for each step of a ring, 1 or 2 us, three times that for
+Simple, whatever the number of channels (getNetOverhead in src/graph/tuning.cc). Here as there, it comes in once for
+each step, before the data: later loops of the buffer hide it, as their slices are filled meanwhile.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from nadi.workload.collectives.nccl.generations import KernelTimes
 from nadi.workload.collectives.nccl.tuning import LL, SIMPLE, Protocol, TuningInput, column_of
 from nadi.workload.shape import GroupShape
 
-# What threads do for a message of a tree while nothing else goes on: post and complete it, post its buffer and receive it
+# What threads do for a message of a tree while nothing else goes on: post it, complete it, post its buffer, receive it
 _HANDLINGS = 4
 _TABLE: dict[str, float] = tuning.TABLES["ring_over_hosts"]
 
@@ -49,6 +49,20 @@ def tree_ps(host: TuningInput) -> int:
     """
     height = host.plan.hosts.bit_length() - 1
     return round(2 * height * _HANDLINGS * _TABLE["message_us"] * PS_PER_US)
+
+
+def peers_ps(host: TuningInput, peers: int, size_bytes: float) -> int:
+    """Return the time in picoseconds that a thread takes for a message to and one from each peer, beyond their data.
+
+    The first send and receive are in NCCL's time of a hop.
+
+    Args:
+        host: The group and its hosts, as NCCL's tuning model sees them.
+        peers: The number of members of other hosts to which a NIC sends, one or more.
+        size_bytes: The size of each message in bytes.
+    """
+    thread_us, data_us = 2 * (peers - 1) * _TABLE["message_us"], peers * size_bytes / host.plan.net / 1e3
+    return max(0, round((thread_us - data_us) * PS_PER_US))
 
 
 def timed(
