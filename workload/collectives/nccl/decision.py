@@ -13,7 +13,7 @@ from nadi.inputs.errors import InputError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US, parse_bytes
 from nadi.workload.collectives.nccl import host_threads, nvls_loops, tuning
 from nadi.workload.collectives.nccl.channel_orders import tree
-from nadi.workload.collectives.nccl.generations import KernelTimes, generation_of
+from nadi.workload.collectives.nccl.generations import ROUND, KernelTimes, generation_of
 from nadi.workload.collectives.nccl.tuning import LL, LL128, PROTOCOLS, SIMPLE, Protocol, TuningInput, column_of
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP, Plans
@@ -39,7 +39,6 @@ NVLINK_PAYLOAD = 128 / 160
 # Minimum chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)
 _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
 _SHARES_BITS = round(MAX_SHARES / SHARE_STEP).bit_length()
-_ROUND = frozenset({"all-reduce", "reduce-scatter", "all-gather"})  # kinds whose chunks go round a ring
 
 
 class NcclParameters(NamedTuple):
@@ -223,7 +222,7 @@ def _with_channels(
     kernel = host.generation.kernel if host.plan.nvlink and parameters.pacing == PLANNED else None
     if algorithm == tuning.TREE and host.plan.hosts > 1:
         return decision._replace(launch_ps=decision.launch_ps + host_threads.tree_ps(host))
-    if algorithm != tuning.RING or kind not in _ROUND or kernel is None:
+    if algorithm != tuning.RING or kind not in ROUND or kernel is None:
         return decision
     if host.plan.hosts == 1:
         return _timed_ring(kind, shape, size_bytes, kernel, decision)
@@ -354,7 +353,7 @@ def _ring_step_ps(
     wire_bytes = PROTOCOLS[protocol].wire_bytes(message_bytes)
     hop_us = kernel.hop_us[column_of(protocol)]
     if protocol == SIMPLE.name:
-        stretch = 1 + kernel.local_step / steps
+        stretch = 1 + kernel.local_step[ROUND.index(kind)] / steps
         data_us = stretch * wire_bytes / planned_gb_per_s / 1e3
         return max(data_us + stretch * hop_us, (kernel.flight_us + data_us) / slices) * PS_PER_US
     block_gb_per_s = kernel.block_gb_per_s

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nadi.inputs.units import PS_PER_US
 from nadi.workload.collectives.nccl import tuning
-from nadi.workload.collectives.nccl.generations import KernelTimes
+from nadi.workload.collectives.nccl.generations import ROUND, KernelTimes
 from nadi.workload.collectives.nccl.tuning import LL, SIMPLE, Protocol, TuningInput, column_of
 from nadi.workload.shape import GroupShape
 
@@ -97,7 +97,7 @@ def timed(
     steps_us = (steps - crossing) * near_us + crossing * far_us
     launch_ps = round((kernel.launch_us[column] + steps_us) * PS_PER_US) - path_ps
     # The last step of a loop moves data in the own memory only, as in one host (decision._ring_step_ps)
-    local_step = (kernel.local_step if protocol.name == SIMPLE.name else 1.0) / steps
+    local_step = (kernel.local_step[ROUND.index(kind)] if protocol.name == SIMPLE.name else 1.0) / steps
     block_gb_per_s = _block_gb_per_s(kind, kernel, protocol)
     nic_gb_per_s, of_nic = shape.outside_bps / 8e9, -(-channels // host.plan.per_host)
     wire_bytes, shares = protocol.wire_bytes(message_bytes), 1.0

@@ -12,6 +12,7 @@ from nadi.inputs.units import parse_bytes, parse_link_rate
 from nadi.workload.errors import WorkloadError
 
 Triple = tuple[float, float, float]
+ROUND = ("all-reduce", "all-gather", "reduce-scatter")  # kinds whose chunks go round a ring
 
 
 class _Constants(BaseModel):
@@ -34,7 +35,9 @@ class KernelTimes(_Constants):
     ll_block_gb_per_s: float  # rate on the wire of a block with LL that sums; half of it if it also keeps a copy
     block_gb_per_s: float  # rate on the wire of a block with LL128
     ll_wire: float  # fraction of the payload rate of NVLinks that LL reaches, with stores of 16 bytes
-    local_step: float  # Simple: time of a loop's last step, which is in the own memory, in steps over NVLink
+    # Simple: time of a loop's last step, which is in the own memory, in steps over NVLink, by kind of ROUND. Those of
+    # A100 are those of 8 GPUs alone, which its other measurements agree with (nccl-one-host of the validation).
+    local_step: Triple
     nvls_launch_us: float  # time per operation of NVLS before its first loop
     nvls_loop_us: float  # time of a loop of NVLS beside its data: the members notify each other
     message_us: tuple[float, float]  # time of an empty message with LL and with Simple, launch included
