@@ -409,7 +409,8 @@ def test_closed_forms_are_near_an_idle_network(kind, shape, size, given, error):
     simulated, form = took(kind, shape, size, **{"proto": "simple"} | given)
     assert form == pytest.approx(simulated, rel=error)
     if size == 8:
-        assert simulated == pytest.approx(6.8e6 + 2 * (3 * 0.6e6 + 2 * 5.0e6), rel=0.001)
+        # a hop between hosts takes four times 1.9 us of the hosts' threads besides
+        assert simulated == pytest.approx(6.8e6 + 2 * (3 * 0.6e6 + 2 * (5.0e6 + 4 * 1.9e6)), rel=0.001)
 
 
 @pytest.mark.parametrize("proto", ["ll", "ll128", "simple"])
@@ -428,26 +429,42 @@ def test_closed_form_of_many_channels(kind, proto):
 @pytest.mark.parametrize(
     ("gbps", "planned", "payload", "constants"),
     [
-        (1200, 12, 120, {"ll": (6.6, 0.6, 120), "ll128": (14.0, 1.9, 120), "simple": (8.4, 3.4, 120)}),
-        (2400, 24, 240, {"ll": (8.2, 0.94, 0.85 * 240), "ll128": (20.0, 0.6, 24 * 6.6), "simple": (8.2, 3.4, 240)}),
-        (3600, 24, 360, {"ll": (5.1, 0.73, 1.1 * 360), "ll128": (18.0, 0.6, 24 * 13.3), "simple": (5.1, 2.2, 360)}),
-        (7200, 32, 720, {"ll": (7.5, 1.25, 0.92 * 720), "ll128": (20.0, 0.6, 720), "simple": (7.5, 1.0, 720)}),
+        # (launch, hop, payload, rate of all blocks) of each protocol
+        (1200, 12, 120, {"ll": (6.6, 0.6, 120, 0), "ll128": (14.0, 1.9, 120, 0), "simple": (8.4, 3.4, 120, 0)}),
+        (
+            *(2400, 24, 240),
+            {"ll": (9.2, 0.76, 0.83 * 240, 24 * 19), "ll128": (22.0, 0.6, 24 * 7.4, 24 * 7.4)}
+            | {"simple": (8.2, 3.4, 240, 0.215)},
+        ),
+        (
+            *(3600, 24, 360),
+            {"ll": (4.8, 0.76, 0.95 * 360, 24 * 37), "ll128": (15.2, 0.6, 360, 24 * 15)}
+            | {"simple": (16.0, 0.75, 360, 0.5)},
+        ),
+        (
+            *(7200, 32, 720),
+            {"ll": (7.8, 1.23, 0.83 * 720, 32 * 41), "ll128": (20.0, 0.6, 720, 32 * 22.5)}
+            | {"simple": (12.5, 1.7, 720, 0.65)},
+        ),
     ],
 )
 def test_each_channel_takes_its_bytes_and_hops(gbps, planned, payload, constants, proto):
     """By hand for all-reduce of 8: 14 steps of `slices`, each a hop and its bytes, and a last step in own memory."""
     size, shape = 48 * MIB, hosts(8, inside_bps=gbps * G)
-    (launch, hop, rate), wire = constants[proto], {"ll": 2, "ll128": 16 / 15, "simple": 1}[proto]
+    (launch, hop, rate, own), wire = constants[proto], {"ll": 2, "ll128": 16 / 15, "simple": 1}[proto]
     made = way("all-reduce", shape, size, algo="ring", proto=proto)
     assert (made.channels, made.shares, made.slices) == (planned, planned, 2 if proto == "simple" else 1)
     assert made.shares == pytest.approx(gbps / 8 * 0.8 / (payload / planned))
     steps = 14 * made.slices * made.pieces
-    own = {1200: 0, 2400: 0.43, 3600: 0.17, 7200: 0.55}[gbps] / 2 / 14 if proto == "simple" else 0
-    data_us = size / 8 / made.slices / made.pieces * wire / rate / 1e3
-    step_us = (hop + data_us) * (1 + own)
+    wire_bytes = size / 8 / made.slices / made.pieces * wire
+    data_us = wire_bytes / rate / 1e3
+    if proto == "simple":  # a fraction of a step, hop included
+        step_us = (hop + data_us) * (1 + own / 14)
+    else:
+        step_us = hop + data_us + (wire_bytes / own / 14 / 1e3 if own else 0)
     if gbps == 7200 and proto == "simple":  # a slice is longer on its way than the other one takes
-        assert step_us < (12.4 + data_us * (1 + own)) / 2
-        step_us = (12.4 + data_us * (1 + own)) / 2
+        assert step_us < (11.0 + data_us * (1 + own / 14)) / 2
+        step_us = (11.0 + data_us * (1 + own / 14)) / 2
     # the links of this shape have no flits: they carry the bytes faster than NCCL's times assume
     unframed_us = size / 8 / made.slices / made.pieces * wire * (1 / payload - 8 / gbps) / 1e3
     by_hand = launch + steps * (step_us - unframed_us)
@@ -489,12 +506,31 @@ def test_slices():
 
 def test_waits_leave_out_the_path():
     """NCCL's figures are of whole hops, of which the fabric takes a part; on AMD's hosts a hop posts for 6 us."""
-    schedules = pack([collectives.plan("all-gather", "nccl:proto=simple", 8, hosts(4, 4), MIB)])
+    schedules = pack([collectives.plan("all-gather", "nccl:proto=simple,pacing=none", 8, hosts(4, 4), MIB)])
     mean_ps = (6 * (6_000_000 - INSIDE_PS) + 14_000_000 - OUTSIDE_PS) / 7
     assert np.unique(schedules.lane_latency_ps).tolist() == [round(mean_ps)]
     schedules = pack([collectives.plan("broadcast", "nccl:proto=simple", 8, hosts(4, 4), MIB)])
     assert set(schedules.lane_latency_ps.tolist()) == {0, 6_000_000 - INSIDE_PS, 14_000_000 - OUTSIDE_PS}
     assert schedules.launch_ps.tolist() == [8_400_000]
+
+
+@pytest.mark.parametrize(
+    ("size", "proto", "messages", "hop"),
+    # one channel enters a host by another GPU than where it leaves; 8 use each NIC both ways; 16 do so twice
+    [(KIB, "ll", 1, 2.7), (512 * KIB, "ll", 2, 3.8), (4 * MIB, "ll128", 4, 7.6), (128 * MIB, "simple", 8, 15.2)],
+)
+def test_a_ring_over_hosts_waits_for_the_threads_of_its_nics(size, proto, messages, hop):
+    """By hand: 15 steps, one between hosts, each 1.9 us per message that a GPU's thread sends or receives."""
+    shape = shape_of(topologies.build("dgx-b200:npus=16"), range(16), trees="hosts")
+    made = way("all-gather", shape, size)
+    assert (made.algorithm, made.protocol) == ("ring", proto)
+    launch_us = {"ll": 7.8, "ll128": 20.0, "simple": 12.5}[proto]
+    path_ps = 14 * shape.inside_ps + shape.outside_ps
+    assert made.launch_ps == round((launch_us + 14 * max(1.23, messages * 1.9) + hop) * 1e6) - path_ps
+    if proto == "simple":  # two blocks of 20.6 GB/s do not fill a NIC of 400 Gb/s
+        assert made.shares == pytest.approx(50 / 20.6)
+        slice_us = size / 16 / 16 / 2 / 20.6e3
+        assert made.inside_ps - shape.inside_ps == pytest.approx(slice_us * 0.65 / 15 * 1e6, abs=1)
 
 
 @pytest.mark.parametrize(

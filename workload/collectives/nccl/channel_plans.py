@@ -32,8 +32,10 @@ MAX_TABLE_STEPS = 2_000_000  # maximum number of steps of all members of a chain
 
 _CHAINS = frozenset({"broadcast", "reduce"})
 
-# Connection of the first channel with a limited rate; other algorithms of the group use those before
+# Connection of the first channel with a limited rate in one host; other algorithms of the group use those before
 _FIRST_RATE_LIMITED = 32
+# Connections of such channels over hosts, between those of NVLS (switch_plans) and of messages (point_to_point)
+_FIRST_OVER_HOSTS, _LIMITED_OVER_HOSTS = 41, 9
 
 
 def ring_plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
@@ -52,7 +54,7 @@ def ring_plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecis
 
     def lane_of(channel: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
         """Return the empty lane of a `channel` with further `attributes` of Lane."""
-        return _lane(decision, channel, wait_ps, **attributes)
+        return _lane(shape, decision, channel, wait_ps, **attributes)
 
     return round_plans(kind, rings, lane_of, decision.pieces, decision.slices, decision.launch_ps)
 
@@ -141,9 +143,14 @@ def _mean_wait_ps(shape: GroupShape, decision: NcclDecision) -> int:
     return round(((shape.members - 1 - crossing) * inside + crossing * between) / (shape.members - 1))
 
 
-def _lane(decision: NcclDecision, channel: int, wait_ps: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
+def _lane(shape: GroupShape, decision: NcclDecision, channel: int, wait_ps: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
     """Return the lane of a channel, whose steps each wait for wait_ps; further attributes are those of Lane."""
-    connection = channel + _FIRST_RATE_LIMITED if decision.shares > 1 else channel % UNLIMITED_CONNECTIONS
+    hosts, connection = max(shape.host) + 1, channel % UNLIMITED_CONNECTIONS
+    if decision.shares > 1 and hosts == 1:
+        connection = channel + _FIRST_RATE_LIMITED
+    elif decision.shares > 1:
+        # The channels of one round use different NICs, and NVLinks have room for several on one connection
+        connection = channel * hosts // shape.members % _LIMITED_OVER_HOSTS + _FIRST_OVER_HOSTS
     wire = decision.transport.wire
     return Lane(latency_ps=wait_ps, wire=wire, connection=connection, shares=decision.shares, **attributes)
 
@@ -197,7 +204,7 @@ def _chains(kind: str, shape: GroupShape, decision: NcclDecision, rings: list[tu
         ends = (NONE, *_chain(kind, order), NONE)
         chunks = range(channel * decision.pieces, (channel + 1) * decision.pieces)
         for before, member, after in zip(ends, ends[1:], ends[2:], strict=False):
-            lane = _lane(decision, channel, decision.wait_of(shape, member, after) if after != NONE else 0)
+            lane = _lane(shape, decision, channel, decision.wait_of(shape, member, after) if after != NONE else 0)
             rings_and_trees.add_chain_steps(lane, channel, before, after, chunks, reduce=kind == "reduce")
             lanes[member].append(lane)
     return each_its_own(decision.channels * decision.pieces, lanes, launch_ps=decision.launch_ps)

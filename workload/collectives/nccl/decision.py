@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from nadi.inputs.errors import InputError
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US, parse_bytes
-from nadi.workload.collectives.nccl import nvls_loops, tuning
+from nadi.workload.collectives.nccl import host_threads, nvls_loops, tuning
 from nadi.workload.collectives.nccl.channel_orders import tree
-from nadi.workload.collectives.nccl.generations import KernelTimes, generation_of
-from nadi.workload.collectives.nccl.tuning import LL, LL128, PROTOCOLS, Protocol, TuningInput, column_of
+from nadi.workload.collectives.nccl.generations import ROUND, KernelTimes, generation_of
+from nadi.workload.collectives.nccl.tuning import LL, LL128, PROTOCOLS, SIMPLE, Protocol, TuningInput, column_of
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP, Plans
 from nadi.workload.errors import WorkloadError
@@ -39,10 +39,6 @@ NVLINK_PAYLOAD = 128 / 160
 # Minimum chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)
 _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
 _SHARES_BITS = round(MAX_SHARES / SHARE_STEP).bit_length()
-# Steps of a loop that only move data in a member's own memory: the last, which completes the output, and in an
-# all-gather the copy of the own part into the output (src/device/all_gather.h, reduce_scatter.h, all_reduce.h). The
-# weights are fitted to the slopes of A100's rows from 128 MiB on.
-_LOCAL_STEPS = {"all-reduce": 0.5, "reduce-scatter": 1.0, "all-gather": 2.0}
 
 
 class NcclParameters(NamedTuple):
@@ -223,8 +219,20 @@ def _with_channels(
     decision = decision._replace(channels=used, shares=shares)
     decision = decision._replace(slices=_slices(kind, shape, size_bytes, decision))
     decision = decision._replace(pieces=_pieces(kind, shape, size_bytes, decision))
-    is_timed = algorithm == tuning.RING and kind in _LOCAL_STEPS and parameters.pacing == PLANNED
-    return _timed_ring(kind, shape, size_bytes, host.kernel, decision) if is_timed and host.kernel else decision
+    kernel = host.generation.kernel if host.plan.nvlink and parameters.pacing == PLANNED else None
+    if algorithm == tuning.TREE and host.plan.hosts > 1:
+        return decision._replace(launch_ps=decision.launch_ps + host_threads.tree_ps(host))
+    if algorithm != tuning.RING or kind not in ROUND or kernel is None:
+        return decision
+    if host.plan.hosts == 1:
+        return _timed_ring(kind, shape, size_bytes, kernel, decision)
+    message_bytes = size_bytes / (used * decision.pieces * decision.slices * shape.members)
+    ring = host_threads.timed(
+        *(kind, shape, host, kernel, decision.transport),
+        *(used, decision.slices, message_bytes),
+    )
+    inside_ps, between_ps = ring.wait_ps + shape.inside_ps, ring.wait_ps + shape.outside_ps
+    return decision._replace(launch_ps=ring.launch_ps, inside_ps=inside_ps, between_ps=between_ps, shares=ring.shares)
 
 
 def _slices(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
@@ -335,19 +343,22 @@ def _ring_step_ps(
 
     A block (a channel's thread block) moves data at its own rate or at its part of NVLink, whichever is less. LL: the
     block's rate, half of it if each step also keeps a copy (all-gather), or NVLink shared by the used channels; LL128:
-    the block's rate, or NVLink shared likewise; Simple: the part of NVLink that NCCL plans for a channel, and a step in
-    the own memory on top (_LOCAL_STEPS).
+    the block's rate, or NVLink shared likewise; Simple: the part of NVLink that NCCL plans for a channel. A loop has
+    one step more than sends: the last only moves data in the own memory (directRecv of src/device/all_gather.h and
+    all_reduce.h, recvReduceCopy of reduce_scatter.h). It takes the time of a step at the block's rate with LL and
+    LL128, with Simple the part `local_step` of one. Its time is spread over the steps.
     """
     # steps: of a loop; slices: of a chunk; message_bytes: data of a slice; planned_gb_per_s: part of NVLink's payload
     # in GB/s that NCCL plans for a channel; used_gb_per_s: the same if only the used channels share NVLink.
     wire_bytes = PROTOCOLS[protocol].wire_bytes(message_bytes)
     hop_us = kernel.hop_us[column_of(protocol)]
+    if protocol == SIMPLE.name:
+        stretch = 1 + kernel.local_step[ROUND.index(kind)] / steps
+        data_us = stretch * wire_bytes / planned_gb_per_s / 1e3
+        return max(data_us + stretch * hop_us, (kernel.flight_us + data_us) / slices) * PS_PER_US
+    block_gb_per_s = kernel.block_gb_per_s
     if protocol == LL.name:
         block_gb_per_s = kernel.ll_block_gb_per_s / (2 if kind == "all-gather" else 1)
-        data_us = wire_bytes / min(block_gb_per_s, used_gb_per_s * kernel.ll_wire) / 1e3
-        return (hop_us + data_us) * PS_PER_US
-    if protocol == LL128.name:
-        return (hop_us + wire_bytes / min(kernel.block_gb_per_s, used_gb_per_s) / 1e3) * PS_PER_US
-    stretch = 1 + kernel.local_step * _LOCAL_STEPS[kind] / steps
-    data_us = stretch * wire_bytes / planned_gb_per_s / 1e3
-    return max(data_us + stretch * hop_us, (kernel.flight_us + data_us) / slices) * PS_PER_US
+        used_gb_per_s *= kernel.ll_wire
+    data_us = wire_bytes * (1 / min(block_gb_per_s, used_gb_per_s) + 1 / block_gb_per_s / steps) / 1e3
+    return (hop_us + data_us) * PS_PER_US

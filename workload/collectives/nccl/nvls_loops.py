@@ -105,8 +105,12 @@ def pace_gb_per_s(kind: str, host: TuningInput, algorithm: str, loops: BufferLoo
     if host.kernel:
         loop_us = _loop_us(kind, host, host.kernel, loops.loop_bytes, port_gb_per_s)
         return loops.loop_bytes / host.plan.per_host / loop_us / 1e3
-    pace = _planned_gb_per_s(kind, host, algorithm)
-    return pace / slower(kind, host, loops) if algorithm == tuning.NVLS else pace
+    pace = _planned_gb_per_s(kind, host)
+    if algorithm == tuning.NVLS:
+        return pace / slower(kind, host, loops)
+    # A head that is ahead of its NIC waits for free slots. An inner host of one tree, a leaf of the other, sends two
+    # shares: halves to two children and to both parents. Two hosts exchange one share.
+    return min(pace, host.plan.net / (1 if host.plan.hosts == 2 else 2))
 
 
 def _loop_us(kind: str, host: TuningInput, kernel: KernelTimes, loop_bytes: int, port_gb_per_s: float) -> float:
@@ -118,13 +122,13 @@ def _loop_us(kind: str, host: TuningInput, kernel: KernelTimes, loop_bytes: int,
     heads = min(host.plan.per_host, MAX_HEADS)
     # GB/s are bytes per nanosecond, hence / 1e3 for microseconds here and below
     data_us = loop_bytes / port_gb_per_s * (1 + 1 / heads if kind == "all-reduce" else 1) / 1e3
-    planned_us = loop_bytes / host.plan.per_host / _planned_gb_per_s(kind, host, tuning.NVLS) / 1e3
+    planned_us = loop_bytes / host.plan.per_host / _planned_gb_per_s(kind, host) / 1e3
     return max(kernel.nvls_loop_us + data_us, planned_us)
 
 
-def _planned_gb_per_s(kind: str, host: TuningInput, algorithm: str) -> float:
+def _planned_gb_per_s(kind: str, host: TuningInput) -> float:
     """Return the GB/s that NCCL plans for a member's share; members beyond MAX_HEADS share the rates of heads."""
-    return tuning.nvls_pace(kind, host, algorithm) * min(1.0, MAX_HEADS / host.plan.per_host)
+    return tuning.nvls_pace(kind, host) * min(1.0, MAX_HEADS / host.plan.per_host)
 
 
 def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:
@@ -137,7 +141,7 @@ def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:
     """
     # After a loop the members notify each other over NVLink that its chunks are complete. This takes a block NCCL's
     # time of a step of such a handshake (CollNet direct, Simple), whatever the size of the chunk.
-    full_ps = loops.blocks * _FULL_CHUNK_BYTES / tuning.nvls_pace(kind, host, tuning.NVLS) * 1e3
+    full_ps = loops.blocks * _FULL_CHUNK_BYTES / tuning.nvls_pace(kind, host) * 1e3
     step_ps = min(full_ps, tuning.step_ps(host, tuning.COLLNET_DIRECT, SIMPLE.name, between_hosts=False))
     parts = _FULL_CHUNK_BYTES / loops.chunk_bytes
     return ((full_ps - step_ps) / parts + step_ps) * parts / full_ps

@@ -23,6 +23,7 @@ import numpy as np
 from nadi.inputs.arrays import Int64
 from nadi.inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.workload.collectives.nccl.channel_orders import hosts_of
+from nadi.workload.collectives.nccl.host_threads import peers_ps
 from nadi.workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own, everyone_alike
@@ -59,6 +60,22 @@ class SendGroup(NamedTuple):
         """
         peers = self.shape.members - 1
         return message(self.communicator, size_bytes, between_hosts=between_hosts, proto=self.proto, peers=peers)
+
+    def threads_ps(self, size_bytes: float) -> int:
+        """Return what a CPU's thread takes for a NIC's messages to all other hosts beyond their data, in picoseconds.
+
+        A relay's messages to a receiver are one message of its thread (NCCL groups up to 8 to one NIC, "PXN").
+
+        Args:
+            size_bytes: The mean size of a block in bytes.
+        """
+        host = self.communicator.host
+        hosts, per_host = host.plan.hosts, host.plan.per_host
+        if hosts == 1:
+            return 0
+        if self.relays:
+            return peers_ps(host, hosts - 1, size_bytes * per_host)
+        return peers_ps(host, host.members - per_host, size_bytes)
 
 
 class Blocks:
@@ -196,7 +213,9 @@ def closed_form(group: SendGroup, size_bytes: int) -> float:
     near_ps: float = begins_ps(inside, shape.inside_ps) if max(counts) > 1 else 0
     if not far:
         return near_ps + sends_ps(inside, n - 1, shape.inside_bps)
-    far_ps = begins_ps(between, shape.outside_ps)
+    threads_ps = group.threads_ps(block_bytes)
+    near_ps += threads_ps
+    far_ps = begins_ps(between, shape.outside_ps) + threads_ps
     if not group.relays:
         near_ps += sends_ps(inside, max(counts) - 1, shape.inside_bps)
         return max(near_ps, far_ps + sends_ps(between, far, shape.outside_bps))
@@ -220,7 +239,8 @@ def _alike(group: SendGroup, size_bytes: int) -> Plans:
     for distance in range(1, n):
         lanes[(distance - 1) % count].step(send_to=distance, to_lane=count, send=distance)
         sink.step(receive_from=n - distance, receive=n + n - distance)
-    return everyone_alike(n, n, [*lanes, sink], regions=2, launch_ps=transport.base_ps)
+    launch_ps = transport.base_ps + group.threads_ps(size_bytes / n)
+    return everyone_alike(n, n, [*lanes, sink], regions=2, launch_ps=launch_ps)
 
 
 def _each_its_own(group: SendGroup, blocks: Blocks, *, copies_own: bool) -> Plans:
@@ -234,6 +254,7 @@ def _each_its_own(group: SendGroup, blocks: Blocks, *, copies_own: bool) -> Plan
         return _each_its_own(group._replace(pxn=False), blocks, copies_own=copies_own)
     launch_ps = min((transport.base_ps for transport in _transports(group, blocks)), default=0)
     job = _Job(group, blocks, routes, copies_own, launch_ps)
+    launch_ps += group.threads_ps(float(blocks.sent.mean()) * blocks.chunk_bytes)
     return each_its_own(
         blocks.chunks, (_member(job, runs[member], member) for member in members), regions=regions, launch_ps=launch_ps
     )

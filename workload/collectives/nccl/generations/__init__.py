@@ -12,6 +12,7 @@ from nadi.inputs.units import parse_bytes, parse_link_rate
 from nadi.workload.errors import WorkloadError
 
 Triple = tuple[float, float, float]
+ROUND = ("all-reduce", "all-gather", "reduce-scatter")  # kinds whose chunks go round a ring
 
 
 class _Constants(BaseModel):
@@ -21,9 +22,10 @@ class _Constants(BaseModel):
 class KernelTimes(_Constants):
     """Times and rates of NCCL's kernels among the GPUs of one NVLink domain, which NCCL's tuning model does not hold.
 
-    Nadi fits them to NVIDIA's measurements of 8 GPUs (package aiconfigurator-core, systems A100 with NCCL 2.27.3, H100
-    and B200 with 2.29.2, operations in a row); docs/explanation/nccl.md says to which rows. Rows of other numbers of
-    GPUs only decided between two explanations of `message_part` on A100. Triples are for LL, LL128 and Simple.
+    Nadi fits them to NVIDIA's measurements (package aiconfigurator-core, systems A100 with NCCL 2.27.3, H100 and B200
+    with 2.29.2, operations in a row): those of rings to the rows of 2 and 8 GPUs, all others to those of 8;
+    docs/explanation/nccl.md says to which rows. Rows of 2 and 4 A100 decided between two explanations of
+    `message_part`. Triples are for LL, LL128 and Simple.
     """
 
     launch_us: Triple  # time per operation of a ring before its first step
@@ -33,7 +35,9 @@ class KernelTimes(_Constants):
     ll_block_gb_per_s: float  # rate on the wire of a block with LL that sums; half of it if it also keeps a copy
     block_gb_per_s: float  # rate on the wire of a block with LL128
     ll_wire: float  # fraction of the payload rate of NVLinks that LL reaches, with stores of 16 bytes
-    local_step: float  # time of a step in the own memory (_LOCAL_STEPS of nccl/decision.py), in steps over NVLink
+    # Simple: time of a loop's last step, which is in the own memory, in steps over NVLink, by kind of ROUND. Those of
+    # A100 are those of 8 GPUs alone, which its other measurements agree with (nccl-one-host of the validation).
+    local_step: Triple
     nvls_launch_us: float  # time per operation of NVLS before its first loop
     nvls_loop_us: float  # time of a loop of NVLS beside its data: the members notify each other
     message_us: tuple[float, float]  # time of an empty message with LL and with Simple, launch included
