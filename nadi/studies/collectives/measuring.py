@@ -26,13 +26,17 @@ from nadi.simulation.run import run_program
 from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload import KINDS, CollectiveSettings, Program, WorkloadError
-from nadi.workload.collectives import UNEVEN, defaults_on, uneven_algorithms
+from nadi.workload.collectives import UNEVEN, defaults_on, is_timed_alone, uneven_algorithms
 from nadi.workload.collectives import choose as choose_algorithm
 from nadi.workload.collectives.nccl.generations import generations
 from nadi.workload.program import switches_of
 from nadi.workload.shape import shape_of
 
 ALL = "all"
+_NO_TIMES = (
+    "has the times of GPU kernels, which the others have only on a fabric that names its accelerator; "
+    "use --algorithm NAME"
+)
 _MIN_ESTIMATE_S = 5.0  # estimated wall times above this many seconds are shown in the progress line
 
 
@@ -139,8 +143,9 @@ def choose_algorithms(
 
     "all" skips algorithms that refuse the members (all NPUs), the fabric or a size. It also skips algorithms that
     reduce in switches other than NVSwitches with NVLink SHARP, because no fabric declares that its switches can. Naming
-    such an algorithm assumes that they can. Each is tried with the first, the last and the largest of `sizes` in bytes,
-    and `check_program` raises ConfigError if a program is too large to run. Otherwise ConfigError and WorkloadError
+    such an algorithm assumes that they can. On a fabric that does not name its accelerator "all" skips those that have
+    the times of kernels even there. Each is tried with the first, the last and the largest of `sizes` in bytes, and
+    `check_program` raises ConfigError if a program is too large to run. Otherwise ConfigError and WorkloadError
     refuse names that are empty or unknown.
 
     Args:
@@ -178,6 +183,8 @@ def choose_algorithms(
         reason = _cannot_reduce(graph, switches)
         if reason:
             left_out.append(SkippedAlgorithm(name, f"{reason}; use --algorithm NAME to assume that it can"))
+        elif algorithm_option == ALL and is_timed_alone(name, graph.accelerator):
+            left_out.append(SkippedAlgorithm(name, _NO_TIMES))
         else:
             usable.append(name)
             first_program = first_program or [program]
@@ -388,7 +395,7 @@ def _row(
 def _variant(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> str:
     """Return the variant that a selecting algorithm chooses for a size with all NPUs; "" for other algorithms."""
     chosen = choose_algorithm(kind, algorithm)
-    if not chosen.needs_shape or graph.npus < 2:
+    if not (chosen.needs_shape or chosen.pays(graph.accelerator)) or graph.npus < 2:
         return ""
     return chosen.describe(kind, shape_of(graph, range(graph.npus), trees=chosen.trees), size_bytes)
 
