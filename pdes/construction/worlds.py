@@ -219,7 +219,7 @@ def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: S
         flow=rows_of(messages.Flow, pairs),
         hop=rows_of(messages.FlowHop, hops),
         hop_use=rows_of(messages.HopUse, hops),
-        link=rows_of(messages.FlowLink, links, capacity=capacity, idle_capacity=capacity),
+        link=rows_of(messages.FlowLink, links, capacity=capacity, idle_capacity=capacity, whole_capacity=capacity),
         link_flow=rows_of(messages.LinkFlow, LINK_FLOWS_PER_HOP * hops),
         link_flow_hop=zeros(LINK_FLOWS_PER_HOP * hops, np.int32),
         finish_heap=rows_of(messages.KeyedEntry, pairs),

@@ -68,7 +68,7 @@ class Network:
             hop=rows_of(FlowHop, flows * HOPS),
             hop_use=rows_of(HopUse, flows * HOPS),
             link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * flows * HOPS),
-            link=rows_of(FlowLink, links, capacity=self.capacity),
+            link=rows_of(FlowLink, links, capacity=self.capacity, whole_capacity=self.capacity),
             finish_heap=rows_of(KeyedEntry, flows),
             finish_place=zeros(flows),
             dirty=zeros(links),

@@ -204,6 +204,7 @@ def lay_coupled(world, flow_id, now_ps):
         link = flows.touched[i]
         total = flows.link_total[link]
         flows.hop[h].link = link
+        flows.hop_use[h].ack_weight = 0  # acknowledgements are among all bytes
         # the lane that sends most has weight WHOLE on a link that it alone uses; rounded, at most 2^16 times WHOLE
         weight = np.float64(total.total_bytes) * WHOLE / most_bytes + 0.5
         flows.hop[h].weight = 0 if is_ample(net, link) else np.int64(weight)

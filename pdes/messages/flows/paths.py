@@ -29,6 +29,7 @@ def add_hop(flows, flow_id, link, share, is_back):
     use = flows.hop_use[flow.first_hop + flow.hops]
     use.share = share
     use.is_back = is_back
+    use.ack_weight = 0
     flow.hops += 1
 
 
@@ -321,7 +322,10 @@ def load_message(world, pair, size_bytes):
             on_link = bytes_on(net, link, size_bytes, packets)
         # Example: 10 packets of 4178 bytes on the wire and acknowledgements of 86: the weight back is 86 / 4178 = 2 %
         # of WHOLE, so a link with 50 Gb/s of data one way carries 1 Gb/s the other way.
-        hop.weight = 0 if is_ample(net, link) else np.int64(np.float64(use.share) * on_link / wire + 0.5)
+        weight = np.int64(0) if is_ample(net, link) else np.int64(np.float64(use.share) * on_link / wire + 0.5)
+        hop.weight = weight
+        if use.is_back == 1:
+            use.ack_weight, hop.weight = weight, 0
         if use.is_back == 0 and starts_at(net, link, node):
             packet_ps = on_link_bytes(net, link, 0, full) * nominal_psb(net, link)
             if packet_ps >= slowest_ps:  # the last of equal ones: switches before it may cut packets through

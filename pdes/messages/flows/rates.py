@@ -8,6 +8,9 @@ and those with higher rates get that rate. Both change what the other links of t
 visits these in turn. A flow that changes at a rate only affects links of at least that level, so one pass suffices, and
 links and flows to which no change spreads keep their rates.
 
+Acknowledgements limit no flow, as they are few bytes, which packets never wait for: on a link that some take, flows get
+the capacity less the part that a full link in the other direction answers.
+
 Rates, weights and capacities are integers, so sums do not depend on the order of their terms, and neither do rates on
 the order in which flows began. A rate times a weight and a capacity stay below 2^63 (MAX_RATE_BPS).
 """
@@ -118,6 +121,7 @@ def make_room(flows, link):
 def enter(flows, flow_id, now_ps):
     """Let flow `flow_id` of `flows`, whose hops have weights, begin at now_ps; the next solution sets its rate."""
     flow = flows.flow[flow_id]
+    count_acks(flows, flow, 1)
     flow.rate = 0  # no bytes until the next solution, at this time
     flow.limit = -1
     flow.since_ps = now_ps
@@ -173,12 +177,32 @@ def leave(flows, flow_id):
             make_dirty(flows, hop.link)
     keyed_remove(flows.finish_heap, flows.finish_place, flows.state.active, flow_id)
     flows.state.active -= 1
+    count_acks(flows, flow, -1)
+
+
+@inline
+def count_acks(flows, flow, count):
+    """Count a row `flow` of `flows.flow`, which begins (count 1) or ends (-1), on the links of its acknowledgements."""
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        weight = np.int64(flows.hop_use[h].ack_weight)
+        if weight > 0:
+            link = np.int64(flows.hop[h].link)
+            row = flows.link[link]
+            row.ack_weight += count * weight
+            row.ack_flows += count
+            set_capacity(flows, link, np.int64(row.whole_capacity))
 
 
 @outline
-def set_capacity(flows, link, capacity):
-    """Change the capacity of a link (FlowLink.capacity), and the peaks of its flows."""
+def set_capacity(flows, link, whole_capacity):
+    """Change the capacity of a link (FlowLink.whole_capacity), and the peaks of its flows."""
     row = flows.link[link]
+    row.whole_capacity = capacity = whole_capacity
+    if row.ack_flows > 0:
+        # a link that is full with flows of weight 1, and with the acknowledgements of as much in the other direction
+        capacity = whole_capacity // ((1 << WEIGHT_SHIFT) + row.ack_weight // row.ack_flows) << WEIGHT_SHIFT
+    if capacity == row.capacity:
+        return
     row.capacity = capacity
     make_dirty(flows, link)
     for i in range(row.first_flow, row.first_flow + row.flows):
