@@ -20,7 +20,7 @@ from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.assembly.partitioning import owner_by_traffic
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.simulation.assembly.resource_checks import work as work_of
-from nadi.simulation.closed_forms import CollectiveCosts, closed_form
+from nadi.simulation.closed_forms import SWEEP_EFFORT, CollectiveCosts, closed_form
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.studies.collectives.link_bound import link_bound_ps
@@ -33,6 +33,7 @@ from nadi.workload.program import switches_of
 from nadi.workload.shape import shape_of
 
 ALL = "all"
+CLOSED_FORM = "closed-form"
 _NO_TIMES = (
     "has the times of GPU kernels, which the others have only on a fabric that names its accelerator; "
     "use --algorithm NAME"
@@ -46,6 +47,7 @@ class SweepRow(NamedTuple):
     kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
     algorithm: str  # algorithm with its parameters, as the user writes it
     variant: str  # variant that a selecting algorithm chose for the size; "" for other algorithms
+    model: str  # what the time is of: the network's model, by flows with "steps" or "coupled"; "closed-form"
     # size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v, as in
     # rccl-tests
     bytes: int
@@ -278,7 +280,7 @@ def measure_rows(
             if simulates:
                 yield bench.row(row, program, size)
             else:
-                yield _row(graph, program, settings, case, algorithm, size, None)
+                yield _row(graph, program, settings, case, algorithm, size, None, CLOSED_FORM)
             del program  # frees its memory before the next program is built
 
 
@@ -316,7 +318,8 @@ class _Bench:
         begun_s = time.perf_counter()
         results = self._run(program, expected)
         self._progress.begin(f"{name}, on an idle network")
-        finished = _row(self._graph, program, self._settings, self._case, self._algorithm, size_bytes, results)
+        work_and_model = self._graph, program, self._settings, self._case, self._algorithm, size_bytes, results
+        finished = _row(*work_and_model, self._model(expected))
         self._pace.add(measured_row(work, results, time.perf_counter() - begun_s))
         return finished
 
@@ -337,12 +340,19 @@ class _Bench:
         """Return the work of a program, of all ranks together."""
         return of_all_ranks(estimate(self._graph, program, self._settings), self._workers.ranks)
 
+    def _model(self, expected: Estimate) -> str:
+        """Return the model of a run, as of SweepRow; expected: its work."""
+        fidelity = self._settings.fidelity
+        if not hasattr(fidelity.own, "collectives"):
+            return fidelity.model.name
+        return f"{fidelity.model.name}, {'coupled' if fidelity.own.couples(expected.messages) else 'steps'}"
+
     def _run(self, program: Program, expected: Estimate) -> pdes.Results:
         """Run a program; expected: its work."""
         settings = self._settings
-        if settings.fidelity.own.couples(0):
+        if settings.fidelity.own.couples(expected.messages):
             how = CollectiveSettings({self._case.kind: self._algorithm})
-            costs = CollectiveCosts(self._graph, settings)
+            costs = CollectiveCosts(self._graph, settings, SWEEP_EFFORT)
             settings = replace(settings, coupled=coupled_collectives(program, costs, how))
         return run_program(self._graph, program, settings, self._progress, self._workers, self._owner, expected)
 
@@ -355,10 +365,11 @@ def _row(
     algorithm: str,
     size_bytes: int,
     results: pdes.Results | None,
+    model: str,
 ) -> SweepRow:
     """Return the row of a finished run of `program`, with closed form, lower bound and utilisation.
 
-    results: Results of the run; None = nothing ran, and the closed form is the row's time.
+    results: Results of the run; None = nothing ran, and the closed form is the row's time; model: as of SweepRow.
     """
     kind = "all-to-all" if case.matrix else case.kind
     shown_bytes = case.bytes(size_bytes, graph.npus)
@@ -378,6 +389,7 @@ def _row(
         case.kind,
         algorithm,
         "" if case.matrix else _variant(graph, kind, algorithm, int(program.node_bytes[0])),
+        model,
         shown_bytes,
         time_ps,
         *bandwidths_Bps(KINDS.index(kind), graph.npus, shown_bytes, time_ps),
