@@ -34,7 +34,8 @@ from nadi.pdes.core.memory import aligned, full, never_used, row_of, rows_of, un
 from nadi.pdes.core.rows import messages, network, nic, run
 from nadi.pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from nadi.pdes.fidelity import Fidelity
-from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
+from nadi.pdes.messages.flows.capacities import capacities
+from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP
 from nadi.pdes.network.batch import BUCKETS
 from nadi.pdes.network.framing import is_ample
 from nadi.pdes.nic.pacing import control_of, has_shares

@@ -33,7 +33,6 @@ from nadi.workload.program import switches_of
 from nadi.workload.shape import shape_of
 
 ALL = "all"
-CLOSED_FORM = "closed-form"
 _NO_TIMES = (
     "has the times of GPU kernels, which the others have only on a fabric that names its accelerator; "
     "use --algorithm NAME"
@@ -47,7 +46,9 @@ class SweepRow(NamedTuple):
     kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
     algorithm: str  # algorithm with its parameters, as the user writes it
     variant: str  # variant that a selecting algorithm chose for the size; "" for other algorithms
-    model: str  # what the time is of: the network's model, by flows with "steps" or "coupled"; "closed-form"
+    model: (
+        str  # what the time is of: the network's model, by flows with "steps" or "coupled"; "" = it is the closed form
+    )
     # size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v, as in
     # rccl-tests
     bytes: int
@@ -280,7 +281,7 @@ def measure_rows(
             if simulates:
                 yield bench.row(row, program, size)
             else:
-                yield _row(graph, program, settings, case, algorithm, size, None, CLOSED_FORM)
+                yield _row(graph, program, settings, case, algorithm, size, None, "")
             del program  # frees its memory before the next program is built
 
 

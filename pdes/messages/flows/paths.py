@@ -5,7 +5,7 @@ import numpy as np
 from nadi.pdes.core.jit import inline, outline
 from nadi.pdes.core.packet import SHARE_UNITS, SHARES_SHIFT, destination, end_of, header
 from nadi.pdes.core.state import AMPLE, FRAMED
-from nadi.pdes.messages.flows.rates import UNITS_PER_PS, WEIGHT_SHIFT
+from nadi.pdes.messages.flows.capacities import UNITS_PER_PS, WEIGHT_SHIFT
 from nadi.pdes.network.framing import FLIT_BYTES, framed_bytes
 from nadi.pdes.network.link import class_row, full_packet_bytes, nominal_psb, on_link_bytes, share_psb
 from nadi.pdes.network.routing import SET_MASK, SET_SHIFT, balanced, forwarding_ps, next_link, npu_route, switch_cell_to
