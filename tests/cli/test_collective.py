@@ -244,7 +244,22 @@ def test_files_hold_the_rows(nadi, tmp_path):
 def row(algorithm, size_bytes, time_ps, closed_ps):
     speed = size_bytes / time_ps * 1e12
     return SweepRow(
-        "all-reduce", algorithm, "", size_bytes, time_ps, speed, 1.5 * speed, closed_ps, True, 1.0, 1.0, 0.5, 0.5, 1, ""
+        "all-reduce",
+        algorithm,
+        "",
+        "packet",
+        size_bytes,
+        time_ps,
+        speed,
+        1.5 * speed,
+        closed_ps,
+        True,
+        1.0,
+        1.0,
+        0.5,
+        0.5,
+        1,
+        "",
     )
 
 
