@@ -338,7 +338,12 @@ SWEEP = Schema(
         Field("kind", TEXT, "all-reduce, all-gather, ..."),
         Field("algorithm", TEXT, "name of the algorithm"),
         Field("parameters", TEXT, "parameters of the algorithm, as users write them"),
-        Field("variant", TEXT, "choice of an algorithm that has several variants"),
+        Field("variant", TEXT, "choice of an algorithm that has several variants, or the protocol of its messages"),
+        Field(
+            "model",
+            TEXT,
+            "model of the network; by flows also steps (a flow for each message) or coupled; empty: the closed form",
+        ),
         Field("bytes", "int64", "size of the whole buffer, as nccl-tests counts it"),
         Field("time_ps", "int64", "time of the collective"),
         Field("algbw_Bps", "float64", "bytes / time_ps"),

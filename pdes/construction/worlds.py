@@ -34,7 +34,8 @@ from nadi.pdes.core.memory import aligned, full, never_used, row_of, rows_of, un
 from nadi.pdes.core.rows import messages, network, nic, run
 from nadi.pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from nadi.pdes.fidelity import Fidelity
-from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
+from nadi.pdes.messages.flows.capacities import capacities
+from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP
 from nadi.pdes.network.batch import BUCKETS
 from nadi.pdes.network.framing import is_ample
 from nadi.pdes.nic.pacing import control_of, has_shares
@@ -219,7 +220,7 @@ def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: S
         flow=rows_of(messages.Flow, pairs),
         hop=rows_of(messages.FlowHop, hops),
         hop_use=rows_of(messages.HopUse, hops),
-        link=rows_of(messages.FlowLink, links, capacity=capacity, idle_capacity=capacity),
+        link=rows_of(messages.FlowLink, links, capacity=capacity, idle_capacity=capacity, whole_capacity=capacity),
         link_flow=rows_of(messages.LinkFlow, LINK_FLOWS_PER_HOP * hops),
         link_flow_hop=zeros(LINK_FLOWS_PER_HOP * hops, np.int32),
         finish_heap=rows_of(messages.KeyedEntry, pairs),

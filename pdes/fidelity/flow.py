@@ -18,19 +18,10 @@ from nadi.pdes.core.rows.row import INF
 from nadi.pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
 from nadi.pdes.fidelity.contract import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
 from nadi.pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
+from nadi.pdes.messages.flows.capacities import MAX_RATE_BPS, capacity_of, set_capacity
 from nadi.pdes.messages.flows.coupled import end_stage, lay_coupled
 from nadi.pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
-from nadi.pdes.messages.flows.rates import (
-    MAX_RATE_BPS,
-    ask_to_solve,
-    bring_up_to_date,
-    capacity_of,
-    enter,
-    leave,
-    set_capacity,
-    set_finish,
-    solve,
-)
+from nadi.pdes.messages.flows.rates import ask_to_solve, bring_up_to_date, enter, leave, set_finish, solve
 from nadi.pdes.messages.flows.turns import first_to_end, leave_turn, wait_for_turn
 from nadi.pdes.messages.whole import add_message_event, leaves
 from nadi.pdes.network.link import count_for_job, count_sent

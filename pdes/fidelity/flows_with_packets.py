@@ -162,7 +162,7 @@ def set_packet_rate(world, link):
     psb = nominal_psb(net, link)
     if taken > 0:
         # packets get what flows leave, and at least a small part, so that they always move
-        psb *= row.capacity / max(row.capacity - taken, row.capacity // MIN_SHARE)
+        psb *= row.whole_capacity / max(row.whole_capacity - taken, row.whole_capacity // MIN_SHARE)
     number = number_of(net.tx[link].meta)
     net.link_class[number].ps_per_byte = psb
     if world.inbox.rx_psb.shape[0] > 1:

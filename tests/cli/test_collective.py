@@ -135,8 +135,10 @@ def test_json_holds_what_was_asked_for(nadi):
     }
     assert (document["kind"], document["npus"], document["seed"]) == ("all-reduce", 4, 3)
     assert document["network"]["mtu"] == "1KiB"
-    assert [each["algorithm"] for each in document["left_out"]] == SWITCHES_REDUCE
-    assert all("in-network reduction" in each["reason"] for each in nonempty(document["left_out"]))
+    reasons = {each["algorithm"]: each["reason"] for each in document["left_out"]}
+    assert sorted(reasons) == sorted([*SWITCHES_REDUCE, "nccl"])
+    assert all("in-network reduction" in reasons[name] for name in nonempty(SWITCHES_REDUCE))
+    assert reasons["nccl"].startswith("has the times of GPU kernels, which the others have only on")
     for row in nonempty(document["rows"]):
         assert set(row) == set(SweepRow._fields)
         assert row["ratio"] == pytest.approx(row["time_ps"] / row["closed_form_ps"])
@@ -242,7 +244,22 @@ def test_files_hold_the_rows(nadi, tmp_path):
 def row(algorithm, size_bytes, time_ps, closed_ps):
     speed = size_bytes / time_ps * 1e12
     return SweepRow(
-        "all-reduce", algorithm, "", size_bytes, time_ps, speed, 1.5 * speed, closed_ps, True, 1.0, 1.0, 0.5, 0.5, 1, ""
+        "all-reduce",
+        algorithm,
+        "",
+        "packet",
+        size_bytes,
+        time_ps,
+        speed,
+        1.5 * speed,
+        closed_ps,
+        True,
+        1.0,
+        1.0,
+        0.5,
+        0.5,
+        1,
+        "",
     )
 
 
@@ -340,10 +357,10 @@ def test_all_leaves_out_what_refuses(nadi, monkeypatch):
     assert outcome.err.startswith("nadi: skipped: direct (direct of 4 members: expected 5); in-network, nvls (")
     assert all(name in outcome.err for name in SWITCHES_REDUCE)
     assert outcome.err.count("\n") == 1
-    rest = [name for name in algorithms_of("all-reduce") if name not in {"direct", *SWITCHES_REDUCE}]
+    rest = [name for name in algorithms_of("all-reduce") if name not in {"direct", "nccl", *SWITCHES_REDUCE}]
     assert [row["algorithm"] for row in outcome.document["rows"]] == rest
     assert outcome.document["left_out"][0] == {"algorithm": "direct", "reason": "direct of 4 members: expected 5"}
-    assert [each["algorithm"] for each in outcome.document["left_out"][1:]] == SWITCHES_REDUCE
+    assert sorted(each["algorithm"] for each in outcome.document["left_out"][1:]) == sorted([*SWITCHES_REDUCE, "nccl"])
     named = nadi(*arguments, "--algorithm", "ring,direct")
     assert named == (2, "", "nadi: error: direct of 4 members: expected 5\n")
 

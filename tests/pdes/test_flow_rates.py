@@ -20,7 +20,8 @@ from nadi.pdes.core.rows.messages import Event, EventQueue, Flow, FlowHop, FlowL
 from nadi.pdes.core.rows.network import PacketRecord
 from nadi.pdes.core.rows.run import Scalars
 from nadi.pdes.messages.events import KIND_SHIFT, LEFT, STEP, begin_with
-from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, RATE_UNITS, WEIGHT_SHIFT
+from nadi.pdes.messages.flows.capacities import RATE_UNITS, WEIGHT_SHIFT
+from nadi.pdes.messages.flows.rates import LINK_FLOWS_PER_HOP
 from nadi.topologies import build
 from nadi.workload import collective_program
 from tests.budgets import bounded
@@ -68,7 +69,7 @@ class Network:
             hop=rows_of(FlowHop, flows * HOPS),
             hop_use=rows_of(HopUse, flows * HOPS),
             link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * flows * HOPS),
-            link=rows_of(FlowLink, links, capacity=self.capacity),
+            link=rows_of(FlowLink, links, capacity=self.capacity, whole_capacity=self.capacity),
             finish_heap=rows_of(KeyedEntry, flows),
             finish_place=zeros(flows),
             dirty=zeros(links),

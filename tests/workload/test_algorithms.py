@@ -197,7 +197,7 @@ def known(monkeypatch):
 @pytest.mark.usefixtures("known")
 def test_a_spec_names_values():
     chosen = collectives.choose("all-reduce", "played:channels=4, fast=true")
-    assert chosen == ("played", (("channels", 4), ("fast", True), ("shape", "ring"), ("shift", 0)), 1, 1, 1)
+    assert chosen == ("played", (("channels", 4), ("fast", True), ("shape", "ring"), ("shift", 0)), 1, 1, 1, "auto")
     assert collectives.choose("all-reduce", "played:shift=-3,shape=line").parameters[2:] == (
         ("shape", "line"),
         ("shift", -3),
@@ -218,7 +218,7 @@ def test_equal_choices_are_one_schedule():
     assert schedules.pack().launch_ps.tolist() == [2, 3, 0]
 
 
-LISTED = "expected some of channels=2, fast=false, shape=ring, shift=0, dataset_splits=1, chains=1"
+LISTED = "expected some of channels=2, fast=false, shape=ring, shift=0, dataset_splits=1, chains=1, proto=auto"
 
 
 @pytest.mark.usefixtures("known")

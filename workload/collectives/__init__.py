@@ -41,13 +41,15 @@ and defines
   time before the first step: that of a size; None = the same for all sizes of the class,
 - `plan_uneven(cut, shape, **parameters) -> Plans`, if it supports all-to-alls of split sizes (cut:
   uneven.Units),
-- `describe(kind, shape, size_bytes, **parameters) -> str`, if it chooses among several algorithms, for tables.
+- `describe(kind, shape, size_bytes, **parameters) -> str`, if it chooses among several algorithms, for tables,
+- `protocol(kind, **parameters) -> str`, if its plans have the bytes of a protocol (kernel_times); "" = of none.
 
 `NAMED_ONLY = True` marks an algorithm that is used only when the user names it: it is never a default and
 `algorithms_of` does not list it. A tuple limits the mark to the kinds in it.
 
 Every algorithm has two further parameters, PARTS, which cut the buffer into parts that are collectives of their own
-(plans.extent).
+(plans.extent), and PROTO: on a machine with known kernels, its plans begin after the launch and the times of their
+messages (kernel_times). An algorithm with `OWN_TIMES = True` has these in its plans and in its closed form itself.
 
 `READS_FILES = True` marks an algorithm whose plans depend on files of users, which may change between two calls.
 
@@ -67,6 +69,7 @@ import numpy as np
 
 from nadi.inputs import plug_ins
 from nadi.topologies import NVSWITCH, Graph
+from nadi.workload.collectives import kernel_times
 from nadi.workload.collectives.plans.extent import PlanExtent, in_parts, in_stripes, of_any
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.collectives.trees import AggregatorTree, trees_of
@@ -84,6 +87,7 @@ ON_NVSWITCHES = "nccl"
 # Parameters that every algorithm has: the number of parts of the buffer, and how many parts run at a time
 PARTS = {"dataset_splits": 1, "chains": 1}
 MAX_PARTS = 1024
+PROTO = {"proto": kernel_times.AUTO}  # parameter of algorithms without OWN_TIMES: the protocol of their messages
 _WHOLE = ("barrier",)  # kinds whose buffer cannot be cut
 
 Value = int | bool | str
@@ -115,6 +119,7 @@ class AlgorithmChoice(NamedTuple):
     dataset_splits: int = 1  # number of parts of the buffer (PARTS)
     chains: int = 1  # number of parts that run at a time (PARTS)
     stripes: int = 1  # number of equal stripes of the buffer, which run side by side over parallel NICs
+    proto: str = kernel_times.AUTO  # one of kernel_times.PROTOCOLS
 
     def striped(self, kind: str, stripes: int) -> "AlgorithmChoice":
         """Return the choice with stripes; the same choice if the kind or the algorithm (OWN_CONNECTIONS) cannot be cut.
@@ -135,6 +140,14 @@ class AlgorithmChoice(NamedTuple):
     def needs_shape(self) -> bool:
         """Whether the algorithm depends on the members' location on the fabric, or on the buffer size."""
         return bool(getattr(self.module, "NEEDS_SHAPE", False))
+
+    def pays(self, accelerator: str) -> bool:
+        """Return whether plans get a kernel's launch and message times, which depend on the shape and the size.
+
+        Args:
+            accelerator: The name of the NPU type on the fabric; "" = unknown.
+        """
+        return self.proto != kernel_times.NO_TIMES and kernel_times.has_times(accelerator)
 
     @property
     def is_fixed(self) -> bool:
@@ -173,8 +186,20 @@ class AlgorithmChoice(NamedTuple):
     def size_class(self, kind: str, shape: GroupShape, size_bytes: int) -> int:
         """Return the class of a size for an algorithm that needs a shape; sizes of one class share a plan."""
         classify = getattr(self.module, "size_class", None)
-        part_bytes = self.part_bytes(size_bytes)
-        return part_bytes if classify is None else int(classify(kind, shape, part_bytes, **dict(self.parameters)))
+        number = 0
+        if self.needs_shape:
+            number = self.part_bytes(size_bytes)
+            number = number if classify is None else int(classify(kind, shape, number, **dict(self.parameters)))
+        if not self.pays(shape.accelerator):
+            return number
+        protocol = self.protocol(kind, shape, size_bytes)
+        return number * len(kernel_times.PROTOCOLS) + kernel_times.PROTOCOLS.index(protocol)
+
+    def protocol(self, kind: str, shape: GroupShape, size_bytes: int) -> str:
+        """Return the protocol of the messages of plans that pay for kernels, as kernel_times names it."""
+        of_plans = getattr(self.module, "protocol", None)
+        named = of_plans(kind, **dict(self.parameters)) if of_plans else ""
+        return kernel_times.protocol_of(kind, shape, size_bytes, named or self.proto, in_switches=bool(self.trees))
 
     def check_size(self, kind: str, size_bytes: int) -> None:
         """Raise WorkloadError if the algorithm does not take a buffer of this size for this kind."""
@@ -197,10 +222,11 @@ class AlgorithmChoice(NamedTuple):
         return -(-size_bytes // (self.dataset_splits * self.stripes))
 
     def describe(self, kind: str, shape: GroupShape, size_bytes: int) -> str:
-        """Return in words what an algorithm with variants chooses for a kind, shape and size; else ""."""
+        """Return in words what an algorithm with variants chooses for a kind, shape and size, or its protocol."""
         describe = getattr(self.module, "describe", None)
-        part_bytes = self.part_bytes(size_bytes)
-        return "" if describe is None else str(describe(kind, shape, part_bytes, **dict(self.parameters)))
+        if describe is None:
+            return self.protocol(kind, shape, size_bytes) if self.pays(shape.accelerator) else ""
+        return str(describe(kind, shape, self.part_bytes(size_bytes), **dict(self.parameters)))
 
     def plan(self, kind: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> Plans:
         """Return the steps of each member. Raises WorkloadError: no member, or no shape where the algorithm needs it.
@@ -214,7 +240,10 @@ class AlgorithmChoice(NamedTuple):
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
         plans = self.module.plan(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
-        return in_stripes(in_parts(plans, kind, self.dataset_splits, self.chains), kind, self.stripes)
+        plans = in_stripes(in_parts(plans, kind, self.dataset_splits, self.chains), kind, self.stripes)
+        if shape is None or members == 1 or not self.pays(shape.accelerator):
+            return plans
+        return kernel_times.timed(plans, shape, self.protocol(kind, shape, size_bytes))
 
     def plan_uneven(self, split_units: Units, shape: GroupShape | None) -> Plans:
         """Return the steps of each member in an all-to-all with split sizes, for an algorithm that supports it.
@@ -257,6 +286,7 @@ class AlgorithmChoice(NamedTuple):
         """Return the time in picoseconds of a collective on an idle network, whose messages take a latency and a rate.
 
         Parts are assumed to run one after another, each as long as alone; parts of parallel chains count as one part.
+        What kernels add (kernel_times) is in the plan's `launch_ps` alone.
 
         Args:
             kind: The kind of collective, one of workload.KINDS.
@@ -289,6 +319,17 @@ def find_algorithm(name: str) -> Algorithm | None:
     """
     is_outside = plug_ins.is_file(KIND, name) or name in plug_ins.installed_names(KIND)
     return plug_ins.module(KIND, name, WorkloadError) if is_outside else known_algorithms().get(name)
+
+
+def is_timed_alone(algorithm: str, accelerator: str) -> bool:
+    """Return whether an algorithm has the times of kernels on a fabric where others have none.
+
+    Args:
+        algorithm: The algorithm as users write it: its name or file, with parameters if any.
+        accelerator: The name of the NPU type on the fabric; "" = unknown.
+    """
+    own_times = getattr(find_algorithm(algorithm.partition(":")[0]), "OWN_TIMES", False)
+    return own_times and not kernel_times.has_times(accelerator)
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
@@ -342,8 +383,14 @@ def choose(kind: str, spec: str) -> AlgorithmChoice:
     if module is None or kind not in module.KINDS:
         raise WorkloadError(f"algorithm {name!r} for {kind}: expected one of {', '.join(algorithms_of(kind))}")
     own: dict[str, Value] = getattr(module, "PARAMETERS", {})
-    defaults = {**own, **({} if kind in _WHOLE or _named_only(module, "") else PARTS)}
+    own_times = getattr(module, "OWN_TIMES", False)
+    defaults = {
+        **own,
+        **({} if kind in _WHOLE or _named_only(module, "") else PARTS),
+        **({} if own_times else PROTO),
+    }
     limits: dict[str, tuple] = getattr(module, "LIMITS", {}) | dict.fromkeys(PARTS, (1, MAX_PARTS))
+    limits |= {} if own_times else dict.fromkeys(PROTO, kernel_times.PROTOCOLS)
     given: dict[str, Value] = {}
     for part in rest.split(",") if rest.strip() else ():
         key, equals, text = (word.strip() for word in part.partition("="))
@@ -356,7 +403,8 @@ def choose(kind: str, spec: str) -> AlgorithmChoice:
         given[key] = _value(f"algorithm {spec!r} for {kind}: {key}", text, defaults[key], limits.get(key))
     splits, chains = (int(given.get(key, value)) for key, value in PARTS.items())
     parameters = tuple((key, given.get(key, value)) for key, value in own.items())
-    return AlgorithmChoice(name, parameters, splits, min(chains, splits))
+    proto = kernel_times.NO_TIMES if own_times else str(given.get("proto", kernel_times.AUTO))
+    return AlgorithmChoice(name, parameters, splits, min(chains, splits), proto=proto)
 
 
 def uneven_algorithms() -> tuple[str, ...]:

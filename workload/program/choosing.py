@@ -21,8 +21,8 @@ from nadi.workload.program.program import InNetworkGroup
 from nadi.workload.shape import GroupShape, shape_of, stripes_of
 from nadi.workload.trace_sets.groups import GroupTable
 
-_BY_COPIES, _COPIED_KINDS = "direct", ("all-gather", "reduce-scatter")
-"""Algorithm of collectives that copy engines run in place of NCCL, and their kinds."""
+_BY_COPIES, _COPIED_KINDS = "direct:proto=none", ("all-gather", "reduce-scatter")
+"""Algorithm of collectives that copy engines run in place of NCCL, without its kernels, and their kinds."""
 ALL_GATHER_SIZES = ("contribution", "total")
 
 
@@ -168,7 +168,10 @@ class ScheduleChooser:
         Args:
             kind: The kind of collective, one of workload.KINDS.
         """
-        return collectives.choose(kind, self.settings.algorithm_of(kind)).needs_shape
+        return self._needs_shape(collectives.choose(kind, self.settings.algorithm_of(kind)))
+
+    def _needs_shape(self, chosen: collectives.AlgorithmChoice) -> bool:
+        return chosen.needs_shape or (self._fabric is not None and chosen.pays(self._fabric.accelerator))
 
     def schedule(self, kind: str, group: int, size_bytes: int, *, is_copied: bool) -> int:
         """Return the number of the schedule of a group's collective.
@@ -181,7 +184,7 @@ class ScheduleChooser:
         """
         members = len(self._groups.members(group))
         algorithm = self.settings.algorithm_of(kind, is_copied=is_copied)
-        if not collectives.choose(kind, algorithm).needs_shape:
+        if not self._needs_shape(collectives.choose(kind, algorithm)):
             return self._add(kind, members, None, 0, algorithm, self._stripes_of(group))
         shape = self._shape(group) if members > 1 else None
         return self._add(kind, members, shape, size_bytes, algorithm, self._stripes_of(group))
@@ -234,7 +237,8 @@ class ScheduleChooser:
         """
         matrix = self._uneven[group, seq]
         algorithm = self.settings.algorithm_of(UNEVEN)
-        shape = self._shape(group) if algorithm not in _SHAPELESS and len(matrix) > 1 else None
+        pays = self._fabric is not None and collectives.kernel_times.has_times(self._fabric.accelerator)
+        shape = self._shape(group) if (pays or algorithm not in _SHAPELESS) and len(matrix) > 1 else None
         key = id(matrix), shape  # equal matrices are one array
         if key not in self._uneven_schedules:
             schedule, cut = self.schedules.add_uneven(matrix, algorithm, shape), units(matrix)

@@ -96,9 +96,13 @@ def _formula_ps(
 ) -> float:
     """Return the time of a collective by its algorithm's formula, without the endpoint's delay, as `closed_form`."""
     chosen, npus = collectives.choose(kind, algorithm), members.tolist()
+    pays = chosen.pays(graph.accelerator)
+    launch_ps = float(program.schedules.launch_ps[schedule]) if pays else 0.0
     if chosen.needs_shape:
         shape = _payload_rates(shape_of(graph, members, trees=chosen.trees), settings, framed=settings.nvlink_framing)
-        return workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
+        if pays:
+            shape = _data_rates(shape, *usual_message(program.schedules, schedule, size_bytes))
+        return launch_ps + workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
     key = schedule, tuple(npus)
     if key not in isolated.paths:
@@ -120,7 +124,7 @@ def _formula_ps(
     # the stripes of a message share NICs by their rates: all together are faster than one NIC by what the others add
     link = max(zip(trains, paths, strict=True), key=lambda pair: pair[0].serial_ps)[1].links[0]
     bytes_per_s *= graph.port_shares[parallel_links(graph, members)].sum() / graph.port_shares[link]
-    return workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
+    return launch_ps + workload.closed_form(kind, algorithm, len(members), size_bytes, latency_ps, bytes_per_s)
 
 
 def busiest_member_ps(
@@ -189,6 +193,34 @@ def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> Gr
         inside_bps=payload_bps(shape.inside_bps, framed=framed),
         outside_bps=payload_bps(shape.outside_bps, framed=False),
         trees=tuple(trees),
+    )
+
+
+def _data_rates(shape: GroupShape, data: float, payload: float) -> GroupShape:
+    """Return the shape with rates for data in place of payload, which also has the flags of a protocol.
+
+    Args:
+        shape: The shape of a group.
+        data: The bytes of a message's data.
+        payload: The bytes of the same message's payload.
+    """
+    if payload <= data:
+        return shape
+
+    def scaled(rates_bps: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(int(rate * data / payload) for rate in rates_bps)
+
+    trees = (
+        branch._replace(
+            tree=branch.tree._replace(
+                rate_bps=scaled(branch.tree.rate_bps), both_ways_bps=scaled(branch.tree.both_ways_bps)
+            )
+        )
+        for branch in shape.trees
+    )
+    inside_bps, outside_bps = scaled((shape.inside_bps, shape.outside_bps))
+    return shape._replace(
+        rate_bps=scaled(shape.rate_bps), inside_bps=inside_bps, outside_bps=outside_bps, trees=tuple(trees)
     )
 
 

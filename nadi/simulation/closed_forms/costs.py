@@ -63,6 +63,8 @@ class Effort(NamedTuple):
 
 RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True)  # effort of a simulation run
 PLANNER_EFFORT = Effort(1 << 19, 1 << 20, 6, interpolates=False)
+# effort of the rows of `nadi collective`, of which each plays its closed form anyway (`isolated`)
+SWEEP_EFFORT = Effort(1 << 26, 1 << 26, 3, interpolates=False)
 # effort of changes to a fabric (nadi.insight.explanation.document), which need only the relative change of a time
 WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
 
@@ -294,7 +296,8 @@ class CollectiveCosts:
             members: int64[n], NPUs of the group's members.
         """
         chosen = collectives.choose(kind, algorithm)
-        shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
+        needs_shape = chosen.needs_shape or chosen.pays(self._planned_on.accelerator)
+        shape = shape_of(self._planned_on, members, trees=chosen.trees) if needs_shape else None
         fabric = self._fabric_of(members, of_switches=bool(chosen.trees))
         is_even = fabric is self._planned_on  # formulas are exact only if all links of a kind have one rate
         stripes = stripes_of(self._planned_on, members)
@@ -344,6 +347,7 @@ class CollectiveCosts:
         graph, settings = self._fabric_of(members, of_switches=False), self._settings
         if message_count(program.schedules, schedule) > _MAX_SIMULATED_UNEVEN_MESSAGES:
             busiest_ps = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
+            busiest_ps += float(program.schedules.launch_ps[schedule])
             return ClosedForm(busiest_ps, is_simulated=False)
         return closed_form(graph, program, settings, "all-to-all", "direct", schedule, members, size_bytes)
 

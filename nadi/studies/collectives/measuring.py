@@ -20,19 +20,23 @@ from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.assembly.partitioning import owner_by_traffic
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.simulation.assembly.resource_checks import work as work_of
-from nadi.simulation.closed_forms import CollectiveCosts, closed_form
+from nadi.simulation.closed_forms import SWEEP_EFFORT, CollectiveCosts, closed_form
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.studies.collectives.link_bound import link_bound_ps
 from nadi.topologies import NVSWITCH, Graph
 from nadi.workload import KINDS, CollectiveSettings, Program, WorkloadError
-from nadi.workload.collectives import UNEVEN, defaults_on, uneven_algorithms
+from nadi.workload.collectives import UNEVEN, defaults_on, is_timed_alone, uneven_algorithms
 from nadi.workload.collectives import choose as choose_algorithm
 from nadi.workload.collectives.nccl.generations import generations
 from nadi.workload.program import switches_of
 from nadi.workload.shape import shape_of
 
 ALL = "all"
+_NO_TIMES = (
+    "has the times of GPU kernels, which the others have only on a fabric that names its accelerator; "
+    "use --algorithm NAME"
+)
 _MIN_ESTIMATE_S = 5.0  # estimated wall times above this many seconds are shown in the progress line
 
 
@@ -42,6 +46,9 @@ class SweepRow(NamedTuple):
     kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
     algorithm: str  # algorithm with its parameters, as the user writes it
     variant: str  # variant that a selecting algorithm chose for the size; "" for other algorithms
+    model: (
+        str  # what the time is of: the network's model, by flows with "steps" or "coupled"; "" = it is the closed form
+    )
     # size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v, as in
     # rccl-tests
     bytes: int
@@ -139,8 +146,9 @@ def choose_algorithms(
 
     "all" skips algorithms that refuse the members (all NPUs), the fabric or a size. It also skips algorithms that
     reduce in switches other than NVSwitches with NVLink SHARP, because no fabric declares that its switches can. Naming
-    such an algorithm assumes that they can. Each is tried with the first, the last and the largest of `sizes` in bytes,
-    and `check_program` raises ConfigError if a program is too large to run. Otherwise ConfigError and WorkloadError
+    such an algorithm assumes that they can. On a fabric that does not name its accelerator "all" skips those that have
+    the times of kernels even there. Each is tried with the first, the last and the largest of `sizes` in bytes, and
+    `check_program` raises ConfigError if a program is too large to run. Otherwise ConfigError and WorkloadError
     refuse names that are empty or unknown.
 
     Args:
@@ -178,6 +186,8 @@ def choose_algorithms(
         reason = _cannot_reduce(graph, switches)
         if reason:
             left_out.append(SkippedAlgorithm(name, f"{reason}; use --algorithm NAME to assume that it can"))
+        elif algorithm_option == ALL and is_timed_alone(name, graph.accelerator):
+            left_out.append(SkippedAlgorithm(name, _NO_TIMES))
         else:
             usable.append(name)
             first_program = first_program or [program]
@@ -271,7 +281,7 @@ def measure_rows(
             if simulates:
                 yield bench.row(row, program, size)
             else:
-                yield _row(graph, program, settings, case, algorithm, size, None)
+                yield _row(graph, program, settings, case, algorithm, size, None, "")
             del program  # frees its memory before the next program is built
 
 
@@ -309,7 +319,8 @@ class _Bench:
         begun_s = time.perf_counter()
         results = self._run(program, expected)
         self._progress.begin(f"{name}, on an idle network")
-        finished = _row(self._graph, program, self._settings, self._case, self._algorithm, size_bytes, results)
+        work_and_model = self._graph, program, self._settings, self._case, self._algorithm, size_bytes, results
+        finished = _row(*work_and_model, self._model(expected))
         self._pace.add(measured_row(work, results, time.perf_counter() - begun_s))
         return finished
 
@@ -330,12 +341,19 @@ class _Bench:
         """Return the work of a program, of all ranks together."""
         return of_all_ranks(estimate(self._graph, program, self._settings), self._workers.ranks)
 
+    def _model(self, expected: Estimate) -> str:
+        """Return the model of a run, as of SweepRow; expected: its work."""
+        fidelity = self._settings.fidelity
+        if not hasattr(fidelity.own, "collectives"):
+            return fidelity.model.name
+        return f"{fidelity.model.name}, {'coupled' if fidelity.own.couples(expected.messages) else 'steps'}"
+
     def _run(self, program: Program, expected: Estimate) -> pdes.Results:
         """Run a program; expected: its work."""
         settings = self._settings
-        if settings.fidelity.own.couples(0):
+        if settings.fidelity.own.couples(expected.messages):
             how = CollectiveSettings({self._case.kind: self._algorithm})
-            costs = CollectiveCosts(self._graph, settings)
+            costs = CollectiveCosts(self._graph, settings, SWEEP_EFFORT)
             settings = replace(settings, coupled=coupled_collectives(program, costs, how))
         return run_program(self._graph, program, settings, self._progress, self._workers, self._owner, expected)
 
@@ -348,10 +366,11 @@ def _row(
     algorithm: str,
     size_bytes: int,
     results: pdes.Results | None,
+    model: str,
 ) -> SweepRow:
     """Return the row of a finished run of `program`, with closed form, lower bound and utilisation.
 
-    results: Results of the run; None = nothing ran, and the closed form is the row's time.
+    results: Results of the run; None = nothing ran, and the closed form is the row's time; model: as of SweepRow.
     """
     kind = "all-to-all" if case.matrix else case.kind
     shown_bytes = case.bytes(size_bytes, graph.npus)
@@ -371,6 +390,7 @@ def _row(
         case.kind,
         algorithm,
         "" if case.matrix else _variant(graph, kind, algorithm, int(program.node_bytes[0])),
+        model,
         shown_bytes,
         time_ps,
         *bandwidths_Bps(KINDS.index(kind), graph.npus, shown_bytes, time_ps),
@@ -388,7 +408,7 @@ def _row(
 def _variant(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> str:
     """Return the variant that a selecting algorithm chooses for a size with all NPUs; "" for other algorithms."""
     chosen = choose_algorithm(kind, algorithm)
-    if not chosen.needs_shape or graph.npus < 2:
+    if not (chosen.needs_shape or chosen.pays(graph.accelerator)) or graph.npus < 2:
         return ""
     return chosen.describe(kind, shape_of(graph, range(graph.npus), trees=chosen.trees), size_bytes)
 

@@ -264,6 +264,9 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
             table.add_row(*cells, bold=several and place == 0)
         if several:
             table.end_group()
+    models = sorted({row.model for row in sweep.rows if ", " in row.model})
+    if models:
+        table.notes.append(f"times are of {' and of '.join(models)}")
     busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
     if busiest > 1 and sweep.overload:
         table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {sweep.overload}")

@@ -132,6 +132,7 @@ class HopUse(Row, bits=32):
     share = word("ratio", "part of the flow's packets that takes the link, in units of 2^-WEIGHT_SHIFT")
     is_back = word("flag", "acknowledgements take the link, which is of the path back")
     place = word("place", "place among the flows of the link")
+    ack_weight = word("ratio", "load of acknowledgements on the link per rate, in units of 2^-WEIGHT_SHIFT")
 
 
 class LinkTotal(Row):
@@ -193,12 +194,12 @@ class LinkFlow(Row, bits=32):
     weight = word("ratio", "FlowHop.weight")
 
 
-class FlowLink(Row, words=16):
+class FlowLink(Row, words=24):
     """An outgoing link. Loads are rates times weights. Solutions use the first cache line most."""
 
     # with weights w and rates r of its flows: load = sum of w r, over flows that have a rate, at most `capacity`; a
     # link with load = capacity limits those of its flows that could be faster, all to the same rate, its `level`
-    capacity = word("ratio", "load that the link carries")
+    capacity = word("ratio", "load that the link carries, beside acknowledgements")
     load = word("ratio", "sum of its flows' loads, but of those without a rate in this solution")
     level = word("ratio", "rate of the flows that this link limits, INF none", begins=INF)
     limited_weight = word("ratio", "sum of the weights of the flows that this link limits")
@@ -212,6 +213,9 @@ class FlowLink(Row, words=16):
     room = word("count", "its rows of `link_flow`")
     idle_capacity = word("ratio", "load that the link carries without faults")
     packets_stamp = word("count", "stamp of the latest solution that set the link's rate for packets")
+    whole_capacity = word("ratio", "load that the link carries, acknowledgements included")
+    ack_weight = word("ratio", "sum of the weights of acknowledgements of flows that take the link back")
+    ack_flows = word("count", "flows whose acknowledgements take the link")
 
 
 class NpuTurn(Row, words=4):

@@ -25,8 +25,9 @@ from nadi.pdes.core.packet import MAX_SEQ, SHARE_UNITS, SHARES_SHIFT, end_of, jo
 from nadi.pdes.core.rows.row import INF
 from nadi.pdes.core.state import FRAMED, world_at
 from nadi.pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
+from nadi.pdes.messages.flows.capacities import UNITS_PER_PS
 from nadi.pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, is_ample, lay_both_ways, packets_of
-from nadi.pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
+from nadi.pdes.messages.flows.rates import ask_to_solve, count_limit, enter, leave
 from nadi.pdes.messages.flows.reach import act_as, find_reach, hash_word, lanes_of_member
 from nadi.pdes.network.link import class_row, count_for_job, share_psb
 from nadi.pdes.npu.collective import free_instance, instance, npu_of_peer, sent_bytes_of
@@ -204,6 +205,7 @@ def lay_coupled(world, flow_id, now_ps):
         link = flows.touched[i]
         total = flows.link_total[link]
         flows.hop[h].link = link
+        flows.hop_use[h].ack_weight = 0  # acknowledgements are among all bytes
         # the lane that sends most has weight WHOLE on a link that it alone uses; rounded, at most 2^16 times WHOLE
         weight = np.float64(total.total_bytes) * WHOLE / most_bytes + 0.5
         flows.hop[h].weight = 0 if is_ample(net, link) else np.int64(weight)

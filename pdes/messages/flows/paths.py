@@ -5,7 +5,7 @@ import numpy as np
 from nadi.pdes.core.jit import inline, outline
 from nadi.pdes.core.packet import SHARE_UNITS, SHARES_SHIFT, destination, end_of, header
 from nadi.pdes.core.state import AMPLE, FRAMED
-from nadi.pdes.messages.flows.rates import UNITS_PER_PS, WEIGHT_SHIFT
+from nadi.pdes.messages.flows.capacities import UNITS_PER_PS, WEIGHT_SHIFT
 from nadi.pdes.network.framing import FLIT_BYTES, framed_bytes
 from nadi.pdes.network.link import class_row, full_packet_bytes, nominal_psb, on_link_bytes, share_psb
 from nadi.pdes.network.routing import SET_MASK, SET_SHIFT, balanced, forwarding_ps, next_link, npu_route, switch_cell_to
@@ -29,6 +29,7 @@ def add_hop(flows, flow_id, link, share, is_back):
     use = flows.hop_use[flow.first_hop + flow.hops]
     use.share = share
     use.is_back = is_back
+    use.ack_weight = 0
     flow.hops += 1
 
 
@@ -315,14 +316,16 @@ def load_message(world, pair, size_bytes):
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
         link = np.int64(hop.link)
+        hop.weight = use.ack_weight = 0
         if use.is_back == 1:
-            on_link = back_bytes_on(net, link, packets)
-        else:
-            on_link = bytes_on(net, link, size_bytes, packets)
-        # Example: 10 packets of 4178 bytes on the wire and acknowledgements of 86: the weight back is 86 / 4178 = 2 %
-        # of WHOLE, so a link with 50 Gb/s of data one way carries 1 Gb/s the other way.
+            # Example: full packets of 4178 bytes on the wire and acknowledgements of 86: the weight back is 86 / 4178 =
+            # 2 % of WHOLE, so a link with 50 Gb/s of data one way carries 1 Gb/s the other way.
+            if not is_ample(net, link):
+                use.ack_weight = np.int64(np.float64(use.share) * back_bytes_on(net, link, 1) / full + 0.5)
+            continue
+        on_link = bytes_on(net, link, size_bytes, packets)
         hop.weight = 0 if is_ample(net, link) else np.int64(np.float64(use.share) * on_link / wire + 0.5)
-        if use.is_back == 0 and starts_at(net, link, node):
+        if starts_at(net, link, node):
             packet_ps = on_link_bytes(net, link, 0, full) * nominal_psb(net, link)
             if packet_ps >= slowest_ps:  # the last of equal ones: switches before it may cut packets through
                 slowest_ps = packet_ps

@@ -14,45 +14,24 @@ the order in which flows began. A rate times a weight and a capacity stay below 
 
 import numpy as np
 
-from nadi.pdes.core.inputs import Int64
 from nadi.pdes.core.jit import inline, outline
-from nadi.pdes.core.packet import class_of
 from nadi.pdes.core.queues import keyed_remove, keyed_sift
 from nadi.pdes.core.rows.row import INF
-from nadi.pdes.core.state import PS_PER_S, Net
 from nadi.pdes.messages.events import SOLVE, add_event
+from nadi.pdes.messages.flows.capacities import (
+    UNITS_PER_PS,
+    WEIGHT_SHIFT,
+    count_acks,
+    make_dirty,
+    make_fresh,
+    peak_load,
+    peak_of,
+)
 
-RATE_UNITS = 64  # units of rates per B/s: 3e-12 of the rate of 50 Gb/s
-WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 2 % of data, are exact to 0.3 %
-MAX_RATE_BPS = 6 * 10**13  # bit/s of a link: times RATE_UNITS / 8 * 2^WEIGHT_SHIFT it is 7.9e18 < 2^63
-MAX_RATE = MAX_RATE_BPS * RATE_UNITS / 8  # the same in units of rates; only links that limit no flow (AMPLE) have more
-UNITS_PER_PS = RATE_UNITS * PS_PER_S  # divided by a rate, picoseconds per byte
 OVERLOADED = INF - 1  # level of a link whose flows together have more than its capacity, until a solution visits it
 MAX_TURNS = 16  # flows of a port up to which packets take turns; their ends are that many solutions in place of one
 FULL_SHIFT = 6  # a port is full with all but 1 / 64 of its capacity: acknowledgements may be limited elsewhere
 LINK_FLOWS_PER_HOP = 4  # a link with n flows has had at most 1 + 2 + 4 + ... + 2n < 4n rows of `link_flow`
-ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.construction.schedule)
-
-
-def capacities(net: Net) -> Int64:
-    """Return int64[tx rows], the load that each outgoing link carries (FlowLink.capacity).
-
-    Args:
-        net: Nodes, links and packets of the LP (`Net`).
-    """
-    rows = net.link_class[class_of(net.tx.meta)]
-    ps_per_byte = np.where(rows.ps_per_byte > 0, rows.ps_per_byte, np.inf)  # a link that loses all packets has no rate
-    rate = np.minimum(UNITS_PER_PS / ps_per_byte, MAX_RATE).astype(np.int64)
-    return np.where(rows.error == ALWAYS_LOST, 0, rate << WEIGHT_SHIFT)
-
-
-@inline
-def capacity_of(net, link):
-    """Return the load that row `link` of the links of `net`, `net.tx`, carries now (FlowLink.capacity)."""
-    row = net.link_class[class_of(net.tx[link].meta)]
-    if row.error == ALWAYS_LOST:
-        return np.int64(0)
-    return np.int64(min(UNITS_PER_PS / row.ps_per_byte, MAX_RATE)) << WEIGHT_SHIFT
 
 
 @inline
@@ -61,44 +40,6 @@ def ask_to_solve(world, now_ps):
     if world.flows.state.solve_ps != now_ps:
         world.flows.state.solve_ps = now_ps
         add_event(world.net.ctl, world.messages, now_ps, SOLVE, 0, 0)
-
-
-@inline
-def make_dirty(flows, link):
-    """Mark a link whose flows or capacity have changed, for the next solution."""
-    row = flows.link[link]
-    if row.is_dirty == 0:
-        row.is_dirty = 1
-        flows.dirty[flows.state.dirty] = link
-        flows.state.dirty += 1
-
-
-@inline
-def make_fresh(flows, flow_id):
-    """Mark a flow, row `flow_id` of `flows.flow`, whose rate the next solution sets in any case."""
-    flow = flows.flow[flow_id]
-    if flow.is_fresh == 0:
-        flow.is_fresh = 1
-        flows.fresh[flows.state.fresh] = flow_id
-        flows.state.fresh += 1
-
-
-@inline
-def peak_of(flows, flow_id):
-    """Return the maximum rate of flow `flow_id` of `flows`: its cap, and its rate alone on each of its links."""
-    flow = flows.flow[flow_id]
-    peak = flow.cap
-    for h in range(flow.first_hop, flow.first_hop + flow.hops):
-        weight = np.int64(flows.hop[h].weight)
-        if weight > 0:
-            peak = min(peak, flows.link[flows.hop[h].link].capacity // weight)
-    return peak
-
-
-@inline
-def peak_load(weight, peak):
-    """Return the part of `FlowLink.peak` of a flow with this `weight` on the link and maximum rate `peak`."""
-    return (weight * peak + (1 << WEIGHT_SHIFT) - 1) >> WEIGHT_SHIFT
 
 
 @inline
@@ -118,6 +59,7 @@ def make_room(flows, link):
 def enter(flows, flow_id, now_ps):
     """Let flow `flow_id` of `flows`, whose hops have weights, begin at now_ps; the next solution sets its rate."""
     flow = flows.flow[flow_id]
+    count_acks(flows, flow, 1)
     flow.rate = 0  # no bytes until the next solution, at this time
     flow.limit = -1
     flow.since_ps = now_ps
@@ -173,26 +115,7 @@ def leave(flows, flow_id):
             make_dirty(flows, hop.link)
     keyed_remove(flows.finish_heap, flows.finish_place, flows.state.active, flow_id)
     flows.state.active -= 1
-
-
-@outline
-def set_capacity(flows, link, capacity):
-    """Change the capacity of a link (FlowLink.capacity), and the peaks of its flows."""
-    row = flows.link[link]
-    row.capacity = capacity
-    make_dirty(flows, link)
-    for i in range(row.first_flow, row.first_flow + row.flows):
-        flow_id = np.int64(flows.link_flow[i].flow)
-        flow = flows.flow[flow_id]
-        peak = peak_of(flows, flow_id)
-        if peak != flow.peak:
-            for h in range(flow.first_hop, flow.first_hop + flow.hops):
-                weight = np.int64(flows.hop[h].weight)
-                if weight > 0:
-                    flows.link[flows.hop[h].link].peak += peak_load(weight, peak) - peak_load(weight, flow.peak)
-                    make_dirty(flows, flows.hop[h].link)
-            flow.peak = peak
-            make_fresh(flows, flow_id)
+    count_acks(flows, flow, -1)
 
 
 @inline

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nadi.inputs import plug_ins
 from nadi.inputs.units import parse_bytes
+from nadi.workload.collectives.custom import BYTES_OF_TRACES, given, is_msccl, read_custom
 from nadi.workload.collectives.custom import check_size as check_size_of_file
-from nadi.workload.collectives.custom import given, is_msccl, read_custom
 from nadi.workload.collectives.plans.extent import PlanExtent
 from nadi.workload.collectives.plans.plan import Plans
 from nadi.workload.errors import WorkloadError
@@ -70,6 +70,20 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, 
     # A missing file is reported by `plan`, with a better message than a bound could give
     steps = sum(trace.stat().st_size for trace in files if trace.exists()) // _MIN_STEP_BYTES
     return PlanExtent(steps, 0, shape.members)
+
+
+def protocol(kind: str, file: str, size: str, plans: str) -> str:  # noqa: ARG001 - see plan
+    """Return the protocol whose bytes the plans have; "" = none.
+
+    Args:
+        kind: The kind of collective, one of KINDS.
+        file: The path of an MSCCL file or the prefix of Chakra traces; "" if `plans` is given.
+        size: The buffer size that the file fits, as a text with a unit ("1MiB"); "" = the buffer's own size.
+        plans: The digest under which `custom.keep` keeps plans made in Python; "" = a file.
+    """
+    if plans:
+        return given(plans).protocol
+    return read_custom(_path(file), kind).protocol if is_msccl(_path(file)) else BYTES_OF_TRACES
 
 
 def check_size(kind: str, size_bytes: int, file: str, size: str, plans: str) -> None:  # noqa: ARG001 - see plan

@@ -26,6 +26,7 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "a
 NEEDS_SHAPE = True
 OWN_CONNECTIONS = True
 ESTIMATE = True
+OWN_TIMES = True
 PARAMETERS: dict[str, int | bool | str] = {**NcclParameters._field_defaults, "pxn": True}
 LIMITS = {
     "algo": NAMED_ALGORITHMS,

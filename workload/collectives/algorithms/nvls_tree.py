@@ -171,7 +171,7 @@ def _in_tree(
     # chunks per share.
     first = multimem.OTHERS + len(hosts[host_number].members) + half * _LANES
     below = [host for host, up in enumerate(above) if up == host_number]
-    lanes = [Lane() for _ in range(_LANES)]
+    lanes = [Lane(connection=half) for _ in range(_LANES)]
     # The two trees take alternate chunks, so that both are busy from the beginning
     of_tree = np.arange(half, count, HALVES)
     steps, chunk = len(of_tree), place * count + of_tree

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nadi import inputs
-from nadi.workload.collectives.custom.chakra import chakra_files, chakra_plans
+from nadi.workload.collectives.custom.chakra import BYTES_OF_TRACES, chakra_files, chakra_plans
 from nadi.workload.collectives.custom.export import check_races, check_result, flow_of, to_msccl
 from nadi.workload.collectives.custom.msccl import read_msccl
 from nadi.workload.collectives.custom.mscclpp import read_mscclpp
@@ -73,7 +73,15 @@ def _name(member: int, lane: int, number: int) -> str:
 def _digest(plans: Plans) -> str:
     """Return a digest of all contents of plans."""
     digest = hashlib.blake2b(digest_size=12)
-    numbers = (plans.members, plans.chunks, plans.relative, plans.regions, plans.launch_ps, plans.aggregators)
+    numbers = (
+        plans.members,
+        plans.chunks,
+        plans.relative,
+        plans.regions,
+        plans.launch_ps,
+        plans.aggregators,
+        plans.protocol,
+    )
     lanes = [[[tuple(step) for step in lane] for lane in own] for own in plans.plans]
     views = [(view.size, view.member.tolist(), view.part.tolist(), view.parts) for view in plans.views]
     attributes = [tuple(plans.attributes_of(plan)) for plan in range(len(plans.plans))]

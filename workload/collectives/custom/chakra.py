@@ -23,6 +23,7 @@ from nadi.workload.collectives.plans.plan import Lane, Plans, each_its_own
 from nadi.workload.errors import WorkloadError
 
 KINDS = ("all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter")
+BYTES_OF_TRACES = "simple"  # protocol whose bytes messages have: those of the trace, without flags
 _MAX_INT32 = 2**31 - 1
 _KEPT = 16
 _FROM_ROOT = frozenset({"broadcast", "scatter"})
@@ -96,7 +97,7 @@ def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: st
                 builder.to_lane[k] = lane
         builder.write()
     regions = 2 if kind == "all-to-all" else 1
-    plans = each_its_own(1, [builder.lanes for builder in builders], regions=regions)
+    plans = each_its_own(1, [builder.lanes for builder in builders], regions=regions)._replace(protocol=BYTES_OF_TRACES)
     which = [builder.which for builder in builders]
 
     def name(member: int, lane: int, number: int) -> str:

@@ -39,6 +39,7 @@ KIND_OF = {
     "broadcast": "broadcast",
     "reduce": "reduce",
 }
+# (numerator, denominator) of bytes on the wire per byte of data
 WIRE_OF = {"Simple": (1, 1), "LL": (2, 1), "LL128": (16, 15)}
 SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 RECEIVES = frozenset({"r", "rcs", "rrc", "rrs", "rrcs"})
@@ -95,7 +96,7 @@ class MscclAlgorithm(NamedTuple):
     kind: str  # kind of collective, see workload.kinds
     in_place: bool  # whether input and output are the same buffer
     chunks: int  # number of chunks of the buffer
-    wire: tuple[int, int]  # (numerator, denominator) of bytes on the wire per byte of data
+    protocol: str  # one of WIRE_OF
     gpus: list[MscclGpu]  # GPUs by number
 
 
@@ -129,7 +130,7 @@ def _parse(path: Path, kind: str) -> MscclAlgorithm:
     if sorted(gpus) != list(range(n)):
         raise WorkloadError(f"{path}: gpus {sorted(gpus)}, expected each of 0 .. {n - 1} once")
     in_place = _int(root, "inplace", label, default=0) != 0
-    return MscclAlgorithm(label, kind, in_place, chunks, WIRE_OF[proto], [_gpu(gpus[k], k, n, label) for k in range(n)])
+    return MscclAlgorithm(label, kind, in_place, chunks, proto, [_gpu(gpus[k], k, n, label) for k in range(n)])
 
 
 def _gpu(element: ET.Element, gpu_number: int, gpus: int, file_name: str) -> MscclGpu:
@@ -310,7 +311,7 @@ def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
         lanes.append(own)
         names.append(own_names)
         regions = max(regions, shared + len(own))
-    return each_its_own(algorithm.chunks, lanes, regions=regions), names
+    return each_its_own(algorithm.chunks, lanes, regions=regions)._replace(protocol=algorithm.protocol.lower()), names
 
 
 def _lanes(
@@ -339,7 +340,7 @@ def _lanes(
                 f"{block.label}: sends to {block.send} on chan {block.channel}, where no tb has recv {gpu_number}; "
                 "expected one"
             )
-        lane = Lane(wire=algorithm.wire, connection=block.channel)
+        lane = Lane(wire=WIRE_OF[algorithm.protocol], connection=block.channel)
         for step in block.steps:
             after = AT_ONCE
             if step.depends is not None:

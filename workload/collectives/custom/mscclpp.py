@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nadi.workload.collectives.custom.msccl import (
+    WIRE_OF,
     MscclAlgorithm,
     MscclGpu,
     MscclStep,
@@ -98,7 +99,7 @@ class _Writer:
         for gpu in range(n):
             self._note(gpu)
         own = [MscclGpu(g.label, g.chunks, {0: self._uses(i)}) for i, g in enumerate(document.gpus)]
-        self.algorithm = MscclAlgorithm(str(path), document.kind, document.in_place, chunks, document.wire, own)
+        self.algorithm = MscclAlgorithm(str(path), document.kind, document.in_place, chunks, document.protocol, own)
         self.memories = [_Memory(self.algorithm, gpu) for gpu in range(n)]
         self.first_free = max(memory.regions for memory in self.memories) * chunks
         self.lanes: list[list[Lane]] = [[] for _ in document.gpus]
@@ -171,7 +172,7 @@ class _Writer:
         """
         if key not in self.number[gpu]:
             self.number[gpu][key] = len(self.lanes[gpu])
-            wire = _BYTE if byte else self.document.wire
+            wire = _BYTE if byte else WIRE_OF[self.document.protocol]
             self.lanes[gpu].append(Lane(wire=wire, connection=block % MAX_CONNECTIONS))
             self.names[gpu].append([])
         return self.number[gpu][key]
@@ -367,4 +368,5 @@ class _Writer:
                 self.lanes[gpu].append(last)
                 self.names[gpu].append([f"{self.document.gpus[gpu].label} output"] * len(last.steps))
         regions = -(-max(self.free) // self.algorithm.chunks)
-        return each_its_own(self.algorithm.chunks, self.lanes, regions=regions), self.names
+        plans = each_its_own(self.algorithm.chunks, self.lanes, regions=regions)
+        return plans._replace(protocol=self.document.protocol.lower()), self.names

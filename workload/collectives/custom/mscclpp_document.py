@@ -78,7 +78,7 @@ class PlanDocument(NamedTuple):
 
     kind: str
     in_place: bool
-    wire: tuple[int, int]
+    protocol: str  # one of WIRE_OF
     sizes_bytes: tuple[int, int]  # smallest and largest buffer that MSCCL++ takes it for
     gpus: list[PlanGpu]  # plan of each GPU
 
@@ -120,7 +120,7 @@ def read_document(path: Path, kind: str) -> PlanDocument:
     most = _checked(
         content.get("max_message_size", _LARGEST_SIZE), "max_message_size", label, least=least, most=_LARGEST_SIZE
     )
-    return PlanDocument(kind, content.get("inplace") in (True, "true"), WIRE_OF[protocol], (least, most), found)
+    return PlanDocument(kind, content.get("inplace") in (True, "true"), protocol, (least, most), found)
 
 
 def _group_sizes(gpus: list[dict[str, Any]], label: str) -> set[int]:

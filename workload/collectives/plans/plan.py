@@ -365,6 +365,8 @@ class Plans(NamedTuple):
     # whether messages have the bytes of a matrix (workload.collectives.uneven), to which no algorithm's closed form
     # applies
     uneven: bool = False
+    # protocol of the messages ("ll", "ll128" or "simple"), of which the lanes have the bytes; "" = any
+    protocol: str = ""
 
     def attributes_of(self, plan: int) -> tuple[Attributes, ...]:
         """Return the attributes of the lanes of a plan.

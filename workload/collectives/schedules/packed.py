@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nadi.inputs.arrays import Float64, Int32, Int64, pointers
 from nadi.workload import collectives
+from nadi.workload.collectives import kernel_times
 from nadi.workload.collectives.plans.plan import (
     IDLE,
     NONE,
@@ -174,7 +175,8 @@ class ScheduleSet:
         chosen = collectives.choose(kind, algorithm).striped(kind, stripes)
         key: tuple[object, ...] = (kind, chosen, members)
         launch_ps = None
-        if chosen.needs_shape and members > 1:
+        by_shape = chosen.needs_shape or (shape is not None and chosen.pays(shape.accelerator))
+        if by_shape and members > 1:
             shape = chosen.on(kind, shape)
             key = (kind, chosen, shape, chosen.size_class(kind, shape, size_bytes))
             launch_ps = chosen.launch_ps(kind, shape, size_bytes)
@@ -194,7 +196,7 @@ class ScheduleSet:
                 built = (
                     self._kept.get(key, build, BuiltSchedule.bytes_of) if self._kept and chosen.is_fixed else build()
                 )
-                add_shares(built.shares, label, self._shares.setdefault(shape if chosen.needs_shape else members, {}))
+                add_shares(built.shares, label, self._shares.setdefault(shape if by_shape else members, {}))
                 entry = self._entry((kind, chosen, members, key[3:]), built)
             elif not chosen.needs_shape:
                 chosen.plan(kind, members)  # which checks the arguments
@@ -258,13 +260,17 @@ class ScheduleSet:
         if len(matrix_bytes) == 1:
             return DONE_AT_ONCE
         chosen, cut = collectives.choose_uneven(algorithm), units(matrix_bytes)
-        location = shape if chosen else shape and shape.host
-        unit_bytes = cut.unit_bytes if chosen else 0
+        pays = chosen is None and shape is not None and kernel_times.has_times(shape.accelerator)
+        location = shape if chosen or pays else shape and shape.host
+        unit_bytes = cut.unit_bytes if chosen or pays else 0
         key = (algorithm, location, unit_bytes, hashlib.blake2b(cut.sent.tobytes(), digest_size=16).digest())
         if key not in self._uneven:
             plans = (
                 chosen.plan_uneven(cut, shape) if chosen else all_to_all_v(cut.sent, algorithm, shape and shape.host)
             )
+            if shape and pays:
+                mean_bytes = int(matrix_bytes.sum()) // len(matrix_bytes)
+                plans = kernel_times.timed(plans, shape, kernel_times.protocol_of("all-to-all", shape, mean_bytes))
             label = f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}"
             self._uneven[key] = self._append(shared(checked(plans, label, "all-to-all")))
         return self._uneven[key]
