@@ -38,7 +38,7 @@ from nadi.cli.main import main as run_command
 from nadi.launching.installation import source_hash
 from nadi.studies.planner.step import step_time, target_machine
 from nadi.topologies import clusters
-from nadi.validation.questions import TOKENS
+from nadi.validation import TOKENS
 from nadi.workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
 from nadi.workload.compute.times import roofline_ps
 from nadi.workload.generators.memory.states import states_of

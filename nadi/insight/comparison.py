@@ -109,7 +109,8 @@ def _notes(runs: Sequence[Run], collective_rows: list[dict[str, Any]], link_chan
         notes.append(f"Networks are modelled differently ({models}): see docs/explanation/fidelity.md.")
     if collective_rows and not any(None not in row["time_ps"] for row in collective_rows):
         notes.append("No collective has the same group, kind, members and size in all runs.")
-    return notes
+    bars = dict.fromkeys(bar["text"] for run in runs for bar in run.summary.get("error_bars", ()))
+    return notes + [f"{text[0].upper()}{text[1:]}." for text in bars]
 
 
 def _workload(run: Run) -> str:

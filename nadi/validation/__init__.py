@@ -4,5 +4,5 @@ classes.toml declares the classes, questions.py computes the class of a question
 class, which scripts/validation.py derives from figures that others measured (docs/explanation/validation.md).
 """
 
-from nadi.validation.bars import STATUSES, ClassErrors, ErrorBar, error_bars, errors_by_class
-from nadi.validation.questions import Question, collective_question, gpu_name, serving_questions, step_question
+from nadi.validation.bars import STATUSES, ClassErrors, ErrorBar, ErrorBarDocument, error_bars, errors_by_class
+from nadi.validation.questions import TOKENS, Question, collective_question, gpu_name, serving_questions, step_question

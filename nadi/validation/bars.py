@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from nadi.validation.questions import Question
 
@@ -38,6 +41,21 @@ def errors_by_class() -> dict[str, ClassErrors]:
     return {name: ClassErrors(**errors) for name, errors in json.loads(ERRORS.read_text(encoding="utf-8")).items()}
 
 
+_Text = Annotated[str, Field(max_length=10_000)]
+_Error = Annotated[float, Field(ge=0, le=1e30)]
+
+
+@with_config(ConfigDict(strict=True, allow_inf_nan=False, extra="allow"))
+class ErrorBarDocument(TypedDict):
+    """An error bar in the results of a run or a plan, as far as readers of results use it."""
+
+    class_name: _Text
+    cases: Annotated[int, Field(ge=0, le=1 << 40)]
+    mean: _Error | None
+    worst: _Error | None
+    text: _Text
+
+
 @dataclass(frozen=True)
 class ErrorBar:
     """How far an answer may be trusted: its class, and the errors of that class in validation."""
@@ -51,7 +69,7 @@ class ErrorBar:
         """Return the error bar as a JSON document; without a measured case the errors are null."""
         none = dict.fromkeys(("mean", "worst", "first"))
         errors = {"cases": 0, **none} if self.errors is None else asdict(self.errors)
-        return {"quantity": self.quantity, "class": self.class_name, **errors, "text": self.text()}
+        return {"quantity": self.quantity, "class_name": self.class_name, **errors, "text": self.text()}
 
     def text(self) -> str:
         """Return the error bar as a sentence."""
@@ -69,7 +87,8 @@ class ErrorBar:
         counts = f"{few:,} to {many:,} GPUs" if few < many else f"{few:,} GPU{'s' if few > 1 else ''}" if few else ""
         said += f" ({'; '.join(filter(None, (names, counts)))})" if names or counts else ""
         said += f", {', '.join(f'{count:,} {status}' for status, count in errors.statuses.items() if count)}"
-        if errors.first and errors.statuses.get("tuned"):
+        first = errors.first and (errors.first["mean"], errors.first["worst"])
+        if errors.first and errors.statuses.get("tuned") and first != (errors.mean, errors.worst):
             said += f"; when first predicted, mean {errors.first['mean']:.1%}, worst {errors.first['worst']:.1%}"
         return said + ("" if few <= self.gpus <= many or not few * self.gpus else f"; none with {self.gpus:,} GPUs")
 
@@ -80,7 +99,7 @@ def error_bars(questions: Iterable[Question]) -> list[ErrorBar]:
     Args:
         questions: The questions of an answer, the most important one first.
     """
-    bars = {}
+    bars: dict[str, ErrorBar] = {}
     for question in questions:
         name = question.class_name()
         bars.setdefault(name, ErrorBar(question.quantity, name, question.gpus, errors_by_class().get(name)))

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nadi.topologies import NVSWITCH, Graph
-from nadi.workload.collectives import ON_NVSWITCHES
-from nadi.workload.collectives.nccl.generations import AUTO, generation_of
-
 if TYPE_CHECKING:
+    from nadi.topologies import Graph
     from nadi.workload.generators.models import Model
     from nadi.workload.generators.training import ParallelPlan
 
@@ -93,7 +90,7 @@ def step_question(
     plan: "ParallelPlan",
     framework: str,
     gpu: str,
-    time_s: float,
+    time_s: float | None,
 ) -> Question:
     """Return the question for the time of a training step.
 
@@ -102,7 +99,7 @@ def step_question(
         plan: The parallel plan, with all values settled.
         framework: The software that trains it: megatron, deepspeed or fsdp.
         gpu: The name of the GPU; "" = none is known.
-        time_s: The time of the step in seconds.
+        time_s: The time of the step in seconds; None = not known.
     """
     return Question(
         subject="step",
@@ -117,7 +114,7 @@ def step_question(
     )
 
 
-def serving_questions(graph: Graph, gpu: str, dtype: str = "", *, experts: bool = False) -> Iterator[Question]:
+def serving_questions(graph: "Graph", gpu: str, dtype: str = "", *, experts: bool = False) -> Iterator[Question]:
     """Yield the questions for the times of requests to a served model.
 
     Args:
@@ -126,25 +123,30 @@ def serving_questions(graph: Graph, gpu: str, dtype: str = "", *, experts: bool 
         dtype: The data type of the plan; "" = not known.
         experts: Whether the model has a mixture of experts.
     """
-    asked = Question(subject="serving", gpu=gpu_name(gpu), dtype=dtype, experts=experts, **_places(graph))
+    asked = _placed(Question(subject="serving", gpu=gpu_name(gpu), dtype=dtype, experts=experts), graph)
     for quantity in (FIRST_TOKEN, TOKENS):
         yield replace(asked, quantity=quantity)
 
 
-def collective_question(graph: Graph, algorithm: str) -> Question:
+def collective_question(graph: "Graph", algorithm: str) -> Question:
     """Return the question for the time of a collective of all NPUs.
 
     Args:
         graph: The fabric; its NVSwitches or its accelerator say which GPUs its NPUs are.
         algorithm: The algorithm with its parameters, as the user writes it.
     """
+    from nadi.topologies import NVSWITCH
+    from nadi.workload.collectives import ON_NVSWITCHES
+    from nadi.workload.collectives.nccl.generations import AUTO, generation_of
+
     rate_bps = int(graph.link_rate_bps[graph.node_kind[graph.link_dst] == NVSWITCH].max(initial=0))
     gpu = graph.accelerator or (generation_of(AUTO, "", rate_bps).name if rate_bps else "")
     kind = "nccl" if algorithm.partition(":")[0] == ON_NVSWITCHES else "other"
-    return Question(subject="collective", gpu=gpu, algorithm=kind, **_places(graph))
+    return _placed(Question(subject="collective", gpu=gpu, algorithm=kind), graph)
 
 
-def _places(graph: Graph) -> dict[str, int]:
-    """Return the number of NPUs, of their NVLink domains, and the most NPUs of one."""
+def _placed(question: Question, graph: "Graph") -> Question:
+    """Return a question of all NPUs of a fabric."""
     _, npus_of_domain = np.unique(graph.host[: graph.npus], return_counts=True)
-    return {"gpus": graph.npus, "domains": len(npus_of_domain), "domain_gpus": int(npus_of_domain.max())}
+    domains, most = len(npus_of_domain), int(npus_of_domain.max())
+    return replace(question, gpus=graph.npus, domains=domains, domain_gpus=most)

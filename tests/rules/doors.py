@@ -112,6 +112,7 @@ DOORS = {
     ),
     "terminal": (),
     "topologies": ("builders.htsim", "clusters", "endpoints"),
+    "validation": (),
     "workload": (
         "collectives",
         "collectives.custom",
