@@ -239,12 +239,10 @@ def _record(group: Group, values: list[float], recorded: dict[str, Any], code: s
     """Put the values of a group that code with a hash has run into the recorded results by group."""
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     recorded[group.name] = {"date": today, "code": code, "values": values}
-    if group.tables and group.is_read:
-        published = [us for table in group.tables for us in table.measured_us()]
-        if published != [row["published"] for row in group.rows]:
-            group.rows[:] = nccl_tables.rows(group.tables, published)
     if group.tables:
-        recorded[group.name]["published"] = [row["published"] for row in group.rows]
+        published = [us for table in group.tables for us in table.measured_us()]
+        group.rows[:] = nccl_tables.rows(group.tables, published)
+        recorded[group.name]["published"] = published
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the recorded results of validation become: the page, its pictures, the README's table, and the errors of classes.
+"""What recorded results of validation become: the page, its pictures, the README's table, and the errors of classes.
 
 The page goes by class of question: errors, then the rows of each group in the class with their status, then sources.
 """
@@ -23,13 +23,13 @@ _TABLE = re.compile(r"(?<=\| class of question \|)[^\n]*\n(\|[^\n]*\n)+")
 _INTRODUCTION = """# Validation
 
 This page compares Nadi's predictions with figures that others measured or published. It goes by class of question:
-`nadi plan`, `nadi run`, `nadi collective` and their reports name the class of each answer, with the errors of that class
-below, or *no measured case* if no class here is that of the question. `nadi/validation/classes.toml` declares the classes.
+`nadi plan`, `nadi run`, `nadi collective` and their reports name the class of each answer and the errors of that class
+below, or say *no measured case* if it is not below. `nadi/validation/classes.toml` declares the classes.
 
 The error is Nadi's value over the published one, less 1. *Mean* and *worst* are those of the absolute errors. Each row
 has a status:
 
-- *tuned*: a constant was fitted to it, so that its error says how well the model describes it, not how well it predicts;
+- *tuned*: a constant was fitted to it: its error says how well the model describes it, not how well it predicts;
 - *predicted first*: the prediction was written down before anybody of the project had read the published value;
 - *seen later*: neither: nothing is fitted to it, but it was known when today's code was written.
 
@@ -43,10 +43,10 @@ longer groups, which take 580 s of CPU time in all, two at a time, and continues
 _REST = """
 ## What is not compared
 
-These questions have no measured case here, and answers say so: mixtures of experts on A100 and on GB300, training by FSDP
-on H100 and later, dense steps on Blackwell in 16 bits, LoRA, steps shorter than a second, anything on AMD and TPU,
-serving of mixtures of experts, serving over hosts and on Blackwell, NCCL over several racks, other algorithms than
-NCCL's on GPUs, runs of traces, and several jobs on a fabric. Further:
+Classes that are not above have no measured case: among them mixtures of experts on A100 and on GB300, FSDP on H100 and
+later, dense steps on Blackwell in 16 bits, LoRA, steps shorter than a second, anything on AMD and TPU, serving of
+mixtures of experts, over hosts and on Blackwell, NCCL over several racks, other algorithms than NCCL's on GPUs, runs of
+traces, and several jobs on a fabric. Further:
 
 - **[Predictions](predictions.md)** that are in no group above: they were written down
   before any measurement was looked up, and have not been compared with measurements yet.
@@ -89,9 +89,9 @@ def _class_table(errors: Mapping[str, ClassErrors], page_of_links: str = "") -> 
     ]
     for name, each in sorted(errors.items(), key=lambda pair: -pair[1].mean):
         counts = " | ".join(f"{each.statuses[status] or '-'}" for status in STATUSES)
-        first = f"mean {each.first['mean']:.1%}, worst {each.first['worst']:.1%}" if each.first else "-"
+        said = each.first and f"mean {each.first['mean']:.1%}, worst {each.first['worst']:.1%} of {each.first['cases']}"
         link = f"[{name}]({page_of_links}#{anchor(name)})"
-        lines.append(f"| {link} | {each.cases:,} | {each.mean:.1%} | {each.worst:.1%} | {counts} | {first} |")
+        lines.append(f"| {link} | {each.cases:,} | {each.mean:.1%} | {each.worst:.1%} | {counts} | {said or '-'} |")
     return lines
 
 
@@ -113,8 +113,8 @@ def page(
         for group_name, rows in groupby(of_class, lambda case: case.group.name):
             group = next(group for group in GROUPS if group.name == group_name)
             parts += _rows(group, list(rows))
-    parts += ["\n## Sources\n", "What the figures of each group are, what was fitted to them, and the command that"]
-    parts.append("reproduces Nadi's values.")
+    lead = "What the figures of each group are, what was fitted to them, and the command that reproduces Nadi's values."
+    parts += ["\n## Sources\n", lead]
     for group in GROUPS:
         parts += _source(group, recorded_by_group[group.name])
     return "\n".join(parts) + "\n" + _REST
@@ -138,7 +138,9 @@ def _rows(group: Group, cases: Sequence[Case]) -> list[str]:
     lines.append(f"| | published ({group.unit}) |{first_heading} Nadi ({group.unit}) | error | status |")
     lines.append(f"| --- | --- |{' --- | --- |' if group.first_when else ''} --- | --- | --- |")
     for case in cases:
-        first = f" {_shown(case.row['first'])} | {case.first_error:+.1%} |" if case.first_error is not None else ""
+        first = " - | - |" if group.first_when else ""
+        if case.first_error is not None:
+            first = f" {_shown(case.row['first'])} | {case.first_error:+.1%} |"
         values = f"{_shown(case.row['published'])} |{first} {_shown(case.value)} | {case.error:+.1%}"
         lines.append(f"| {case.row['what']} | {values} | {case.row['status']} |")
     return lines

@@ -66,6 +66,7 @@ def _about(run: Run, short_name: str) -> dict[str, Any]:
         **known,
         "finish_time_ps": run.finish_time_ps,
         "digest": run.digest,
+        "error_bars": summary.get("error_bars", []),
     }
 
 
@@ -109,8 +110,7 @@ def _notes(runs: Sequence[Run], collective_rows: list[dict[str, Any]], link_chan
         notes.append(f"Networks are modelled differently ({models}): see docs/explanation/fidelity.md.")
     if collective_rows and not any(None not in row["time_ps"] for row in collective_rows):
         notes.append("No collective has the same group, kind, members and size in all runs.")
-    bars = dict.fromkeys(bar["text"] for run in runs for bar in run.summary.get("error_bars", ()))
-    return notes + [f"{text[0].upper()}{text[1:]}." for text in bars]
+    return notes
 
 
 def _workload(run: Run) -> str:

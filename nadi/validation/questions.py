@@ -4,7 +4,6 @@ This is the one place that computes classes; classes.toml declares them. Of a qu
 training step with collectives over hosts, the class is that of the whole.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from nadi.inputs import parse_toml
 
 if TYPE_CHECKING:
     from nadi.topologies import Graph
@@ -68,7 +69,7 @@ class Question:
 @cache
 def _declared() -> dict[str, Any]:
     """Return the content of classes.toml."""
-    return tomllib.loads(_CLASSES.read_text(encoding="utf-8"))
+    return parse_toml(_CLASSES.read_text(encoding="utf-8"))
 
 
 def _name_of(value: str, values_of_name: Mapping[str, list[str]], otherwise: str) -> str:

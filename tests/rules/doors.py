@@ -55,6 +55,7 @@ DOORS = {
         "metrics",
         "network",
         "node_times",
+        "questions",
         "run_analysis",
         "runs",
         "step_times",
