@@ -81,7 +81,7 @@ class ErrorBar:
         if errors is None:
             return "no measured case"
         few, many = errors.gpus
-        said = f"mean {errors.mean:.1%}, worst {errors.worst:.1%} of {errors.cases:,} measured cases"
+        said = f"mean {errors.mean:.1%}, worst {errors.worst:.1%} of {errors.cases:,} cases"
         said = said.removesuffix("s") if errors.cases == 1 else said
         names = ", ".join(name.upper() for name in errors.gpu_names)
         counts = f"{few:,} to {many:,} GPUs" if few < many else f"{few:,} GPU{'s' if few > 1 else ''}" if few else ""

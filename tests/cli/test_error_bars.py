@@ -34,7 +34,8 @@ COLLECTIVES = [
     ("gb200-nvl72:npus=72", "nccl", "NCCL in one rack"),
     ("gb200-nvl72:npus=144", "nccl", "NCCL over several racks"),
     ("dgx-h100:npus=8", "direct", "collective of GPUs by another algorithm than NCCL's"),
-    ("ring:npus=8", "ring", "collective of messages without GPUs (ASTRA-sim over ns-3, simulated)"),
+    ("mi300x-servers:npus=8", "direct", "collective of GPUs by another algorithm than NCCL's"),
+    ("ring:npus=8", "ring", "collective of messages alone, beside another simulator"),
 ]
 
 
@@ -81,7 +82,7 @@ def test_an_error_bar_has_the_errors_of_its_class():
     (bar,) = error_bars([question, question])
     found = bar.document()
     assert (found["cases"], found["mean"], found["worst"]) == (hopper.cases, hopper.mean, hopper.worst)
-    assert f"mean {hopper.mean:.1%}, worst {hopper.worst:.1%} of {hopper.cases} measured cases" in bar.text()
+    assert f"mean {hopper.mean:.1%}, worst {hopper.worst:.1%} of {hopper.cases} cases" in bar.text()
     assert bar.text().endswith("none with 4,096 GPUs")  # more than were measured
     (bar,) = error_bars([step_question(find("llama3-70b"), parallel_plan("dp8"), "megatron", "mi300x", 4.0)])
     assert bar.text().endswith("(dense 16-bit step on AMD): no measured case")

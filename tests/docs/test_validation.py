@@ -52,6 +52,17 @@ def test_the_readme_has_the_errors_of_all_classes():
         )
 
 
+FITTED = re.compile(r"\b(?:fitted|[Ff]its? them)(?: only)? to\b")
+
+
+def test_what_is_fitted_names_the_group_of_its_rows():
+    """Comments, docstrings and sources of GPUs and software, which keep these words for constants."""
+    files = [path for kind in ("py", "toml") for path in (ROOT / "workload").rglob(f"*.{kind}")]
+    fitted = {path: path.read_text() for path in files if FITTED.search(path.read_text())}
+    without = [path for path, text in nonempty(fitted.items()) if not any(name in text for name in GROUPS)]
+    assert without == [], "expected the name of a group of scripts/published_figures.toml"
+
+
 def test_a_row_without_a_status_is_refused():
     group = GROUPS["zero"]
     with pytest.raises(SystemExit, match="zero, stage 0: status None"):

@@ -271,4 +271,4 @@ IN_SERVING = SustainedShare(in_a_row=True)
 fused ones of the measured tables (`workload/compute/tables`; scripts/validation.py compares the roofline with them), so
 they run as fast as alone. Products of a prompt are consecutive as in a training step and slow down as they do there."""
 IN_STEPS = SustainedShare(products=0.895, others=0.79, in_a_row=True)
-"""Rates of training steps, fitted only to the ten rows of Megatron-LM on A100 (scripts/megatron_table.py)."""
+"""Rates of training steps, fitted only to the ten rows of Megatron-LM on A100 (megatron-table)."""

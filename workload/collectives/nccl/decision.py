@@ -41,7 +41,7 @@ _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
 _SHARES_BITS = round(MAX_SHARES / SHARE_STEP).bit_length()
 # Steps of a loop that only move data in a member's own memory: the last, which completes the output, and in an
 # all-gather the copy of the own part into the output (src/device/all_gather.h, reduce_scatter.h, all_reduce.h). The
-# weights are fitted to the slopes of A100's rows from 128 MiB on.
+# weights are fitted to the slopes of A100's rows from 128 MiB on (nccl-tables).
 _LOCAL_STEPS = {"all-reduce": 0.5, "reduce-scatter": 1.0, "all-gather": 2.0}
 
 
