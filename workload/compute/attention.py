@@ -135,7 +135,8 @@ LATENT = {
 }
 """Kernels of latent attention, fitted to half of the rows of single tokens in NVIDIA's tables of H100, A100 and B200
 (kernel-tables). flash-mla: FlashMLA, blocks of 64 heads. fmha-v2: TensorRT-LLM 1.0 on Ampere, which gives all keys of a
-sequence and 64 heads to one block; a block takes 1.41 times as long if the other SM of its TPC has one, too, for an unknown reason.
+sequence and 64 heads to one block; a block takes 1.41 times as long if the other SM of its TPC has one, too, for an
+unknown reason.
 trtllm: TensorRT-LLM on Blackwell, blocks of 16 heads up to 32 heads, and with more while each part of the keys has at
 most 1,024 (`selectMlaGenerationKernel` in trtllmGenKernels/fmha/fmhaKernels.h)."""
 

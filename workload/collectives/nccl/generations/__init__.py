@@ -22,8 +22,9 @@ class KernelTimes(_Constants):
     """Times and rates of NCCL's kernels among the GPUs of one NVLink domain, which NCCL's tuning model does not hold.
 
     Nadi fits them to NVIDIA's measurements of 8 GPUs (package aiconfigurator-core, systems A100 with NCCL 2.27.3, H100
-    and B200 with 2.29.2, operations in a row: group nccl-tables); docs/explanation/nccl.md says to which rows. Rows of other numbers of
-    GPUs only decided between two explanations of `message_part` on A100. Triples are for LL, LL128 and Simple.
+    and B200 with 2.29.2, operations in a row: group nccl-tables); docs/explanation/nccl.md says to which rows. Rows of
+    other numbers of GPUs only decided between two explanations of `message_part` on A100. Triples are for LL, LL128 and
+    Simple.
     """
 
     launch_us: Triple  # time per operation of a ring before its first step
