@@ -1,7 +1,7 @@
 """Figures that others measured or published, beside what Nadi says: docs/explanation/validation.md.
 
     python scripts/validation.py                  run the groups that take seconds, keep recorded values of the others
-    python scripts/validation.py --all            run all groups, 580 s of CPU time; resumes after an interruption
+    python scripts/validation.py --all            run all groups, 650 s of CPU time; resumes after an interruption
     python scripts/validation.py GROUP ...        run these groups only
 
 scripts/published_figures.toml has the figures. scripts/validation.json records the results with their date and a hash

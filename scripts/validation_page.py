@@ -37,7 +37,7 @@ has a status:
 questions that nobody has measured yet than errors of rows that were tuned since.
 
 `python scripts/validation.py` generates this page and runs the quick groups again each time. `--all` also runs the
-longer groups, which take 580 s of CPU time in all, two at a time, and continues after an interruption. The date in
+longer groups, which take 650 s of CPU time in all, two at a time, and continues after an interruption. The date in
 [sources](#sources) is that of the last run of each group.
 """
 _REST = """
