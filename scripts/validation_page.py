@@ -43,10 +43,10 @@ longer groups, which take 650 s of CPU time in all, two at a time, and continues
 _REST = """
 ## What is not compared
 
-Classes that are not above have no measured case: among them mixtures of experts on A100 and on GB300, FSDP on H100 and
-later, dense steps on Blackwell in 16 bits, LoRA, steps shorter than a second, anything on AMD and TPU, serving of
-mixtures of experts, over hosts and on Blackwell, NCCL over several racks, other algorithms than NCCL's on GPUs, runs of
-traces, and several jobs on a fabric. Further:
+Classes that are not above have no measured case: among them mixtures of experts on A100 and on GB300, today's FSDP,
+dense steps on Blackwell in 16 bits, LoRA, steps shorter than a second, anything on AMD and TPU, serving of mixtures of
+experts, over hosts and on Blackwell, NCCL over several racks, other algorithms than NCCL's on GPUs, runs of traces, and
+several jobs on a fabric. Further:
 
 - **[Predictions](predictions.md)** that are in no group above: they were written down
   before any measurement was looked up, and have not been compared with measurements yet.

@@ -81,16 +81,27 @@ class ErrorBar:
         if errors is None:
             return "no measured case"
         few, many = errors.gpus
-        said = f"mean {errors.mean:.1%}, worst {errors.worst:.1%} of {errors.cases:,} cases"
-        said = said.removesuffix("s") if errors.cases == 1 else said
+        said = f"{_pair(errors.mean, errors.worst)} of {errors.cases:,} case{'s' if errors.cases > 1 else ''}"
         names = ", ".join(name.upper() for name in errors.gpu_names)
         counts = f"{few:,} to {many:,} GPUs" if few < many else f"{few:,} GPU{'s' if few > 1 else ''}" if few else ""
         said += f" ({'; '.join(filter(None, (names, counts)))})" if names or counts else ""
-        said += f", {', '.join(f'{count:,} {status}' for status, count in errors.statuses.items() if count)}"
-        first = errors.first and (errors.first["mean"], errors.first["worst"])
-        if errors.first and errors.statuses.get("tuned") and first != (errors.mean, errors.worst):
-            said += f"; when first predicted, mean {errors.first['mean']:.1%}, worst {errors.first['worst']:.1%}"
-        return said + ("" if few <= self.gpus <= many or not few * self.gpus else f"; none with {self.gpus:,} GPUs")
+        tuned = errors.statuses.get("tuned", 0)
+        if tuned == errors.cases:
+            said += ", all tuned: expect larger errors of others"
+        else:
+            said += f", {', '.join(f'{count:,} {status}' for status, count in errors.statuses.items() if count)}"
+        first = _pair(errors.first["mean"], errors.first["worst"]) if errors.first and tuned else ""
+        said += f"; when first predicted, {first}" if first and not said.startswith(first) else ""
+        return said + (
+            ""
+            if few <= self.gpus <= many or not few * self.gpus
+            else f"; none with {self.gpus:,} GPU{'s' if self.gpus > 1 else ''}"
+        )
+
+
+def _pair(mean: float, worst: float) -> str:
+    """Return a mean and a worst error as text."""
+    return f"mean {mean:.1%}, worst {worst:.1%}"
 
 
 def error_bars(questions: Iterable[Question]) -> list[ErrorBar]:

@@ -37,6 +37,7 @@ class Question:
     dtype: str = ""  # data type of the plan; "" = not known
     experts: bool = False  # whether the model has a mixture of experts
     framework: str = ""  # software that trains the model; "" = none
+    software: str = ""  # profile of that software, "auto" for today's; "" = none
     lora: bool = False  # whether only adapters are trained
     algorithm: str = ""  # "nccl" or "other" for a collective
     faults: bool = False  # whether parts of the machine fail or slow down
@@ -55,7 +56,7 @@ class Question:
     def class_name(self) -> str:
         """Return the name of the question's class."""
         met = next(each for each in _declared()["class"] if all(self._meets(*of) for of in each["when"].items()))
-        fields = ("architecture", "precision", "framework", "quantity")
+        fields = ("architecture", "precision", "framework", "software", "quantity")
         return str(met["name"]).format(**{name: getattr(self, name) for name in fields})
 
     def _meets(self, field: str, wanted: object) -> bool:
@@ -110,6 +111,7 @@ def step_question(
         dtype=plan.dtype,
         experts=model.experts is not None,
         framework=framework,
+        software=plan.software,
         lora=plan.lora > 0,
         time_s=time_s,
     )

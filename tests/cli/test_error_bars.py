@@ -25,7 +25,8 @@ STEPS = [
     ("llama3-70b", "dp64", "megatron", "mine", "dense 16-bit step on another accelerator"),
     ("llama3-70b", "dp64,lora=16", "megatron", "h100", "step of LoRA fine-tuning"),
     ("llama3-70b", "dp64", "fsdp", "h100", "FSDP step on Hopper"),
-    ("llama3-70b", "dp64", "deepspeed", "a100", "ZeRO-3 step by DeepSpeed on Ampere"),
+    ("llama3-70b", "dp64", "deepspeed", "a100", "DeepSpeed step on Ampere"),
+    ("mpt-7b", "dp64,software=fsdp-2023", "fsdp", "a100", "step on Ampere by fsdp-2023"),
 ]
 COLLECTIVES = [
     ("dgx-h100:npus=2", "nccl", "NCCL of two GPUs"),
