@@ -10,9 +10,11 @@ A row is marked if a larger buffer of the same kind takes less than 1 / MARKED o
 in NCCL but where it changes its protocol, and never so much less.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -37,6 +39,12 @@ class NcclTable(NamedTuple):
     system: str  # folder of the package
     machine: str  # topology of Nadi
     gpus: int  # number of GPUs
+    status: str  # of all rows, one of nadi.validation.STATUSES
+
+    @property
+    def topology(self) -> str:
+        """The table's GPUs as a topology."""
+        return f"{self.machine}:npus={self.gpus}"
 
     @property
     def title(self) -> str:
@@ -48,27 +56,9 @@ class NcclTable(NamedTuple):
         path = self._folder()
         return max((each.name for each in path.iterdir()), key=Version) if path and path.is_dir() else ""
 
-    def predicted_us(self) -> Iterator[float]:
-        """Yield Nadi's times in microseconds by closed form, in the order of `KINDS` and `SIZES`."""
-        config = collective_config(f"{self.machine}:npus={self.gpus}", [])
-        reader = WorkReader.of(config, force=True)
-        graph, collectives, settings = reader.graph, reader.collective_settings(), reader.fitted_settings(records=False)
-        for kind in KINDS:
-            case = CollectiveCase(kind, None, collectives)
-            algorithm = case.with_parameters(case.default(graph))
-            for size_bytes in SIZES:
-                program = case.program(graph, algorithm, size_bytes)
-                form = closed_form(
-                    graph,
-                    program,
-                    settings,
-                    kind=kind,
-                    algorithm=algorithm,
-                    schedule=int(program.node_schedule[0]),
-                    members=np.arange(graph.npus),
-                    size_bytes=size_bytes,
-                )
-                yield form.time_ps / 1e6
+    def predicted_us(self) -> list[float]:
+        """Return Nadi's times in microseconds by closed form, in the order of `KINDS` and `SIZES`."""
+        return closed_forms_us([(self.topology, *of_row) for of_row in every_row()])
 
     def measured_us(self) -> list[float]:
         """Return the measured times in microseconds, in the order of `KINDS` and `SIZES`."""
@@ -88,6 +78,39 @@ class NcclTable(NamedTuple):
         return root / self.system / "comm" / "nccl" if root else None
 
 
+def every_row() -> list[tuple[str, int]]:
+    """Return kind and size in bytes of each row of a table."""
+    return [(kind, size_bytes) for kind in KINDS for size_bytes in SIZES]
+
+
+def closed_forms_us(of_rows: Sequence[tuple[str, str, int]]) -> list[float]:
+    """Return the times of NCCL's collectives of all NPUs in microseconds, by closed form.
+
+    Args:
+        of_rows: The topology, the kind and the size in bytes of each row; rows of a topology follow each other.
+    """
+    times_us = []
+    for topology, of_topology in groupby(of_rows, itemgetter(0)):
+        reader = WorkReader.of(collective_config(topology, []), force=True)
+        graph, collectives, settings = reader.graph, reader.collective_settings(), reader.fitted_settings(records=False)
+        for _, kind, size_bytes in of_topology:
+            case = CollectiveCase(kind, None, collectives)
+            algorithm = case.with_parameters(case.default(graph))
+            program = case.program(graph, algorithm, size_bytes)
+            form = closed_form(
+                graph,
+                program,
+                settings,
+                kind=kind,
+                algorithm=algorithm,
+                schedule=int(program.node_schedule[0]),
+                members=np.arange(graph.npus),
+                size_bytes=size_bytes,
+            )
+            times_us.append(form.time_ps / 1e6)
+    return times_us
+
+
 def marked(measured_us: Sequence[float]) -> list[bool]:
     """Return bool per row of a table: whether it takes far longer than a larger buffer of the same collective.
 
@@ -98,13 +121,19 @@ def marked(measured_us: Sequence[float]) -> list[bool]:
     return [us > MARKED * min(times[place:]) for times in of_kind for place, us in enumerate(times)]
 
 
-def names(table: NcclTable) -> list[str]:
-    """Return the name of each row.
+def rows(tables: Sequence[NcclTable], published_us: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the rows of tables as those of a group of published_figures.toml; none for what has not been measured.
 
     Args:
-        table: The table of NCCL's measured times.
+        tables: The tables in the order of the rows.
+        published_us: The measured times in microseconds of all rows.
     """
-    return [f"{table.machine}, {table.gpus} GPUs, {kind}, {shown(size)}" for kind in KINDS for size in SIZES]
+    named = [
+        {"what": f"{table.machine}, {table.gpus} GPUs, {kind}, {shown(size)}", "status": table.status}
+        for table in tables
+        for kind, size in every_row()
+    ]
+    return [{**row, "published": us} for row, us in zip(named, published_us, strict=False)]
 
 
 def shown(size_bytes: int) -> str:
@@ -116,11 +145,12 @@ def shown(size_bytes: int) -> str:
     return f"{size_bytes >> 10} KiB" if size_bytes < 1 << 20 else f"{size_bytes >> 20} MiB"
 
 
-def lines(table: NcclTable, predicted_us: Sequence[float], measured_us: Sequence[float]) -> list[str]:
+def lines(table: NcclTable, status: str, predicted_us: Sequence[float], measured_us: Sequence[float]) -> list[str]:
     """Return the table as Markdown, a row per size: predicted time, measured time (if known) and error of each kind.
 
     Args:
         table: The table of NCCL's measured times.
+        status: The status of its rows.
         predicted_us: The predicted times in microseconds, in the order of the rows.
         measured_us: The measured times in microseconds, in the order of the rows.
     """
@@ -146,7 +176,7 @@ def lines(table: NcclTable, predicted_us: Sequence[float], measured_us: Sequence
         summary = f"All rows: mean {own.mean():.1%}, worst {own.max():.0%}; without the {sum(marks)} marked: "
         means += ["", f"{summary}mean {own[unmarked].mean():.1%}, worst {own[unmarked].max():.0%}."]
     return [
-        f"\n### {table.title}\n",
+        f"\n### {table.title}: {status}\n",
         f"| size | {' | '.join(KINDS)} |",
         "| --- | --- | --- | --- | --- |",
         *rows,

@@ -1,14 +1,15 @@
 """Figures that others measured or published, beside what Nadi says: docs/explanation/validation.md.
 
     python scripts/validation.py                  run the groups that take seconds, keep recorded values of the others
-    python scripts/validation.py --all            run all groups, 580 s of CPU time; resumes after an interruption
+    python scripts/validation.py --all            run all groups, 650 s of CPU time; resumes after an interruption
     python scripts/validation.py GROUP ...        run these groups only
 
 scripts/published_figures.toml has the figures. scripts/validation.json records the results with their date and a hash
-of the code that produced them, and the page is generated from both. They are written after every group. `--all` skips
+of the code that produced them. From both come the page, the table of the README, and nadi/validation/errors.json, from
+which answers take the errors of their class. They are written after every group. `--all` skips
 groups that the same code has already run, so that it resumes where it was interrupted. tests/docs/test_validation.py
-runs the quickest groups again and compares the page with the file. To add a figure, add a row to a group; a new group
-whose rows are neither training steps nor sizes of `nadi collective` needs a function in `_RUNS`.
+runs the quickest groups again and compares the written files. To add a figure, add a row to a group; a new group
+whose rows are neither training steps, served requests nor collectives needs a function in `_RUNS`.
 """
 
 import argparse
@@ -22,13 +23,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import nccl_tables
+from validation_groups import GROUPS, HERE, RECORDED, Group, errors_of, model_of, settled_plan
+from validation_page import written_files
 
 import nadi
 from nadi import et
@@ -36,67 +38,42 @@ from nadi.cli.main import main as run_command
 from nadi.launching.installation import source_hash
 from nadi.studies.planner.step import step_time, target_machine
 from nadi.topologies import clusters
+from nadi.validation import TOKENS
 from nadi.workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
 from nadi.workload.compute.times import roofline_ps
 from nadi.workload.generators.memory.states import states_of
-from nadi.workload.generators.models import find
 from nadi.workload.generators.training import parallel_plan, rules
 
-HERE = Path(__file__).parent
-PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"
-PICTURES = HERE.parent / "docs" / "images" / "validation"
 PROCESSES = 2  # groups that run at a time: each keeps about one core busy
-_INTRODUCTION = """# Validation
-
-This page compares Nadi's predictions with figures that others measured or published.
-
-No figure was used to build the part of Nadi that predicts it, unless the section of its group mentions it. The error is
-Nadi's value over the published one, less 1. *Mean* and *worst* are those of the absolute errors.
-
-`python scripts/validation.py` generates this page and runs the quick groups again each time. `--all` also runs the
-longer groups, which take 580 s of CPU time in all, two at a time, and continues after an interruption. The date is that
-of the last run of each group.
-"""
-_REST = """
-## What is not compared
-
-- **Steps on B200**, and the steps of [the predictions](predictions.md) that are in no group above: they were predicted
-  before any measurement was looked up, and have not been compared with measurements yet.
-- **Tails of completion times** of real fabrics under congestion: controls are compared with their papers' figures and
-  with naive models ([the fabric](fabric.md#tests)), not with counters of real switches.
-- **Serving**: [predicted before any figure was read](inference.md#predictions-made-before-figures-were-read).
-- **Trends**, if a paper names the best plan but gives no number: [here](studies.md), with what differs
-  and why.
-"""
 
 
-class Group(NamedTuple):
-    """Figures of one source that one command reproduces: a group of published_figures.toml."""
+def run(group: Group) -> list[float]:
+    """Return Nadi's values in the order of a group's rows."""
+    if group.tables:
+        return [us for table in group.tables for us in table.predicted_us()]
+    if group.name in _RUNS:
+        return _RUNS[group.name](group)
+    if group.cluster:
+        return [_step_s(row, row.get("cluster", group.cluster), group.framework) for row in group.rows]
+    if "topology" in group.rows[0]:
+        of_rows = [(row["topology"], row["collective"], row["bytes"]) for row in group.rows]
+        return nccl_tables.closed_forms_us(of_rows)
+    if "serving" in group.rows[0]:
+        return [_served(row, group.quantity) for row in group.rows]
+    return _collectives(group)
 
-    name: str  # on the command line and in validation.json
-    title: str
-    source: str  # publication or data set of the figures
-    unit: str  # of all figures
-    command: str  # reproduces Nadi's values
-    takes: str  # run time: "moments" (tests run it), "seconds" or "minutes" (with --all only)
-    rows: list[dict[str, Any]]  # name (`what`) and `published` value of each figure, `first` prediction, and inputs
-    remark: str = ""  # assumptions, and parameters that were fitted
-    cluster: str = ""  # of training steps, where a row has none; "" = the rows are no training steps
-    framework: rules.Framework = "megatron"  # of training steps
-    first_when: str = ""  # commit of the first predictions; "" = they were not kept
-    # tables of NVIDIA's package (nccl_tables): system, machine and number of GPUs of each; their rows come from there
-    tables: tuple[nccl_tables.NcclTable, ...] = ()
-    is_read: bool = True  # whether somebody has read the measured values of the tables
 
-    def run(self) -> list[float]:
-        """Return Nadi's values in the order of the group's rows."""
-        if self.tables:
-            return [us for table in self.tables for us in table.predicted_us()]
-        if self.cluster:
-            return [_step_s(row, row.get("cluster", self.cluster), self.framework) for row in self.rows]
-        if self.name in _RUNS:
-            return _RUNS[self.name](self)
-        return _collectives(self)
+def _served(row: Mapping[str, Any], quantity: str) -> float:
+    """Return the milliseconds to the first token of the median request, or the output tokens per second."""
+    finished = nadi.simulate(
+        workload={"model": row["model"], "plan": row["plan"], "framework": "inference"},
+        serving=row["serving"],
+        topology={"cluster": row["cluster"], "gpus": parallel_plan(row["plan"]).gpus},
+        network={"fidelity": "closed-form"},
+        compute={"vendor_tables": False},
+    )
+    served = finished.summary["serving"]
+    return float(served["tokens_per_s"] if quantity == TOKENS else served["ttft"]["p50_ps"] / 1e9)
 
 
 def _collectives(group: Group) -> list[float]:
@@ -182,13 +159,9 @@ def _ns3_us(topology_name: str, size_bytes: int) -> float:
 def _step_s(row: Mapping[str, Any], cluster_name: str, framework: rules.Framework = "megatron") -> float:
     """Return the seconds of a training step."""
     # row: `model` of the library, `changes` of its keys, and parallel `plan` as text.
-    model, cluster = find(row["model"]).model_copy(update=row.get("changes", {})), clusters.find(cluster_name)
-    plan = rules.settle(model, parallel_plan(row["plan"]), framework)
-    rules.check(model, plan, framework)
-    machine = target_machine(
-        cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS.among(plan.gpus), vendor_tables=False)
-    )
-    return step_time(machine, model, plan, framework).step_ps / 1e12
+    model, cluster, plan = model_of(row), clusters.find(cluster_name), settled_plan(row, framework)
+    times = ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS.among(plan.gpus), vendor_tables=False)
+    return step_time(target_machine(cluster, plan.gpus, times), model, plan, framework).step_ps / 1e12
 
 
 def _layers(group: Group) -> list[float]:
@@ -223,114 +196,6 @@ _RUNS: dict[str, Callable[[Group], list[float]]] = {
 """Functions that return Nadi's values of groups whose rows are neither training steps nor sizes of a collective."""
 
 
-def _groups() -> Iterator[Group]:
-    """Yield the groups of published_figures.toml; the rows of NVIDIA's tables are those recorded."""
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
-    for group in tomllib.loads((HERE / "published_figures.toml").read_text(encoding="utf-8"))["group"]:
-        tables = tuple(nccl_tables.NcclTable(*table) for table in group.pop("tables", ()))
-        published = recorded.get(group["name"], {}).get("published", [])
-        names = [name for table in tables for name in nccl_tables.names(table)]
-        if tables:
-            group["rows"] = [{"what": what, "published": us} for what, us in zip(names, published, strict=False)]
-        yield Group(**group, tables=tables)
-
-
-GROUPS = tuple(_groups())
-
-
-def errors_of(group: Group, values: Sequence[float]) -> list[float]:
-    """Return the signed relative errors in the order of the figures.
-
-    Args:
-        group: The published figures of one comparison.
-        values: The predicted values in the order of the figures.
-    """
-    return [value / row["published"] - 1 for row, value in zip(group.rows, values, strict=not group.tables)]
-
-
-def page(recorded_by_group: dict[str, Any]) -> str:
-    """Return docs/explanation/validation.md with the values recorded for each group.
-
-    Args:
-        recorded_by_group: The recorded results by the name of their group.
-    """
-    parts = [_INTRODUCTION, "| group | figures | mean | worst | run |\n| --- | --- | --- | --- | --- |"]
-    for group in GROUPS:
-        absolute = [abs(error) for error in errors_of(group, recorded_by_group[group.name]["values"])] or [math.nan]
-        mean = sum(absolute) / len(absolute)
-        date = recorded_by_group[group.name]["date"]
-        parts.append(
-            f"| [{group.title}](#{group.name}) | {len(absolute)} | {mean:.1%} | {max(absolute):.1%} | {date} |"
-        )
-    parts.extend(_section(group, recorded_by_group[group.name]["values"]) for group in GROUPS)
-    return "\n".join(parts) + _REST
-
-
-def _section(group: Group, values: Sequence[float]) -> str:
-    """Return the section of a group with Nadi's values; groups with first predictions have two more columns."""
-    if group.tables:
-        return _tables_section(group, values)
-    first = [row["first"] for row in group.rows] if group.first_when else []
-    first_heading = f" predicted at {group.first_when} | first error |" if first else ""
-    lines = [
-        f'\n<a id="{group.name}"></a>\n',
-        f"## {group.title}\n",
-        f"Published: {group.source}. {group.remark}".rstrip() + "\n",
-        f"    {group.command}\n",
-        _picture(group),
-        f"| | published ({group.unit}) |{first_heading} Nadi ({group.unit}) | error |",
-        f"| --- | --- |{' --- | --- |' if first else ''} --- | --- |",
-    ]
-    errors = errors_of(group, values)
-    first_cells = [""] * len(values)
-    if first:
-        first_errors = errors_of(group, first)
-        first_cells = [f" {_shown(each)} | {error:+.1%} |" for each, error in zip(first, first_errors, strict=True)]
-    lines.extend(
-        f"| {row['what']} | {_shown(row['published'])} |{cells} {_shown(value)} | {error:+.1%} |"
-        for row, cells, value, error in zip(group.rows, first_cells, values, errors, strict=True)
-    )
-    if first:
-        first_mean, mean = (sum(map(abs, each)) / len(each) for each in (first_errors, errors))
-        lines.append(f"| mean absolute error | | | {first_mean:.1%} | | {mean:.1%} |")
-    return "\n".join(lines)
-
-
-def _tables_section(group: Group, values: Sequence[float]) -> str:
-    """Return the section of a group of NVIDIA's tables, with Nadi's times in us: predicted / measured (error)."""
-    lines = [f'\n<a id="{group.name}"></a>\n', f"## {group.title}\n", f"Published: {group.source}. {group.remark}\n"]
-    lines += [f"    {group.command}\n", _picture(group)]
-    count = len(nccl_tables.KINDS) * len(nccl_tables.SIZES)
-    for number, table in enumerate(group.tables):
-        rows = slice(number * count, (number + 1) * count)
-        lines += nccl_tables.lines(table, values[rows], [row["published"] for row in group.rows[rows]])
-    return "\n".join(lines)
-
-
-def _picture(group: Group) -> str:
-    """Return the Markdown of the picture that `plots` draws for a group."""
-    return f"![error of each figure](../images/validation/{group.name}.svg)\n"
-
-
-def plots(recorded_by_group: dict[str, Any]) -> dict[str, str]:
-    """Return the picture of each group as SVG, by the group's name.
-
-    Args:
-        recorded_by_group: The recorded results by the name of their group.
-    """
-    pictures = {}
-    for group in GROUPS:
-        published = [row["published"] for row in group.rows]
-        errors = errors_of(group, recorded_by_group[group.name]["values"])
-        pictures[group.name] = error_plot(published, errors, group.unit)
-    return pictures
-
-
-def _shown(value: float) -> str:
-    """Return a value with about four digits."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-
-
 def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: str, *, everything: bool) -> bool:
     """Return whether a group is to be run by code with a hash, given the recorded results by group.
 
@@ -347,41 +212,37 @@ def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: s
     return group.takes != "minutes" or not before
 
 
-def write(recorded_by_group: dict[str, Any], record_file: Path = RECORDED, page_file: Path = PAGE) -> None:
-    """Replace the file of recorded results, and write the page once no group is missing.
+def write(recorded_by_group: dict[str, Any], record_file: Path = RECORDED, root: Path = HERE.parent) -> None:
+    """Replace the file of recorded results, and write what comes from it once no group is missing.
 
     Args:
         recorded_by_group: The recorded results by the name of their group.
         record_file: The JSON file of recorded results.
-        page_file: The page of the documentation.
+        root: The folder of the repository.
     """
     ordered = {group.name: recorded_by_group[group.name] for group in GROUPS if group.name in recorded_by_group}
     written = record_file.with_suffix(".new")
     written.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
     written.replace(record_file)
     if len(ordered) == len(GROUPS):
-        page_file.write_text(page(ordered), encoding="utf-8")
-        for name, picture in plots(ordered).items():
-            (PICTURES / f"{name}.svg").write_text(picture, encoding="utf-8")
+        for path, text in written_files(ordered, root).items():
+            path.write_text(text, encoding="utf-8")
 
 
 def _run(number: int) -> tuple[list[float], float]:
     """Return Nadi's values of a group of GROUPS, and the seconds that they took; runs in a process of its own."""
     start_s = time.perf_counter()
-    return GROUPS[number].run(), time.perf_counter() - start_s
+    return run(GROUPS[number]), time.perf_counter() - start_s
 
 
 def _record(group: Group, values: list[float], recorded: dict[str, Any], code: str) -> None:
     """Put the values of a group that code with a hash has run into the recorded results by group."""
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     recorded[group.name] = {"date": today, "code": code, "values": values}
-    if group.tables and group.is_read:
-        published = [us for table in group.tables for us in table.measured_us()]
-        if published != [row["published"] for row in group.rows]:
-            names = [name for table in group.tables for name in nccl_tables.names(table)]
-            group.rows[:] = [{"what": what, "published": us} for what, us in zip(names, published, strict=True)]
     if group.tables:
-        recorded[group.name]["published"] = [row["published"] for row in group.rows]
+        published = [us for table in group.tables for us in table.measured_us()]
+        group.rows[:] = nccl_tables.rows(group.tables, published)
+        recorded[group.name]["published"] = published
 
 
 def main() -> None:
@@ -420,52 +281,6 @@ def main() -> None:
                 flush=True,
             )
     write(recorded)
-
-
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 720, 220, 56, 36, 12  # of a plot of errors, in pixels
-_FONT, _BAND = ' font-family="sans-serif" font-size="12" fill="#666"', ' fill="#2a9d8f" fill-opacity="0.15"'
-_AIM = 0.05  # error that the project wants to stay within, as a band
-_SHOWN = 0.98  # fraction of the errors that the vertical axis must hold, so that an outlier does not set it
-_SCALES = (0.1, 0.2, 0.5, 1.0, 2.0)  # maximum errors that the vertical axis shows
-
-
-def error_plot(published: Sequence[float], errors: Sequence[float], unit: str) -> str:
-    """Return the SVG text of a plot: a point for each figure, on a logarithmic axis of the published values.
-
-    Args:
-        published: Published values in `unit`, above 0.
-        errors: Relative error of each prediction; those beyond the axis are drawn at its end.
-        unit: Unit of the published values, for the axis.
-    """
-    most = sorted(map(abs, errors))[int(_SHOWN * (len(errors) - 1))]
-    scale = next((limit for limit in _SCALES if most <= limit), _SCALES[-1])
-    first = math.floor(math.log10(min(published)))
-    decades = max(1, math.ceil(math.log10(max(published))) - first)
-    right, low = _WIDTH - 30, _HEIGHT - _BOTTOM
-
-    def x(value: float) -> float:
-        return _LEFT + (math.log10(value) - first) / decades * (right - _LEFT)
-
-    def y(error: float) -> float:
-        return _TOP + (1 - max(-1.0, min(1.0, error / scale))) / 2 * (low - _TOP)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}"{_FONT}>',
-        f'<rect x="{_LEFT}" y="{y(_AIM):.1f}" width="{right - _LEFT}" height="{y(-_AIM) - y(_AIM):.1f}"{_BAND}/>',
-    ]
-    for error in (-scale, -scale / 2, 0.0, scale / 2, scale):
-        parts.append(f'<path d="M{_LEFT} {y(error):.1f}H{right}" stroke="#999" stroke-width="0.5"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y(error) + 4:.1f}" text-anchor="end">{error:+.0%}</text>')
-    for exponent in range(first, first + decades + 1):
-        at = x(10.0**exponent)
-        parts.append(f'<path d="M{at:.1f} {_TOP}V{low}" stroke="#999" stroke-width="0.5"/>')
-        parts.append(f'<text x="{at:.1f}" y="{low + 16}" text-anchor="middle">{10.0**exponent:,g}</text>')
-    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 4}">published ({unit}); upwards: error of the prediction</text>')
-    parts.extend(
-        f'<circle cx="{x(value):.1f}" cy="{y(error):.1f}" r="3" fill="#1d6fb8" fill-opacity="0.7"/>'
-        for value, error in zip(published, errors, strict=True)
-    )
-    return "\n".join([*parts, "</svg>\n"])
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ def time_collective(
     from nadi.simulation.assembly.resource_checks import checker
     from nadi.simulation.resolving import Resolver
     from nadi.studies import collectives
+    from nadi.validation import collective_question, error_bars
 
     ranks = own.ranks
     with together(ranks):
@@ -79,8 +80,9 @@ def time_collective(
             rows = list(
                 collectives.measure_rows(graph, case, chosen, steps_bytes, settings, display, own, simulates=simulates)
             )
-        of_case = case.kind, graph.name, graph.npus, idle.keys, request.seed, rows, chosen.left_out, source
-        sweep = collectives.CollectiveSweep(*of_case, simulates, idle.overload)
+        of_case = case.kind, graph.name, graph.npus, idle.keys, request.seed, rows, chosen.left_out
+        bars = error_bars(collective_question(graph, algorithm) for algorithm in chosen.algorithms)
+        sweep = collectives.CollectiveSweep(*of_case, bars, source, simulates, idle.overload)
         with together(ranks):
             if staging:
                 collectives.write_sweep(staging, sweep)

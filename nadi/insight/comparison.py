@@ -66,6 +66,7 @@ def _about(run: Run, short_name: str) -> dict[str, Any]:
         **known,
         "finish_time_ps": run.finish_time_ps,
         "digest": run.digest,
+        "error_bars": summary.get("error_bars", []),
     }
 
 

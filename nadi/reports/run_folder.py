@@ -16,6 +16,7 @@ from nadi import __version__, pdes
 from nadi.inputs.arrays import Int64, UInt64
 from nadi.inputs.arrow import arrow_numbers, arrow_texts, arrow_words, numpy_column
 from nadi.insight.node_times import node_rows, npu_blocks
+from nadi.insight.questions import error_bars_of
 from nadi.insight.run_analysis import ClosedFormKey, RunAnalysis, analyse_rank, collectives_table, merge_ranks
 from nadi.insight.work_metrics import serving_document, step_document
 from nadi.launching.checkpoints import CheckpointFolder
@@ -105,6 +106,7 @@ def summary(
         "step": step_document(
             simulation, analysis.step_times if analysis else None, so_far=analysis.done_steps if analysis else None
         ),
+        "error_bars": [bar.document() for bar in error_bars_of(simulation, analysis)],
         **({"partial": partial_document(simulation, analysis)} if analysis and results.snapshot_ps is not None else {}),
         **({"jobs": list(analysis.jobs)} if analysis and analysis.jobs else {}),
         **simulation.operators.document(),

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from nadi.simulation.schemas import LARGEST_VALUE, Schema
+from nadi.validation import ErrorBarDocument
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -343,6 +344,7 @@ class RunSummary(TypedDict, total=False):
     serving: ServingFigures
     ports: PortsByKind
     settled: dict[str, Any]
+    error_bars: list[ErrorBarDocument]
     config: _Config
     named: list[_Text]
 

@@ -132,6 +132,7 @@ def test_json_holds_what_was_asked_for(nadi):
         "rows",
         "winners",
         "left_out",
+        "error_bars",
     }
     assert (document["kind"], document["npus"], document["seed"]) == ("all-reduce", 4, 3)
     assert document["network"]["mtu"] == "1KiB"

@@ -46,6 +46,9 @@ _RULES = (
     (r'(?<="peak_rss_bytes": )\d+', "BYTES"),
     # The last digits of a floating-point sum, which depend on the instructions of the processor.
     (r"(?<![\w.])\d+\.\d{12,}(?:e[+-]?\d+)?", lambda number: f"{float(number[0]):.10g}"),
+    # Errors of a class of questions, which change with each validation.
+    (r"(?<=\): )mean [\d.]+%, worst [\d.]+% of [\d,]+ cases?.*?(?=\"|$)", "ERRORS"),
+    (r'(?<="cases": )[1-9]\d*,\n *"mean": [^,]+,\n *"worst": [^,]+,(\n(?! *"text": ).*)*', "ERRORS"),
     # Memory of this machine that nobody uses.
     (r"[\d.,]+ GB(?= are free)", "MEMORY"),
     # The version, which changes with each release, and names of folders that are hashes of it and of settings.

@@ -55,6 +55,7 @@ DOORS = {
         "metrics",
         "network",
         "node_times",
+        "questions",
         "run_analysis",
         "runs",
         "step_times",
@@ -112,6 +113,7 @@ DOORS = {
     ),
     "terminal": (),
     "topologies": ("builders.htsim", "clusters", "endpoints"),
+    "validation": (),
     "workload": (
         "collectives",
         "collectives.custom",

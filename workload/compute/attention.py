@@ -3,7 +3,7 @@
 Rows and keys of blocks are those of FlashAttention-3 (hopper/tile_size.h), and on Blackwell two blocks of 128 queries
 at a time, of which only one fits into tensor memory if heads have more than 128 values. All other numbers but
 `backward` are fitted to half of the prompts in NVIDIA's tables of A100, H100 and B200 (`decoding`, `decoding_rows`,
-`single`, `row_start_ps` and `combine_ps`: of single tokens; scripts/kernel_tables.py).
+`single`, `row_start_ps` and `combine_ps`: of single tokens; kernel-tables).
 
 The reach of FlashAttention-2 and the reach and start of -3 are a compromise between these calls of serving frameworks,
 which read keys by pages, and the algorithms' own figures (arXiv 2307.08691, 2407.08608), which are met within 10 % from
@@ -19,7 +19,7 @@ exponentials would reach 77 %; 3 reaches 561 TFLOP/s (heads of 128, 16,384 token
 triton are the algorithms of old software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is
 the version of FlashAttention-1 with which MPT was trained, and FlashAttention-2 is 1.3 to 2.5 times as fast (section
 4.1). Its backward share of 0.51 makes it 2.2 times as slow, forward and backward together, and is fitted to three
-steps: MPT-1B, 7B and 13B on 128 A100 (scripts/validation.py fsdp-2023). flash-2 is FlashAttention-2 on GPUs that came
+steps: MPT-1B, 7B and 13B on 128 A100 (fsdp-2023). flash-2 is FlashAttention-2 on GPUs that came
 after it, without their instructions: up to 335 TFLOP/s on H100, forward and backward together (arXiv 2307.08691,
 section 4.1), from which its reach is set. splash is that of TPUs, assumed.
 """
@@ -143,9 +143,10 @@ LATENT = {
     "fmha-v2": _latent("flash-attention-2", 0.468, 1_700_000, 64, 0.85)._replace(max_splits=1, paired=1.41),
     "trtllm": _latent("flash-attention-4", 1.2, 6_100_000, 128, 0.82)._replace(few_keys=1024),
 }
-"""Kernels of latent attention, fitted to half of the rows of single tokens in NVIDIA's tables of H100, A100 and B200.
-flash-mla: FlashMLA, blocks of 64 heads. fmha-v2: TensorRT-LLM 1.0 on Ampere, which gives all keys of a sequence and 64
-heads to one block; a block takes 1.41 times as long if the other SM of its TPC has one, too, for an unknown reason.
+"""Kernels of latent attention, fitted to half of the rows of single tokens in NVIDIA's tables of H100, A100 and B200
+(kernel-tables). flash-mla: FlashMLA, blocks of 64 heads. fmha-v2: TensorRT-LLM 1.0 on Ampere, which gives all keys of a
+sequence and 64 heads to one block; a block takes 1.41 times as long if the other SM of its TPC has one, too, for an
+unknown reason.
 trtllm: TensorRT-LLM on Blackwell, blocks of 16 heads up to 32 heads, and with more while each part of the keys has at
 most 1,024 (`selectMlaGenerationKernel` in trtllmGenKernels/fmha/fmhaKernels.h)."""
 

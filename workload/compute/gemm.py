@@ -26,7 +26,7 @@ from nadi.workload.compute.operators import DTYPE_BYTES, EARLY_PRODUCT, Operator
 #   large.
 #
 # The numbers of `triton` are fitted to half of the experts in NVIDIA's table of A100, those of `trtllm` to half of
-# those in the table of B200 (scripts/kernel_tables.py compares the other halves).
+# those in the table of B200 (kernel-tables, which compares the other halves).
 
 Float64 = NDArray[np.float64]
 _RESULT_BYTES = 2  # Bytes per value of the result
@@ -158,7 +158,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)  # Numbers of parts into which the loop over
 GROUP_TILES = ((128, 128), (64, 128), (32, 128))  # Tiles of grouped products, whose loops are not split
 OVERLAP = 3.0
 """Exponent of the norm that adds work and memory traffic; fitted with the numbers of the GPUs' files to NVIDIA's tables
-of A100, H100 and B200 (scripts/kernel_tables.py), every second row of which was left out."""
+of A100, H100 and B200 (kernel-tables), every second row of which was left out."""
 _GROUP_EFFICIENCY = 0.72
 """Efficiency of grouped products over that of other products; fitted to layers of experts in NVIDIA's tables of H100,
 as `OVERLAP`."""

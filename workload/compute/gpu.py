@@ -402,7 +402,7 @@ def _expected_maximum(count: int) -> float:
 
 ALONE = SustainedShare()  # Rates of single operators in benchmarks
 IN_STEPS = SustainedShare(products=0.895, others=0.79, in_a_row=True)
-"""Rates of training steps, fitted only to the ten rows of Megatron-LM on A100 (scripts/megatron_table.py)."""
+"""Rates of training steps, fitted only to the ten rows of Megatron-LM on A100 (megatron-table)."""
 IN_SERVING = SustainedShare(in_a_row=True, eager=IN_STEPS)
 """Rates of serving. CUDA graphs leave no gaps between operators. The other operators of a server are the fused ones of
 the measured tables (`workload/compute/tables`; scripts/validation.py compares the roofline with them), so they run as

@@ -55,7 +55,7 @@ _WITH_QUANTISATION = "trtllm"  # Framework whose FP8 rows are the sum of its qua
 _HOPPER = ("h100", "h200")  # Beginnings of the names of Hopper's systems
 _HOPPER_SCALES_MS, _SCALES_MS = 0.0014, 0.0022
 """Time in ms of the product of the scales in FP8 rows of Hopper and of later GPUs; fitted to half of the rows of H100
-and of B200, as our own measurement of an H100 (tables/h100.csv) has products without it."""
+and of B200 (kernel-tables), as our own measurement of an H100 (tables/h100.csv) has products without it."""
 _MIN_PRODUCT = 1 / 3  # Minimum share of the product in an FP8 row
 _UNGATED_TOP_K, _UNGATED_HIDDEN = 22, 2688
 """Experts per token of Nemotron 3 Super and Ultra, and hidden size of Nano, whose layers have no gate (`relu2` in their

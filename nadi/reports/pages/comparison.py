@@ -56,7 +56,8 @@ def comparison_page(document: dict[str, Any]) -> Page:
         PageSection("collectives", "Collectives", of_collectives, _collectives(document)),
         PageSection("links", "Links", "Utilisation of tiers and single links.", _links(document)),
     ]
-    return Page(" / ".join(names), lead, sections)
+    bars = (bar for run in document["runs"] for bar in run["error_bars"])
+    return Page(" / ".join(names), lead, sections).with_error_bars(bars)
 
 
 def _times(document: dict[str, Any]) -> list[Part]:

@@ -37,9 +37,8 @@ def network_page(run: NetRun, document: Mapping[str, Any]) -> Page:
         document: Document of nadi.insight.network.
     """
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
-    return Page(
-        title, "The network of a run.", [PageSection("network", "Network", _LEAD, network_parts(run, document))]
-    )
+    section = PageSection("network", "Network", _LEAD, network_parts(run, document))
+    return Page(title, "The network of a run.", [section]).with_error_bars(run.summary.get("error_bars", ()))
 
 
 def network_section(run: Run) -> PageSection:

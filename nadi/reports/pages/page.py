@@ -4,11 +4,11 @@ A page works offline, in dark and light mode, on narrow screens, with a keyboard
 has a description in words, and every term with an explanation is a button that shows it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nadi import inputs
 from nadi.errors import ConfigError, OutputError
@@ -137,6 +137,11 @@ class Page:
     title: str  # Main heading of the page
     lead: str  # Introduction in a sentence or two
     sections: Sequence[PageSection]  # Sections in their order on the page
+    error_bars: Sequence[str] = ()  # Sentences about how far the answers may be trusted, below the introduction
+
+    def with_error_bars(self, bars: Iterable[Mapping[str, Any]]) -> "Page":
+        """Return the page with error bars as results hold them (`error_bars` of their documents), equal ones once."""
+        return replace(self, error_bars=list(dict.fromkeys(bar["text"] for bar in bars)))
 
     def html(self) -> str:
         """Return the page as one HTML file; it includes plotly's script if it has a plotly chart."""

@@ -66,7 +66,7 @@ def report(run: Run, progress: Callable[[str], None] = lambda _text: None) -> Pa
         f"{npus} on {topology}, simulated by Nadi {summary.get('version', '')}. "
         f"Click an underlined term for its explanation.",
         sections,
-    )
+    ).with_error_bars(summary.get("error_bars", ()))
 
 
 def _main_result(run: Run) -> str:

@@ -12,6 +12,7 @@ from nadi import terminal
 from nadi.inputs.arrow import numpy_column
 from nadi.inputs.units import PS_PER_S
 from nadi.insight.node_times import slowest_collectives
+from nadi.insight.questions import error_bars_of
 from nadi.insight.run_analysis import RunAnalysis, collectives_table
 from nadi.insight.work_metrics import PERCENTILES, rows_of_busy_npus, serving_document, throughput
 from nadi.pdes import Results
@@ -66,6 +67,7 @@ def run_report(simulation: FinishedRun, analysis: RunAnalysis, took_s: float) ->
     parts += [npu_table(simulation, analysis)] if has_work else []
     step, by_axis = step_line(simulation), step_table(analysis) if has_work else None
     parts += [Text(step, style="bold")] if step else []
+    parts += [Text(bar.text()) for bar in error_bars_of(simulation, analysis)]
     parts += [jobs_table(analysis.jobs)] if analysis.jobs else []
     parts += [serving_table(serving_document(analysis.serving))] if analysis.serving else []
     parts += [by_axis] if by_axis else []

@@ -18,6 +18,7 @@ from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part,
 from nadi.simulation import schemas
 from nadi.studies.collectives.measuring import SkippedAlgorithm, SweepRow, skipped_text
 from nadi.terminal import AnyColumn, FittedTable, TimeUnit, in_page, in_unit, name_column, size_text, time_unit
+from nadi.validation import ErrorBar
 
 _MAX_TICKS = 16  # maximum number of labelled sizes on an axis
 _GB_S_PER_B_PS = 1e3  # gigabytes per second in one byte per picosecond
@@ -75,6 +76,7 @@ class CollectiveSweep:
     seed: int  # seed of hashed path choices
     rows: list[SweepRow]  # rows, ordered by algorithm and size
     left_out: list[SkippedAlgorithm]  # algorithms of "all" that cannot perform the collective
+    error_bars: Sequence[ErrorBar] = ()  # how far the times of each algorithm may be trusted
     matrix: str = ""  # source of an all-to-all-v's bytes: "zipf:1.2" or a file; "" for other kinds
     simulates: bool = True  # whether rows are simulated, not closed forms alone
     overload: str = ""  # why links may carry more than they can, as the network's model declares it; "" = they cannot
@@ -92,6 +94,7 @@ class CollectiveSweep:
             "seed": self.seed,
             "matrix": self.matrix,
             **self.keys,
+            "error_bars": [bar.document() for bar in self.error_bars],
             "rows": [row._asdict() | {"ratio": row.ratio if row.closed_form_ps > 0 else None} for row in self.rows],
             "winners": [band._asdict() for band in self.winners()],
             "left_out": [skipped._asdict() for skipped in self.left_out],
@@ -119,7 +122,8 @@ def sweep_page(sweep: CollectiveSweep) -> Page:
         PageSection("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", rows),
         PageSection("settings", "Settings", "Network settings of the runs.", [Table("[network]", headings, values)]),
     ]
-    return Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections)
+    page = Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections)
+    return page.with_error_bars(bar.document() for bar in sweep.error_bars)
 
 
 def sweep_figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
@@ -270,6 +274,7 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
     busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
     if busiest > 1 and sweep.overload:
         table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {sweep.overload}")
+    table.notes.extend(bar.text() for bar in sweep.error_bars)
     return table
 
 

@@ -4,7 +4,7 @@ GPU times in the energy and cost of a step are those of closed forms; bytes per 
 runs at closed forms.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
@@ -20,6 +20,7 @@ from nadi.simulation.schemas import STEP_CATEGORIES
 from nadi.studies.planner.planning import PlanRanking
 from nadi.studies.planner.search import RankedPlan, axes_text
 from nadi.studies.planner.step import StepTime
+from nadi.validation import ErrorBarDocument, Question, error_bars, step_question
 
 SHARD_KEYS = (
     *("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "constraints", "energy_table", "wanted"),
@@ -57,7 +58,16 @@ def answer_document(ranking: PlanRanking) -> dict[str, Any]:
         **({"training": training_costs(rows[0], request.gpus, request.tokens)} if request.tokens else {}),
         "rows": rows,
         "why": explain_ranking(rows),
+        "error_bars": [bar.document() for bar in error_bars(_questions(ranking))],
     }
+
+
+def _questions(ranking: PlanRanking) -> Iterator[Question]:
+    """Yield what each plan answers, the best one first."""
+    request = ranking.request
+    for row in ranking.rows:
+        step_s = row.step.step_ps / PS_PER_S
+        yield step_question(request.model, row.candidate.plan, request.framework, ranking.gpu, step_s)
 
 
 def _plan_row(ranked_plan: RankedPlan, ranking: PlanRanking, rank: int) -> dict[str, Any]:
@@ -127,6 +137,8 @@ def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     kept = rows[:wanted] + [row for row in rows[wanted:] if row["bound_s"] / row["tokens"] <= limit]
     merged = {**documents[0], "rows": kept, "why": explain_ranking(kept)}
     merged["skipped"] = sum(shard["skipped"] for shard in documents) + len(rows) - len(kept)
+    bars = {bar["class_name"]: bar for shard in documents for bar in shard["error_bars"]}
+    merged["error_bars"] = list(bars.values())
     merged["left"] = sum(shard["left"] for shard in documents)
     if "training" in merged:
         merged["training"] = training_costs(kept[0], merged["gpus"], merged["training"]["tokens"])
@@ -270,6 +282,7 @@ class PlanAnswer(TypedDict):
     training: NotRequired[TrainingTotals]
     rows: Annotated[list[PlanRow], Field(min_length=1)]
     why: list[str]
+    error_bars: list[ErrorBarDocument]
 
 
 @with_config(_STRICT)

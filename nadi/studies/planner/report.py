@@ -53,6 +53,7 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
     table = FittedTable(title, "rank", *(column for column, _ in columns))
     for rank, row in enumerate(rows, 1):
         table.add_row(rank, *(text(row) for _, text in columns), bold=rank == 1)
+    table.notes.extend(bar["text"] for bar in answer["error_bars"])
     table.notes.append(
         f"{answer['valid']} valid plans, {answer['too_large']} do not fit in {_memory(answer)}; "
         "step times at closed forms, without contention; exposed communication by axis, mean over the GPUs"
@@ -129,7 +130,9 @@ def plan_page(answers: Mapping[str, dict[str, Any]]) -> Page:
             for number, (name, answer) in zip(count(), answers.items())
         ),
     ]
-    return Page(title, lead, sections)
+    return Page(title, lead, sections).with_error_bars(
+        bar for answer in answers.values() for bar in answer["error_bars"]
+    )
 
 
 def _bars(answers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -259,6 +259,8 @@ def finish(
         with inputs.whole_file(sweep_folder / FILE) as file:
             pq.write_table(result, file)
     made = points_page(result, f"Sweep {sweep.path.stem}", sweep_folder, ranking_metric(result, sweep.rank))
+    finished = (Run(folder_of(sweep_folder, each)) for each in sweep.points if is_finished(sweep_folder, each))
+    made = made.with_error_bars(bar for run in finished for bar in run.summary.get("error_bars", ()))
     write_page(sweep_folder / PAGE, made)
     if figures_folder:
         write_figures(figures_folder, made)

@@ -1,0 +1,177 @@
+"""Groups of published figures (scripts/published_figures.toml), the class of each row, and the errors of each class."""
+
+import json
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nccl_tables
+
+from nadi import topologies
+from nadi.topologies import clusters
+from nadi.validation import STATUSES, ClassErrors, Question, collective_question, serving_questions, step_question
+from nadi.workload.generators.models import Model, find
+from nadi.workload.generators.training import ParallelPlan, parallel_plan, rules
+
+HERE = Path(__file__).parent
+RECORDED = HERE / "validation.json"
+
+
+class Group(NamedTuple):
+    """Figures of one source that one command reproduces: a group of published_figures.toml."""
+
+    name: str  # on the command line and in validation.json
+    title: str
+    source: str  # publication or data set of the figures
+    unit: str  # of all figures
+    command: str  # reproduces Nadi's values
+    takes: str  # run time: "moments" (tests run it), "seconds" or "minutes" (with --all only)
+    # `what` (name), `published` value and `status` of each figure, `first` prediction, inputs, and what its question
+    # has beside that of the group
+    rows: list[dict[str, Any]]
+    remark: str = ""  # assumptions, and parameters that were fitted
+    cluster: str = ""  # of training steps, where a row has none; "" = the rows are no training steps
+    framework: rules.Framework = "megatron"  # of training steps
+    quantity: str = ""  # of served requests: which of the quantities of their questions the rows give
+    first_when: str = ""  # commit of the first predictions; "" = they were not kept
+    # fields of nadi.validation.Question that hold for every row; {} = models, plans and machines of the rows say them
+    question: Mapping[str, Any] = {}
+    # tables of NVIDIA's package (nccl_tables): system, machine and number of GPUs of each; their rows come from there
+    tables: tuple[nccl_tables.NcclTable, ...] = ()
+
+    def questions(self) -> list[Question]:
+        """Return what each row asks, in the order of the rows."""
+        if self.tables:
+            fabrics = [topologies.build(table.topology) for table in self.tables]
+            return [collective_question(fabric, "nccl") for fabric in fabrics for _ in nccl_tables.every_row()]
+        return [self._question(row) for row in self.rows]
+
+    def _question(self, row: Mapping[str, Any]) -> Question:
+        """Return what a row asks."""
+        if self.question or "question" in row:
+            return Question(**{**self.question, **row.get("question", {})})
+        if "serving" in row:
+            plan, cluster = parallel_plan(row["plan"]), clusters.find(row["cluster"])
+            fabric, model = topologies.build(cluster.topology(plan.gpus)), find(row["model"])
+            asked = serving_questions(fabric, cluster.gpu, plan.dtype, experts=model.experts is not None)
+            return next(question for question in asked if question.quantity == self.quantity)
+        if self.cluster:
+            model, plan = model_of(row), settled_plan(row, self.framework)
+            gpu = clusters.find(row.get("cluster", self.cluster)).gpu
+            return step_question(model, plan, self.framework, gpu, row["published"])
+        return collective_question(topologies.build(row.get("topology") or _named_topology(self.command)), "nccl")
+
+
+def _named_topology(command: str) -> str:
+    """Return the topology that a command names."""
+    words = shlex.split(command)
+    return words[words.index("-t") + 1]
+
+
+def model_of(row: Mapping[str, Any]) -> Model:
+    """Return the model of a row: one of the library, with `changes` in place of its keys."""
+    return Model.model_validate(find(row["model"]).model_dump() | row.get("changes", {}))
+
+
+def settled_plan(row: Mapping[str, Any], framework: rules.Framework) -> ParallelPlan:
+    """Return the plan of a row, settled and checked for its model.
+
+    Args:
+        row: A row with `model` and `plan`.
+        framework: The software whose rules the plan keeps.
+    """
+    model = model_of(row)
+    plan = rules.settle(model, parallel_plan(row["plan"]), framework)
+    rules.check(model, plan, framework)
+    return plan
+
+
+def _groups() -> Iterator[Group]:
+    """Yield the groups of published_figures.toml; the rows of NVIDIA's tables are those recorded."""
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
+    for group in tomllib.loads((HERE / "published_figures.toml").read_text(encoding="utf-8"))["group"]:
+        tables = tuple(nccl_tables.NcclTable(*table) for table in group.pop("tables", ()))
+        if tables:
+            group["rows"] = nccl_tables.rows(tables, recorded.get(group["name"], {}).get("published", []))
+        yield checked(Group(**group, tables=tables))
+
+
+def checked(group: Group) -> Group:
+    """Return a group after a check of the status of each row.
+
+    Args:
+        group: A group of published figures.
+    """
+    for row in group.rows:
+        if row.get("status") not in STATUSES:
+            known = ", ".join(STATUSES)
+            raise SystemExit(f"{group.name}, {row['what']}: status {row.get('status')!r}; expected one of {known}")
+    return group
+
+
+GROUPS = tuple(_groups())
+
+
+def errors_of(group: Group, values: Sequence[float]) -> list[float]:
+    """Return the signed relative errors in the order of the figures.
+
+    Args:
+        group: The published figures of one comparison.
+        values: The predicted values in the order of the figures.
+    """
+    return [value / row["published"] - 1 for row, value in zip(group.rows, values, strict=not group.tables)]
+
+
+class Case(NamedTuple):
+    """A row with its class and its error."""
+
+    group: Group
+    row: Mapping[str, Any]
+    question: Question
+    value: float  # Nadi's value, in the unit of the group
+    error: float  # signed relative error of it
+
+    @property
+    def first_error(self) -> float | None:
+        """Signed relative error of the first prediction; None if it was not kept."""
+        return self.row["first"] / self.row["published"] - 1 if "first" in self.row else None
+
+
+def cases_by_class(recorded_by_group: Mapping[str, Any]) -> dict[str, list[Case]]:
+    """Return the rows of all groups by the name of their class, classes in the order in which groups have them.
+
+    Args:
+        recorded_by_group: The recorded results by the name of their group.
+    """
+    cases: dict[str, list[Case]] = {}
+    for group in GROUPS:
+        values = recorded_by_group[group.name]["values"]
+        for of_row in zip(group.rows, group.questions(), values, errors_of(group, values), strict=not group.tables):
+            case = Case(group, *of_row)
+            cases.setdefault(case.question.class_name(), []).append(case)
+    return cases
+
+
+def class_errors(cases: Sequence[Case]) -> ClassErrors:
+    """Return the errors of a class.
+
+    Args:
+        cases: The rows of the class.
+    """
+    errors = [abs(case.error) for case in cases]
+    first = [abs(case.first_error) for case in cases if case.first_error is not None]
+    statuses = [case.row["status"] for case in cases]
+    counts = [case.question.gpus for case in cases]
+    return ClassErrors(
+        cases=len(cases),
+        mean=round(sum(errors) / len(errors), 4),
+        worst=round(max(errors), 4),
+        statuses={status: statuses.count(status) for status in STATUSES},
+        gpu_names=sorted({case.question.gpu for case in cases} - {""}),
+        gpus=[min(counts), max(counts)],
+        first={"cases": len(first), "mean": round(sum(first) / len(first), 4), "worst": round(max(first), 4)}
+        if 2 * len(first) >= len(cases)  # a few of many say nothing about the class
+        else None,
+    )
