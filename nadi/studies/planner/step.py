@@ -40,8 +40,7 @@ from nadi.workload import CollectiveSettings, ComputeModel, Program
 from nadi.workload.collectives import defaults_on
 from nadi.workload.compute import ComputeTimes
 from nadi.workload.generators.models import Model
-from nadi.workload.generators.training import ParallelPlan, channels_on, compute_slowdown, rules
-from nadi.workload.generators.training.dispatchers import held_sms
+from nadi.workload.generators.training import ParallelPlan, channels_on, compute_slowdown, held_sms, rules
 from nadi.workload.generators.training.generator import generate
 from nadi.workload.trace_sets import Families, TraceSet
 

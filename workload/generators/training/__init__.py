@@ -4,6 +4,7 @@
 offloading, which itself uses the rules and stages of this package.
 """
 
+from nadi.workload.generators.training.dispatchers import held_sms
 from nadi.workload.generators.training.interference import channels_on, compute_slowdown, copied_groups
 from nadi.workload.generators.training.item_lists import GroupCollective
 from nadi.workload.generators.training.parallel_plan import ParallelPlan, parallel_plan

@@ -23,7 +23,7 @@ class KernelTimes(_Constants):
     """Times and rates of NCCL's kernels among the GPUs of one NVLink domain, which NCCL's tuning model does not hold.
 
     Nadi fits them to NVIDIA's measurements (package aiconfigurator-core, systems A100 with NCCL 2.27.3, H100 and B200
-    with 2.29.2, operations in a row; group nccl-tables): those of rings to the rows of 2 and 8 GPUs, all others to those of 8;
+    with 2.29.2, in a row; group nccl-tables): those of rings to the rows of 2 and 8 GPUs, all others to those of 8;
     docs/explanation/nccl.md says to which rows. Rows of 2 and 4 A100 decided between two explanations of
     `message_part`. Triples are for LL, LL128 and Simple.
     """
