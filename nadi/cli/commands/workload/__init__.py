@@ -216,8 +216,9 @@ def _show_one(gpu: "Gpu") -> None:
         "memory": f"{size_text(gpu.memory_bytes)}, {gpu.memory_bandwidth_Bps / 1e12:g} TB/s",
         "L2": size_text(gpu.l2_bytes),
         "SMs": f"{gpu.sms} at {gpu.clock_hz / 1e9:g} GHz",
+        "power": f"{gpu.power_watts:g} W" if gpu.power_watts else "not known",
         "sustained": f"{gpu.sustained:g} of the peak in large matrix products",
-        "in a row": ", ".join(f"{dtype} {share:g}" for dtype, share in gpu.in_a_row.items()) or "as alone",
+        "in a row": ", ".join(f"{dtype} {share:.3g}" for dtype, share in gpu.in_a_row.items()) or "as alone",
         "latencies": f"memory {gpu.memory_latency_ps / PS_PER_NS:g} ns, "
         f"launch {gpu.launch_overhead_ps / PS_PER_US:g} µs",
         "host link": f"{gpu.host_link_Bps / 1e9:g} GB/s",
