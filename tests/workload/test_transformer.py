@@ -74,8 +74,9 @@ def test_all_reduces_run_beside_the_backward_pass():
     assert "/layer2/" in next(iter(parents(first)))
     assert first in parents(second)
     last = max(name for name in nonempty(row_of) if name.startswith(backward) and name.endswith("dp:all-reduce"))
-    assert parents("step0/optimizer/step") == {f"{backward}/embedding", last}
-    assert parents("step1/forward/mb0/embedding") == {"step0/optimizer/loss/dp:all-reduce"}
+    assert parents("step0/optimizer/grad-norm") == {f"{backward}/embedding", last}
+    assert parents("step0/optimizer/step") == {"step0/optimizer/grad-norm/host"}
+    assert parents("step1/forward/mb0/embedding") == {"step1/forward/zero-gradients"}
 
 
 def test_traces_are_read_as_they_were_written(tmp_path):

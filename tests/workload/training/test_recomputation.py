@@ -59,10 +59,11 @@ def test_the_activation_of_experts_is_repeated_for_all_rows_that_they_get():
 
 
 def test_in_8_bits_the_activation_is_cast_again_unless_products_contain_both():
-    """Current scaling reads 2 bytes for the maximum, then 2 again and writes 1."""
-    rows = TOKENS * 3
-    cast = {("elementwise", rows * 32, 1, 0): ROUTED, ("elementwise", rows * 32, 2, 1): 2 * ROUTED}
-    assert repeated(DEEPSEEK, "dp2,gb2,fp8", "moe_act") == cast
+    """Values are read once, with current scaling for their maximum as well, and written as they are and transposed."""
+    values = TOKENS * 3 * 32
+    for scaling, reads in (("delayed", 1), ("current", 2)):
+        found = {("elementwise", values, 2, 1): ROUTED, ("quantise", values, reads, 1, 1): ROUTED}
+        assert repeated(DEEPSEEK, f"dp2,gb2,fp8,scaling={scaling}", "moe_act") == found
     assert repeated(DEEPSEEK, "dp2,gb2,fp8,fused_experts=true", "moe_act") == {}
 
 

@@ -277,7 +277,7 @@ def test_old_attention_is_slower_on_every_gpu(attention):
 
 def test_copy_engines_replace_nccl_and_nothing_that_the_user_chose():
     by_nccl = CollectiveSettings({"all-gather": ON_NVSWITCHES, "all-reduce": ON_NVSWITCHES})
-    assert by_nccl.algorithm_of("all-gather", is_copied=True) == "direct"
+    assert by_nccl.algorithm_of("all-gather", is_copied=True) == "direct:proto=none"
     assert by_nccl.algorithm_of("all-gather") == by_nccl.algorithm_of("all-reduce", is_copied=True) == ON_NVSWITCHES
     assert CollectiveSettings({"all-gather": "ring"}).algorithm_of("all-gather", is_copied=True) == "ring"
 
