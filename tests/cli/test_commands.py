@@ -55,7 +55,8 @@ LEFT_OUT = {"nvls-tree", "nvls-sharp", "nvls", "in-network"}
 @pytest.mark.parametrize("kind", workload.KINDS)
 def test_collective_does_every_kind(nadi, kind):
     outcome = nadi("collective", kind, "-t", "switch:npus=3", "--sizes", "3KiB", "--algorithm", "all", "--json", "-q")
-    assert len(outcome.document["rows"]) == len(set(workload.algorithms_of(kind)) - LEFT_OUT)
+    without_times = LEFT_OUT | {"nccl"}  # no accelerator is named whose kernels take its time
+    assert len(outcome.document["rows"]) == len(set(workload.algorithms_of(kind)) - without_times)
 
 
 def test_sizes():

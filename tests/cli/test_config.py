@@ -196,7 +196,7 @@ STAR = "5 1 0 1 4 A100\n4\n" + "".join(f"{npu} 4 100Gbps 1us 0\n" for npu in ran
 NO_FILES = {
     "workload": {"trace_set"},
     "jobs": {"trace_set", "name", "start"},
-    "serving": {"prompt", "generate"},
+    "serving": {"prompt", "generate", "software"},
     "topology": {"graph"},
     "network": {"congestion", "flows"},
     "compute": {"efficiency"},

@@ -147,7 +147,7 @@ def test_sizes_at_each_level(trained):
             after = np.concatenate([getattr(obfuscate(table, disguise), column) for table in traces])
             assert len(np.unique(np.stack([before, after]), axis=1).T) == len(np.unique(before))
             assert np.array_equal(before <= 0, after <= 0)
-            ratio = after[before > 100] / before[before > 100]
+            ratio = after[before > 200] / before[before > 200]  # of smaller ones, an integer's step is over 0.5 %
             if level.keeps_numbers:
                 assert np.array_equal(before, after)
             elif level.name == "near":
