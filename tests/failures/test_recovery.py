@@ -155,9 +155,12 @@ def ran(fidelity="packet", faults=(), **network):
 
 @pytest.mark.parametrize("fidelity", ["packet", "flow"])
 def test_a_cable_that_comes_back_costs_the_time_it_was_down(fidelity):
-    """It is down from 0.4 to 0.9 ms in an exchange of 0.7 ms; what NVSwitches reduce before is as fast as ever."""
+    """It is down from 0.4 to 0.9 ms in an exchange of 0.75 ms; what NVSwitches reduce before is as fast as ever.
+
+    What the threads of the hosts do for messages meanwhile does not wait for the cable.
+    """
     whole, failed = ran(fidelity), ran(fidelity, [CABLE | BACK])
-    assert 400 < (failed.finish_time_ps - whole.finish_time_ps) / 1e6 < 2000
+    assert 350 < (failed.finish_time_ps - whole.finish_time_ps) / 1e6 < 2000
     inside = [[float(row["finish_ps"]) for row in run.collectives.to_pylist()[:2]] for run in (whole, failed)]
     assert inside[0] == inside[1]
 

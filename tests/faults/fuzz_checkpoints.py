@@ -55,7 +55,7 @@ def make_base(folder, name):
     whole = folder / "whole"
     assert nadi(["run", str(run), "--quiet", "--out", str(whole)]) == 0
     end_ps = json.loads((whole / "summary.json").read_text())["finish_time_ps"]
-    with cut_at(end_ps // 3, end_ps // 2):
+    with cut_at(end_ps * 2 // 3, end_ps * 5 // 6):
         assert nadi(["run", str(run), "--quiet", "--out", str(folder / "out")]) == 143
     assert len(checkpoints(folder)) == 2
 

