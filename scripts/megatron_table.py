@@ -41,7 +41,8 @@ class Row(NamedTuple):
 
 def _rows() -> tuple[Row, ...]:
     groups = tomllib.loads(Path(__file__).with_name("published_figures.toml").read_text(encoding="utf-8"))["group"]
-    return next(tuple(Row(**row) for row in group["rows"]) for group in groups if group["name"] == "megatron-table")
+    (rows,) = (group["rows"] for group in groups if group["name"] == "megatron-table")
+    return tuple(Row(**{key: value for key, value in row.items() if key in Row._fields}) for row in rows)
 
 
 ROWS = _rows()
