@@ -346,6 +346,23 @@ def grouped_gemms(bench: Bench) -> Iterator[Case]:
         yield Case("grouped-gemm", (groups, m, n, k), "bf16", make, 2.0 * m * n * k, moved)
 
 
+def expert_gemms(bench: Bench) -> Iterator[Case]:
+    """Yield products of experts that run one after another, as training does without a grouped kernel.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
+    shapes = [(e, m, n, k) for e in (4, 16) for m in (512, 4096) for n, k in ((1536, 2048), (4096, 7168))]
+    for experts, m, n, k in [(2, 16, 32, 16)] if bench.tiny else shapes:
+
+        def make(experts: int = experts, m: int = m, n: int = n, k: int = k) -> Callable[[], Any]:
+            products = [_gemm(bench, m, n, k) for _ in range(experts)]
+            return lambda: [product() for product in products]
+
+        moved = 2.0 * experts * (m * k + k * n + m * n)
+        yield Case("expert-gemm", (experts, m, n, k), "bf16", make, 2.0 * experts * m * n * k, moved)
+
+
 def attentions(bench: Bench) -> Iterator[Case]:
     """Yield fused attention, forward and backward: shapes of papers, of models, and of decoding.
 
@@ -542,6 +559,29 @@ def elementwise(bench: Bench) -> Iterator[Case]:
         yield Case("elementwise", (values, 2, 1), "bf16", residual, 0, 6.0 * values)
 
 
+def casts(bench: Bench) -> Iterator[Case]:
+    """Yield casts to fp8 with a scale that is known, one copy of each value, and transpositions of fp8 matrices.
+
+    Args:
+        bench: The device, and the table that measurements fill.
+    """
+    for rows in (16,) if bench.tiny else (1 << 10, 1 << 12, 1 << 14):
+        values = rows * rows
+
+        def cast(rows: int = rows) -> Callable[[], Any]:
+            x = bench.tensor(rows, rows)
+            out = torch.empty(rows, rows, dtype=torch.float8_e4m3fn, device=bench.device)
+            return lambda: out.copy_(x)
+
+        def transposition(rows: int = rows) -> Callable[[], Any]:
+            x = bench.integers(256, rows, rows).to(torch.uint8)
+            out = torch.empty_like(x)
+            return lambda: out.copy_(x.t())
+
+        yield Case("quantise", (values, 1, 1, 0), "fp8", cast, 0, 3.0 * values)
+        yield Case("transpose", (values,), "fp8", transposition, 0, 2.0 * values)
+
+
 def lookups(bench: Bench) -> Iterator[Case]:
     """Yield embedding forward and backward, permutation of rows, and routing.
 
@@ -634,6 +674,8 @@ FAMILIES = {
     "fp8": fp8_gemms,
     "batched": batched_gemms,
     "grouped": grouped_gemms,
+    "experts": expert_gemms,
+    "casts": casts,
     "latent": latent_attentions,
     "copies": copies,
 }
