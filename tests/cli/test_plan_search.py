@@ -103,6 +103,18 @@ def test_the_bound_holds_with_other_frameworks(model, text, framework):
     assert 0.5 * whole_ps < minimum_ps <= min(step_ps, whole_ps)
 
 
+def test_the_bound_has_the_exchange_of_tokens(model):
+    """Over two hosts, by both hops of HybridEP and DeepEP: nothing else of these steps takes long."""
+    write_model(model.parent, EXPERTS.replace("count = 4", "count = 16"), **_KEYS)
+    tiny, times = find(str(model)), ComputeTimes(find_gpu("h100"), pace=IN_STEPS)
+    machine = target_machine(clusters.find("dgx-h100-superpod"), 16, times)
+    for dispatcher in ("deepep", "hybridep"):
+        text = f"ep16,dp16,mb16,gb256,dispatcher={dispatcher},overlap_ep=false,without=optimizer+host"
+        plan = rules.settle(tiny, parallel_plan(text), "megatron")
+        step_ps = step_time(machine, tiny, plan, "megatron").step_ps
+        assert 0.9 * step_ps < bound_ps(machine, tiny, plan, "megatron") <= step_ps
+
+
 def _same(one, other):
     return (one.step_ps, *one.share_ps, *one.use.npu_ps) == (other.step_ps, *other.share_ps, *other.use.npu_ps)
 

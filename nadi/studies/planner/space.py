@@ -285,6 +285,8 @@ def _collectives_ps(
         "cp": (plan.cp, plan.tp),
         "ep": (plan.ep, plan.etp),
         "etp": (plan.etp, 1),
+        "ep-domain": (plan.domain_members, plan.etp),
+        "ep-network": (plan.ep // plan.domain_members, plan.etp * plan.domain_members),
     }
     table, copied = view.table, copied_groups(framework, plan)
     is_even = (view.kind == COLLECTIVE) & (table.in_split_size == 0) & (table.out_split_size == 0)
