@@ -22,7 +22,6 @@ from packaging.version import Version
 
 from nadi.configuration.run_file import collective_config
 from nadi.simulation.assembly.reading import WorkReader
-from nadi.simulation.closed_forms import closed_form
 from nadi.studies.collectives.measuring import CollectiveCase
 from nadi.workload.compute.nvidia import folder
 
@@ -97,17 +96,7 @@ def closed_forms_us(of_rows: Sequence[tuple[str, str, int]]) -> list[float]:
             case = CollectiveCase(kind, None, collectives)
             algorithm = case.with_parameters(case.default(graph))
             program = case.program(graph, algorithm, size_bytes)
-            form = closed_form(
-                graph,
-                program,
-                settings,
-                kind=kind,
-                algorithm=algorithm,
-                schedule=int(program.node_schedule[0]),
-                members=np.arange(graph.npus),
-                size_bytes=size_bytes,
-            )
-            times_us.append(form.time_ps / 1e6)
+            times_us.append(case.closed_form(graph, program, settings, algorithm).time_ps / 1e6)
     return times_us
 
 

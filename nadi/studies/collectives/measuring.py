@@ -20,7 +20,7 @@ from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.assembly.partitioning import owner_by_traffic
 from nadi.simulation.assembly.resource_checks import Estimate, estimate, of_all_ranks
 from nadi.simulation.assembly.resource_checks import work as work_of
-from nadi.simulation.closed_forms import SWEEP_EFFORT, CollectiveCosts, closed_form
+from nadi.simulation.closed_forms import SWEEP_EFFORT, ClosedForm, CollectiveCosts, closed_form
 from nadi.simulation.mixed_fidelity import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.studies.collectives.link_bound import link_bound_ps
@@ -109,6 +109,26 @@ class CollectiveCase(NamedTuple):
             return workload.uneven_program(self.matrix(size_bytes, graph.npus), algorithm, graph)
         max_bytes = self.settings.most_bytes
         return workload.collective_program(self.kind, graph.npus, size_bytes, algorithm, graph, max_bytes)
+
+    def closed_form(self, graph: Graph, program: Program, settings: pdes.Settings, algorithm: str) -> ClosedForm:
+        """Return the time of the collective on an idle network.
+
+        Args:
+            graph: The fabric of the collective.
+            program: The program of the collective, as of `program`.
+            settings: The engine's settings.
+            algorithm: The text of the program's algorithm with its parameters.
+        """
+        return closed_form(
+            graph,
+            program,
+            settings,
+            kind="all-to-all" if self.matrix else self.kind,
+            algorithm=algorithm,
+            schedule=int(program.node_schedule[0]),
+            members=np.arange(graph.npus),
+            size_bytes=int(program.node_bytes[0]),
+        )
 
     def bytes(self, size_bytes: int, num_members: int) -> int:
         """Return the bytes that the table shows for a buffer of `size_bytes`: the mean sent, or the buffer's.
@@ -374,16 +394,7 @@ def _row(
     """
     kind = "all-to-all" if case.matrix else case.kind
     shown_bytes = case.bytes(size_bytes, graph.npus)
-    closed = closed_form(
-        graph,
-        program,
-        settings,
-        kind=kind,
-        algorithm=algorithm,
-        schedule=int(program.node_schedule[0]),
-        members=np.arange(graph.npus),
-        size_bytes=int(program.node_bytes[0]),
-    )
+    closed = case.closed_form(graph, program, settings, algorithm)
     time_ps = round(closed.time_ps) if results is None else results.finish_time_ps
     busy = np.zeros(0) if results is None else utilisation(graph, results.links["tx_bytes"], time_ps)
     return SweepRow(

@@ -102,7 +102,7 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress, file: Prog
     machine = target_machine(
         request.cluster, request.gpus, ComputeTimes(gpu, pace=IN_STEPS.among(request.gpus)), request.fabric
     )
-    known = rules.machine_of(machine.graph, gpu)
+    known = machine.for_rules
     space = PlanSpace(request.gpus, request.cluster.gpus_per_host, plan_bytes, request.base, request.framework, known)
     valid = list(candidates(request.model, space))
     fitting = [candidate for candidate in valid if candidate.fits]

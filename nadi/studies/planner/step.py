@@ -13,6 +13,7 @@ The exposed time of the axis is then multiplied by the ratio of packet-level tim
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +59,11 @@ class TargetMachine:
     costs: CollectiveCosts  # cached collective costs of the fabric, shared by all plans
     channels: int = 0  # number of NCCL channels, each occupying one SM while a collective runs
 
+    @cached_property
+    def for_rules(self) -> rules.TrainingMachine:
+        """What of the machine decides keys of plans that users left open."""
+        return rules.machine_of(self.graph, self.compute.times.gpu if self.compute.times else None)
+
 
 def target_machine(
     cluster: Cluster,
@@ -92,8 +98,7 @@ def on_target(machine: TargetMachine, model: Model, plan: ParallelPlan, framewor
         plan: The parallel plan, with all values settled.
         framework: The software whose overlap and schedules apply.
     """
-    times = machine.compute.times
-    return rules.on_machine(model, plan, framework, rules.machine_of(machine.graph, times.gpu if times else None))
+    return rules.on_machine(model, plan, framework, machine.for_rules)
 
 
 class EnergyUse(NamedTuple):

@@ -1,6 +1,7 @@
 """Dispatchers, which bring tokens to the GPUs of their experts and the experts' results back.
 
-A plan names one (`dispatcher`); "auto" is what NVIDIA's guide to dispatchers names for the machine (`machine_keys`).
+A plan names one (`dispatcher`); "auto" is what NVIDIA's guide to dispatchers names for the machine
+(`rules.on_machine`).
 
 - all-to-all (Megatron-Core, core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher): a kernel writes one
   copy of a token per expert, sorted by GPU (moe_permute_fusion); NCCL's all-to-all moves all copies; where a GPU has
@@ -11,8 +12,8 @@ A plan names one (`dispatcher`); "auto" is what NVIDIA's guide to dispatchers na
   Over several NVLink domains a copy crosses the network once per domain: it goes to the GPU with the same place in that
   domain, which forwards it over NVLink; copies for the own domain do not wait for it. (HybridEP's README has 1.64, 3.66
   and 6.2 ms on 16, 32 and 64 H100, in BF16 with 16 SMs. At 50 GB/s the network takes 1.17, 3.2 and 5.4 ms of them.)
-  On arrival one kernel makes a copy per expert, sorted by expert. Results are summed on the
-  GPU of the experts first, then per domain, so that as many copies go back.
+  On arrival one kernel makes a copy per expert, sorted by expert. Results are summed on the GPU of the experts first,
+  then per domain, so that as many copies go back.
 
 An all-to-all moves values of 2 bytes here; DeepEP and HybridEP can dispatch in FP8, which Megatron-Core's recipes do
 not use for training.

@@ -138,10 +138,9 @@ def _casts(shard: Shard, *counts: int) -> Operators:
     # No operator before writes them so. Blocks of MXFP8 and NVFP4 are written by rows and by columns; see `linear`.
     if shard.operand_bytes >= shard.value_bytes:
         return ()
-    scaling = "mxfp8" if shard.plan.fused_experts else "nvfp4" if shard.plan.dtype == "fp4" else shard.plan.scaling
-    reads = 2 if scaling in {"current", "nvfp4"} else 1
-    copies = (2, 0) if scaling in {"mxfp8", "nvfp4"} else (1, 1)
-    return tuple(Operator("quantise", (count, reads, *copies), shard.plan.dtype) for count in counts)
+    scaling = "mxfp8" if shard.plan.fused_experts else linear.scaling_of(shard.plan)
+    transposes = 0 if scaling in linear.BLOCK_SCALINGS else 1
+    return tuple(linear.quantise(shard.plan, scaling, count, transposes=transposes) for count in counts)
 
 
 def _per_expert(shard: Shard, rows: int, shape: Callable[[int], tuple[int, int, int]]) -> Operators:
@@ -230,7 +229,7 @@ def products(shard: Shard, local_experts: int, rows: int) -> Operators:
         rows: The number of tokens of all these experts together.
     """
     h, width = shard.model.hidden, shard.experts.ffn // shard.plan.etp
-    both = 2 * width if shard.model.is_gated else width
+    both = shard.first_width(width)
     return (
         product(shard, local_experts, rows, both, h),
         shard.activation(rows, width),

@@ -46,6 +46,7 @@ from typing import Literal, NamedTuple
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import DTYPE_BYTES, Operator
 from nadi.workload.generators.training.item_lists import Compute, GroupCollective, Items
+from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.stages import Operators, Shard
 
 
@@ -188,23 +189,46 @@ def _casts(product: Operator, shard: Shard, input_parts: int, gradient_parts: in
     # Products in 16 bits take the operands in any layout.
     if DTYPE_BYTES[product.dtype] >= shard.value_bytes:
         return ()
+    plan, scaling = shard.plan, scaling_of(shard.plan)
     columns, inputs, tokens = product.shape
     gradients, values = tokens * columns, tokens * inputs
-    scaling = "nvfp4" if product.dtype == "fp4" else shard.plan.scaling
-    reads = 2 if scaling in {"current", "nvfp4"} else 1
-
-    def quantised(count: int, parts: int, copies: int, transposes: int = 0) -> Operator:
-        return Operator("quantise", (-(-count // parts), reads, copies, transposes), product.dtype)
-
-    if scaling in {"mxfp8", "nvfp4"}:
-        return quantised(gradients, gradient_parts, 2), quantised(values, input_parts, 2)
-    own = [quantised(values, input_parts, 1)] if scaling == "current" else []
+    if scaling in BLOCK_SCALINGS:
+        return quantise(plan, scaling, gradients, gradient_parts), quantise(plan, scaling, values, input_parts)
+    own = [quantise(plan, scaling, values, input_parts)] if scaling == "current" else []
     own.append(Operator("transpose", (values,), product.dtype))
     if gradient_parts == 1:
-        return (quantised(gradients, 1, 1, 1), *own)
+        return (quantise(plan, scaling, gradients, transposes=1), *own)
     # In the delayed recipe, the cast before the gather is part of the operator before
-    cast = [quantised(gradients, gradient_parts, 1)] if scaling == "current" else []
+    cast = [quantise(plan, scaling, gradients, gradient_parts)] if scaling == "current" else []
     return (*cast, Operator("transpose", (gradients,), product.dtype), *own)
+
+
+BLOCK_SCALINGS = frozenset({"mxfp8", "nvfp4"})
+"""Recipes with a scale per block of values, whose blocks by rows and by columns differ."""
+
+
+def scaling_of(plan: ParallelPlan) -> str:
+    """Return the recipe by which the plan's products scale their operands: that of `scaling`, or nvfp4.
+
+    Args:
+        plan: The settled parallel plan.
+    """
+    return "nvfp4" if plan.dtype == "fp4" else plan.scaling
+
+
+def quantise(plan: ParallelPlan, scaling: str, value_count: int, parts: int = 1, *, transposes: int = 0) -> Operator:
+    """Return the cast of an operand; see the table above.
+
+    Args:
+        plan: The settled parallel plan.
+        scaling: The recipe, as of `scaling_of`.
+        value_count: The number of values of the whole operand.
+        parts: The number of GPUs that each quantise a part of the operand.
+        transposes: The number of transposed copies that recipes with a scale per tensor write, too.
+    """
+    reads = 2 if scaling in {"current", "nvfp4"} else 1
+    copies = 2 if scaling in BLOCK_SCALINGS else 1
+    return Operator("quantise", (-(-value_count // parts), reads, copies, transposes), plan.dtype)
 
 
 def _weights_of(product: Operator) -> int:
@@ -262,9 +286,7 @@ def matrices(shard: Shard, name: str, width: int) -> Items:
         name: The first part of the items' names.
         width: The GPU's part of the MLP's inner width.
     """
-    h, m = shard.model.hidden, shard.tokens
-    # The gate and the matrix upwards are one product of twice the width
-    both = 2 * width if shard.model.is_gated else width
+    h, m, both = shard.model.hidden, shard.tokens, shard.first_width(width)
     operators = (shard.gemm(m, both, h), shard.activation(m, width), shard.gemm(m, h, width))
     return [*enter(shard, name, h), Compute(name, operators), *leave(shard, name, h)]
 
@@ -277,8 +299,7 @@ def matrices_backward(shard: Shard, name: str, width: int) -> tuple[Items, str]:
         name: The first part of the items' names.
         width: The GPU's part of the MLP's inner width.
     """
-    h, m = shard.model.hidden, shard.tokens
-    both = 2 * width if shard.model.is_gated else width
+    h, m, both = shard.model.hidden, shard.tokens, shard.first_width(width)
     second: Operators = (shard.gemm(m, width, h),)
     second_weights: Operators = (shard.gemm(h, width, m),)
     items, key = enter_backward(shard, name, h, (shard.gemm(m, h, both),), (shard.gemm(both, h, m),))
