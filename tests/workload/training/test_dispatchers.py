@@ -101,7 +101,7 @@ def test_an_experts_product_takes_as_long_as_the_dense_one(gpu):
     assert times.text_ps("expert-gemm 3x2048x65536x6144 bf16") == pytest.approx(3 * dense, rel=1e-9)
 
 
-@pytest.mark.parametrize("plan", ["pp4,1f1b,gb16", "pp4,vpp2,gb16", "gb6"])
+@pytest.mark.parametrize("plan", ["pp4,vpp2,gb16", "gb6"])
 def test_pairs_are_of_different_micro_batches_and_hold_one_more(plan):
     plain, paired = (
         pipeline_of(rules.settle(DEEPSEEK, parallel_plan(f"{plan},overlap_ep={overlaps}")))
@@ -172,6 +172,8 @@ def test_layers_are_divided_as_nvidia_and_meta_did(name, slots, sizes):
         ((8, "h100"), "ep8,dp8,fp8", "deepep", False, False),
         ((8, "h100"), "ep16,pp2,vpp2,dp16", "deepep", True, False),
         ((72, "gb200"), "ep8,dp8,fp8", "hybridep", True, True),
+        ((72, "gb200"), "ep8,dp8,pp2,fp8", "hybridep", False, True),
+        ((72, "gb200"), "ep8,dp8,pp2,vpp4,fp8", "hybridep", True, True),
         ((72, "gb200"), "ep8,dp8", "hybridep", False, False),
         ((72, "gb200"), "ep8,dp8,fp8,overlap_ep=false,dispatcher=all-to-all", "all-to-all", False, True),
         ((72, "gb200"), "dp8,fp8", "auto", None, None),
@@ -193,6 +195,7 @@ def test_the_machine_of_a_fabric_has_the_gpus_of_a_host():
     ("model", "plan", "message"),
     [
         (QWEN, "ep8,dp8,overlap_ep=true,gpipe,pp2", "overlap_ep with schedule gpipe, expected 1f1b or interleaved"),
+        (QWEN, "ep8,dp8,overlap_ep=true,pp2", "overlap_ep with pp 2 and vpp 1, expected vpp above 1"),
         (QWEN, "ep8,dp8,fused_experts=true", "fused_experts with bf16, expected fp8"),
         (find("llama3-8b"), "dp8,overlap_ep=true", "overlap_ep is true, expected false, as the model has no experts"),
     ],

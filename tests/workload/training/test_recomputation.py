@@ -204,7 +204,7 @@ REFUSED = [
     *(
         (
             "mixtral-8x7b",
-            f"pp2,dp8,ep8,overlap_ep=true,recompute={word}",
+            f"dp8,ep8,overlap_ep=true,recompute={word}",
             "megatron",
             f"overlap_ep with recompute {word}",
         )

@@ -118,7 +118,7 @@ def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: 
     is_fused = machine.gpu is not None and machine.gpu.has_fused_experts and plan.dtype == "fp8"
     is_far = plan.ep * plan.etp > domain and plan.vpp > 1
     can_overlap = (
-        schedule_of(plan.pipeline_schedule).TAKES_PAIRS and framework == "megatron" and micro_batches(plan) > 1
+        _takes_pairs(plan) and framework == "megatron" and micro_batches(plan) > 1
     ) and not recomputation.repeats_exchange(plan.recompute)
     update: dict[str, Any] = {
         "nvlink_domain": domain,
@@ -129,6 +129,12 @@ def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: 
     if update["fused_experts"] and "scaling" not in plan.model_fields_set:
         update["scaling"] = "mxfp8"  # of the fused products
     return plan.model_copy(update=update)
+
+
+def _takes_pairs(plan: ParallelPlan) -> bool:
+    """Return whether passes can run in pairs."""
+    # Without chunks, a stage's pair waits for the next stage's, which waits for it: each would idle half of the time.
+    return schedule_of(plan.pipeline_schedule).TAKES_PAIRS and (plan.pp == 1 or plan.vpp > 1)
 
 
 def _with_software(plan: ParallelPlan, framework: Framework) -> ParallelPlan:
@@ -252,6 +258,8 @@ def _exchange_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
             yield f"{key} with {framework}, expected false (only megatron has it)"
     if plan.overlap_ep and not schedule_of(plan.pipeline_schedule).TAKES_PAIRS:
         yield f"overlap_ep with schedule {plan.pipeline_schedule}, expected 1f1b or interleaved, or overlap_ep=false"
+    elif plan.overlap_ep and not _takes_pairs(plan):
+        yield f"overlap_ep with pp {plan.pp} and vpp 1, expected vpp above 1 (Megatron's rule), or overlap_ep=false"
     if plan.overlap_ep and recomputation.repeats_exchange(plan.recompute):  # Megatron-Core's transformer_config.py
         yield f"overlap_ep with recompute {plan.recompute}, expected neither moe nor full, or overlap_ep=false"
     if plan.fused_experts and plan.dtype != "fp8":
