@@ -124,6 +124,16 @@ def _operators(_: Group) -> list[float]:
     ]
 
 
+def _training_operators(group: Group) -> list[float]:
+    """Return the ms of each row's operator by the roofline of training on its GPU."""
+
+    def ms(row: Mapping[str, Any]) -> float:
+        (operator,) = parse_operators(row["operator"])
+        return roofline_ps(operator, find_gpu(row["gpu"]).for_training(), Efficiencies()) / 1e9
+
+    return [ms(row) for row in group.rows]
+
+
 def _zero(_: Group) -> list[float]:
     """Return the memory of model states in GB for each ZeRO stage."""
     plans = [parallel_plan(f"dp64,zero{zero},grad_dtype=fp16,dtype=fp16") for zero in range(4)]
@@ -190,6 +200,7 @@ _RUNS: dict[str, Callable[[Group], list[float]]] = {
     "layer-a100": _layers,
     "ns-3": _ns3,
     "operators": _operators,
+    "attention-training": _training_operators,
     "kernel-tables": _kernel_tables,
     "zero": _zero,
 }

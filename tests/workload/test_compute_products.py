@@ -1,17 +1,20 @@
 """Times of matrix products and attention: closed forms, a naive model of tiles and waves, and what may not fall."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.workload.compute import Efficiencies, Operator, find_gpu, gpu_names
+from nadi.workload.compute import ComputeTimes, Efficiencies, Operator, find_gpu, gpu_names
 from nadi.workload.compute.attention import ALGORITHMS, attention_ps
 from nadi.workload.compute.gemm import GROUP_TILES, SPLITS, TILES, product_ps, products_ps
+from nadi.workload.compute.gpu import ALONE
 from nadi.workload.compute.times import roofline_ps
 from tests.budgets import bounded
 
+TRAINED_ALONE = replace(ALONE, is_training=True)
 NONE_LOST = Efficiencies(1.0, 1.0, 1.0, 1.0)
 A100, H100, B200 = find_gpu("a100"), find_gpu("h100"), find_gpu("b200")
 WITHOUT_LATENCIES = {"memory_latency_ps": 0, "launch_overhead_ps": 0}
@@ -183,6 +186,44 @@ SIZES = st.integers(1, 20_000)
 
 def sixteen_bits(gpu):
     return "fp16" if "fp16" in gpu.peak_flops else "bf16"
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "window"), [(7, 7, 3), (5, 9, 4), (9, 9, 9), (9, 5, 2), (6, 6, 20), (1, 8, 3)]
+)
+def test_a_windows_pairs_are_those_of_the_last_keys_of_each_query(queries, keys, window):
+    pairs = sum(
+        keys - queries - window < key - query <= keys - queries for query in range(queries) for key in range(keys)
+    )
+    assert Operator("window-attention", (2, 3, 1, queries, keys, 8, 4, window)).flops == 2 * 2 * 3 * pairs * (8 + 4)
+
+
+@pytest.mark.parametrize("gpu", [A100, H100, B200], ids=["a100", "h100", "b200"])
+@pytest.mark.parametrize("backward", ["", "-backward"])
+def test_a_window_takes_the_time_of_its_blocks(gpu, backward):
+    """Twice the tokens take twice as long, and a window of all tokens as long as a causal mask."""
+
+    def ps(tokens, window=None):
+        kind, mask = ("attention", 1) if window is None else ("window-attention", window)
+        return attention_ps(Operator(kind + backward, (4, 64, 8, tokens, tokens, 64, 64, mask)), gpu, NONE_LOST)
+
+    assert ps(32768, 128) == pytest.approx(2 * ps(16384, 128), rel=0.02)
+    assert ps(4096, 4096) == ps(4096)
+    assert ps(4096, 128) < ps(4096, 1024) < ps(4096)
+
+
+def test_in_8_bits_the_backward_pass_computes_all_pairs_of_a_window():
+    shape = (4, 64, 8, 4096, 4096, 64, 64)
+    window = attention_ps(Operator("window-attention-backward", (*shape, 128), "fp8"), B200, NONE_LOST)
+    assert window == attention_ps(Operator("attention-backward", (*shape, 1), "fp8"), B200, NONE_LOST)
+
+
+def test_training_has_libraries_of_its_own():
+    """On Blackwell cuDNN's forward pass, faster than a server's prompts with paged keys; elsewhere the same."""
+    forward = Operator("attention", (1, 64, 8, 8192, 8192, 128, 128, 1))
+    for gpu in (A100, H100, B200):
+        served, trained = (ComputeTimes(gpu, pace=pace).time_ps(forward) for pace in (ALONE, TRAINED_ALONE))
+        assert trained < served if gpu is B200 else trained == served
 
 
 @bounded(60)

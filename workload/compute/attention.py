@@ -14,6 +14,11 @@ published rates with and without a mask agree. The later algorithms start the lo
 
 `narrow` of 4 is that of prompts of 4,096 tokens and more in FP8 in the same tables, 0.58 on B200 and 0.60 on GB300.
 
+cudnn is what Transformer Engine runs in training on Blackwell. Its numbers are fitted to every second row without a
+window of NVIDIA's benchmark of GB200 and GB300 (NVIDIA/cudnn-frontend of 2026-05, benchmark/sdpa_benchmark_training/
+results, cuDNN 9.22; scripts/published_figures.toml, group attention-training); the other rows are met as well. Values
+in 8 bits are those of MXFP8; with a scale per tensor forward passes are 5 % faster, backward passes 20 %.
+
 Backward: 2 reaches 63 % of A100's peak (arXiv 2307.08691, section 4.1, heads of 128), where five products and the
 exponentials would reach 77 %; 3 reaches 561 TFLOP/s (heads of 128, 16,384 tokens); 4 is assumed, near 3. flash-1 and
 triton are the algorithms of old software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is
@@ -32,7 +37,7 @@ import numpy as np
 from nadi.inputs.units import PS_PER_S
 from nadi.workload.compute.gemm import OVERLAP
 from nadi.workload.compute.gpu import Efficiencies, Gpu
-from nadi.workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, Operator
+from nadi.workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, WINDOW_ATTENTION, Operator
 
 
 class AttentionTile(NamedTuple):
@@ -77,6 +82,10 @@ class AttentionAlgorithm(NamedTuple):
     norm: float = OVERLAP  # Exponent of the norm that adds work and memory
     narrow: float = 1.0  # Share of the peak in 8 bits over that in 16 bits that its products reach
     first_start: float = 0.0  # Share of the first block's start on an SM that memory traffic does not hide
+    backward_start_ps: int = 0  # Time in ps to start and end a backward block, 0 = two memory latencies
+    wide_backward: float | None = None  # `backward` if queries have more than 128 values, None = the same
+    # `narrow` of the backward pass: if queries have up to 128 values, and if they have more; None = as `narrow`
+    narrow_backward: tuple[float, float] | None = None
 
 
 _ALL_HEADS = (AttentionTile(math.inf, 128, 64),)
@@ -116,6 +125,18 @@ ALGORITHMS = {
         narrow=0.6,
     ),
 }
+ALGORITHMS["cudnn"] = ALGORITHMS["flash-attention-4"]._replace(
+    reach=1.147,
+    exposed=0.49,
+    start_ps=4_200_000,
+    tail=0.27,
+    setup_ps=0,
+    narrow=0.85,
+    backward=0.666,
+    wide_backward=0.55,
+    backward_start_ps=2_200_000,
+    narrow_backward=(0.48, 0.72),
+)
 ALGORITHMS["composable-kernel"] = ALGORITHMS["flash-attention-2"]._replace(reach=0.56)
 """Fused attention algorithms: 2 on Ampere, 3 on Hopper, 4 on Blackwell. composable-kernel is 2 on CDNA 3, at the clock
 that power leaves to its matrix instructions: 0.62 of the peak's, as of products (gpus/mi300x.toml). That is 600 TFLOP/s
@@ -175,6 +196,7 @@ most 1,024 (`selectMlaGenerationKernel` in trtllmGenKernels/fmha/fmhaKernels.h).
 # read the same keys. `ALGORITHMS` has the numbers of each kernel.
 
 
+_WIDE_VALUES = 128  # Values of a query above which the backward pass of cuDNN is slower
 _BACKWARD_TILE = AttentionTile(np.inf, 128, 64)  # Blocks of the backward pass, for heads of any size
 _BACKWARD_PRODUCTS = 2.5
 """Products of the backward pass over those of the forward pass: five to two (arXiv 2307.08691, section 3.1)."""
@@ -199,13 +221,21 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     """
     if not operator.flops:
         return 0.0
+    window = 0
+    if operator.kind.startswith(WINDOW_ATTENTION):
+        # cuDNN's backward pass in 8 bits computes all pairs of a causal mask
+        is_whole = operator.kind.endswith("backward") and DTYPE_BYTES[operator.dtype] == 1
+        window = 0 if is_whole else operator.shape[7]
+        kind = operator.kind.removeprefix("window-")
+        operator = Operator(kind, (*operator.shape[:7], 1), operator.dtype)
     for prefix in OLD_ATTENTION:
         if operator.kind.startswith(prefix):
             kind = operator.kind.removeprefix(f"{prefix}-")
             if (prefix, gpu.attention) != ("flash-2", "flash-attention-2"):
                 gpu = gpu.model_copy(update={"attention": prefix})
             return attention_ps(operator._replace(kind=kind), gpu, efficiencies)
-    algorithm = ALGORITHMS[gpu.attention]
+    is_backward = operator.kind == "attention-backward"
+    algorithm = ALGORITHMS[gpu.training_attention or gpu.attention if is_backward else gpu.attention]
     moved_bytes: float = operator.bytes
     if operator.kind == "latent-attention":
         algorithm = LATENT[gpu.latent_attention]
@@ -213,9 +243,14 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         # All heads share one key of rank + rope_dim values, the first `rank` of which are the value; there is no mask
         operator = Operator("attention", (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0), operator.dtype)
     extras_ps = 0.0
-    if operator.kind == "attention-backward":
+    if is_backward:
+        is_wide = operator.shape[5] > _WIDE_VALUES
+        backward = algorithm.wide_backward if is_wide and algorithm.wide_backward else algorithm.backward
+        narrow = algorithm.narrow_backward[is_wide] if algorithm.narrow_backward else algorithm.narrow
         algorithm = algorithm._replace(
-            start_ps=2 * gpu.memory_latency_ps,
+            backward=backward,
+            narrow=narrow,
+            start_ps=algorithm.backward_start_ps or 2 * gpu.memory_latency_ps,
             setup_ps=0,
             min_rows=_BACKWARD_TILE.rows,
             tiles=(_BACKWARD_TILE,),
@@ -235,7 +270,7 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     pair_ps = _pair_ps(operator, gpu, algorithm, efficiencies)
     splits = [parts for parts in _SPLITS if parts <= algorithm.max_splits] if queries <= _MAX_DECODING_QUERIES else [1]
     blocked_ps = min(
-        _blocked_ps(operator, block_heads, parts, gpu, algorithm, pair_ps, memory_Bps, memory_ps)
+        _blocked_ps(operator, window, block_heads, parts, gpu, algorithm, pair_ps, memory_Bps, memory_ps)
         for block_heads in {1, group if algorithm.packs or queries == 1 else 1}
         for parts in splits
     )
@@ -285,6 +320,7 @@ def _pair_ps(operator: Operator, gpu: Gpu, algorithm: AttentionAlgorithm, effici
 
 def _blocked_ps(
     operator: Operator,
+    window: int,
     block_heads: int,
     key_parts: int,
     gpu: Gpu,
@@ -294,15 +330,15 @@ def _blocked_ps(
     memory_ps: float,
 ) -> float:
     """Return the time in ps with the queries of block_heads heads in a block and the keys in key_parts."""
-    # pair_ps: time of a query-key pair on an SM; memory_Bps: bytes per second of the memory; memory_ps: time in ps to
-    # move all bytes at this rate.
+    # window: last keys that a query sees, 0 = all; pair_ps: time of a query-key pair on an SM; memory_Bps: bytes per
+    # second of the memory; memory_ps: time in ps to move all bytes at this rate.
     batch, heads, _, queries, _, _, value_dim, causal = operator.shape
     tile = next(tile for tile in algorithm.tiles if value_dim <= tile.max_values)
     own_rows = queries * block_heads
     min_rows = algorithm.decoding_rows if queries == 1 else algorithm.min_rows
     # 5 queries of 4 heads are 20 rows, in a block of 32 if the kernel has blocks so small
     block_rows = min(max(1 << (own_rows - 1).bit_length(), min_rows), tile.rows)
-    pairs = _pairs_of_blocks(operator, block_heads, block_rows, tile.keys, key_parts)
+    pairs = _pairs_of_blocks(operator, window, block_heads, block_rows, tile.keys, key_parts)
     blocks = batch * -(-heads // block_heads) * key_parts
     waves = _waves(blocks * len(pairs), gpu.sms, algorithm.paired)
     longest = float(pairs.max())
@@ -326,14 +362,19 @@ def _blocked_ps(
 
 
 def _pairs_of_blocks(
-    operator: Operator, block_heads: int, block_rows: int, block_keys: int, key_parts: int
+    operator: Operator, window: int, block_heads: int, block_rows: int, block_keys: int, key_parts: int
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return float64[blocks]: the number of pairs that each block of one part of the keys computes, with padding."""
-    # block_heads: query heads that share keys in a block; block_rows: rows per block; block_keys: keys at a time.
+    # window: last keys that a query sees, 0 = all; block_heads: query heads that share keys in a block; block_rows:
+    # rows per block; block_keys: keys at a time.
     queries, keys, causal = operator.shape[3], operator.shape[4], operator.shape[7]
     blocks = -(-queries * block_heads // block_rows)
     # The last query of a block sees the most keys: the block computes whole blocks of keys up to it
     last_query = np.minimum(np.arange(1, blocks + 1) * block_rows, queries * block_heads) // block_heads
     # The mask ends at the last key: of 3 queries with 10 keys, the first sees 8, the last all 10
     visible = np.clip(last_query + keys - queries, 0, keys) if causal else np.full(blocks, keys)
-    return (block_rows * block_keys * -(-visible // (key_parts * block_keys))).astype(np.float64)
+    seen = -(-visible // (key_parts * block_keys))
+    if window:  # the first query of a block sees the first keys
+        first_query = np.arange(blocks) * block_rows // block_heads
+        seen = seen - np.maximum(first_query + keys - queries + 1 - window, 0) // block_keys
+    return (block_rows * block_keys * seen).astype(np.float64)

@@ -101,6 +101,7 @@ class Gpu(BaseModel):
         latent_attention: Kernel of its libraries for latent attention, one of attention_kernels.LATENT.
         experts: Kernel of its libraries for grouped products, see workload/compute/gemm.py.
         attention: Fused attention algorithm of its libraries, one of attention_kernels.ALGORITHMS.
+        training_attention: The same in training, None = that of `attention`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key)
@@ -134,6 +135,7 @@ class Gpu(BaseModel):
         "composable-kernel",
         "splash",
     ]
+    training_attention: Literal["cudnn"] | None = None
     latent_attention: Literal["flash-mla", "fmha-v2", "trtllm"] = "flash-mla"
     experts: Literal["tiles", "triton", "trtllm"] = "tiles"
     nvidia_tables: str = ""  # Name of the GPU's system in NVIDIA's tables (workload.compute.nvidia), "" = none
@@ -154,6 +156,10 @@ class Gpu(BaseModel):
     def has_fused_experts(self) -> bool:
         """Whether Transformer Engine has fused products of experts in FP8 for the GPU: Blackwell and later."""
         return self.attention == "flash-attention-4"
+
+    def for_training(self) -> "Gpu":
+        """Return the GPU with the libraries that training runs."""
+        return self.model_copy(update={"attention": self.training_attention}) if self.training_attention else self
 
     def streaming_Bps(self, efficiency: float) -> float:  # noqa: N802 - bytes, not bits
         """Return the bytes per second that memory-bound operators reach.
@@ -358,6 +364,7 @@ class SustainedShare:
     others: float = 1.0  # Share of the rate of all other operators
     in_a_row: bool = False  # Whether consecutive products slow down by `Gpu.in_a_row`, unless their time is measured
     eager: "SustainedShare | None" = None  # Rates of operators that the host launches one by one, None = the same
+    is_training: bool = False  # Whether the libraries are those of training
 
     def __post_init__(self) -> None:
         """Check the values; WorkloadError if one is out of range."""
@@ -401,7 +408,7 @@ def _expected_maximum(count: int) -> float:
 
 
 ALONE = SustainedShare()  # Rates of single operators in benchmarks
-IN_STEPS = SustainedShare(products=0.895, others=0.79, in_a_row=True)
+IN_STEPS = SustainedShare(products=0.895, others=0.79, in_a_row=True, is_training=True)
 """Rates of training steps, fitted only to the ten rows of Megatron-LM on A100 (megatron-table)."""
 IN_SERVING = SustainedShare(in_a_row=True, eager=IN_STEPS)
 """Rates of serving. CUDA graphs leave no gaps between operators. The other operators of a server are the fused ones of

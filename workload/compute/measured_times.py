@@ -148,6 +148,7 @@ _NOT_SIZES = {
     "head_dim",
     "value_dim",
     "causal",
+    "window",
     "reads",
     "writes",
     "copies",

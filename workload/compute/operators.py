@@ -19,6 +19,7 @@ Entries of shapes, in order:
 | attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
 | flash-1-attention, triton-attention, and backward | as attention | by FlashAttention of 2022, by its Triton version |
 | flash-2-attention, and backward | as attention | by FlashAttention-2, also on later GPUs |
+| window-attention, and backward | as attention, window for causal | a query sees the last `window` keys up to its own |
 | latent-attention | batch, heads, queries, keys, rank, rope_dim | fused, on compressed keys that also are the values |
 | softmax, softmax-backward | rows, columns | scale, mask and softmax in one |
 | norm, norm-backward | rows, columns | RMSNorm or LayerNorm |
@@ -67,6 +68,17 @@ def _score_pairs(queries: int, keys: int, causal: int) -> float:
     return longest * (keys - longest) + longest * (longest + 1) / 2
 
 
+def _window_pairs(queries: int, keys: int, window: int) -> float:
+    """Return the number of query-key pairs if a query only sees the last `window` keys up to its own position."""
+    hidden = max(keys - window, 0)  # from the last query, and one key less from each before it
+    count = min(queries, hidden)
+    return _score_pairs(queries, keys, 1) - count * (2 * hidden - count + 1) / 2
+
+
+def _window_flops(b: int, h: int, _kv: int, q: int, k: int, d: int, dv: int, window: int) -> float:
+    return 2.0 * b * h * _window_pairs(q, k, window) * (d + dv)
+
+
 def _attention_flops(b: int, h: int, _kv: int, q: int, k: int, d: int, dv: int, causal: int) -> float:
     return 2.0 * b * h * _score_pairs(q, k, causal) * (d + dv)
 
@@ -87,7 +99,9 @@ LAUNCHES = "launches"  # Kind that marks a node whose operators the host launche
 OLD_ATTENTION = ("flash-1", "flash-2", "triton")
 """Prefixes of kinds of fused attention by an old algorithm, whatever the GPU's libraries have."""
 EARLY_PRODUCT = "early-gemm"
+WINDOW_ATTENTION = "window-attention"
 _ATTENTION_SHAPE = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal")
+_WINDOW_SHAPE = (*_ATTENTION_SHAPE[:-1], "window")
 KINDS: dict[str, _Kind] = {
     "gemm": _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
     EARLY_PRODUCT: _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
@@ -109,6 +123,10 @@ KINDS: dict[str, _Kind] = {
     ),
     "attention": _Kind(_ATTENTION_SHAPE, _attention_flops, _attention_values),
     "attention-backward": _Kind(_ATTENTION_SHAPE, _backward_flops, _backward_values),
+    WINDOW_ATTENTION: _Kind(_WINDOW_SHAPE, _window_flops, _attention_values),
+    f"{WINDOW_ATTENTION}-backward": _Kind(
+        _WINDOW_SHAPE, lambda *shape: _BACKWARD_ATTENTION_FLOPS * _window_flops(*shape), _backward_values
+    ),
     **{f"{name}-attention": _Kind(_ATTENTION_SHAPE, _attention_flops, _attention_values) for name in OLD_ATTENTION},
     **{
         f"{name}-attention-backward": _Kind(_ATTENTION_SHAPE, _backward_flops, _backward_values)
@@ -150,6 +168,7 @@ KINDS: dict[str, _Kind] = {
 PRODUCTS = (
     *("gemm", EARLY_PRODUCT, "batched-gemm", "expert-gemm", "fused-expert-gemm", "grouped-gemm"),
     *("attention", "attention-backward", "latent-attention"),
+    *(WINDOW_ATTENTION, f"{WINDOW_ATTENTION}-backward"),
     *(f"{name}-attention{backward}" for name in OLD_ATTENTION for backward in ("", "-backward")),
 )
 """Kinds that run on tensor cores."""

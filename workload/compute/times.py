@@ -12,7 +12,14 @@ from nadi.workload.compute.attention import attention_ps
 from nadi.workload.compute.gemm import product_ps, products_ps, streaming_ps
 from nadi.workload.compute.gpu import ALONE, Efficiencies, Gpu, SustainedShare, scaled_ps
 from nadi.workload.compute.measured_times import MeasuredTimes, Measurement
-from nadi.workload.compute.operators import EARLY_PRODUCT, LAUNCHES, OLD_ATTENTION, Operator, parse_operators
+from nadi.workload.compute.operators import (
+    EARLY_PRODUCT,
+    LAUNCHES,
+    OLD_ATTENTION,
+    WINDOW_ATTENTION,
+    Operator,
+    parse_operators,
+)
 from nadi.workload.errors import WorkloadError
 
 # A roofline with mechanisms: operator times on a GPU without measurements.
@@ -27,6 +34,8 @@ _CLASSES = {
     "attention": "attention",
     "attention-backward": "attention",
     "latent-attention": "attention",
+    WINDOW_ATTENTION: "attention",
+    f"{WINDOW_ATTENTION}-backward": "attention",
     "optimizer": "optimizer",
 }
 _TIMES = {"gemm": product_ps, "attention": attention_ps}
@@ -105,6 +114,7 @@ class ComputeTimes:
             pace: The share of the rates of operators alone that is sustained in a workload.
         """
         self.gpu = gpu
+        self._with_libraries = gpu.for_training() if pace.is_training else gpu
         self.efficiencies = efficiencies or Efficiencies()
         self.pace = pace
         rows = list(tables)
@@ -162,12 +172,15 @@ class ComputeTimes:
         if operator.kind == EARLY_PRODUCT:
             today_ps, source = self._estimate(operator._replace(kind="gemm"))
             return today_ps / self.gpu.early_products.get(operator.dtype, 1.0), source
-        for times in self._own:
+        # NVIDIA's tables have the attention of serving
+        is_trained = self._with_libraries is not self.gpu and operator.kind == "attention"
+        own = self._own[:1] if is_trained else self._own
+        for times in own:
             time_ps = times.exact_ps(operator)
             if time_ps is not None:
                 return time_ps, MEASURED
         # Exact times of any table come before interpolation in the first: a neighbour says less than the shape
-        for times in self._own:
+        for times in own:
             time_ps = times.between_ps(operator, self._roofline_ps)
             if time_ps is not None:
                 return time_ps, BETWEEN
@@ -187,7 +200,7 @@ class ComputeTimes:
         return self.gpu.in_a_row.get(operator.dtype, 1.0)
 
     def _roofline_ps(self, operator: Operator) -> float:
-        return roofline_ps(operator, self.gpu, self.efficiencies)
+        return roofline_ps(operator, self._with_libraries, self.efficiencies)
 
     def text_ps(self, text: str) -> int:
         """Return the ps of the sequential operators of an `operators` attribute. Raises WorkloadError: one is wrong.

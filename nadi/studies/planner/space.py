@@ -271,7 +271,10 @@ def _kind_of_stage(model: Model, plan: ParallelPlan, stage: int, of_chunks: Sequ
     if plan.imbalance:  # the layers differ
         return (stage,)
     ends = stage == 0, stage == plan.pp - 1
-    kinds = ((chunk.is_first, chunk.is_last, *map(model.has_experts, chunk.layers)) for chunk in of_chunks)
+    kinds = (
+        (chunk.is_first, chunk.is_last, *((model.has_experts(layer), model.window_of(layer)) for layer in chunk.layers))
+        for chunk in of_chunks
+    )
     return (*ends, *kinds)
 
 

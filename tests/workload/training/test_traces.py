@@ -19,6 +19,7 @@ from nadi.workload.generators.training import parallel_plan, rules
 from nadi.workload.generators.training.generator import generate, nodes_at_most
 from nadi.workload.generators.training.parameters import held
 from nadi.workload.generators.training.rules import settle
+from nadi.workload.generators.training.stage import Stage
 from nadi.workload.generators.training.stages import Shard, chunks, families, neighbours, pipeline_of, place
 from nadi.workload.generators.training.units import units
 from tests.budgets import bounded
@@ -405,3 +406,30 @@ def test_units_have_the_parameters_that_a_stage_holds(name, text):
         expected = held(model, plan, stage)
         assert sum(tensor.size for tensor in tensors if tensor.is_expert) == expected.experts
         assert sum(tensor.size for tensor in tensors if not tensor.is_expert) == expected.dense
+
+
+def test_layers_with_a_window_attend_to_it():
+    """GPT-OSS: every second layer has a window of 128 tokens; a sequence that several GPUs share has none."""
+    model = find("gpt-oss-20b").model_copy(update={"layers": 4, "window": 96})
+
+    def attentions(text):
+        table = Stage(model, rules.settle(model, parallel_plan(text), "megatron"), "megatron", 0).table()
+        found = [parse_operators(table.operator_lists[number]) for number in table.operators]
+        names = [table.names[row] for row in range(len(table))]
+        return {
+            name.split("/")[1] + " " + name.split("/")[3]: operator.kind + f" {operator.shape[-1]}"
+            for name, operators in zip(names, found, strict=True)
+            for operator in operators
+            if "attention" in operator.kind
+        }
+
+    windowed = {
+        f"{way} layer{number}": f"{'window-' * (number % 2 == 0)}attention{'-backward' * (way == 'backward')} "
+        f"{96 if number % 2 == 0 else 1}"
+        for way in ("forward", "backward")
+        for number in range(4)
+    }
+    assert attentions("gb1,seq512") == windowed
+    assert attentions("cp2,context=a2a,gb1,seq512") == windowed
+    assert {kind.split()[0] for kind in attentions("cp2,gb1,seq512").values()} == {"attention", "attention-backward"}
+    assert {kind.split()[0] for kind in attentions("gb1,seq96").values()} == {"attention", "attention-backward"}

@@ -79,6 +79,8 @@ class Model(ModelPart):
     positions: Literal["learned", "rotary", "alibi"] = "learned"
     bias: bool = True  # Whether linear layers have biases
     qkv_bias: bool = False  # Whether the projections to queries, keys and values have biases even without `bias`
+    window: CountFromZero = 0  # Number of last tokens that a token attends to, itself included; 0 = all
+    full_every: CountFromZero = 0  # Period of layers that attend to all tokens in spite of `window`, 0 = no layer does
     qk_norm: bool = False  # Whether queries and keys are normalised per head
     tied_embeddings: bool = True  # Whether the output layer uses the word embedding
     latent: LatentAttention | None = None  # Latent attention, None = each head has its own keys and values
@@ -123,6 +125,15 @@ class Model(ModelPart):
     def is_gated(self) -> bool:
         """Whether the MLP has a third matrix, a gate that multiplies the first product elementwise."""
         return self.activation in {"swiglu", "geglu"}
+
+    def window_of(self, layer: int) -> int:
+        """Return the number of last tokens that a token attends to, itself included; 0 = all.
+
+        Args:
+            layer: The number of the layer, from 0.
+        """
+        is_full = self.full_every and (layer + 1) % self.full_every == 0
+        return 0 if is_full else self.window
 
     def has_experts(self, layer: int) -> bool:
         """Return whether a layer has experts instead of a plain MLP.

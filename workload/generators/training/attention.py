@@ -50,9 +50,12 @@ def pieces(
     # core/transformer/dot_product_attention.py).
     b, d, dv = shard.plan.micro_batch, shard.model.query_dim, shard.model.value_dim
     if shard.plan.attention != "unfused":
-        prefix = "" if shard.plan.attention == "flash" else f"{shard.plan.attention}-"
+        # Pieces of a sequence that several GPUs share count as if there were no window
+        has_window = shard.plan.attention == "flash" and 0 < shard.window < keys == queries == shard.sequence
+        prefix = "window-" if has_window else "" if shard.plan.attention == "flash" else f"{shard.plan.attention}-"
         kind = f"{prefix}attention{'-backward' * backward}"
-        operator = shard.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(causal))
+        mask = shard.window if has_window else int(causal)
+        operator = shard.operator(kind, b, heads, kv_heads, queries, keys, d, dv, mask)
         if shard.plan.attention_dtype == "auto":
             return (operator,)
         # Queries, keys and values, or the output's gradient, are scaled by their own maximum: read twice, written once

@@ -1,5 +1,6 @@
 """Which part of a model a GPU holds: layers of its stage, its shard of them, and the groups that it is in."""
 
+import copy
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -159,8 +160,22 @@ class Shard:
         self.value_bytes = int(DTYPE_BYTES[self.activation_dtype])
         # Bytes per operand of a product in the plan's data type as it is gathered (FP4 as FP8: an assumption)
         self.operand_bytes = max(1, int(DTYPE_BYTES[plan.dtype]))
+        self.window = 0  # Number of last tokens that a token attends to in the layer, 0 = all
         # Number of the output matrix's columns on the GPU, padding included
         self.vocabulary = padded_vocab(model, plan) // plan.tp
+
+    def in_layer(self, number: int) -> "Shard":
+        """Return the share of a layer, whose attention may have a window.
+
+        Args:
+            number: The number of the layer, from 0.
+        """
+        window = self.model.window_of(number)
+        if window == self.window:
+            return self
+        share = copy.copy(self)
+        share.window = window
+        return share
 
     @property
     def latent(self) -> LatentAttention:

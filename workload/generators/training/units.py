@@ -40,16 +40,13 @@ def units(shard: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]
     if chunk.is_first:
         parts = architecture.embedding(shard.model, vocab)
         chunk_units.append(_unit(shard, "embedding", embedding(shard), embedding_backward(shard), parts))
-    plain = _layer(shard, 0, has_experts=False)
-    routed: tuple[ModelUnit, ModelUnit] | None = None
+    by_kind: dict[tuple[int, ...], tuple[ModelUnit, ModelUnit]] = {}
     for number in chunk.layers:
-        if not shard.model.has_experts(number):
-            pair = plain
-        elif routed is None or shard.plan.imbalance:
-            pair = routed = _layer(shard, number, has_experts=True)
-        else:
-            pair = routed
-        chunk_units += [unit._replace(layer=f"layer{number}") for unit in pair]
+        has_experts = shard.model.has_experts(number)
+        kind = has_experts, shard.model.window_of(number), number if has_experts and shard.plan.imbalance else -1
+        if kind not in by_kind:
+            by_kind[kind] = _layer(shard.in_layer(number), number, has_experts=has_experts)
+        chunk_units += [unit._replace(layer=f"layer{number}") for unit in by_kind[kind]]
     if chunk.is_last:
         parts = (architecture.norm(shard.model),)
         if not (shard.model.tied_embeddings and has_embedding):
@@ -69,7 +66,7 @@ def _prediction(shard: Shard, layer_number: int, *, has_embedding: bool) -> list
     last = shard.model.layers - 1
     prediction_units = [
         _unit(shard, "projection", prediction(shard), prediction_backward(shard), parts),
-        *_layer(shard, last, prediction(shard), has_experts=shard.model.has_experts(last)),
+        *_layer(shard.in_layer(last), last, prediction(shard), has_experts=shard.model.has_experts(last)),
         _unit(shard, HEAD, head(shard), head_backward(shard), [architecture.norm(shard.model)]),
     ]
     return [unit._replace(layer=f"prediction{layer_number}") for unit in prediction_units]
