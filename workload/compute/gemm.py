@@ -278,6 +278,7 @@ _LAUNCHES = {"norm-backward": 2, "embedding-backward": 2, "cross-entropy": 3, "r
 """Number of kernel launches of operators with several: a norm's weight gradients are summed by a second kernel, an
 embedding's gradients are sorted first, a loss over parallel columns has a maximum, a sum and a gradient, and routing a
 softmax, a top-k, counts and positions."""
+_MAXIMUM_LAUNCHES = 3  # Kernels of a cast that reads values twice: their maximum, the scale, the cast
 
 
 def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
@@ -303,7 +304,8 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     busy = min(_full_blocks(operator), gpu.sms)
     rate = min(gpu.streaming_Bps(efficiency), busy * sm_rate)
     work_ps = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32")) * PS_PER_S
-    return _LAUNCHES.get(operator.kind, 1) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_ps
+    launches = _MAXIMUM_LAUNCHES if operator.kind == "quantise" and operator.shape[1] > 1 else 1
+    return _LAUNCHES.get(operator.kind, launches) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_ps
 
 
 def _full_blocks(operator: Operator) -> float:

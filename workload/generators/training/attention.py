@@ -56,7 +56,7 @@ def pieces(
         kind = f"{prefix}attention{'-backward' * backward}"
         mask = shard.window if has_window else int(causal)
         operator = shard.operator(kind, b, heads, kv_heads, queries, keys, d, dv, mask)
-        if shard.plan.attention_dtype == "auto":
+        if shard.plan.attention_dtype != "fp8":
             return (operator,)
         # Queries, keys and values, or the output's gradient, are scaled by their own maximum: read twice, written once
         values = heads * queries * dv if backward else heads * queries * d + kv_heads * keys * (d + dv)

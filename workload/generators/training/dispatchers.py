@@ -28,7 +28,7 @@ from typing import NamedTuple
 from nadi.et import CollectiveCommType
 from nadi.workload.compute.operators import Operator
 from nadi.workload.generators.models.architecture import Experts
-from nadi.workload.generators.training.item_lists import GroupCollective, Items
+from nadi.workload.generators.training.item_lists import GroupCollective, Items, reads_number
 from nadi.workload.generators.training.parallel_plan import ParallelPlan
 from nadi.workload.generators.training.stages import Operators, Shard
 
@@ -40,6 +40,14 @@ _COUNT_BYTES = 8  # Bytes of a number of tokens
 _SMS = {"deepep": 24, "hybridep": 32}
 """Number of multiprocessors that a dispatcher's kernels hold: DeepEP's README ("SM usage reduced from 24" for training
 as DeepSeek-V3's) and NVIDIA's recipes (Megatron-Bridge, perf_recipes/_common.py: moe_hybridep_num_sms)."""
+
+
+_PREPARED_NS = 4.0
+"""Nanoseconds per token of the group in which HybridEP prepares a dispatch over several domains. A call in BF16 takes
+0.52, 0.80 and 1.31 ms longer than its kernel with 16, 32 and 64 GPUs of 4,096 tokens on H100 (README, Torch API less
+kernel): 16.5 us per GPU, and the copies of what arrived, which are operators here. In one domain it takes less than 0.1
+ms more."""
+_LAYOUT_NS = 13.0  # Nanoseconds per token in which DeepEP counts: 54 us of 4,096 on H100 (DeepEP issue 261)
 
 
 def held_sms(plan: ParallelPlan) -> int:
@@ -71,7 +79,7 @@ def copies_per_token(experts: Experts, parts: int) -> float:
 
 
 def announced(shard: Shard) -> Items:
-    """Return the collectives by which GPUs learn, before the dispatch of a forward pass, what they will receive.
+    """Return the items by which GPUs and hosts learn, before the dispatch of a forward pass, what will arrive.
 
     Args:
         shard: A GPU's share of the model under the parallel plan.
@@ -83,7 +91,13 @@ def announced(shard: Shard) -> Items:
     if plan.ep == 1 or plan.imbalance:
         return []
     size = shard.routed_rows * experts.count if plan.dispatcher == "hybridep" else experts.count * _COUNT_BYTES
-    return [GroupCollective("router/ep:all-gather", CollectiveCommType.ALL_GATHER, size, "ep")]
+    gather = GroupCollective("router/ep:all-gather", CollectiveCommType.ALL_GATHER, size, "ep")
+    if plan.fused_experts or plan.capacity:  # numbers of tokens stay on the GPU, or are known
+        return [gather]
+    # The host waits for them to size buffers and products (fused_a2a.py, non_blocking; experts.py, tokens_per_expert)
+    tokens = shard.routed_rows * (plan.ep if plan.domain_members < plan.ep else 0)
+    prepared_ns = {"hybridep": _PREPARED_NS * tokens, "deepep": _LAYOUT_NS * shard.routed_rows}
+    return [gather, *reads_number(plan, "router/host", round(prepared_ns.get(plan.dispatcher, 0) / 1000))]
 
 
 def copied(shard: Shard, tokens: ExpertTokens) -> Operators:

@@ -58,7 +58,7 @@ def forward(shard: Shard, layer: int) -> Items:
     rows = tokens.received * shard.plan.etp
     dispatch, dispatched = dispatchers.moved(shard, "dispatch", tokens)
     combine, combined = dispatchers.moved(shard, "combine", tokens)
-    by_expert = dispatchers.sorted_by_expert(shard, tokens)
+    by_expert, paged = dispatchers.sorted_by_expert(shard, tokens), _paged(shard, rows)
     return [
         Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
         *(
@@ -70,7 +70,7 @@ def forward(shard: Shard, layer: int) -> Items:
         *dispatchers.announced(shard),
         *dispatch,
         *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
-        Compute("experts", (*by_expert, *_forward_products(shard, rows), *by_expert), dispatched),
+        Compute("experts", (*by_expert, *_forward_products(shard, rows), *by_expert, *paged), dispatched),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
         *combine,
         Compute("combine", dispatchers.copied(shard, tokens), combined),
@@ -96,12 +96,12 @@ def backward(shard: Shard, layer: int) -> Items:
     router = shard.operator("gemm", shard.routed_rows, h, experts.count)
     dispatch, dispatched = dispatchers.moved(shard, "dispatch", tokens)
     combine, combined = dispatchers.moved(shard, "combine", tokens)
-    by_expert = dispatchers.sorted_by_expert(shard, tokens)
+    by_expert, paged = dispatchers.sorted_by_expert(shard, tokens), _paged(shard, rows)
     return [
         Compute("combine", dispatchers.copied(shard, tokens)),
         *dispatch,
         *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
-        Compute("experts", (*by_expert, *_gradient_products(shard, rows), *by_expert), dispatched),
+        Compute("experts", (*by_expert, *paged, *_gradient_products(shard, rows), *by_expert), dispatched),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
         *combine,
         weights_product(shard, "experts", _weight_products(shard, rows), casts=_gradient_casts(shard, rows)),
@@ -135,12 +135,35 @@ def _sizes(shard: Shard) -> tuple[int, int, int]:
 
 def _casts(shard: Shard, *counts: int) -> Operators:
     """Return the casts of values that products take in 8 or 4 bits, one for each number of values."""
-    # No operator before writes them so. Blocks of MXFP8 and NVFP4 are written by rows and by columns; see `linear`.
+    # No operator before writes them so. Blocks of MXFP8 and NVFP4 are written by rows and by columns; see `linear`. A
+    # scale per tensor is one per expert, and Transformer Engine casts each expert's values by kernels of their own if
+    # they have to find its maximum first (pytorch/csrc/extensions/cast.cpp, split_quantize).
     if shard.operand_bytes >= shard.value_bytes:
         return ()
     scaling = "mxfp8" if shard.plan.fused_experts else linear.scaling_of(shard.plan)
     transposes = 0 if scaling in linear.BLOCK_SCALINGS else 1
-    return tuple(linear.quantise(shard.plan, scaling, count, transposes=transposes) for count in counts)
+    parts = shard.experts.count // shard.plan.ep if scaling == "current" else 1
+    return tuple(
+        linear.quantise(shard.plan, scaling, count, parts, transposes=transposes)
+        for count in counts
+        for _ in range(parts)
+    )
+
+
+def _paged(shard: Shard, rows: int) -> Operators:
+    """Return the copies of what fused products save for the backward pass into pages, or out of them."""
+    # With fused products a step is one CUDA graph, whose buffers have room for more tokens than come. What comes is
+    # packed (Megatron-Core, core/transformer/moe/paged_stash.py, moe_paged_stash in NVIDIA's recipes): operands of both
+    # products in 8 bits with their scales, and the input of the activation in 16 (Transformer Engine,
+    # pytorch/ops/fused/grouped_mlp.py, mark_grouped_tensor). Beside the copies all else is as much slower.
+    if not shard.plan.fused_experts or "paging" in shard.plan.without:
+        return ()
+    h, both, width = _sizes(shard)
+    saved_bytes = rows * ((h + width) * 33 // 32 + both * shard.value_bytes)
+    return (shard.operator("copies", _SAVED_TENSORS, saved_bytes // shard.value_bytes // _SAVED_TENSORS),)
+
+
+_SAVED_TENSORS = 3  # Of fused products
 
 
 def _per_expert(shard: Shard, rows: int, shape: Callable[[int], tuple[int, int, int]]) -> Operators:

@@ -116,9 +116,9 @@ class ParallelPlan(BaseModel):
     # delayed (by the maxima of earlier micro-batches), current (by the tensor's own maximum), or mxfp8 (of 32 values).
     # FP4 is NVFP4.
     scaling: Literal["delayed", "current", "mxfp8"] = "delayed"
-    # Data type of attention's products: auto = that of activations, or fp8 (Transformer Engine's
-    # fp8_dot_product_attention)
-    attention_dtype: Literal["auto", "fp8"] = "auto"
+    # Data type of attention's products: bf16 = that of activations, fp8 (Transformer Engine's
+    # fp8_dot_product_attention), auto = fp8 with fused experts, else bf16
+    attention_dtype: Literal["auto", "bf16", "fp8"] = "auto"
     grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"  # Data type of gradients in their reduction
     copies: Literal["tensors", "gradients", "none"] = "tensors"  # What FSDP copies to or from its flat buffers
     # Libraries of products: today's, or those of May 2025 (CUDA 12.9), which were slower on Blackwell
@@ -139,8 +139,8 @@ class ParallelPlan(BaseModel):
     lora: Annotated[int, Field(ge=0, le=1 << 16)] = 0
     # Parts of a step that are left out: collectives between replicas (dp), the norm of the gradients, the optimizer
     # and setting gradients to 0 (optimizer), direct writes of overlap_tp's pieces (userbuffers; NCCL moves these pieces
-    # instead), times of the host (host)
-    without: tuple[Literal["dp", "optimizer", "userbuffers", "host"], ...] = ()
+    # instead), times of the host (host), copies of what fused products of experts save into pages (paging)
+    without: tuple[Literal["dp", "optimizer", "userbuffers", "host", "paging"], ...] = ()
     # States that are kept in the host's memory
     offload: tuple[Literal["optimizer", "parameters", "activations"], ...] = ()
 

@@ -126,6 +126,9 @@ def on_machine(model: Model, plan: ParallelPlan, framework: Framework, machine: 
         "overlap_ep": (is_fused or is_far) and can_overlap if plan.overlap_ep is None else plan.overlap_ep,
         "fused_experts": is_fused and framework == "megatron" if plan.fused_experts is None else plan.fused_experts,
     }
+    # NVIDIA's recipes with fused experts have attention in FP8, but for DeepSeek-V3's on GB200
+    if update["fused_experts"] and plan.attention == "flash" and model.latent is None and plan.attention_dtype == AUTO:
+        update["attention_dtype"] = "fp8"
     if update["fused_experts"] and "scaling" not in plan.model_fields_set:
         update["scaling"] = "mxfp8"  # of the fused products
     return plan.model_copy(update=update)

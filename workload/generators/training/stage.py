@@ -131,7 +131,9 @@ class Stage:
                 if work.is_paired:
                     previous = current
                 elif alternates:
-                    self._stamp_alternately(previous, current)
+                    # The backward pass begins with an exchange, beside which the forward pass' attention runs
+                    is_after_forward = works[number - 1].kind == "forward"
+                    self._stamp_alternately(*((current, previous) if is_after_forward else (previous, current)))
                 else:
                     self._stamp(*current)
             self._stamp(self._deferred(stages.micro_batches(plan)), f"step{step}/backward-weights/")
