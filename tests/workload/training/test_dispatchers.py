@@ -56,6 +56,7 @@ def test_hops_over_the_network_take_as_long_as_published(ranks, published_ms):
     network_ms = network.bytes * (hosts - 1) / hosts / 50e9 * 1e3
     own_ms, forwarded_ms = (hop.bytes * 7 / 8 / 450e9 * 1e3 for hop in (own, forwarded))
     assert forwarded.needs == (network.key,)
+    assert own.bytes / (own.bytes + forwarded.bytes) == pytest.approx(1 / hosts)
     assert max(network_ms, own_ms) + forwarded_ms == pytest.approx(published_ms, rel=0.12)
 
 

@@ -144,7 +144,8 @@ def _once_per_gpu(shard: Shard, name: str, tokens: ExpertTokens) -> tuple[Items,
         return [network], ()
     key = f"{name} over the network"
     network = network._replace(key=key)
-    own = hop._replace(name=f"{hop.name}-own", bytes=round(size / domains), family=DOMAIN)
+    # Of a token's copies for its own domain: all domains have equally many experts
+    own = hop._replace(name=f"{hop.name}-own", bytes=round(size * members / plan.ep), family=DOMAIN)
     # Copies of other domains' tokens are forwarded when they have arrived; results are summed per domain before they go
     forwarded = own._replace(name=f"{hop.name}-forwarded", bytes=size - own.bytes)
     if name == "dispatch":
