@@ -20,10 +20,12 @@ from nadi.workload.generators.training.stage import Stage
 from nadi.workload.trace_sets.trace_set import TraceSet
 
 NODE_BYTES = 400  # Bytes of memory per node while a trace is generated and written, measured with traces of 10^6 nodes
-_NODES_PER_LAYER, _NODES_PER_LAYER_IN_PIECES = 70, 130
+_NODES_PER_LAYER, _NODES_PER_LAYER_IN_PIECES = 50, 130
 """Maximum number of nodes per layer and micro-batch over all plans, without and with overlap_tp; nodes of a ring of
-context parallelism do not count. Latent attention with all-to-alls of heads, shared experts, `sp`, `etp` and full
-recomputation has 69."""
+context parallelism do not count."""
+_NODES_OF_EXPERTS = 20
+"""Additional nodes per layer with experts; 69 are those of latent attention with all-to-alls of heads, shared experts,
+`sp`, `etp` and full recomputation."""
 _NODES_OF_ADAPTERS = 20
 """Additional nodes per layer with LoRA: collectives and computations of two adapters, forward twice and backward."""
 _NODES_OF_HOPS = 16
@@ -56,6 +58,7 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     # In a ring of at least 3, the first and the last NPU have other relative neighbours than those between.
     traces_per_stage = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
     per_layer += _NODES_OF_ADAPTERS if plan.lora else 0
+    per_layer += _NODES_OF_EXPERTS if model.experts is not None else 0
     per_layer += 0 if plan.sends_copies or plan.domain_members == plan.ep else _NODES_OF_HOPS
     per_layer += _NODES_OF_COUNTS if model.experts is not None and model.experts.auxiliary_loss else 0
     per_layer += _FSDP_COPIES_PER_LAYER if framework == "fsdp" else 0
