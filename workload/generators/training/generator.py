@@ -29,8 +29,8 @@ _NODES_OF_EXPERTS = 20
 _NODES_OF_ADAPTERS = 20
 """Additional nodes per layer with LoRA: collectives and computations of two adapters, forward twice and backward."""
 _NODES_OF_HOPS = 16
-"""Additional nodes per layer where tokens move in two hops: two collectives and a computation for both exchanges of the
-forward pass, its repetition and the backward pass, less those of the last residual."""
+"""Additional nodes per layer where tokens move in two hops: two collectives for each exchange of the forward pass, its
+repetition and the backward pass, and computations that no longer join the ones before."""
 _NODES_OF_COUNTS = 4
 """Additional nodes per layer with an auxiliary loss, forward and repeated: the sum of counts, the loss after it."""
 _FSDP_COPIES_PER_LAYER = 6
