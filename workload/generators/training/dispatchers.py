@@ -15,12 +15,12 @@ A plan names one (`dispatcher`); "auto" is what NVIDIA's guide to dispatchers na
   On arrival one kernel makes a copy per expert, sorted by expert. Results are summed on the GPU of the experts first,
   then per domain, so that as many copies go back.
 
-With `dispatch_dtype=fp8` DeepEP and HybridEP bring tokens to their experts in FP8 (DeepSeek-V3, arXiv 2412.19437, section
-3.3.3); results and gradients have 16 bits. (DeepSeek-V3's dispatch of gradients was in FP8, too, which is not modelled.)
-Tokens are cast before the dispatch, and the first product of the experts takes them as they arrive. Its gradient sums
-over tokens, so that it needs scales of blocks of them: the backward pass reads the tokens again and writes them by
-columns (there, section 3.5.2). Megatron-Core refuses FP8 with both dispatchers (core/transformer/moe/fused_a2a.py), and
-has it as `moe_dispatch_fwd_dtype` for NCCL's EP.
+With `dispatch_dtype=fp8` DeepEP and HybridEP bring tokens to their experts in FP8 (DeepSeek-V3, arXiv 2412.19437,
+section 3.3.3); results and gradients have 16 bits. (DeepSeek-V3's dispatch of gradients was in FP8, too, which is not
+modelled.) Tokens are cast before the dispatch, and the first product of the experts takes them as they arrive. Its
+gradient sums over tokens, so that it needs scales of blocks of them: the backward pass reads the tokens again and
+writes them by columns (there, section 3.5.2). Megatron-Core refuses FP8 with both dispatchers
+(core/transformer/moe/fused_a2a.py), and has it as `moe_dispatch_fwd_dtype` for NCCL's EP.
 
 A token has k different experts. If all sets of experts are equally likely, a GPU with e of all E experts has none of
 them with probability C(E - e, k) / C(E, k), from which follow the expected numbers of copies. With groups of experts, M
